@@ -1,0 +1,60 @@
+# The image that a pipeline's steps run in.
+#
+#   docker build -t stagecraft .                          CPU
+#   docker build -t stagecraft:gpu --build-arg VARIANT=gpu .
+#                                                         CUDA libraries of TensorFlow's choice; the
+#                                                         driver is the host's (nvidia runtime)
+#
+# It holds the next stack. A pipeline compiled on the classic one wants the same in its steps:
+# --build-arg BASE=python:3.10.19-slim-trixie
+
+ARG BASE=python:3.12.13-slim-trixie@sha256:229a2c5bfa27522db7815ea81f9bed70af17ccb9de9fc7ad142b1877b5830d36
+
+FROM ${BASE} AS build
+
+# pyfarmhash, which TFX depends on, comes as C++ source only. The compiler stays in this stage;
+# Debian's mirrors drop old versions, so that a pinned one would not be found for long.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends g++ \
+    && rm -rf /var/lib/apt/lists/*
+
+# The locks constrain: they give versions and hashes, and what only development needs stays out.
+ENV VIRTUAL_ENV=/opt/stagecraft \
+    UV_CONSTRAINT="requirements.lock requirements-gpu.lock" \
+    UV_BUILD_CONSTRAINT=requirements.lock \
+    UV_COMPILE_BYTECODE=1 \
+    UV_LINK_MODE=copy \
+    UV_NO_CACHE=1
+ENV PATH=$VIRTUAL_ENV/bin:$PATH
+WORKDIR /src
+
+# Dependencies change less often than the code: layers of their own.
+COPY pyproject.toml requirements.lock requirements-gpu.lock ./
+RUN python -m venv "$VIRTUAL_ENV" \
+    && sed -n '/^uv==/,/[^\\]$/p' requirements.lock > /tmp/uv.lock \
+    && pip install --no-cache-dir --no-deps --require-hashes -r /tmp/uv.lock \
+    && uv pip install -r pyproject.toml --extra kubeflow
+ARG VARIANT=cpu
+RUN case "$VARIANT" in \
+        cpu) ;; \
+        gpu) uv pip install -r pyproject.toml --extra gpu ;; \
+        *) echo "VARIANT=$VARIANT: cpu or gpu" >&2; exit 1 ;; \
+    esac
+
+COPY . .
+RUN uv pip install --no-deps --no-build-isolation .
+
+FROM ${BASE}
+
+# Kubeflow's launcher runs inside the step, as its user, and copies artifacts to these folders.
+RUN useradd --uid 1000 --gid 0 --create-home stagecraft \
+    && install --directory --owner 1000 --group 0 --mode 0775 /gcs /minio /s3
+
+COPY --from=build /opt/stagecraft /opt/stagecraft
+ENV PATH=/opt/stagecraft/bin:$PATH PYTHONUNBUFFERED=1
+USER 1000:0
+WORKDIR /home/stagecraft
+
+# TFX's own entry for a step of a compiled pipeline.
+ENTRYPOINT ["python", "-m", "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor"]

@@ -1,0 +1,54 @@
+# make run and make test set everything up by themselves; see `make help`.
+
+VENV ?= .venv
+PYTHON ?=
+ARGS ?=
+
+BIN := $(VENV)/bin
+export VENV PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-slow test-all lint types format lock clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo '  VENV=DIR     the environment (default .venv)'
+	@echo '  PYTHON=3.12  the Python to make it with (default: what fits this machine)'
+	@echo '  ARGS="..."   more arguments for run, test and lock'
+
+setup:  ## make the environment; done in no time when nothing changed
+	@tools/setup
+
+run: setup  ## run the quickstart pipeline, about a minute and a half
+	$(BIN)/stagecraft run --config quickstart $(ARGS)
+
+test: setup  ## the fast tests
+	$(BIN)/pytest -m 'not slow' $(ARGS)
+
+test-slow: setup  ## the slow tests: whole pipelines, builds
+	$(BIN)/pytest -m slow $(ARGS)
+
+test-all: setup  ## both
+	$(BIN)/pytest $(ARGS)
+
+lint: setup types  ## what CI checks besides tests: ruff, mypy, hadolint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/hadolint Dockerfile
+
+types: setup  ## mypy alone
+	@mkdir -p .mypy_path && ln -sfn .. .mypy_path/stagecraft
+	$(BIN)/mypy
+
+format: setup  ## mend what ruff can, and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: setup  ## renew requirements.lock (ARGS=--upgrade: with the newest versions)
+	tools/lock $(ARGS)
+
+clean:  ## remove the environment, builds and caches; runs stay
+	if [ -e '$(VENV)/pyvenv.cfg' ]; then rm -rf '$(VENV)'; fi
+	rm -rf build dist *.egg-info .mypy_path .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

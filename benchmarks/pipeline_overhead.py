@@ -1,0 +1,143 @@
+"""How much of a pipeline's time is not training: Stagecraft against a stock TFX pipeline.
+
+    python benchmarks/pipeline_overhead.py ARCHIVE_FOLDER [--rounds 1] [--steps 391]
+
+ARCHIVE_FOLDER holds cifar-10-python.tar.gz. Both pipelines run the same CNN for the same
+steps of 128 on the same pictures, interleaved. The stock one is written as TFX's own
+examples are (``stock/``): PNG in TFRecords, ImportExampleGen, map_fn decode, materialised
+Transform, Keras ``fit``, one metric. Making the PNGs is not timed. Seconds are per component,
+as ML Metadata (stock) and ``--json`` (ours) report them, so imports count for neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+
+import psutil
+
+STOCK = pathlib.Path(__file__).resolve().parent / "stock" / "stock_pipeline.py"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("archives", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=391)
+    parser.add_argument("--only", choices=["ours", "stock"], help="time one of the two")
+    args = parser.parse_args()
+
+    sides = {"stock": run_stock, "ours": run_ours}
+    if args.only:
+        sides = {args.only: sides[args.only]}
+    runs: dict[str, list[dict]] = {side: [] for side in sides}
+    with tempfile.TemporaryDirectory() as scratch:
+        pngs = pathlib.Path(scratch) / "png"
+        if "stock" in sides:
+            call([sys.executable, STOCK, "prepare", args.archives, pngs])
+        for number in range(args.rounds):
+            for side, run in sides.items():
+                output = pathlib.Path(scratch) / f"{side}-{number}"
+                runs[side].append(run(args, pngs, output))
+
+    print(
+        f"TFX {version('tfx')}, Python {platform.python_version()}, {psutil.cpu_count()} cores, "
+        f"{args.steps} steps of 128, {args.rounds} rounds"
+    )
+    for side, results in runs.items():
+        for result in results:
+            components = ", ".join(f"{k} {v:.1f}" for k, v in result["components"].items())
+            print(
+                f"{side}: outside the Trainer {result['outside']:.1f} s, Trainer "
+                f"{result['trainer']:.1f} s, peak {result['peak_mb']:,.0f} MB ({components})"
+            )
+    if len(runs) == 2:
+        ratios = [
+            ours["outside"] / stock["outside"]
+            for ours, stock in zip(runs["ours"], runs["stock"], strict=True)
+        ]
+        print(
+            f"outside the Trainer, ours / stock: {statistics.median(ratios):.3f} "
+            f"({', '.join(f'{ratio:.3f}' for ratio in ratios)})"
+        )
+
+
+def run_stock(args: argparse.Namespace, pngs: pathlib.Path, output: pathlib.Path) -> dict:
+    output.mkdir()
+    return timed([sys.executable, STOCK, "run", pngs, output, str(args.steps)])
+
+
+def run_ours(args: argparse.Namespace, pngs: pathlib.Path, output: pathlib.Path) -> dict:
+    settings = {
+        "train.steps": args.steps,
+        "train.batch_size": 128,
+        "train.optimizer": "sgd",
+        "train.learning_rate": 0.05,
+        "train.schedule": "constant",
+        "train.augment": "none",
+        "evaluate.min_accuracy": 0.1,
+    }
+    overrides = [
+        word for key, value in settings.items() for word in ("--set", f"{key}={value}")
+    ]
+    stagecraft = pathlib.Path(sys.executable).parent / "stagecraft"
+    archive = args.archives / "cifar-10-binary.tar.gz"
+    return timed([stagecraft, "run", "--json", "--data", archive, "--output", output, *overrides])
+
+
+def timed(command: list) -> dict:
+    """Runs a command whose last line of output is JSON with ``components``."""
+    output, peak = call(command)
+    result = json.loads(output.splitlines()[-1])
+    seconds = {
+        name: value["seconds"] if isinstance(value, dict) else value
+        for name, value in result["components"].items()
+    }
+    if not result["pushed"]:
+        sys.exit(f"{command}: the model was not pushed")
+    return {
+        "components": seconds,
+        "trainer": seconds["Trainer"],
+        "outside": sum(seconds.values()) - seconds["Trainer"],
+        "peak_mb": peak / 1e6,
+    }
+
+
+def call(command: list) -> tuple[str, int]:
+    """Runs a command; returns its output and the peak, in bytes, of all its processes' memory."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = psutil.Popen([str(word) for word in command], stdout=out, stderr=err)
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, memory(process))
+            try:
+                process.wait(timeout=0.2)
+            except psutil.TimeoutExpired:
+                continue
+        out.seek(0)
+        err.seek(0)
+        if process.returncode:
+            sys.exit(f"{command} ended with {process.returncode}:\n{err.read()[-3000:]}")
+        return out.read(), peak
+
+
+def memory(process: psutil.Process) -> int:
+    """Resident bytes of a process and its descendants."""
+    total = 0
+    try:
+        for each in (process, *process.children(recursive=True)):
+            total += each.memory_info().rss
+    except psutil.NoSuchProcess:
+        pass
+    return total
+
+
+if __name__ == "__main__":
+    main()

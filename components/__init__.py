@@ -1,0 +1,46 @@
+"""TFX components; each is imported on first use, so that light modules stay light.
+
+The module ``stagecraft.components.code_fingerprint`` is not re-exported: it has the name of
+its function, and which of the two a package's attribute is would depend on who imported first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from stagecraft.components.anomaly_gate.component import AnomalyGate
+    from stagecraft.components.baseline import LatestBlessedBaseline
+    from stagecraft.components.example_gen.component import Cifar10ExampleGen
+    from stagecraft.components.import_schema import ImportSchema
+    from stagecraft.components.trainer.component import Trainer
+
+__all__ = [
+    "AnomalyGate",
+    "Cifar10ExampleGen",
+    "ImportSchema",
+    "LatestBlessedBaseline",
+    "Trainer",
+]
+
+_HOMES = {
+    "AnomalyGate": "anomaly_gate.component",
+    "Cifar10ExampleGen": "example_gen.component",
+    "ImportSchema": "import_schema",
+    "LatestBlessedBaseline": "baseline",
+    "Trainer": "trainer.component",
+}
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Imports an export where it is first used (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

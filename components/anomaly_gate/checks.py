@@ -1,0 +1,177 @@
+"""What the gate expects, from the schema, and what TFDV finds in the statistics.
+
+The statistics of raw bytes tell their average length at most, and TFDV's messages tell no
+counts. So the features that training needs are checked value by value (``scan.py``), by the
+rules made here; TFDV covers everything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow_data_validation as tfdv
+from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
+
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+
+IMAGE_SHAPE_TAG = "image_shape="
+"""Begin of an annotation of the image's feature, such as ``image_shape=32x32x3``: height, width
+and channels. Without one, :data:`stagecraft.schemas.features.IMAGE_SHAPE` holds."""
+
+_MOST_SHOWN = 10
+
+_Type = statistics_pb2.FeatureNameStatistics
+
+
+class Rule(NamedTuple):
+    """Each example has exactly one value of a feature, within bounds."""
+
+    feature: str
+    is_bytes: bool
+    """bytes, else int64"""
+    low: int | None
+    """Least value, or least length in bytes; None: unbounded."""
+    high: int | None
+    expected: str
+    """The bounds in words."""
+
+    @property
+    def unit(self) -> str:
+        """What follows a value in a message."""
+        return " bytes" if self.is_bytes else ""
+
+
+class Finding(NamedTuple):
+    """An anomaly."""
+
+    split: str
+    feature: str
+    """Empty: the split as a whole."""
+    expected: str
+    found: str
+    """With the count, and where the first offender is."""
+
+    def __str__(self) -> str:
+        feature = f", feature {self.feature}" if self.feature else ""
+        return f"Split {self.split}{feature}: expected {self.expected}; {self.found}."
+
+
+def rules(schema: schema_pb2.Schema) -> list[Rule]:
+    """Rules for those of the features image, label and id that the schema has.
+
+    Raises:
+      UserError: an annotation of the image's shape that is none.
+    """
+    known = {feature.name: feature for feature in schema.feature}
+    made = []
+    if features.IMAGE in known:
+        height, width, channels = _image_shape(known[features.IMAGE])
+        size = height * width * channels
+        expected = f"{size:,} bytes ({height} x {width} x {channels})"
+        made.append(Rule(features.IMAGE, True, size, size, expected))
+    for name in (features.LABEL, features.ID):
+        if name in known:
+            domain = known[name].int_domain
+            low = domain.min if domain.HasField("min") else None
+            high = domain.max if domain.HasField("max") else None
+            expected = (
+                f"values from {'any' if low is None else f'{low:,}'} "
+                f"to {'any' if high is None else f'{high:,}'}"
+            )
+            made.append(Rule(name, False, low, high, expected))
+    return made
+
+
+def _image_shape(feature: schema_pb2.Feature) -> tuple[int, int, int]:
+    for tag in feature.annotation.tag:
+        if tag.startswith(IMAGE_SHAPE_TAG):
+            match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", tag[len(IMAGE_SHAPE_TAG) :])
+            if match is None:
+                raise UserError(
+                    f"The schema's feature {feature.name} has the annotation {tag!r}; expected "
+                    f"height x width x channels, such as '{IMAGE_SHAPE_TAG}32x32x3'."
+                )
+            height, width, channels = map(int, match.groups())
+            return height, width, channels
+    return features.IMAGE_SHAPE
+
+
+def readable(
+    statistics: Mapping[str, statistics_pb2.DatasetFeatureStatistics], wanted: Sequence[Rule]
+) -> tuple[list[Rule], list[Finding]]:
+    """The rules whose features have the right type in every split, and findings for the others.
+
+    A value of another type cannot be read as what the rule is about.
+    """
+    findings = []
+    for split, of_split in statistics.items():
+        of_feature = {_name(feature): feature for feature in of_split.features}
+        for rule in wanted:
+            feature = of_feature.get(rule.feature)
+            right = (_Type.STRING, _Type.BYTES) if rule.is_bytes else (_Type.INT,)
+            count = _common(feature).num_non_missing if feature else 0
+            if feature is not None and count and feature.type not in right:
+                expected = "bytes" if rule.is_bytes else "integers (int64)"
+                type_name = _Type.Type.Name(feature.type)
+                found = f"{count:,} of {of_split.num_examples:,} examples have {type_name} values"
+                findings.append(Finding(split, rule.feature, expected, found))
+    wrong = {finding.feature for finding in findings}
+    return [rule for rule in wanted if rule.feature not in wrong], findings
+
+
+def statistics_findings(
+    split: str,
+    statistics: statistics_pb2.DatasetFeatureStatistics,
+    anomalies: anomalies_pb2.Anomalies,
+    known: Collection[Finding],
+) -> Iterator[Finding]:
+    """TFDV's anomalies of a split, except where something more exact is known of the feature."""
+    total = statistics.num_examples
+    if anomalies.data_missing:
+        yield Finding(split, "", "at least one example", "there is none")
+    if anomalies.HasField("dataset_anomaly_info"):
+        description = _sentence(anomalies.dataset_anomaly_info)
+        yield Finding(split, "", "what the schema says of the whole", f"{description} ({total:,})")
+    present = {_name(f): _common(f).num_non_missing for f in statistics.features}
+    for key, info in sorted(anomalies.anomaly_info.items()):
+        name = ".".join(info.path.step) or key
+        if any((finding.split, finding.feature) == (split, name) for finding in known):
+            continue
+        having = f"{present.get(name, 0):,} of {total:,} examples have this feature"
+        yield Finding(split, name, "what the schema says", f"{_sentence(info)} ({having})")
+
+
+def report(findings: Sequence[Finding]) -> str:
+    """The message that stops the pipeline; one paragraph."""
+    shown = findings[:_MOST_SHOWN]
+    numbered = " ".join(f"({i}) {finding}" for i, finding in enumerate(shown, start=1))
+    more = len(findings) - len(shown)
+    anomalies = "1 anomaly" if len(findings) == 1 else f"{len(findings)} anomalies"
+    return (
+        f"The data does not fit its schema, {anomalies}: {numbered}"
+        + (f" And {more} more." if more else "")
+        + " Correct the data or, where the data is right, edit the schema (ImportSchema's file)."
+    )
+
+
+def validate(
+    statistics: statistics_pb2.DatasetFeatureStatisticsList, schema: schema_pb2.Schema
+) -> anomalies_pb2.Anomalies:
+    """TFDV's validation of one split."""
+    return tfdv.validate_statistics(statistics=statistics, schema=schema)
+
+
+def _sentence(info: anomalies_pb2.AnomalyInfo) -> str:
+    return (info.description or info.short_description).rstrip(". ")
+
+
+def _name(feature: statistics_pb2.FeatureNameStatistics) -> str:
+    return ".".join(feature.path.step) or feature.name
+
+
+def _common(feature: statistics_pb2.FeatureNameStatistics) -> statistics_pb2.CommonStatistics:
+    kind = feature.WhichOneof("stats")
+    return getattr(feature, kind).common_stats if kind else statistics_pb2.CommonStatistics()

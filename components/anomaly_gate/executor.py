@@ -1,0 +1,88 @@
+"""The executor of AnomalyGate: checks all, then either writes or raises."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import tensorflow_data_validation as tfdv
+from tfx import types
+from tfx.components.statistics_gen import stats_artifact_utils
+from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils
+from tfx.utils import io_utils, writer_utils
+
+from stagecraft.components.anomaly_gate import checks
+from stagecraft.components.anomaly_gate.ids import duplicates
+from stagecraft.components.anomaly_gate.scan import scan
+from stagecraft.schemas.errors import UserError
+
+FILE_NAME = "SchemaDiff.pb"
+"""As ExampleValidator calls it, in a folder per split, so that its tools read it."""
+
+
+class Executor(base_executor.BaseExecutor):
+    """Validates statistics and examples against the schema."""
+
+    def Do(
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """See the class.
+
+        Args:
+          input_dict: ``examples``, ``statistics``, ``schema``, one artifact each.
+          output_dict: ``anomalies``, one ExampleAnomalies.
+          exec_properties: not used.
+
+        Raises:
+          UserError: the data does not fit the schema, or cannot be read.
+        """
+        examples = artifact_utils.get_single_instance(input_dict["examples"])
+        statistics = artifact_utils.get_single_instance(input_dict["statistics"])
+        schema_folder = artifact_utils.get_single_uri(input_dict["schema"])
+        schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema_folder))
+        rules = checks.rules(schema)
+
+        splits = artifact_utils.decode_split_names(examples.split_names)
+        views = {split: _statistics(statistics, split) for split in splits}
+        wholes = {s: view.get_default_slice_or_die().proto() for s, view in views.items()}
+        files = {split: _files(examples, split) for split in splits}
+
+        rules, findings = checks.readable(wholes, checks.rules(schema))
+        scanned, ids = scan(files, rules)
+        findings += scanned
+        validated = {split: checks.validate(views[split].proto(), schema) for split in splits}
+        for split in splits:
+            findings += checks.statistics_findings(split, wholes[split], validated[split], findings)
+        findings += duplicates(ids)
+        if findings:
+            findings.sort(key=lambda finding: splits.index(finding.split))
+            raise UserError(checks.report(findings))
+
+        anomalies = artifact_utils.get_single_instance(output_dict["anomalies"])
+        anomalies.split_names = artifact_utils.encode_split_names(splits)
+        anomalies.span = statistics.span
+        anomalies.set_int_custom_property("anomalies", 0)
+        anomalies.set_json_value_custom_property("blessed", dict.fromkeys(splits, 1))
+        for split, proto in validated.items():
+            folder = artifact_utils.get_split_uri([anomalies], split)
+            writer_utils.write_anomalies(os.path.join(folder, FILE_NAME), proto)
+
+
+def _statistics(statistics: types.Artifact, split: str) -> tfdv.DatasetListView:
+    known = artifact_utils.decode_split_names(statistics.split_names)
+    if split not in known:
+        raise UserError(
+            f"Split {split} of the examples has no statistics (splits with some: "
+            f"{', '.join(known)}). StatisticsGen must not leave it out."
+        )
+    return stats_artifact_utils.load_statistics(statistics, split)
+
+
+def _files(examples: types.Artifact, split: str) -> list[str]:
+    folder = artifact_utils.get_split_uri([examples], split)
+    return sorted(fileio.glob(os.path.join(folder, "*")))

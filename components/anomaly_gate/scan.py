@@ -1,0 +1,198 @@
+"""Reads every example of a split once and holds its features against the rules.
+
+Vectorised over batches, parallel over files; memory stays flat but for the ids.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from stagecraft.components.anomaly_gate.checks import Finding, Rule
+from stagecraft.components.anomaly_gate.ids import Ids, describe
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+
+_BATCH = 256
+_PARALLEL_FILES = 8
+_READ_BUFFER = 1 << 20  # bytes per file
+
+_KINDS = ("none", "several", "outside")
+"""What can be wrong with an example, rule by rule."""
+
+_NO_ID = -(2**63)  # marks an example without one (or with several)
+
+
+class _Offence(NamedTuple):
+    """The first example of a kind; compares by file and record."""
+
+    file: int
+    record: int
+    example_id: int
+    detail: int
+    """The value or length that is outside, or the number of values."""
+
+
+def scan(
+    files_of: Mapping[str, Sequence[str]], rules: Sequence[Rule]
+) -> tuple[list[Finding], list[Ids]]:
+    """Checks every example of every split.
+
+    Args:
+      files_of: for each split its TFRecords of tf.train.Examples; those that end in ``.gz`` are
+        compressed.
+      rules: what to hold them against. The values must have the rules' types, see
+        :func:`stagecraft.components.anomaly_gate.checks.readable`.
+
+    Returns:
+      The findings, and split by split the ids of the examples that have exactly one.
+
+    Raises:
+      UserError: a file is corrupt, or a record is no tf.train.Example.
+    """
+    files = [file for files in files_of.values() for file in files]
+    tallies = {split: _Tally.empty(len(rules)) for split in files_of}
+    of_file = [tallies[split] for split, files in files_of.items() for _ in files]
+    try:
+        for file, start, batch in _dataset(files, rules).as_numpy_iterator() if rules else ():
+            of_file[file].add(int(file), int(start), batch)
+    except tf.errors.OpError as error:
+        raise UserError(_explain(error, files, rules)) from error
+
+    findings = [
+        _finding(split, rules[kind // len(_KINDS)], _KINDS[kind % len(_KINDS)], tally, kind, files)
+        for split, tally in tallies.items()
+        for kind in sorted(tally.first)
+    ]
+    return findings, [
+        Ids(split, files, *(np.concatenate(parts) for parts in zip(*tally.ids, strict=True)))
+        for split, tally in tallies.items()
+    ]
+
+
+@dataclasses.dataclass
+class _Tally:
+    """What a split's batches add up to; a kind is an index over rules and ``_KINDS``."""
+
+    total: int
+    counts: npt.NDArray[np.int64]
+    first: dict[int, _Offence]
+    ids: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]]
+
+    @classmethod
+    def empty(cls, rules: int) -> _Tally:
+        none = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32))
+        return cls(0, np.zeros(rules * len(_KINDS), np.int64), {}, [none])
+
+    def add(self, file: int, start: int, batch: dict[str, npt.NDArray[np.int64]]) -> None:
+        self.total += batch["ids"].size
+        self.counts += batch["counts"]
+        for kind in np.flatnonzero(batch["counts"]).tolist():
+            row = int(batch["rows"][kind])
+            offence = _Offence(
+                file, start + row, int(batch["ids"][row]), int(batch["details"][kind])
+            )
+            self.first[kind] = min(self.first.get(kind, offence), offence)
+        rows = np.flatnonzero(batch["ids"] != _NO_ID)
+        places = (np.full(rows.size, file, np.int32), (start + rows).astype(np.int32))
+        self.ids.append((batch["ids"][rows], *places))
+
+
+def _finding(
+    split: str, rule: Rule, what: str, tally: _Tally, kind: int, files: Sequence[str]
+) -> Finding:
+    offence = tally.first[kind]
+    example_id = None if offence.example_id == _NO_ID else offence.example_id
+    where = describe(files[offence.file], offence.record, example_id)
+    share = f"{tally.counts[kind]:,} of {tally.total:,} examples"
+    expected = rule.expected if what == "outside" else "exactly one value"
+    found = {
+        "none": f"{share} have none, the first is {where}",
+        "several": f"{share} have several, the first, with {offence.detail}, is {where}",
+        "outside": f"{share} have another, the first, with {offence.detail}{rule.unit}, is {where}",
+    }
+    return Finding(split, rule.feature, expected, found[what])
+
+
+def _dataset(files: Sequence[str], rules: Sequence[Rule]) -> tf.data.Dataset:
+    """Elements: index of the file, position of the batch's first record, result of ``_check``."""
+
+    def read(file: tf.Tensor, path: tf.Tensor, compression: tf.Tensor) -> tf.data.Dataset:
+        batches = tf.data.TFRecordDataset(path, compression, _READ_BUFFER).batch(_BATCH)
+        return batches.enumerate().map(
+            lambda number, records: (file, number * _BATCH, _check(records, rules))
+        )
+
+    compressions = ["GZIP" if file.endswith(".gz") else "" for file in files]
+    numbered = (np.arange(len(files)), np.array(files, str), np.array(compressions, str))
+    return tf.data.Dataset.from_tensor_slices(numbered).interleave(
+        read, cycle_length=_PARALLEL_FILES, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+
+
+def _check(records: tf.Tensor, rules: Sequence[Rule]) -> dict[str, tf.Tensor]:
+    """Checks a batch of serialized tf.train.Examples.
+
+    Returns:
+      ``ids`` int64 [n] (``_NO_ID`` where there is not exactly one), and for each rule and kind,
+      int64 [rules * kinds]: ``counts`` of offending examples, ``rows`` of the first in the batch,
+      and its ``details``.
+    """
+    count = tf.size(records, tf.int64)
+    ids = tf.fill([count], tf.constant(_NO_ID, tf.int64))
+    parsed = tf.io.parse_example(
+        records,
+        {r.feature: tf.io.RaggedFeature(tf.string if r.is_bytes else tf.int64) for r in rules},
+    )
+    counts, rows, details = [], [], []
+    for rule in rules:
+        row_of, number = parsed[rule.feature].value_rowids(), parsed[rule.feature].row_lengths()
+        values = parsed[rule.feature].flat_values
+        if rule.is_bytes:
+            values = tf.cast(tf.strings.length(values), tf.int64)
+        if rule.feature == features.ID:
+            one = tf.gather(number, row_of) == 1
+            places = tf.boolean_mask(row_of, one)[:, tf.newaxis]
+            ids = tf.tensor_scatter_nd_update(ids, places, tf.boolean_mask(values, one))
+
+        outside = tf.zeros_like(values, tf.bool)
+        if rule.low is not None:
+            outside |= values < rule.low
+        if rule.high is not None:
+            outside |= values > rule.high
+        offends = (
+            number == 0,
+            number > 1,
+            tf.math.unsorted_segment_sum(tf.cast(outside, tf.int64), row_of, count) > 0,
+        )
+        counts += [tf.math.count_nonzero(mask) for mask in offends]
+        rows += [tf.argmax(mask) for mask in offends]
+        first_outside = tf.boolean_mask(values, outside)[:1]
+        details += [0, number[rows[-2]], tf.reduce_sum(first_outside)]  # the sum of none is 0
+    return {
+        "ids": ids,
+        "counts": tf.stack(counts),
+        "rows": tf.stack(rows),
+        "details": tf.stack([tf.cast(detail, tf.int64) for detail in details]),
+    }
+
+
+def _explain(error: tf.errors.OpError, files: Sequence[str], rules: Sequence[Rule]) -> str:
+    """Finds the file that an error came from, which TensorFlow does not tell."""
+    for file in files:
+        batches = 0
+        try:
+            for _ in _dataset([file], rules):
+                batches += 1
+        except tf.errors.OpError as again:
+            return (
+                f"{file}: cannot be read: {again.message.splitlines()[0].rstrip('.')}. Expected "
+                f"TFRecords of tf.train.Examples; the first {batches * _BATCH} records are fine. "
+                "Delete the file's folder and run again with the component that wrote it."
+            )
+    return f"The examples cannot be read: {error.message}"

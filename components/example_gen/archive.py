@@ -1,0 +1,196 @@
+"""Reads a CIFAR data set from a .tar.gz or a folder, in any of its four official layouts."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import posixpath
+import tarfile
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from typing import IO, NamedTuple
+
+from stagecraft.components.example_gen import files, records
+from stagecraft.components.example_gen.layouts import LAYOUTS, TEST, TRAIN, Layout, Place, place
+from stagecraft.schemas.errors import UserError
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes done and the bytes in all."""
+
+
+class Block(NamedTuple):
+    """Some consecutive records of one file."""
+
+    part: str
+    """``train`` or ``test``: the data set's own parts."""
+
+    batch: int
+    """The file's position among those of its part, from 0."""
+
+    labels: records.Labels
+    planes: records.Planes
+
+
+class _File(NamedTuple):
+    name: str
+    size: int
+    stream: IO[bytes]
+    done: Callable[[], int]
+    """Bytes of the source that have been read so far."""
+
+    total: int
+
+
+def read(
+    source: str, dataset: str, progress: Progress = lambda done, total: None
+) -> Iterator[Block]:
+    """Yields every record of a data set, checked; memory does not grow with the data.
+
+    Files come in the archive's order and records in their file's; ``(part, batch)`` tells the
+    data set's own order. Of the pickled layouts, one file at a time is held in memory.
+
+    Args:
+      source: path of a ``.tar.gz`` or of a folder.
+      dataset: key of ``features.DATASETS``.
+      progress: is told how far it is.
+
+    Raises:
+      UserError: the source is damaged, unsafe, incomplete or another data set. The message
+        names the file and, where there is one, the record.
+    """
+    walk = _walk_folder(source) if files.is_folder(source) else _walk_tar(source)
+    found: dict[Place, str] = {}
+    name = ""
+    try:
+        with contextlib.closing(walk):
+            for name, size, stream, done, total in walk:
+                spot = place(posixpath.basename(name))
+                if spot is None:
+                    continue
+                where = f"{source}: {name}"
+                _check_place(spot, found, dataset, where)
+                found[spot] = name
+                for labels, planes in records.read(stream, size, spot.layout, dataset, where):
+                    yield Block(spot.part, spot.batch, labels, planes)
+                    progress(done(), total)
+    except (EOFError, OSError, tarfile.TarError, zlib.error) as error:
+        raise _unreadable(source, name, error) from None
+    _check_complete(source, found)
+
+
+def _walk_tar(source: str) -> Generator[_File, None, None]:
+    total = files.size(source)
+    with (
+        files.open_binary(source) as raw,
+        gzip.GzipFile(fileobj=raw) as data,
+        tarfile.open(fileobj=data, mode="r:") as tar,
+    ):
+        for member in tar:
+            _refuse_unsafe(source, member)
+            stream = tar.extractfile(member) if member.isfile() else None
+            if stream is not None:
+                yield _File(member.name, member.size, stream, raw.tell, total)
+        # tarfile takes any end for the end, and gzip compares checksums at the very end only.
+        rest = data.read(1 << 20)
+        if not rest or rest.strip(b"\0"):
+            raise EOFError("no end marker after the last file")
+        while data.read(1 << 20):
+            pass
+
+
+def _refuse_unsafe(source: str, member: tarfile.TarInfo) -> None:
+    # Nothing is ever unpacked here; but who made such an archive did not mean well.
+    if member.name.startswith("/") or ".." in member.name.split("/"):
+        raise UserError(
+            f"{source}: member {member.name!r} would leave the folder it is unpacked to; refused. "
+            "Don't unpack this archive; get it again from a source you trust."
+        )
+    if not (member.isfile() or member.isdir()):
+        kind = "a link" if member.issym() or member.islnk() else "a device or a pipe"
+        raise UserError(
+            f"{source}: member {member.name!r} is {kind}, which a CIFAR archive has no use for; "
+            "refused. Don't unpack this archive; get it again from a source you trust."
+        )
+
+
+def _walk_folder(source: str) -> Generator[_File, None, None]:
+    folder, names = batch_files(source)
+    sizes = [files.size(posixpath.join(folder, name)) for name in names]
+    for index, name in enumerate(names):
+        with files.open_binary(posixpath.join(folder, name)) as stream:
+
+            def done(before: int = sum(sizes[:index]), stream: IO[bytes] = stream) -> int:
+                return before + stream.tell()
+
+            yield _File(name, sizes[index], stream, done, sum(sizes))
+
+
+def batch_files(source: str) -> tuple[str, list[str]]:
+    """The folder that holds a data set's batches, and their names, sorted.
+
+    It is the given folder, or the one in it that an official archive unpacks to.
+    """
+    names = files.names(source)
+    batches = [
+        name
+        for name in names
+        if place(name) and not files.is_folder(posixpath.join(source, name))
+    ]
+    inner = [layout.folder for layout in LAYOUTS if layout.folder in names]
+    if not batches and len(inner) == 1 and files.is_folder(posixpath.join(source, inner[0])):
+        return batch_files(posixpath.join(source, inner[0]))
+    return source, batches
+
+
+def _check_place(spot: Place, found: dict[Place, str], dataset: str, where: str) -> None:
+    layout: Layout = spot.layout
+    others = [other.layout.name for other in found if other.layout != layout]
+    if others:
+        raise UserError(
+            f"{where}: belongs to {layout.name}, but a file of {others[0]} came before it. Give "
+            "an archive or a folder with one of them only."
+        )
+    if dataset not in layout.datasets:
+        raise UserError(
+            f"{where}: this is {layout.family} ({layout.name}), but {dataset} was expected. "
+            f"Give an archive of {dataset}, or set the dataset to {layout.datasets[-1]}."
+        )
+    if spot in found:
+        raise UserError(f"{where}: is there twice, also as {found[spot]}; keep one of them.")
+
+
+def _check_complete(source: str, found: dict[Place, str]) -> None:
+    if not found:
+        archives = [name for name in files.names(source) if name.endswith(".tar.gz")] if (
+            files.is_folder(source)
+        ) else []  # fmt: skip
+        advice = (
+            f"Give the archive itself, such as {posixpath.join(source, archives[0])}."
+            if archives
+            else "Expected data_batch_1.bin … and test_batch.bin, or the files of another layout: "
+            f"{', '.join(layout.name for layout in LAYOUTS)}."
+        )
+        raise UserError(f"{source}: holds no CIFAR batch. {advice}")
+    batches = {spot.batch for spot in found if spot.part == TRAIN}
+    gaps = sorted(set(range(max(batches, default=0))) - batches)
+    lacks = ""
+    if gaps:
+        lacks = f"training batch {gaps[0] + 1}"
+    elif not batches:
+        lacks = "training batch"
+    elif TEST not in {spot.part for spot in found}:
+        lacks = "test batch"
+    if lacks:
+        there = ", ".join(sorted(found.values()))
+        raise UserError(f"{source}: has no {lacks}, only {there}. Get the archive again.")
+
+
+def _unreadable(source: str, name: str, error: Exception) -> UserError:
+    where = f"{source} (at {name})" if name else source
+    if isinstance(error, OSError) and error.errno is not None:
+        return UserError(f"{where}: cannot be read: {error.strerror}.")
+    if isinstance(error, EOFError) or "end of data" in str(error):
+        why = f"ends early, so it is truncated ({error})"
+    else:
+        why = f"is damaged, or no .tar.gz ({error})"
+    return UserError(f"{where}: {why}. Get the archive again.")

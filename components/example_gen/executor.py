@@ -1,0 +1,119 @@
+"""Archive to shards of tf.Examples, on any Beam runner."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+
+from stagecraft.components.example_gen import driver, source, splits, staging
+from stagecraft.components.example_gen.progress import Progress
+from stagecraft.components.example_gen.shards import Plan, WriteShard
+from stagecraft.schemas.errors import UserError
+from tfx import types
+from tfx.components.util import examples_utils
+from tfx.dsl.components.base import base_beam_executor
+from tfx.dsl.io import fileio
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact_utils
+
+
+class Executor(base_beam_executor.BaseBeamExecutor):
+    """Stages the checked records as plain files, then writes a shard per Beam element."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Makes ``output_dict["examples"]`` from the source in ``exec_properties``.
+
+        Raises:
+          UserError: the source is not as it should be, or the output cannot be written.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        # The driver left a fingerprint in their place; what TFX records should be the originals.
+        exec_properties.update(driver.given(self._context.pipeline_node if self._context else None))
+        [examples] = output_dict["examples"]
+        examples.split_names = artifact_utils.encode_split_names(list(splits.SPLITS))
+        examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)
+        folders = {
+            split: artifact_utils.get_split_uri([examples], split) for split in splits.SPLITS
+        }
+        scratch = posixpath.join(examples.uri, ".scratch")
+        try:
+            with _unwritable_is_a_user_error(examples.uri):
+                plan = Plan(
+                    _stage(exec_properties, scratch),
+                    val_fraction=float(exec_properties["val_fraction"]),
+                    shards=int(exec_properties["shards"]),
+                    folders=folders,
+                    scratch=scratch,
+                )
+                counts = {split: len(ids) for split, ids in plan.ids().items()}
+                self._write(plan, sum(counts.values()))
+        except BaseException:  # Ctrl-C too, after which TFX leaves outputs as they are
+            for folder in folders.values():
+                _remove(folder)
+            raise
+        finally:
+            _remove(scratch)
+        for split, count in counts.items():
+            examples.set_int_custom_property(f"count_{split}", count)
+
+    def _write(self, plan: Plan, total: int) -> None:
+        for folder in plan.folders.values():
+            fileio.makedirs(folder)
+        progress = Progress("write", "examples")
+        progress(0, total)
+        with self._make_beam_pipeline() as pipeline:
+            (
+                pipeline
+                | "Shards" >> beam.Create(plan.elements())
+                | "Spread" >> beam.Reshuffle()  # or a runner keeps them all on one worker
+                | "WriteShard" >> beam.ParDo(WriteShard(plan))
+            )
+        progress(total, total)
+
+
+def _stage(exec_properties: dict[str, Any], folder: str) -> staging.Staged:
+    found = source.resolve(exec_properties)
+    staged = staging.write(found.blocks(Progress("read", "bytes")), folder)
+    fingerprint = exec_properties.setdefault(driver.FINGERPRINT, found.fingerprint())
+    if fingerprint != found.fingerprint():
+        raise UserError(
+            f"{found.path}: was changed while it was read. Run again when nobody writes to it."
+        )
+    return staged
+
+
+@contextlib.contextmanager
+def _unwritable_is_a_user_error(folder: str) -> Iterator[None]:
+    """Names the folder when the disk is full or read-only."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        # Beam hands on the text of what a worker raised, not the exception.
+        for cause in (
+            "No space left on device",
+            "Disk quota exceeded",
+            "Read-only file system",
+            "Permission denied",
+        ):
+            if cause in str(error):
+                raise UserError(
+                    f"{folder}: cannot be written: {cause}. About twice the data set's size is "
+                    "needed; make room there, or choose another output folder."
+                ) from error
+        raise
+
+
+def _remove(folder: str) -> None:
+    if fileio.exists(folder):
+        fileio.rmtree(folder)

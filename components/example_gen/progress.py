@@ -1,0 +1,31 @@
+"""Says how far something long is, about once a second."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+_LOG = logging.getLogger("stagecraft.progress")
+_SECONDS = 1.0
+
+
+class Progress:
+    """Reports one phase of the work; an instance is called with what is done and the total."""
+
+    def __init__(self, phase: str, unit: str) -> None:
+        """``unit`` is what is counted: ``bytes`` (shown as MB) or a noun in the plural."""
+        self._phase, self._unit = phase, unit
+        self._next = time.monotonic() + _SECONDS
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now < self._next and done < total:
+            return
+        self._next = now + _SECONDS
+        counted = f"{done:,} of {total:,} {self._unit}"
+        if self._unit == "bytes":
+            counted = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
+        _LOG.info(
+            f"{self._phase}: {counted}",
+            extra={"progress": {"phase": self._phase, "done": done, "total": total}},
+        )

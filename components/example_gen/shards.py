@@ -1,0 +1,72 @@
+"""One Beam element, one shard: reads its slice of the staged records and writes its file."""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import apache_beam as beam
+import tensorflow as tf
+
+from stagecraft.components.example_gen import splits
+from stagecraft.components.example_gen.records import BLOCK
+from stagecraft.components.example_gen.serialize import serialize
+from stagecraft.components.example_gen.staging import Staged
+from tfx.dsl.io import fileio
+
+
+class Plan(NamedTuple):
+    """What is written from what, and where."""
+
+    staged: Staged
+    val_fraction: float
+    shards: int
+    """Files per split."""
+
+    folders: Mapping[str, str]
+    """Where the files of each split go."""
+
+    scratch: str
+    """A folder on the same file system, for files that are not finished."""
+
+    def ids(self) -> dict[str, splits.Ids]:
+        """The ids of every split."""
+        return splits.split_ids(self.staged.n_train, self.staged.n_test, self.val_fraction)
+
+    def elements(self) -> list[tuple[str, int]]:
+        """Split and number of every shard."""
+        return [(split, shard) for split in splits.SPLITS for shard in range(self.shards)]
+
+
+class WriteShard(beam.DoFn):
+    """Writes the shard that an element ``(split, number)`` names, as an uncompressed TFRecord.
+
+    Memory is that of some blocks of records, whatever the size of the shard.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def setup(self) -> None:
+        self._ids = self._plan.ids()
+
+    def process(self, element: tuple[str, int]) -> None:
+        split, shard = element
+        plan = self._plan
+        name = f"data_tfrecord-{shard:05d}-of-{plan.shards:05d}"
+        # A runner may try a shard again, or twice at once: each writes a file of its own, and
+        # since all have the same bytes it doesn't matter whose comes last.
+        scratch = posixpath.join(plan.scratch, f"{split}-{name}-{uuid.uuid4().hex}")
+        with tf.io.TFRecordWriter(scratch) as writer:
+            for example in self._examples(splits.shard_ids(self._ids[split], shard, plan.shards)):
+                writer.write(example)
+        fileio.rename(scratch, posixpath.join(plan.folders[split], name), overwrite=True)
+
+    def _examples(self, ids: splits.Ids) -> Iterator[bytes]:
+        for first in range(int(ids[0]), int(ids[-1]) + 1, BLOCK) if len(ids) else ():
+            count = min(BLOCK, int(ids[-1]) + 1 - first)
+            mine = ids[(ids >= first) & (ids < first + count)]
+            records = self._plan.staged.read(first, count)[mine - first]
+            yield from serialize(records[:, 0], records[:, 1:], mine)

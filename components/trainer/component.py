@@ -1,0 +1,123 @@
+"""Trainer: trains a model on a topology, with every setting a typed execution property.
+
+TFX's own Trainer takes its settings as one JSON text, which a compiled pipeline
+cannot vary, and knows its ``run_fn`` by name only, so that changed code finds
+old results in the cache.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types as python_types
+import typing
+from typing import Any
+
+from tfx import types
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.types import component_spec, standard_artifacts
+
+from stagecraft.components.code_fingerprint import code_fingerprint
+from stagecraft.components.trainer.executor import Executor
+from stagecraft.trainer_module.settings import TrainingSettings
+
+RUN_FN = "stagecraft.trainer_module.run_fn.run_fn"
+
+
+def _parameters() -> dict[str, component_spec.ExecutionParameter]:
+    """``train_batch_size: int`` and so on, from the fields of the settings."""
+    parameters = {}
+    for section, outer in TrainingSettings.model_fields.items():
+        for name, field in outer.annotation.model_fields.items():  # type: ignore[union-attr]
+            primitive, optional = _primitive(field.annotation)
+            parameters[f"{section}_{name}"] = component_spec.ExecutionParameter(
+                type=primitive, optional=optional
+            )
+    return parameters
+
+
+def _primitive(annotation: Any) -> tuple[type, bool]:
+    """The type that ML Metadata stores a field as, and whether the field may be None."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return type(arguments[0]), False
+    if origin in (typing.Union, python_types.UnionType):
+        inner = [argument for argument in arguments if argument is not type(None)]
+        return _primitive(inner[0])[0], len(inner) < len(arguments)
+    return (int if annotation is bool else annotation), False
+
+
+class TrainerSpec(component_spec.ComponentSpec):
+    """Interface of Trainer."""
+
+    PARAMETERS = {
+        **_parameters(),
+        "run_fn": component_spec.ExecutionParameter(type=str),
+        "checkpoint_root": component_spec.ExecutionParameter(type=str),
+        "code_fingerprint": component_spec.ExecutionParameter(type=str),
+    }
+    INPUTS = {
+        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
+        "transform_graph": component_spec.ChannelParameter(type=standard_artifacts.TransformGraph),
+        "schema": component_spec.ChannelParameter(type=standard_artifacts.Schema),
+    }
+    OUTPUTS = {
+        "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
+        "model_run": component_spec.ChannelParameter(type=standard_artifacts.ModelRun),
+    }
+
+
+class Trainer(base_component.BaseComponent):
+    """Trains on the split train, selects on val; outputs ``model`` and ``model_run``."""
+
+    SPEC_CLASS = TrainerSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+
+    def __init__(
+        self,
+        examples: types.BaseChannel,
+        transform_graph: types.BaseChannel,
+        schema: types.BaseChannel,
+        settings: TrainingSettings,
+        checkpoint_root: str,
+        run_fn: str = RUN_FN,
+        **overrides: Any,
+    ):
+        """Describes a training.
+
+        Args:
+            examples: Examples with the splits train and val, raw or as Transform materialised them.
+            transform_graph: Transform's graph, which goes into the exported model.
+            schema: the raw examples' schema, which names the classes.
+            settings: what is trained, and on which topology.
+            checkpoint_root: folder that outlives a failed attempt; each training has its own
+                folder in it, by data, code and settings.
+            run_fn: dotted path of the function that trains. It and all of the user's code that it
+                imports are part of the cache key, as is the module of a ``package.module:function``
+                model.
+            **overrides: flat settings (``train_learning_rate=…``) in place of those in
+                ``settings``; a RuntimeParameter is allowed, and checked when the Trainer runs.
+
+        Raises:
+            TypeError: an override that is no setting.
+            UserError: ``run_fn`` or the model's module is not found.
+        """
+        for name in overrides:
+            if name not in TrainerSpec.PARAMETERS:
+                near = difflib.get_close_matches(name, TrainerSpec.PARAMETERS, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise TypeError(f"Trainer: {name} is no setting{hint}")
+        model = overrides.get("train_model", settings.train.model)
+        code = [run_fn, *([model] if isinstance(model, str) and ":" in model else [])]
+        super().__init__(
+            TrainerSpec(
+                examples=examples,
+                transform_graph=transform_graph,
+                schema=schema,
+                model=types.Channel(type=standard_artifacts.Model),
+                model_run=types.Channel(type=standard_artifacts.ModelRun),
+                run_fn=run_fn,
+                checkpoint_root=checkpoint_root,
+                code_fingerprint=code_fingerprint(*code),
+                **(settings.flat() | overrides),
+            )
+        )

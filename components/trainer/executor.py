@@ -1,0 +1,107 @@
+"""Hands TFX's generic Trainer what it expects, and notes what came of the training."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pydantic import ValidationError
+from tfx import types
+from tfx.components.trainer import fn_args_utils
+from tfx.components.trainer.executor import GenericExecutor
+from tfx.proto import trainer_pb2
+from tfx.types import artifact_utils
+from tfx.utils import json_utils, proto_utils
+
+from stagecraft.components.trainer.identity import training_key
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import record
+from stagecraft.trainer_module.settings import TrainingSettings
+
+Artifacts = dict[str, list[types.Artifact]]
+
+
+class Executor(GenericExecutor):
+    """Runs ``run_fn`` with a ``FnArgs``: typed settings in, figures on the model out."""
+
+    def Do(
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
+    ) -> None:
+        """Trains.
+
+        Args:
+            input_dict: ``examples`` with the splits train and val; ``transform_graph``; ``schema``.
+            output_dict: ``model``, ``model_run``.
+            exec_properties: the flat settings, ``run_fn``, ``checkpoint_root``,
+                ``code_fingerprint``.
+
+        Raises:
+            UserError: a setting that cannot be (a runtime parameter comes unchecked), a split
+                that is not there, or whatever ``run_fn`` raises.
+        """
+        flat = _settings(exec_properties).flat()
+        splits = artifact_utils.decode_split_names(
+            artifact_utils.get_single_instance(input_dict["examples"]).split_names
+        )
+        for split in (features.TRAIN, features.VAL):
+            if split not in splits:
+                raise UserError(
+                    f"Trainer: the examples have no split {split!r} (found: {', '.join(splits)}); "
+                    "train is trained on, and val chooses the best checkpoint"
+                )
+        super().Do(
+            input_dict,
+            output_dict,
+            {
+                "run_fn": exec_properties["run_fn"],
+                "train_args": proto_utils.proto_to_json(
+                    trainer_pb2.TrainArgs(splits=[features.TRAIN])
+                ),
+                "eval_args": proto_utils.proto_to_json(
+                    trainer_pb2.EvalArgs(splits=[features.VAL])
+                ),
+                "custom_config": json_utils.dumps({"settings": flat}),
+                "checkpoint_root": exec_properties["checkpoint_root"],
+                "code_fingerprint": exec_properties["code_fingerprint"],
+            },
+        )
+        _note_figures(output_dict)
+
+    def _GetFnArgs(
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
+    ) -> fn_args_utils.FnArgs:
+        fn_args = super()._GetFnArgs(input_dict, output_dict, exec_properties)
+        key = training_key(
+            {
+                "examples": [os.path.dirname(p) for p in fn_args.train_files + fn_args.eval_files],
+                "transform_graph": [fn_args.transform_graph_path],
+                "schema": [os.path.dirname(fn_args.schema_path)],
+            },
+            fn_args.custom_config["settings"],
+            exec_properties["code_fingerprint"],
+        )
+        fn_args.working_dir = os.path.join(exec_properties["checkpoint_root"], key)
+        return fn_args
+
+
+def _settings(exec_properties: dict[str, Any]) -> TrainingSettings:
+    sections = tuple(f"{section}_" for section in TrainingSettings.model_fields)
+    flat = {key: value for key, value in exec_properties.items() if key.startswith(sections)}
+    try:
+        return TrainingSettings.from_flat(flat)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
+        ]
+        raise UserError(f"Trainer: {'; '.join(problems)}") from None
+
+
+def _note_figures(output_dict: Artifacts) -> None:
+    """Figures for people and the summary, on the artifact so that a cached run has them too."""
+    model = artifact_utils.get_single_instance(output_dict["model"])
+    notes = record.read(artifact_utils.get_single_uri(output_dict["model_run"]))
+    model.set_int_custom_property("steps", notes["steps"])
+    model.set_float_custom_property("images_per_second", notes["images_per_second"])
+    if notes["best"]:
+        model.set_float_custom_property("val_accuracy", notes["best"]["accuracy"])

@@ -1,0 +1,1 @@
+"""Settings, the pipeline, its runners and the command line."""

@@ -1,0 +1,41 @@
+"""Which Beam runner runs the data steps, and the guarantee that it is the one asked for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from stagecraft.pipeline.settings import BeamSettings
+
+IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+"""Beam's Python runner, by its full name. It is what ``DirectRunner`` meant for years; newer
+Beam's ``DirectRunner`` first downloads another runner's binary (Prism) and falls back to this
+one silently. The full name means the same on all versions."""
+
+_RUNNERS = {
+    "direct": IN_PROCESS,
+    "flink": "FlinkRunner",
+    "spark": "SparkRunner",
+    "dataflow": "DataflowRunner",
+}
+
+
+def beam_args(settings: BeamSettings) -> list[str]:
+    """The ``beam_pipeline_args`` of a TFX pipeline."""
+    return [*settings.args, f"--runner={_RUNNERS[settings.runner]}"]
+
+
+@contextlib.contextmanager
+def pinned() -> Iterator[None]:
+    """Makes a bare ``beam.Pipeline()`` run in this process too.
+
+    TFX's BeamDagRunner makes one, and so may anybody's executor.
+    """
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    stock = StandardOptions.DEFAULT_RUNNER
+    StandardOptions.DEFAULT_RUNNER = IN_PROCESS
+    try:
+        yield
+    finally:
+        StandardOptions.DEFAULT_RUNNER = stock

@@ -1,0 +1,168 @@
+"""What ``stagecraft doctor`` looks at. Nothing here imports TensorFlow into this process."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+PUBLISHED = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+
+_NEEDED = (
+    "tfx",
+    "tensorflow",
+    "keras",
+    "apache-beam",
+    "tensorflow-transform",
+    "tensorflow-data-validation",
+    "tensorflow-model-analysis",
+    "ml-metadata",
+)
+
+_DEVICES = (
+    "import tensorflow as tf; "
+    "print('devices:', ', '.join(d.name.removeprefix('/physical_device:')"
+    " for d in tf.config.list_physical_devices()))"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One line of the report."""
+
+    name: str
+    found: str
+    verdict: str = "ok"
+    """``ok``; ``note``, something that not everybody needs; ``missing``, needed to run at all."""
+
+    advice: str = ""
+
+
+def all_checks(folder: pathlib.Path) -> Iterator[Check]:
+    """All checks, quick ones first; ``folder`` is where runs would be written."""
+    yield python()
+    yield stack()
+    yield pip()
+    yield processors()
+    yield memory()
+    yield disk(folder)
+    yield network()
+    yield devices()
+
+
+def python() -> Check:
+    """The interpreter, and which of the two supported stacks it holds."""
+    libc, version = platform.libc_ver()
+    found = f"{platform.python_version()}, {libc or 'unknown C library'} {version}".rstrip()
+    minor = sys.version_info[:2]
+    if minor == (3, 10):
+        return Check("python", f"{found}: classic stack")
+    if minor == (3, 12):
+        return Check("python", f"{found}: next stack")
+    return Check("python", found, "note", "untested; 3.10 and 3.12 are the tested ones")
+
+
+def stack() -> Check:
+    """Versions of what a run imports."""
+    versions, missing = [], []
+    for name in _NEEDED:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        advice = f"not installed: {', '.join(missing)}; run `make setup` in the project's folder"
+        return Check("stack", ", ".join(versions) or "nothing", "missing", advice)
+    return Check("stack", ", ".join(versions))
+
+
+def pip() -> Check:
+    """TFX's own command line, and components given as module files, call pip."""
+    if importlib.util.find_spec("pip"):
+        return Check("pip", importlib.metadata.version("pip"))
+    advice = "the tfx command and `module_file` need it: `python -m ensurepip`"
+    return Check("pip", "not in this environment", "note", advice)
+
+
+def processors() -> Check:
+    """Processors that this process may use."""
+    return Check("processors", str(len(os.sched_getaffinity(0))))
+
+
+def memory() -> Check:
+    """Memory that is free now, less what a container's limit takes away."""
+    gigabytes = _available_bytes() / 1e9
+    if gigabytes < 3:
+        advice = "a run takes up to 3 GB: close something, or lower train.memory_limit_mb"
+        return Check("memory", f"{gigabytes:.1f} GB available", "note", advice)
+    return Check("memory", f"{gigabytes:.1f} GB available")
+
+
+def _available_bytes() -> int:
+    meminfo = pathlib.Path("/proc/meminfo").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in meminfo)
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    group = pathlib.Path("/sys/fs/cgroup")  # version 2; "max" is no limit
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        used = int((group / "memory.current").read_text())
+    except (OSError, ValueError):
+        return available
+    return available if limit == "max" else min(available, int(limit) - used)
+
+
+def disk(folder: pathlib.Path) -> Check:
+    """Free space where runs are written, and whether they can be."""
+    gigabytes = shutil.disk_usage(folder).free / 1e9
+    found = f"{gigabytes:.1f} GB free in {folder}"
+    if not os.access(folder, os.W_OK):
+        return Check("disk", found, "note", "not writable: give `run` another folder by --output")
+    if gigabytes < 2:
+        return Check("disk", found, "note", "a run on the whole data set takes up to 2 GB")
+    return Check("disk", found)
+
+
+def network() -> Check:
+    """Whether ``--data download`` would find the published archive."""
+    request = urllib.request.Request(PUBLISHED, method="HEAD")
+    try:
+        with urllib.request.urlopen(request, timeout=3):
+            return Check("network", f"{PUBLISHED} answers")
+    except urllib.error.HTTPError as error:
+        reason = f"answers {error.code}"
+    except (OSError, ValueError) as error:
+        reason = f"not reachable ({getattr(error, 'reason', error)})"
+    advice = "--data download won't work; --data PATH takes an archive from elsewhere, and the "
+    return Check("network", f"{PUBLISHED} {reason}", "note", advice + "sample needs no network")
+
+
+def devices() -> Check:
+    """What TensorFlow can compute on, asked in another process."""
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _DEVICES],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Check("devices", "no answer from TensorFlow in 120 s", "missing", "try again")
+    for line in asked.stdout.splitlines():
+        if line.startswith("devices: "):
+            found = line.removeprefix("devices: ")
+            if "GPU" in found:
+                return Check("devices", found)
+            advice = "no GPU: use the quickstart, or a few epochs; the `gpu` extra installs CUDA"
+            return Check("devices", found, "note", advice)
+    last = (asked.stderr.strip().splitlines() or [f"exit code {asked.returncode}"])[-1]
+    return Check("devices", f"TensorFlow does not start: {last}", "missing", "run `make setup`")

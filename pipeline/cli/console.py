@@ -1,0 +1,135 @@
+"""The only file that prints."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from stagecraft.pipeline.cli.state import RunState
+from stagecraft.pipeline.cli.wording import progress_text
+from stagecraft.pipeline.local.events import Event
+
+_COLOURS = {
+    "waiting": "dim",
+    "running": "bold cyan",
+    "done": "green",
+    "cached": "blue",
+    "skipped": "dim",
+    "failed": "bold red",
+    "interrupted": "yellow",
+}
+
+_STARTING = "starting: importing TensorFlow and TFX takes 10 to 20 seconds"
+
+_LINE_SECONDS = 10.0
+"""Without a terminal, progress is told this often."""
+
+
+def say(text: str, *, stderr: bool = False) -> None:
+    """Prints a paragraph, or lines, as they are."""
+    print(text, file=sys.stderr if stderr else sys.stdout, flush=True)
+
+
+def error(text: str) -> None:
+    """Prints what went wrong, on stderr."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("Error: ", "bold red"), text))
+
+
+def say_json(value: dict[str, Any]) -> None:
+    """Prints one object on one line; NaN and infinities, which JSON lacks, become null."""
+    say(json.dumps(_finite(value), allow_nan=False))
+
+
+def rows(lines: list[tuple[str, str]], *, stderr: bool = False) -> None:
+    """Prints names and values in two columns; long values (paths) are not cut."""
+    width = max(len(name) for name, _ in lines)
+    for name, value in lines:
+        say(f"{name:<{width}}  {value}", stderr=stderr)
+
+
+@contextlib.contextmanager
+def following(state: RunState, *, stderr: bool) -> Iterator[Callable[[Event], None]]:
+    """Shows a run: a live table on a terminal, elsewhere a line per event.
+
+    Yields:
+        What is to be called with each event, after ``state`` has taken it in.
+    """
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        yield _Lines(stderr).show
+        return
+    with Live(get_renderable=lambda: _table(state), console=console, refresh_per_second=4) as live:
+        yield lambda event: None
+        live.refresh()
+
+
+class _Lines:
+    def __init__(self, stderr: bool):
+        self._stderr = stderr
+        self._told: float = -math.inf
+
+    def show(self, event: Event) -> None:
+        if event["kind"] == "pipeline":
+            say(f"{event['name']}: run {event['run_id']}", stderr=self._stderr)
+        elif event["kind"] == "node" and event["state"] == "running":
+            self._told = time.monotonic()
+            say(f"{event['node']}: running", stderr=self._stderr)
+        elif event["kind"] == "node":
+            figure = f" ({event['figure']})" if event.get("figure") else ""
+            took = f"{event['seconds']:.1f} s"
+            say(f"{event['node']}: {event['state']}, {took}{figure}", stderr=self._stderr)
+        elif event["kind"] == "progress" and time.monotonic() - self._told >= _LINE_SECONDS:
+            self._told = time.monotonic()
+            say(f"  {progress_text(event)}", stderr=self._stderr)
+
+
+def _table(state: RunState) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("component")
+    table.add_column("state", min_width=11)
+    table.add_column("seconds", justify="right")
+    table.add_column("")
+    for name, node in state.nodes.items():
+        seconds = node.seconds_so_far
+        table.add_row(
+            Text(name, style="dim" if node.state in ("waiting", "skipped") else ""),
+            Text(node.state, style=_COLOURS[node.state]),
+            "" if seconds is None else f"{seconds:.1f}",
+            Text(node.figure),
+        )
+    return Group(table, _below(state))
+
+
+def _below(state: RunState) -> RenderableType:
+    if state.progress is None:
+        return Text("" if state.run_id else _STARTING, style="dim")
+    total = state.progress.get("total")
+    done = state.progress.get("done", state.progress.get("step"))
+    text = Text(progress_text(state.progress))
+    if not total or done is None:
+        return text
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_row(ProgressBar(total=total, completed=done, width=20), text)
+    return grid
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

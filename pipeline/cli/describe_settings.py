@@ -1,0 +1,42 @@
+"""Settings in words: as YAML, and one by one."""
+
+from __future__ import annotations
+
+import types
+import typing
+
+import yaml
+from pydantic import BaseModel
+
+from stagecraft.pipeline.settings import PipelineSettings
+
+
+def as_yaml(settings: PipelineSettings) -> str:
+    """All settings, as a file that ``--config`` takes."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False).rstrip()
+
+
+def paragraphs(model: type[BaseModel] = PipelineSettings, prefix: str = "") -> list[str]:
+    """A paragraph for each setting, in the order of the tree: name, type, default, meaning."""
+    found: list[str] = []
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found += paragraphs(field.annotation, f"{prefix}{name}.")
+        else:
+            default = yaml.safe_dump(field.default, default_flow_style=True).partition("\n")[0]
+            kind = _type_name(field.annotation)
+            found.append(f"{prefix}{name}  ({kind}, default {default})\n    {field.description}")
+    return found
+
+
+def _type_name(annotation: typing.Any) -> str:
+    """``integer``, ``sgd | adamw``, ``text or null``: as people write it in YAML."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return " | ".join(str(value) for value in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_type_name(argument) for argument in arguments)
+    if origin is tuple:
+        return f"list of {_type_name(arguments[0])}"
+    names = {str: "text", int: "integer", float: "number", bool: "true | false"}
+    return names.get(annotation, "null" if annotation is type(None) else str(annotation))

@@ -1,0 +1,105 @@
+"""What ``stagecraft run`` does: check, run, show, sum up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import time
+from typing import IO
+
+from stagecraft.pipeline.cli import console, result
+from stagecraft.pipeline.cli.state import RunState
+from stagecraft.pipeline.local import layout, nodes
+from stagecraft.pipeline.local.events import Event
+from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.supervisor import Outcome, open_log, supervise
+from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
+from stagecraft.schemas.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """The command line of ``stagecraft run``, as given."""
+
+    config: str
+    overrides: tuple[str, ...]
+    data: str | None
+    output: pathlib.Path | None
+    runner: str
+    from_node: str | None
+    to_node: str | None
+    require_blessing: bool
+    as_json: bool
+
+
+def execute(request: Request) -> int:
+    """Runs the pipeline and shows it; the command's exit code."""
+    started = time.monotonic()
+    state = RunState(nodes.NODES)
+    try:
+        settings = _settings(request)
+        output = request.output or pathlib.Path("runs") / settings.name
+        log = _open_log(output)
+    except (SettingsError, UserError) as error:
+        if request.as_json:
+            nothing = Outcome("failed")
+            console.say_json(result.as_json(None, state, nothing, 0.0, request.output, str(error)))
+        console.error(str(error))
+        return 1
+
+    log_path = pathlib.Path(log.name)
+    console.rows([("output", str(output)), ("log", str(log_path))], stderr=request.as_json)
+    spec = RunSpec(settings, output.absolute(), request.runner, request.from_node, request.to_node)
+    outcome = _follow(spec, log, state, stderr=request.as_json)
+    seconds = time.monotonic() - started
+
+    problem = result.failure(state, outcome, request.require_blessing)
+    if outcome.status == "ok":
+        found = result.as_rows(settings, state, outcome, seconds, log_path)
+        console.rows(found, stderr=request.as_json)
+    if problem:
+        in_log = outcome.status in ("failed", "died")
+        console.error(f"{problem}\nlog: {log_path}" if in_log else problem)
+    if request.as_json:
+        console.say_json(result.as_json(settings, state, outcome, seconds, output, problem))
+    if outcome.status == "interrupted":
+        return 128 + outcome.signal
+    return 1 if problem else 0
+
+
+def _settings(request: Request) -> PipelineSettings:
+    """Everything that can be refused before anything starts is refused here."""
+    # As JSON, which is YAML: a path that looks like a number stays a path.
+    data = () if request.data is None else (f"data.source={json.dumps(request.data)}",)
+    settings = load(request.config, (*request.overrides, *data))
+    source = settings.data.source
+    if source not in ("sample", "download") and not pathlib.Path(source).expanduser().exists():
+        raise UserError(
+            f"{source}: no such file or folder; data.source (--data) is an archive (.tar.gz), a "
+            "folder with its files, sample or download"
+        )
+    nodes.check(name for name in (request.from_node, request.to_node) if name)
+    return settings
+
+
+def _open_log(output: pathlib.Path) -> IO[bytes]:
+    try:
+        return open_log(layout.logs(output))
+    except OSError as error:
+        raise UserError(
+            f"{output}: cannot be written ({error.strerror}: {error.filename}); give --output a "
+            "folder that can"
+        ) from error
+
+
+def _follow(spec: RunSpec, log: IO[bytes], state: RunState, *, stderr: bool) -> Outcome:
+    with log, console.following(state, stderr=stderr) as show:
+
+        def on_event(event: Event) -> None:
+            state.apply(event)
+            show(event)
+
+        outcome = supervise(spec, log, on_event)
+        state.stop("interrupted" if outcome.status == "interrupted" else "failed")
+    return outcome

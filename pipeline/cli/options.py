@@ -1,0 +1,30 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_CONFIG = "quickstart"
+
+
+def settings_options(command: Command) -> Command:
+    """``--config`` and ``--set``: arguments ``config`` and ``overrides``."""
+    command = click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change one setting, such as train.epochs=20. May be repeated; the last one counts.",
+    )(command)
+    return click.option(
+        "--config",
+        default=DEFAULT_CONFIG,
+        show_default=True,
+        metavar="NAME|FILE",
+        help="A preset (quickstart, cifar10) or a YAML file of settings.",
+    )(command)

@@ -1,0 +1,100 @@
+"""What a run came to: an object for programs, a few lines for people."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from stagecraft.pipeline.cli.state import RunState
+from stagecraft.pipeline.cli.wording import duration
+from stagecraft.pipeline.local.supervisor import Outcome
+from stagecraft.pipeline.settings import PipelineSettings
+
+
+def failure(state: RunState, outcome: Outcome, require_blessing: bool) -> str | None:
+    """Why the command fails, in a paragraph; None when it doesn't."""
+    if outcome.status == "interrupted":
+        return "interrupted; the same command goes on from what is finished"
+    if outcome.status != "ok":
+        where = f"{state.failed} failed: " if state.failed else ""
+        return where + (node_cause(state) or outcome.cause or "see the log")
+    if require_blessing and not outcome.report.get("blessed"):
+        return f"the model was not blessed{_because(outcome)}"
+    return None
+
+
+def node_cause(state: RunState) -> str | None:
+    """The failed node's own account, nearer to the cause than what the runner made of it."""
+    return state.nodes[state.failed].cause if state.failed else None
+
+
+def as_json(
+    settings: PipelineSettings | None,
+    state: RunState,
+    outcome: Outcome,
+    seconds: float,
+    output: pathlib.Path | None,
+    error: str | None,
+) -> dict[str, Any]:
+    """The object of ``--json``; ``error`` is in it only if there is one."""
+    report = outcome.report
+    found: dict[str, Any] = {
+        "pipeline": settings.name if settings else None,
+        "run_id": state.run_id,
+        "seconds": round(seconds, 2),
+        "examples": report.get("examples", {}),
+        "components": {
+            name: {"seconds": node.seconds, "state": node.state}
+            for name, node in state.nodes.items()
+        },
+        "metrics": report.get("metrics", {}),
+        "blessed": report.get("blessed", False),
+        "pushed": report.get("pushed"),
+        "output": str(output) if output else None,
+    }
+    return found if error is None else {**found, "error": error}
+
+
+def as_rows(
+    settings: PipelineSettings, state: RunState, outcome: Outcome, seconds: float, log: pathlib.Path
+) -> list[tuple[str, str]]:
+    """Names and values for people; the last says what could be done next."""
+    report = outcome.report
+    found = []
+    if report.get("metrics"):
+        found.append(("accuracy", _accuracy(report["metrics"])))
+        found.append(("blessed", "yes" if report["blessed"] else f"no{_because(outcome)}"))
+        if report["blessed"]:
+            found.append(("pushed", report["pushed"] or "no"))
+        else:
+            found.append(("pushed", "no: only a blessed model is"))
+    found += [("log", str(log)), ("time", duration(seconds))]
+    next_step = _next(settings, state, report)
+    return [*found, ("next", next_step)] if next_step else found
+
+
+def _accuracy(metrics: dict[str, float]) -> str:
+    extra = [f"{name} {metrics[key]:.3f}" for name, key in _EXTRA if key in metrics]
+    return f"{metrics['accuracy']:.4f}" + (f" ({', '.join(extra)})" if extra else "")
+
+
+_EXTRA = (("top 3", "top_3_accuracy"), ("loss", "loss"))
+
+
+def _because(outcome: Outcome) -> str:
+    reasons = outcome.report.get("not_blessed_because") or []
+    return f": {'; '.join(reasons)}" if reasons else ""
+
+
+def _next(settings: PipelineSettings, state: RunState, report: dict[str, Any]) -> str | None:
+    if not report.get("metrics"):
+        return None
+    if not report["blessed"]:
+        return "train longer, such as --set train.epochs=30, or lower evaluate.min_accuracy"
+    if all(node.state != "done" for name, node in state.nodes.items() if name != "Baseline"):
+        return "nothing had changed; change a setting with --set, or another --config"
+    if settings.data.source == "sample":
+        return "that was a generated sample; the real pictures: stagecraft run --data download"
+    if report["pushed"]:
+        return f'tf.saved_model.load("{report["pushed"]}").signatures["serving_images"]'
+    return None

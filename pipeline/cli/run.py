@@ -1,0 +1,79 @@
+"""``stagecraft run``."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import click
+
+from stagecraft.pipeline.cli.options import settings_options
+
+
+@click.command(short_help="Run the pipeline and show how it goes.")
+@settings_options
+@click.option(
+    "--data",
+    metavar="PATH|sample|download",
+    help="What to read: an archive or folder in CIFAR's layout, the generated sample, or the "
+    "published archive. Default: the config's data.source.",
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=pathlib.Path),
+    metavar="DIR",
+    help="Folder for everything that the run leaves. Default: runs/<name of the pipeline>.",
+)
+@click.option(
+    "--runner",
+    type=click.Choice(["local", "beam"]),
+    default="local",
+    show_default=True,
+    help="TFX's LocalDagRunner, or its BeamDagRunner.",
+)
+@click.option("--from", "from_node", metavar="COMPONENT", help="Start here, cached or not.")
+@click.option("--to", "to_node", metavar="COMPONENT", help="Stop after this one.")
+@click.option("--require-blessing", is_flag=True, help="Fail if the model is not good enough.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object as the last line.")
+def run(
+    config: str,
+    overrides: tuple[str, ...],
+    data: str | None,
+    output: pathlib.Path | None,
+    runner: str,
+    from_node: str | None,
+    to_node: str | None,
+    require_blessing: bool,
+    as_json: bool,
+) -> None:
+    """Run the pipeline, from data to pushed model, and show how it goes.
+
+    What has not changed since the last run with the same output is not done again. Ctrl-C leaves
+    nothing half-done; the same command then goes on.
+
+    \b
+    stagecraft run
+    stagecraft run --config cifar10 --data ~/cifar-10-binary.tar.gz --output runs/first
+    stagecraft run --set train.model=resnet20 --set train.epochs=20
+    stagecraft run --from Trainer
+
+    Exit code: 0 when it ran to its end, blessed or not (see --require-blessing); 1 when it failed;
+    130 after Ctrl-C.
+    """
+    from stagecraft.pipeline.cli.execute import Request, execute  # --help needs none of it
+
+    sys.exit(
+        execute(
+            Request(
+                config=config,
+                overrides=overrides,
+                data=data,
+                output=output,
+                runner=runner,
+                from_node=from_node,
+                to_node=to_node,
+                require_blessing=require_blessing,
+                as_json=as_json,
+            )
+        )
+    )

@@ -1,0 +1,79 @@
+"""What is known of a run while it goes on, built from its events."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable
+
+from stagecraft.pipeline.local.events import Event
+
+
+@dataclasses.dataclass
+class NodeState:
+    """One line of the table."""
+
+    state: str = "waiting"
+    """waiting, running, done, cached, skipped, failed or interrupted."""
+
+    seconds: float | None = None
+    """How long it took; of a running node, see ``started``."""
+
+    figure: str = ""
+    cause: str | None = None
+    started: float | None = None
+    """``time.monotonic()`` when it began."""
+
+    @property
+    def seconds_so_far(self) -> float | None:
+        """Seconds it took, or has taken until now."""
+        if self.seconds is None and self.started is not None:
+            return time.monotonic() - self.started
+        return self.seconds
+
+
+class RunState:
+    """All nodes, and the latest progress."""
+
+    def __init__(self, nodes: Iterable[str]):
+        self.nodes = {node: NodeState() for node in nodes}
+        self.run_id: str | None = None
+        self.progress: Event | None = None
+
+    def apply(self, event: Event) -> None:
+        """Takes in an event of :mod:`stagecraft.pipeline.local.events`."""
+        if event["kind"] == "pipeline":
+            self.run_id = event["run_id"]
+            skipped = event["skipped"]
+            self.nodes = {
+                node: NodeState("skipped" if node in skipped else "waiting")
+                for node in event["nodes"]
+            }
+        elif event["kind"] == "node":
+            self._apply_node(event)
+        elif event["kind"] == "progress":
+            self.progress = event
+
+    def _apply_node(self, event: Event) -> None:
+        node = self.nodes[event["node"]]
+        node.state = event["state"]
+        node.seconds = event.get("seconds")
+        node.figure = event.get("figure", "")
+        node.cause = event.get("cause")
+        if node.state == "running":
+            node.started = time.monotonic()
+        else:
+            self.progress = None
+
+    def stop(self, state: str) -> None:
+        """The run is over: what was still running is ``failed`` or ``interrupted``."""
+        for node in self.nodes.values():
+            if node.state == "running":
+                node.seconds = round(node.seconds_so_far or 0.0, 2)
+                node.state = state
+        self.progress = None
+
+    @property
+    def failed(self) -> str | None:
+        """The node that failed, if one did."""
+        return next((name for name, node in self.nodes.items() if node.state == "failed"), None)

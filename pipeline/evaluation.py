@@ -1,0 +1,128 @@
+"""What the Evaluator measures, when it blesses, and how its results are read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow_model_analysis as tfma
+from google.protobuf.wrappers_pb2 import DoubleValue
+
+from stagecraft.pipeline.settings import EvaluateSettings
+from stagecraft.schemas import features
+
+ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
+
+
+def eval_config(settings: EvaluateSettings) -> tfma.EvalConfig:
+    """Accuracy, top-3 accuracy, loss and confusion matrix, overall and per class; calibration.
+
+    A Keras 3 model is evaluated through its signatures; ``transform_features`` runs first.
+    """
+    threshold = tfma.MetricThreshold(
+        value_threshold=tfma.GenericValueThreshold(
+            lower_bound=DoubleValue(value=settings.min_accuracy)
+        )
+    )
+    if settings.not_worse:
+        # Ignored by TFX where there is no baseline. Equal is good enough.
+        threshold.change_threshold.direction = tfma.MetricDirection.HIGHER_IS_BETTER
+        threshold.change_threshold.absolute.value = -1e-9
+    metrics = [
+        tfma.MetricConfig(
+            class_name="SparseCategoricalAccuracy",
+            config=f'"name": "{ACCURACY}"',
+            threshold=threshold,
+        ),
+        tfma.MetricConfig(
+            class_name="SparseTopKCategoricalAccuracy", config=f'"name": "{TOP_3}", "k": 3'
+        ),
+        tfma.MetricConfig(class_name="SparseCategoricalCrossentropy", config=f'"name": "{LOSS}"'),
+        tfma.MetricConfig(class_name="ExampleCount"),
+        tfma.MetricConfig(class_name="MultiClassConfusionMatrixPlot"),
+        tfma.MetricConfig(
+            class_name="ExpectedCalibrationError", module="stagecraft.components.calibration"
+        ),
+    ]
+    return tfma.EvalConfig(
+        model_specs=[
+            tfma.ModelSpec(
+                signature_name="serving_default",
+                preprocessing_function_names=["transform_features"],
+                label_key=features.LABEL,
+                prediction_key="probabilities",
+            )
+        ],
+        slicing_specs=[
+            tfma.SlicingSpec(),
+            tfma.SlicingSpec(feature_keys=[features.LABEL]),
+        ],
+        metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
+    )
+
+
+class Evaluation(NamedTuple):
+    """What the Evaluator found on the eval split."""
+
+    metrics: dict[str, float]
+    """Overall: accuracy, top_3_accuracy, loss, example_count, expected_calibration_error."""
+
+    per_class: dict[int, dict[str, float]]
+    """The same metrics per label."""
+
+    confusion: list[list[int]]
+    """``[actual][predicted]`` example counts, square."""
+
+    failures: list[str]
+    """Why the model is not blessed, a sentence each; empty when it is."""
+
+
+def read_evaluation(directory: str) -> Evaluation:
+    """Reads the folder that the Evaluator wrote (its ``evaluation`` artifact)."""
+    result = tfma.load_eval_result(directory)
+    metrics: dict[str, float] = {}
+    per_class: dict[int, dict[str, float]] = {}
+    for slice_key, by_output in result.slicing_metrics:
+        values = {
+            name: value["doubleValue"]
+            for name, value in by_output[""][""].items()
+            if "doubleValue" in value
+        }
+        if slice_key:
+            per_class[int(slice_key[0][1])] = values
+        else:
+            metrics = values
+    confusion: list[list[int]] = []
+    for slice_key, by_output in result.plots:
+        if not slice_key:
+            confusion = _matrix(by_output[""][""]["multiClassConfusionMatrixAtThresholds"])
+    return Evaluation(metrics, dict(sorted(per_class.items())), confusion, _failures(directory))
+
+
+def _matrix(plot: dict[str, Any]) -> list[list[int]]:
+    # Proto JSON leaves out zeros: an absent id is class 0, an absent cell no example.
+    cells = [
+        (cell.get("actualClassId", 0), cell.get("predictedClassId", 0), cell["numWeightedExamples"])
+        for cell in plot["matrices"][0]["entries"]
+    ]
+    size = 1 + max(max(actual, predicted) for actual, predicted, _ in cells)
+    matrix = [[0] * size for _ in range(size)]
+    for actual, predicted, count in cells:
+        matrix[actual][predicted] = int(count)
+    return matrix
+
+
+def _failures(directory: str) -> list[str]:
+    validation = tfma.load_validation_result(directory)
+    sentences = []
+    for by_slice in validation.metric_validations_per_slice:
+        for failure in by_slice.failures:
+            value = failure.metric_value.double_value.value
+            threshold = failure.metric_threshold
+            if failure.metric_key.is_diff:
+                sentences.append(
+                    f"{failure.metric_key.name} is {-value:.4f} below the last blessed model's"
+                )
+            else:
+                bound = threshold.value_threshold.lower_bound.value
+                sentences.append(f"{failure.metric_key.name} {value:.4f} is below {bound:.4f}")
+    return sentences

@@ -1,0 +1,57 @@
+"""From an exception to one paragraph for people."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+
+from stagecraft.schemas.errors import UserError
+
+_LIMIT = 600  # characters; the rest is in the log
+
+# Beam appends the step to a DoFn's exception, once per nesting.
+_BEAM_STEP = re.compile(r"\s*\[while running '[^']*'\]")
+
+# Several workers: Beam hands over an exception as the text of its traceback.
+_IN_TEXT = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): (.*)", re.MULTILINE)
+
+_FULL_DISK = re.compile(r"No space left on device|database or disk is full")
+
+
+def explain(error: BaseException) -> str:
+    """The cause of a failure: a UserError's message as it is, else type and message, shortened."""
+    chain = list(_chain(error))
+    for link in chain:
+        if isinstance(link, UserError):
+            return _BEAM_STEP.sub("", str(link)).strip()
+    for link in chain:
+        if getattr(link, "errno", None) == errno.ENOSPC or _FULL_DISK.search(str(link)):
+            return _full_disk(link)
+    found = _IN_TEXT.findall(str(error)) if "Traceback (most recent call last)" in str(error) else []
+    name, message = found[-1] if found else (type(error).__name__, str(error))
+    message = " ".join(_BEAM_STEP.sub("", message).split())
+    if name == UserError.__name__:
+        return message
+    return _shorten(f"{name}: {message}" if message else name)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _full_disk(error: BaseException) -> str:
+    path = getattr(error, "filename", None)
+    return (
+        f"no space left on the disk{f' while writing {path}' if path else ''}; free some, or give "
+        "--output a folder on a larger disk; the next run goes on from what is finished"
+    )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LIMIT else text[: _LIMIT - 1].rstrip() + "…"

@@ -1,0 +1,56 @@
+"""What the process that runs a pipeline tells the one that shows it.
+
+Everything is a log record of a ``stagecraft`` logger with a flat dict attached, so that the same
+code tells its story in any program; here those dicts become JSON lines in a pipe. Kinds:
+
+* ``pipeline``: ``name``, ``run_id``, ``nodes`` (in order), ``skipped`` (in a partial run)
+* ``node``: ``node``, ``state`` (running, done, cached, skipped, failed, interrupted),
+  ``seconds``, ``figure``, ``cause``
+* ``progress``: ``phase`` and its numbers
+* ``end``: ``status`` (ok, failed, interrupted), ``cause``, ``report``
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from typing import Any
+
+Event = dict[str, Any]
+
+_log = logging.getLogger("stagecraft.run")
+_log.setLevel(logging.INFO)
+
+
+def emit(kind: str, text: str, **fields: Any) -> None:
+    """Tells of an event; ``text`` is for whoever reads the log."""
+    _log.info(text, extra={"event": {"kind": kind, **fields}})
+
+
+class PipeHandler(logging.Handler):
+    """Writes events, and the progress that components report, to a file descriptor."""
+
+    def __init__(self, descriptor: int):
+        super().__init__()
+        self._descriptor = descriptor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event: Event | None = getattr(record, "event", None)
+        progress = getattr(record, "progress", None)
+        if event is None and progress is not None:
+            event = {"kind": "progress", **progress}
+        if event is None:
+            return
+        line = json.dumps(event, default=str).encode() + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+        except OSError:  # nobody listens any more
+            pass
+
+
+def attach(descriptor: int) -> None:
+    """Sends all events and progress of this process to a pipe."""
+    logging.getLogger("stagecraft").addHandler(PipeHandler(descriptor))
+    logging.getLogger("stagecraft.progress").setLevel(logging.INFO)

@@ -1,0 +1,93 @@
+"""TFX's launcher, telling what becomes of each node."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+
+from ml_metadata.proto import metadata_store_pb2
+from tfx.orchestration.portable import data_types, launcher
+from tfx.orchestration.portable.mlmd import execution_lib
+
+from stagecraft.pipeline import summary
+from stagecraft.pipeline.local import events, interrupt
+from stagecraft.pipeline.local.cause import explain
+
+_State = metadata_store_pb2.Execution.State
+
+
+class ReportingLauncher(launcher.Launcher):
+    """Launches a node, and emits ``node`` events before and after."""
+
+    def launch(self) -> data_types.ExecutionInfo | None:
+        """See the base class.
+
+        Raises:
+            KeyboardInterrupt: the run was asked to stop, also where Beam made it another error.
+            RuntimeError: the node's inputs could not be resolved (which the base class lets pass).
+        """
+        node = self._pipeline_node.node_info.id
+        if interrupt.requested():
+            raise KeyboardInterrupt
+        started = time.monotonic()
+        events.emit("node", f"{node}: running", node=node, state="running")
+
+        def end(state: str, text: str = "", **fields: str) -> None:
+            seconds = round(time.monotonic() - started, 2)
+            events.emit(
+                "node",
+                f"{node}: {state} after {seconds:.1f} s {text}".rstrip(),
+                node=node,
+                state=state,
+                seconds=seconds,
+                **fields,
+            )
+
+        try:
+            info = super().launch()
+            state, figure = self._outcome(info)
+        except (Exception, SystemExit) as error:
+            if interrupt.requested():
+                end("interrupted")
+                raise KeyboardInterrupt from error
+            cause = explain(error)
+            end("failed", cause, cause=cause)
+            raise
+        except BaseException:
+            end("interrupted")
+            raise
+        end(state, figure, figure=figure)
+        return info
+
+    def _outcome(self, info: data_types.ExecutionInfo | None) -> tuple[str, str]:
+        """State and figure of a node that was launched, from ML Metadata."""
+        if info is None or info.execution_id is None:
+            return "skipped", ""
+        with self._mlmd_connection as metadata:
+            [execution] = metadata.store.get_executions_by_id([info.execution_id])
+            outputs = execution_lib.get_output_artifacts(metadata, info.execution_id)
+        if execution.last_known_state == _State.Value("FAILED"):
+            result = execution_lib.get_execution_result(execution, ignore_parse_errors=True)
+            # The text of a traceback, of which the last line says it.
+            lines = (result.result_message if result else "").strip().splitlines()
+            raise RuntimeError(f"its inputs could not be resolved: {lines[-1] if lines else ''}")
+        cached = execution.last_known_state == _State.Value("CACHED")
+        try:
+            figure = summary.figure(self._pipeline_node.node_info.id, outputs)
+        except Exception:  # a figure is not worth a run
+            logging.getLogger(__name__).exception("no figure")
+            figure = ""
+        return "cached" if cached else "done", figure
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """In the block, TFX's local and Beam runners launch with :class:`ReportingLauncher`."""
+    stock = launcher.Launcher
+    launcher.Launcher = ReportingLauncher
+    try:
+        yield
+    finally:
+        launcher.Launcher = stock

@@ -1,0 +1,61 @@
+"""One run at a time in an output folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import pathlib
+from collections.abc import Iterator
+
+from stagecraft.schemas.errors import UserError
+
+_held: set[pathlib.Path] = set()  # by this process; an inner hold of the same folder is free
+
+
+@contextlib.contextmanager
+def held(folder: pathlib.Path) -> Iterator[None]:
+    """Holds ``folder/.lock`` for the time of the block; the kernel frees it if the process dies.
+
+    Raises:
+        UserError: another process holds it, or the folder cannot be written.
+    """
+    folder = folder.resolve()
+    if folder in _held:
+        yield
+        return
+    descriptor = _acquire(folder)
+    _held.add(folder)
+    try:
+        yield
+    finally:
+        _held.discard(folder)
+        os.close(descriptor)
+
+
+def _acquire(folder: pathlib.Path) -> int:
+    path = folder / ".lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror}); give --output a folder that can"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        raise UserError(
+            f"{folder} is in use by another run (process {owner}); wait for it to end, or give "
+            "--output another folder"
+        ) from None
+    except OSError as error:  # a file system that knows no locks
+        logging.getLogger(__name__).warning("%s: not locked: %s", path, error)
+        return descriptor
+    with contextlib.suppress(OSError):  # a full disk: the lock holds without the note
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    return descriptor

@@ -1,0 +1,142 @@
+"""The runners: TFX's own, which also report, clean up when interrupted, and stay on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import pathlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tfx.dsl.compiler import constants
+from tfx.orchestration import metadata
+from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
+from tfx.orchestration.local import runner_utils
+from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+from tfx.orchestration.portable import runtime_parameter_utils
+from tfx.proto.orchestration import pipeline_pb2
+
+from stagecraft.pipeline import beam
+from stagecraft.pipeline.local import base_run, events, interrupt, launcher, lock, nodes
+from stagecraft.pipeline.local.sweep import sweep
+
+
+class Run(NamedTuple):
+    """A run that was started."""
+
+    run_id: str
+    connection: metadata.ConnectionConfigType
+
+
+class _Runner:
+    """What both runners add; stands before TFX's runner in the order of base classes.
+
+    ``run`` stays TFX's own, which the ``tfx`` command patches.
+    """
+
+    last_run: Run | None = None
+    """Set as soon as a run has its id."""
+
+    def run_with_ir(
+        self, pipeline: pipeline_pb2.Pipeline, run_options: pipeline_pb2.RunOptions | None = None
+    ) -> None:
+        """Runs a compiled pipeline.
+
+        Raises:
+            UserError: the output is in use; a node that isn't there; nothing to start from.
+            KeyboardInterrupt: SIGINT or SIGTERM; nothing half-done is left.
+        """
+        connection = _connection(pipeline)
+        self.last_run = Run(_substitute_run_id(pipeline), connection)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(interrupt.handled())
+            stack.enter_context(_swept(connection, pipeline))
+            stack.enter_context(beam.pinned())
+            stack.enter_context(launcher.installed())
+            _tell_plan(pipeline, _prepare_partial(connection, pipeline, run_options))
+            try:
+                super().run_with_ir(pipeline, run_options)  # type: ignore[misc]
+            except Exception as error:
+                if interrupt.requested():  # Beam makes a RuntimeError of it
+                    raise KeyboardInterrupt from error
+                raise
+
+
+class LocalRunner(_Runner, LocalDagRunner):
+    """Runs one node after the other in this process."""
+
+
+class BeamRunner(_Runner, BeamDagRunner):
+    """Runs the nodes as steps of one Beam pipeline, in this process."""
+
+
+def _connection(pipeline: pipeline_pb2.Pipeline) -> metadata.ConnectionConfigType:
+    config = runner_utils.extract_local_deployment_config(pipeline).metadata_connection_config
+    return getattr(config, config.WhichOneof("connection_config"))
+
+
+@contextlib.contextmanager
+def _swept(connection: Any, pipeline: pipeline_pb2.Pipeline) -> Iterator[None]:
+    """Locks the metadata's folder; removes unfinished executions before, and after a failure.
+
+    Only for SQLite files: in a database server, other people's runs are going on.
+    """
+    if not connection.HasField("sqlite"):
+        yield
+        return
+    metadata_db = pathlib.Path(connection.sqlite.filename_uri)
+    place = (
+        metadata_db,
+        pathlib.Path(pipeline.runtime_spec.pipeline_root.field_value.string_value),
+        pipeline.pipeline_info.id,
+    )
+    with lock.held(metadata_db.parent):
+        sweep(*place)
+        try:
+            yield
+        except BaseException:
+            with interrupt.deferred():
+                sweep(*place)
+            raise
+
+
+def _substitute_run_id(pipeline: pipeline_pb2.Pipeline) -> str:
+    """Does what the base class does later, so that the id is known before anything runs."""
+    run_id = datetime.datetime.now().isoformat()
+    runtime_parameter_utils.substitute_runtime_parameter(
+        pipeline, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}
+    )
+    return run_id
+
+
+def _prepare_partial(
+    connection: metadata.ConnectionConfigType,
+    pipeline: pipeline_pb2.Pipeline,
+    run_options: pipeline_pb2.RunOptions | None,
+) -> list[str]:
+    """Checks a partial run and chooses its base; the names of the nodes that it leaves out."""
+    if run_options is None:
+        return []
+    partial = run_options.partial_run
+    nodes.check([*partial.from_nodes, *partial.to_nodes], _names(pipeline))
+    for node in pipeline.nodes:  # who says where to start wants that node executed
+        if node.pipeline_node.node_info.id in partial.from_nodes:
+            node.pipeline_node.execution_options.caching_options.enable_cache = False
+    return base_run.choose(connection, pipeline, partial)
+
+
+def _tell_plan(pipeline: pipeline_pb2.Pipeline, skipped: list[str]) -> None:
+    run_id = pipeline.runtime_spec.pipeline_run_id.field_value.string_value
+    name = pipeline.pipeline_info.id
+    events.emit(
+        "pipeline",
+        f"{name}: run {run_id}",
+        name=name,
+        run_id=run_id,
+        nodes=_names(pipeline),
+        skipped=skipped,
+    )
+
+
+def _names(pipeline: pipeline_pb2.Pipeline) -> list[str]:
+    return [node.pipeline_node.node_info.id for node in pipeline.nodes]

@@ -1,0 +1,96 @@
+"""The process that runs a pipeline, started by :mod:`stagecraft.pipeline.local.supervisor`.
+
+The first line of standard input is a RunSpec; its end says that the supervisor is gone. Events go
+to the file descriptor that is the only argument. Everything else that anybody prints is the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from stagecraft.pipeline.local import events, interrupt, lock
+from stagecraft.pipeline.local.cause import explain
+from stagecraft.pipeline.local.spec import RunSpec
+
+def main() -> None:
+    """Runs, tells the end, and leaves without waiting for anybody's threads."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
+    )
+    events.attach(int(sys.argv[1]))
+    spec = RunSpec.from_json(sys.stdin.readline())
+    supervised = threading.Event()
+    supervised.set()
+    threading.Thread(target=_watch, args=[supervised], name="lifeline", daemon=True).start()
+    end: dict[str, Any] = {"status": "ok", "cause": None, "report": {}}
+    with interrupt.handled():
+        try:
+            with lock.held(spec.output):
+                _run(spec, end)
+        except KeyboardInterrupt:
+            end["status"] = "interrupted"
+        except BaseException as error:
+            traceback.print_exc()
+            end.update(status="failed", cause=explain(error))
+        with interrupt.deferred():
+            events.emit("end", f"{end['status']} {end['cause'] or ''}", **end)
+            logging.shutdown()
+    if not supervised.is_set():
+        _kill_group()
+    # Beam, gRPC and TensorFlow leave threads behind, for which Python would wait.
+    os._exit(0 if end["status"] == "ok" else 1)
+
+
+def _run(spec: RunSpec, end: dict[str, Any]) -> None:
+    import absl.logging
+    from tfx.orchestration.pipeline import RunOptions
+
+    from stagecraft.pipeline import summary
+    from stagecraft.pipeline.local import outputs
+    from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
+
+    absl.logging.set_verbosity(absl.logging.INFO)
+    module, _, function = spec.create.partition(":")
+    create_pipeline = getattr(importlib.import_module(module), function)
+    runner = {"local": LocalRunner, "beam": BeamRunner}[spec.runner]()
+    options = None
+    if spec.from_node or spec.to_node:
+        options = RunOptions(
+            from_nodes=[spec.from_node] if spec.from_node else None,
+            to_nodes=[spec.to_node] if spec.to_node else None,
+        )
+    try:
+        runner.run(create_pipeline(spec.settings, spec.output), run_options=options)
+    except Exception:
+        with contextlib.suppress(Exception):  # what is known all the same
+            if runner.last_run:
+                end["report"] = summary.report(outputs.of_run(runner.last_run))
+        raise
+    if runner.last_run:
+        end["report"] = summary.report(outputs.of_run(runner.last_run))
+
+
+def _watch(supervised: threading.Event) -> None:
+    """Waits for the end of standard input: then nobody is left who would stop this process."""
+    sys.stdin.read()
+    supervised.clear()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(interrupt.GRACE_SECONDS)
+    _kill_group()
+
+
+def _kill_group() -> None:
+    os.killpg(os.getpgrp(), signal.SIGKILL)  # with Beam's worker processes, if there are any
+
+
+if __name__ == "__main__":
+    main()

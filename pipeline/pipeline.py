@@ -1,0 +1,143 @@
+"""The pipeline: ExampleGen to Pusher, one component after the other."""
+
+from __future__ import annotations
+
+import pathlib
+
+import tensorflow_data_validation as tfdv
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx import v1 as tfx
+
+from stagecraft.components import (
+    AnomalyGate,
+    Cifar10ExampleGen,
+    ImportSchema,
+    LatestBlessedBaseline,
+    Trainer,
+    code_fingerprint,
+)
+from stagecraft.pipeline.beam import beam_args
+from stagecraft.pipeline.evaluation import eval_config
+from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.schemas import features
+
+PREPROCESSING_FN = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
+
+
+def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> tfx.dsl.Pipeline:
+    """Builds the TFX pipeline for settings.
+
+    Args:
+        settings: what is asked for.
+        output: folder that holds everything a run leaves: ``pipeline_root``,
+            ``metadata.db``, ``checkpoints``, ``serving`` (unless ``push.directory`` says otherwise).
+
+    Raises:
+        UserError: a named module or file does not exist.
+    """
+    output = pathlib.Path(output).resolve()
+
+    example_gen = Cifar10ExampleGen(
+        source=settings.data.source,
+        dataset=settings.data.dataset_name,
+        val_fraction=settings.data.val_fraction,
+        shards=settings.data.shards,
+        sample_train=settings.data.sample_train,
+        sample_test=settings.data.sample_test,
+        cache_dir=settings.data.cache_dir,
+    )
+    examples = example_gen.outputs["examples"]
+
+    statistics_gen = tfx.components.StatisticsGen(
+        examples=examples, stats_options=_stats_options()
+    )
+    import_schema = ImportSchema(schema_file=settings.data.schema_path)
+    schema = import_schema.outputs["schema"]
+    anomaly_gate = AnomalyGate(
+        examples=examples, statistics=statistics_gen.outputs["statistics"], schema=schema
+    )
+
+    transform = tfx.components.Transform(
+        examples=examples,
+        schema=schema,
+        preprocessing_fn=PREPROCESSING_FN,
+        # TFX keys its cache on the dotted path alone: the code itself must be in it too.
+        custom_config={"code_fingerprint": code_fingerprint(PREPROCESSING_FN)},
+        splits_config=tfx.proto.SplitsConfig(
+            analyze=[features.TRAIN],
+            transform=[features.TRAIN, features.VAL] if settings.transform.materialize else [],
+        ),
+        materialize=settings.transform.materialize,
+        disable_statistics=True,
+    )
+    transform.add_upstream_node(anomaly_gate)
+
+    trainer = Trainer(
+        examples=transform.outputs["transformed_examples"]
+        if settings.transform.materialize
+        else examples,
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema,
+        settings=settings,
+        checkpoint_root=str(output / "checkpoints"),
+    )
+    model = trainer.outputs["model"]
+
+    baseline = tfx.dsl.Resolver(
+        strategy_class=LatestBlessedBaseline,
+        candidate=model,
+        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
+    ).with_id("Baseline")
+    evaluator = tfx.components.Evaluator(
+        examples=examples,
+        model=model,
+        baseline_model=baseline.outputs["model"],
+        example_splits=[features.EVAL],
+        eval_config=eval_config(settings.evaluate),
+        schema=schema,
+    )
+    pusher = tfx.components.Pusher(
+        model=model,
+        model_blessing=evaluator.outputs["blessing"],
+        push_destination=tfx.proto.PushDestination(
+            filesystem=tfx.proto.PushDestination.Filesystem(
+                base_directory=str(
+                    pathlib.Path(settings.push.directory or output / "serving").absolute()
+                )
+            )
+        ),
+    )
+
+    return tfx.dsl.Pipeline(
+        pipeline_name=settings.name,
+        pipeline_root=str(output / "pipeline_root"),
+        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
+            str(output / "metadata.db")
+        ),
+        components=[
+            example_gen,
+            statistics_gen,
+            import_schema,
+            anomaly_gate,
+            transform,
+            trainer,
+            baseline,
+            evaluator,
+            pusher,
+        ],
+        beam_pipeline_args=beam_args(settings.beam),
+        enable_cache=True,
+    )
+
+
+def _stats_options() -> tfdv.StatsOptions:
+    """Tells TFDV that pictures are pictures.
+
+    Their shortest and longest length are then in the statistics, and no time goes into
+    counting distinct values of a feature that has no two alike.
+    """
+    image = schema_pb2.Feature(
+        name=features.IMAGE, type=schema_pb2.BYTES, image_domain=schema_pb2.ImageDomain()
+    )
+    return tfdv.StatsOptions(schema=schema_pb2.Schema(feature=[image]))

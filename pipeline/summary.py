@@ -1,0 +1,82 @@
+"""What a node's artifacts say, in a figure for people and in numbers for ``--json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfx.types import Artifact
+
+from stagecraft.pipeline.evaluation import ACCURACY, Evaluation, read_evaluation
+from stagecraft.schemas import features
+
+Artifacts = Mapping[str, Sequence[Artifact]]
+
+
+def figure(node_id: str, artifacts: Artifacts) -> str:
+    """One figure for the table: examples, anomalies, accuracy, …; empty where there is none."""
+    if node_id == "Cifar10ExampleGen":
+        return f"{sum(example_counts(artifacts).values()):,} examples"
+    if node_id == "AnomalyGate":
+        return f"{artifacts['anomalies'][0].get_int_custom_property('anomalies')} anomalies"
+    if node_id == "Trainer":
+        model = artifacts["model"][0]
+        return (
+            f"{model.get_float_custom_property('images_per_second'):,.0f} images/s, "
+            f"val accuracy {model.get_float_custom_property('val_accuracy'):.3f}"
+        )
+    if node_id == "Baseline":
+        model_ids = [model.id for model in artifacts.get("model", ())]
+        return f"model {model_ids[0]}" if model_ids else "no blessed model yet"
+    if node_id == "Evaluator":
+        verdict = "blessed" if blessed(artifacts) else "not blessed"
+        return f"accuracy {evaluation(artifacts).metrics[ACCURACY]:.3f}, {verdict}"
+    if node_id == "Pusher":
+        return "pushed" if pushed_to(artifacts) else "not pushed"
+    return ""
+
+
+def example_counts(artifacts: Artifacts) -> dict[str, int]:
+    """Examples per split, from the ExampleGen's artifacts."""
+    examples = artifacts["examples"][0]
+    return {
+        split: examples.get_int_custom_property(f"count_{split}")
+        for split in (features.TRAIN, features.VAL, features.EVAL)
+    }
+
+
+def evaluation(artifacts: Artifacts) -> Evaluation:
+    """What the Evaluator found, from its artifacts."""
+    return read_evaluation(artifacts["evaluation"][0].uri)
+
+
+def blessed(artifacts: Artifacts) -> bool:
+    """Whether the Evaluator blessed the model, from its artifacts."""
+    return artifacts["blessing"][0].get_int_custom_property("blessed") == 1
+
+
+def pushed_to(artifacts: Artifacts) -> str | None:
+    """The folder that the model was pushed to, from the Pusher's artifacts; None if it was not."""
+    model = artifacts["pushed_model"][0]
+    if not model.get_int_custom_property("pushed"):
+        return None
+    return str(model.get_string_custom_property("pushed_destination"))
+
+
+def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
+    """The part of ``--json`` that comes from artifacts.
+
+    Args:
+        outputs: node id to its output artifacts; nodes that did not run are absent.
+    """
+    found: dict[str, Any] = {"examples": {}, "metrics": {}, "blessed": False, "pushed": None}
+    if "Cifar10ExampleGen" in outputs:
+        found["examples"] = example_counts(outputs["Cifar10ExampleGen"])
+    if "Evaluator" in outputs:
+        result = evaluation(outputs["Evaluator"])
+        found["metrics"] = result.metrics
+        found["not_blessed_because"] = result.failures
+        found["blessed"] = blessed(outputs["Evaluator"])
+    if "Pusher" in outputs:
+        found["pushed"] = pushed_to(outputs["Pusher"])
+    return found

@@ -1,0 +1,9 @@
+"""The error that is shown to people as it is, without a traceback."""
+
+
+class UserError(Exception):
+    """Something outside this program is not as it should be.
+
+    The message is one paragraph: which file, field or record, what was expected,
+    what was found, and what to do.
+    """

@@ -1,0 +1,83 @@
+"""The features of an example: the one place that knows their names, shapes and dtypes.
+
+Class names live in the TFDV schema itself (a schema-level ``string_domain``
+named like the label's ``int_domain``), so that a user's own schema brings its
+own classes along.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+IMAGE = "image"
+"""Raw: bytes, ``height * width * channels`` uint8 values in HWC order. Transformed:
+float32 ``[height, width, channels]``, normalised per channel."""
+
+LABEL = "label"
+"""int64 scalar, ``0 <= label < num_classes``."""
+
+ID = "id"
+"""int64 scalar: the example's position in the data set's own order, train before
+test; unique and stable. Augmentation and held-out splits are keyed by it."""
+
+IMAGE_SHAPE = (32, 32, 3)
+"""``[height, width, channels]`` of CIFAR-10 and CIFAR-100."""
+
+IMAGE_BYTES = 32 * 32 * 3
+
+TRAIN, VAL, EVAL = "train", "val", "eval"
+"""Splits. ``val`` is held out of the data set's training part and chooses the best
+checkpoint; ``eval`` is the data set's own test part and is used by nobody but the
+Evaluator."""
+
+
+class DataSet(NamedTuple):
+    """A data set in the layout of the CIFAR archives."""
+
+    name: str
+    label_names: tuple[str, ...]
+    schema_file: str
+    """Path of the TFDV schema (text proto) that describes it."""
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.label_names)
+
+
+def _schema(name: str) -> str:
+    return str(pathlib.Path(__file__).resolve().parent / name)
+
+
+_CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
+
+_CIFAR100_FINE = (
+    "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus "
+    "butterfly camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch "
+    "crab crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo "
+    "keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain mouse "
+    "mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy "
+    "porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper "
+    "snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television "
+    "tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm"
+)
+
+_CIFAR100_COARSE = (
+    "aquatic_mammals fish flowers food_containers fruit_and_vegetables "
+    "household_electrical_devices household_furniture insects large_carnivores "
+    "large_man-made_outdoor_things large_natural_outdoor_scenes large_omnivores_and_herbivores "
+    "medium_mammals non-insect_invertebrates people reptiles small_mammals trees vehicles_1 "
+    "vehicles_2"
+)
+
+DATASETS: Mapping[str, DataSet] = MappingProxyType(
+    {
+        "cifar10": DataSet("cifar10", tuple(_CIFAR10.split()), _schema("cifar10.pbtxt")),
+        "cifar100": DataSet("cifar100", tuple(_CIFAR100_FINE.split()), _schema("cifar100.pbtxt")),
+        "cifar100_coarse": DataSet(
+            "cifar100_coarse", tuple(_CIFAR100_COARSE.split()), _schema("cifar100_coarse.pbtxt")
+        ),
+    }
+)

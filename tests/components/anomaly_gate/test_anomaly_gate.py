@@ -1,0 +1,324 @@
+"""The gate against injected Examples, through its executor."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+import tensorflow as tf
+import tensorflow_data_validation as tfdv
+from tensorflow_data_validation.statistics import stats_impl
+from tensorflow_metadata.proto.v0 import anomalies_pb2
+from tfx import version
+from tfx.types import channel_utils, standard_artifacts
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+
+from stagecraft.components.anomaly_gate.component import AnomalyGate
+from stagecraft.components.anomaly_gate.executor import Executor
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+
+SPLITS = ("train", "val", "eval")
+PER_SPLIT = 40
+
+Values = bytes | int | float | list[int] | list[bytes] | None
+Edit = Callable[[str, int, dict[str, Values]], Any]
+
+
+def example(values: Mapping[str, Values]) -> bytes:
+    proto = tf.train.Example()
+    for name, value in values.items():
+        items = value if isinstance(value, list) else [value]
+        if value is None:
+            continue
+        if value == [] or isinstance(items[0], bytes):
+            proto.features.feature[name].bytes_list.value.extend(items)
+        elif isinstance(items[0], float):
+            proto.features.feature[name].float_list.value.extend(items)
+        else:
+            proto.features.feature[name].int64_list.value.extend(items)
+    return proto.SerializeToString()
+
+
+@dataclasses.dataclass
+class Gate:
+    """Artifacts in a folder, and the executor on them."""
+
+    folder: pathlib.Path
+    schema: str = features.DATASETS["cifar10"].schema_file
+    splits: tuple[str, ...] = SPLITS
+    without_statistics: str = ""
+
+    def file(self, split: str, shard: int = 0) -> pathlib.Path:
+        return self.folder / f"examples/Split-{split}/data_tfrecord-{shard:05d}-of-00002"
+
+    def write(self, edit: Edit = lambda split, index, values: None) -> None:
+        """Writes good examples, each but for what ``edit`` does to its values."""
+        number = 0
+        for split in self.splits:
+            self.file(split).parent.mkdir(parents=True)
+            records = []
+            for index in range(PER_SPLIT):
+                values: dict[str, Values] = {
+                    "image": bytes([index]) * features.IMAGE_BYTES,
+                    "label": index % 10,
+                    "id": number,
+                }
+                edit(split, index, values)
+                records.append(example(values))
+                number += 1
+            write_records(self.file(split, 0), records[: PER_SPLIT // 2])
+            write_records(self.file(split, 1), records[PER_SPLIT // 2 :])
+        self.statistics()
+
+    def statistics(self) -> None:
+        """As StatisticsGen makes them; without Beam, which would take seconds a split."""
+        for split in self.splits:
+            files = [str(self.file(split, shard)) for shard in (0, 1)]
+            records = list(tf.data.TFRecordDataset(files).as_numpy_iterator())
+            batch = ExamplesToRecordBatchDecoder().DecodeBatch(records)
+            stats = stats_impl.generate_statistics_in_memory(batch, tfdv.StatsOptions())
+            path = self.folder / f"statistics/Split-{split}/FeatureStats.pb"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(stats.SerializeToString())
+
+    def run(self) -> standard_artifacts.ExampleAnomalies:
+        """Runs the executor; returns its output."""
+        examples = standard_artifacts.Examples()
+        statistics = standard_artifacts.ExampleStatistics()
+        schema = standard_artifacts.Schema()
+        anomalies = standard_artifacts.ExampleAnomalies()
+        for artifact, name in (
+            (examples, "examples"),
+            (statistics, "statistics"),
+            (schema, "schema"),
+            (anomalies, "anomalies"),
+        ):
+            artifact.uri = str(self.folder / name)
+        for artifact in (examples, statistics):
+            artifact.splits = list(self.splits)
+        if self.without_statistics:
+            statistics.splits = [s for s in self.splits if s != self.without_statistics]
+        # As the orchestrator marks what StatisticsGen wrote; else another file name is expected.
+        statistics.set_string_custom_property("tfx_version", version.__version__)
+        (self.folder / "schema").mkdir(exist_ok=True)
+        (self.folder / "schema/schema.pbtxt").write_text(pathlib.Path(self.schema).read_text())
+        inputs = {"examples": [examples], "statistics": [statistics], "schema": [schema]}
+        Executor().Do(inputs, {"anomalies": [anomalies]}, {})
+        return anomalies
+
+    def refuses(self) -> str:
+        """Runs the executor, which must raise and leave nothing; returns the message."""
+        with pytest.raises(UserError) as caught:
+            self.run()
+        assert not (self.folder / "anomalies").exists()
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+
+def write_records(path: pathlib.Path, records: Iterable[bytes]) -> None:
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+
+
+@pytest.fixture
+def gate(tmp_path: pathlib.Path) -> Gate:
+    return Gate(tmp_path)
+
+
+def at(split: str, *indices: int, **changed: Values) -> Edit:
+    """An edit of some examples of a split."""
+
+    def edit(its_split: str, index: int, values: dict[str, Values]) -> None:
+        if its_split == split and index in indices:
+            values.update(changed)
+
+    return edit
+
+
+def test_good_data_passes(gate: Gate) -> None:
+    gate.write()
+    anomalies = gate.run()
+    assert anomalies.get_int_custom_property("anomalies") == 0
+    assert anomalies.splits == list(SPLITS)
+    files = sorted(path for path in (gate.folder / "anomalies").rglob("*") if path.is_file())
+    names = [str(path.relative_to(gate.folder / "anomalies")) for path in files]
+    assert names == [f"Split-{split}/SchemaDiff.pb" for split in sorted(SPLITS)]
+    for path in files:
+        assert not anomalies_pb2.Anomalies.FromString(path.read_bytes()).anomaly_info
+
+
+FIRST_OF_SECOND = r"record 1 \(from 0\) of .*/Split-val/data_tfrecord-00001-of-00002"
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            {"image": b"x" * 3071},
+            r"feature image: expected 3,072 bytes \(32 x 32 x 3\); 2 of 40 examples have another, "
+            r"the first, with 3071 bytes, is id 61, " + FIRST_OF_SECOND,
+        ),
+        (
+            {"image": None},
+            "feature image: expected exactly one value; 2 of 40 examples have none, the first is "
+            "id 61, " + FIRST_OF_SECOND,
+        ),
+        ({"image": []}, "feature image: expected exactly one value; 2 of 40 examples have none"),
+        (
+            {"image": [b"x" * 3072, b"y" * 3072]},
+            "feature image: expected exactly one value; 2 of 40 examples have several, the first, "
+            "with 2, is id 61, " + FIRST_OF_SECOND,
+        ),
+        (
+            {"label": 10},
+            "feature label: expected values from 0 to 9; 2 of 40 examples have another, the first, "
+            "with 10, is id 61, " + FIRST_OF_SECOND,
+        ),
+        ({"label": -1}, "feature label: expected values from 0 to 9; 2 of 40 .* with -1, is id 61"),
+        ({"label": None}, "feature label: expected exactly one value; 2 of 40 examples have none"),
+        ({"label": [1, 2, 3]}, "feature label: .* have several, the first, with 3, is id 61, "),
+        (
+            {"id": -5},
+            "feature id: expected values from 0 to any; 2 of 40 examples have another, the first, "
+            "with -5, is id -5, " + FIRST_OF_SECOND,
+        ),
+        (
+            {"id": None},
+            "feature id: expected exactly one value; 2 of 40 examples have none, the first is "
+            + FIRST_OF_SECOND,
+        ),
+        ({"id": [7, 8]}, "feature id: .* several, the first, with 2, is " + FIRST_OF_SECOND),
+        (
+            {"weight": 1},
+            r"feature weight: expected what the schema says; New column .* \(2 of 40 examples "
+            r"have this feature\)",
+        ),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_two_bad_examples(gate: Gate, changed: dict[str, Values], expected: str) -> None:
+    gate.write(at("val", 21, 30, **changed))
+    message = gate.refuses()
+    assert re.search(rf"\(1\) Split val, {expected}", message), message
+    if changed != {"id": -5}:  # which is there twice
+        assert ", 1 anomaly: " in message, message
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            {"label": 1.0},
+            r"Split val, feature label: expected integers \(int64\); 40 of 40 examples have FLOAT",
+        ),
+        ({"label": b"cat"}, "Split val, feature label: .* 40 of 40 examples have STRING values"),
+        ({"image": 1}, "Split val, feature image: expected bytes; 40 of 40 examples have INT"),
+        ({"id": None}, "Split val, feature id: expected exactly one value; 40 of 40 .* have none"),
+    ],
+)
+def test_a_whole_split(gate: Gate, changed: dict[str, Values], expected: str) -> None:
+    gate.write(at("val", *range(PER_SPLIT), **changed))
+    message = gate.refuses()
+    assert re.search(expected, message), message
+    assert ", 1 anomaly: " in message
+
+
+def test_an_example_of_eval_in_train(gate: Gate) -> None:
+    gate.write(lambda split, index, v: v.update(id=index) if split == "eval" and index > 36 else 0)
+    message = gate.refuses()
+    assert (
+        ", 1 anomaly: (1) Split eval, feature id: expected ids that no other split has" in message
+    )
+    assert "3 of 40 examples have one that train has as well, the first is id 37, " in message
+    assert "record 17 (from 0) of " in message
+    assert "Split-eval/data_tfrecord-00001-of-00002" in message
+
+
+def test_an_id_twice_in_a_split(gate: Gate) -> None:
+    gate.write(at("train", 5, 6, id=3))
+    message = gate.refuses()
+    assert "Split train, feature id: expected unique ids; 2 of 40 examples repeat one" in message
+    assert "the first is id 3, record 5 (from 0) of " in message
+
+
+def test_every_anomaly_is_told_up_to_ten(gate: Gate) -> None:
+    def edit(split: str, index: int, values: dict[str, Values]) -> None:
+        values.update({f"new{number}": 1 for number in range(4)})
+
+    gate.write(edit)
+    message = gate.refuses()
+    assert ", 12 anomalies: (1) Split train, feature new0: " in message
+    assert "(10) Split eval, feature new1: " in message
+    assert "(11)" not in message
+    assert "And 2 more." in message
+    assert message.endswith("edit the schema (ImportSchema's file).")
+
+
+def test_an_empty_split(gate: Gate) -> None:
+    gate.write()
+    for shard in (0, 1):
+        write_records(gate.file("val", shard), [])
+    gate.statistics()
+    assert "(1) Split val: expected at least one example; there is none." in gate.refuses()
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut"])
+def test_a_corrupt_file_is_named(gate: Gate, damage: str) -> None:
+    gate.write()
+    path = gate.file("val", 1)
+    content = bytearray(path.read_bytes())
+    if damage == "cut":
+        del content[-100:]
+    else:
+        content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    message = gate.refuses()
+    assert message.startswith(f"{path}: cannot be read: "), message
+
+
+def test_a_record_that_is_no_example_is_named(gate: Gate) -> None:
+    gate.write()
+    write_records(gate.file("eval", 0), [b"\xff" * 30])
+    message = gate.refuses()
+    assert message.startswith(f"{gate.file('eval', 0)}: cannot be read: "), message
+
+
+def test_a_split_without_statistics(gate: Gate) -> None:
+    gate.write()
+    gate.without_statistics = "val"
+    assert gate.refuses().startswith("Split val of the examples has no statistics (splits with")
+
+
+def test_the_schema_tells_the_size(gate: Gate, tmp_path: pathlib.Path) -> None:
+    gate.write(lambda split, index, values: values.update(image=b"x" * 12))
+    gate.schema = str(tmp_path / "own.pbtxt")
+    text = pathlib.Path(features.DATASETS["cifar10"].schema_file).read_text()
+    pathlib.Path(gate.schema).write_text(text.replace("32x32x3", "2x2x3"))
+    gate.run()
+    pathlib.Path(gate.schema).write_text(text.replace("32x32x3", "2x2"))
+    with pytest.raises(UserError, match="annotation 'image_shape=2x2'; expected height x width"):
+        gate.run()
+
+
+def test_a_schema_without_our_features(gate: Gate, tmp_path: pathlib.Path) -> None:
+    gate.write(lambda split, index, values: (values.clear(), values.update(other=1)))
+    gate.schema = str(tmp_path / "own.pbtxt")
+    pathlib.Path(gate.schema).write_text('feature { name: "other" type: INT }')
+    gate.run()
+
+
+def test_the_component() -> None:
+    gate = AnomalyGate(
+        examples=channel_utils.as_channel([standard_artifacts.Examples()]),
+        statistics=channel_utils.as_channel([standard_artifacts.ExampleStatistics()]),
+        schema=channel_utils.as_channel([standard_artifacts.Schema()]),
+    )
+    assert gate.id == "AnomalyGate"
+    assert gate.outputs["anomalies"].type is standard_artifacts.ExampleAnomalies
+    assert re.fullmatch("[0-9a-f]{16}", gate.exec_properties["code_fingerprint"])

@@ -1,0 +1,60 @@
+"""Expected calibration error against its definition, in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.metrics import metric_types
+
+from stagecraft.components.calibration import NAME, PLOT_NAME, ExpectedCalibrationError
+
+BINS = 15
+
+
+def measure(labels: np.ndarray, probabilities: np.ndarray) -> dict:
+    """Drives the metric's computations as TFMA does: add, merge, extract, derive."""
+    config = tfma.EvalConfig(model_specs=[tfma.ModelSpec()])
+    table, *derived = ExpectedCalibrationError(BINS).computations(eval_config=config)
+    halves = []
+    for rows in np.array_split(np.arange(len(labels)), 2):
+        accumulator = table.combiner.create_accumulator()
+        for row in rows:
+            element = metric_types.StandardMetricInputs(
+                labels=labels[row : row + 1],
+                predictions=probabilities[row],
+                example_weights=np.ones(1),
+            )
+            accumulator = table.combiner.add_input(accumulator, element)
+        halves.append(accumulator)
+    metrics = table.combiner.extract_output(table.combiner.merge_accumulators(halves))
+    for computation in derived:
+        metrics |= computation.result(metrics)
+    return {key.name: value for key, value in metrics.items()}
+
+
+def test_agrees_with_the_definition() -> None:
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.full(10, 0.3), size=500)
+    labels = rng.integers(10, size=500)
+
+    confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    expected = sum(
+        abs(right[bins == b].mean() - confidence[bins == b].mean()) * (bins == b).mean()
+        for b in np.unique(bins)
+    )
+    measured = measure(labels, probabilities)
+    assert measured[NAME] == pytest.approx(expected, abs=1e-12)
+    buckets = measured[PLOT_NAME].buckets
+    assert [b.num_weighted_examples.value for b in buckets] == np.bincount(
+        bins, minlength=BINS
+    ).tolist()
+
+
+def test_certain_and_right_is_perfect() -> None:
+    assert measure(np.array([0, 1, 2]), np.eye(3))[NAME] == 0
+
+
+def test_certain_and_wrong_is_one() -> None:
+    assert measure(np.array([1, 2, 0]), np.eye(3))[NAME] == pytest.approx(1.0)

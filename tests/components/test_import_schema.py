@@ -1,0 +1,67 @@
+"""ImportSchema: cached by content, and clear about a file that is no schema."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.types import standard_artifacts
+
+from stagecraft.components.import_schema import Executor, ImportSchema
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+
+SCHEMA = 'feature { name: "label" type: INT int_domain { min: 0 max: 9 } }\n'
+
+
+def _text(path: pathlib.Path | str) -> str:
+    return ImportSchema(schema_file=str(path)).exec_properties["schema_text"]
+
+
+def test_its_content_is_the_cache_key(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a.pbtxt").write_text(SCHEMA)
+    (tmp_path / "b.pbtxt").write_text("# the classes\n" + SCHEMA.replace(" ", "\n"))
+    (tmp_path / "c.pbtxt").write_text(SCHEMA.replace("9", "99"))
+    component = ImportSchema(schema_file=str(tmp_path / "a.pbtxt"))
+    assert set(component.exec_properties) == {"schema_text"}  # the path is not in the key
+    assert _text(tmp_path / "a.pbtxt") == _text(tmp_path / "b.pbtxt") != _text(tmp_path / "c.pbtxt")
+
+
+@pytest.mark.parametrize("name", features.DATASETS)
+def test_writes_the_schema(tmp_path: pathlib.Path, name: str) -> None:
+    source = features.DATASETS[name].schema_file
+    artifact = standard_artifacts.Schema()
+    artifact.uri = str(tmp_path)
+    Executor().Do({}, {"schema": [artifact]}, {"schema_text": _text(source)})
+    written = (tmp_path / "schema.pbtxt").read_text()
+    assert text_format.Parse(written, schema_pb2.Schema()) == text_format.Parse(
+        pathlib.Path(source).read_text(), schema_pb2.Schema()
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, r"schema\.pbtxt: cannot read the schema: .*[Nn]o such file"),
+        (SCHEMA + "feature { nmae: 'id' }\n", r"schema\.pbtxt, line 2: not a schema: .*nmae"),
+        (SCHEMA + "feature { type: INTEGER }", r"schema\.pbtxt, line 2: not a schema: .*INTEGER"),
+        ("feature {", r"schema\.pbtxt, line 1: not a schema: "),
+        ("", r"schema\.pbtxt: the schema has no features"),
+        (b"\xff\x00", r"schema\.pbtxt: not a schema: expected text"),
+    ],
+)
+def test_a_file_that_is_no_schema(
+    tmp_path: pathlib.Path, content: str | bytes | None, expected: str
+) -> None:
+    path = tmp_path / "schema.pbtxt"
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(UserError, match=expected):
+        ImportSchema(schema_file=str(path))
+
+
+def test_a_folder_is_no_schema(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(UserError, match=r"cannot read the schema: .*[Dd]irectory"):
+        ImportSchema(schema_file=str(tmp_path))

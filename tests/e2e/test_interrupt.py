@@ -1,0 +1,83 @@
+"""Ctrl-C in the middle of a component: nothing half-done stays, the next run goes on."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+from support import command, run
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = (
+    "data.sample_train=20000",  # every component takes long enough to be caught
+    "data.sample_test=100",
+    "data.shards=4",
+    "train.steps=2000",
+    "evaluate.min_accuracy=0",
+)
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("interrupt") / "out"
+
+
+def executions(output: pathlib.Path) -> list[tuple[str, str]]:
+    """(node type, state) of every execution, oldest first."""
+    from ml_metadata import metadata_store
+    from ml_metadata.proto import metadata_store_pb2 as pb
+
+    config = pb.ConnectionConfig()
+    config.sqlite.filename_uri = str(output / "metadata.db")
+    store = metadata_store.MetadataStore(config)
+    types = {t.id: t.name.split(".")[-1] for t in store.get_execution_types()}
+    return [
+        (types[e.type_id], pb.Execution.State.Name(e.last_known_state))
+        for e in store.get_executions()
+    ]
+
+
+@pytest.mark.parametrize("node", ["Cifar10ExampleGen", "Transform", "Trainer"])
+def test_ctrl_c_leaves_nothing_behind(output: pathlib.Path, node: str) -> None:
+    words = command(output, settings=SETTINGS)
+    process = subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=output.parent,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if node in line and "running" in line:
+            break
+    family = [process.pid, *(p.pid for p in psutil.Process(process.pid).children(recursive=True))]
+    time.sleep(0.5)  # into the middle of the component
+    interrupted = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert time.monotonic() - interrupted < 30
+    assert not [pid for pid in family if psutil.pid_exists(pid)]
+
+    found = executions(output)
+    assert not [state for _, state in found if state == "RUNNING"]
+    assert found[-1] == (node, "FAILED")
+    folder = output / "pipeline_root" / node
+    leftovers = [path for path in folder.rglob("*") if path.is_file()]
+    assert leftovers == []
+
+
+def test_the_next_run_goes_on_from_the_cache(output: pathlib.Path) -> None:
+    done = run(output, settings=SETTINGS)
+    assert done.code == 0, done.stderr
+    assert done.states["Cifar10ExampleGen"] == "cached"
+    assert done.states["Transform"] == "cached"
+    assert done.states["Trainer"] == "done"
+    assert done.result["pushed"]

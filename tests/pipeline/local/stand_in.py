@@ -1,0 +1,96 @@
+"""A small pipeline in place of the real one: Make -> Count -> Last, as the environment wants it.
+
+``STAND_IN`` is a JSON object, node name to what it does: ``ok`` (nothing special), ``fail``,
+``user_error``, ``hang`` (in Python), ``hang_in_beam``, ``exit``, ``kill`` (itself). A node that
+hangs writes half an output, then its process id into ``OUTPUT/hanging``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+import signal
+import time
+
+import apache_beam as beam
+from tfx import v1 as tfx
+from tfx.dsl.component.experimental.annotations import BeamComponentParameter
+from tfx.types.standard_artifacts import Examples
+
+from stagecraft.pipeline.beam import beam_args
+from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.schemas.errors import UserError
+
+
+def behave(node: str, output: str, folder: str) -> None:
+    """Does what the environment says that this node does."""
+    what = json.loads(os.environ.get("STAND_IN", "{}")).get(node, "ok")
+    progress = {"phase": "write", "done": 1, "total": 2}
+    logging.getLogger("stagecraft.progress").info("half", extra={"progress": progress})
+    pathlib.Path(folder, "half").write_text("half")
+    if what == "fail":
+        raise ValueError(f"{node} cannot go on")
+    if what == "user_error":
+        raise UserError(f"data.bin: record 7 has label 10; expected 0 to 9 ({node})")
+    if what == "exit":
+        raise SystemExit(3)
+    if what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what.startswith("hang"):
+        pathlib.Path(output, "hanging").write_text(str(os.getpid()))
+        while True:
+            time.sleep(0.05)
+
+
+@tfx.dsl.components.component
+def Make(
+    made: tfx.dsl.components.OutputArtifact[Examples], output: tfx.dsl.components.Parameter[str]
+) -> None:
+    behave("Make", output, made.uri)
+    made.set_int_custom_property("count", 6)
+
+
+@tfx.dsl.components.component(use_beam=True)
+def Count(
+    made: tfx.dsl.components.InputArtifact[Examples],
+    counted: tfx.dsl.components.OutputArtifact[Examples],
+    output: tfx.dsl.components.Parameter[str],
+    beam_pipeline: BeamComponentParameter[beam.Pipeline] = None,
+) -> None:
+    folder = counted.uri
+
+    def step(item: int) -> int:
+        behave("Count", output, folder)
+        return item
+
+    with beam_pipeline as pipeline:
+        _ = pipeline | beam.Create([1]) | beam.Map(step)
+
+
+@tfx.dsl.components.component
+def Last(
+    counted: tfx.dsl.components.InputArtifact[Examples],
+    last: tfx.dsl.components.OutputArtifact[Examples],
+    output: tfx.dsl.components.Parameter[str],
+) -> None:
+    behave("Last", output, last.uri)
+
+
+def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> tfx.dsl.Pipeline:
+    """Has the signature, the folders and the caching of the real one."""
+    output = pathlib.Path(output)
+    make = Make(output=str(output))
+    count = Count(made=make.outputs["made"], output=str(output))
+    last = Last(counted=count.outputs["counted"], output=str(output))
+    return tfx.dsl.Pipeline(
+        pipeline_name=settings.name,
+        pipeline_root=str(output / "pipeline_root"),
+        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
+            str(output / "metadata.db")
+        ),
+        components=[make, count, last],
+        beam_pipeline_args=beam_args(settings.beam),
+        enable_cache=True,
+    )

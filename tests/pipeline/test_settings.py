@@ -1,0 +1,117 @@
+"""The tree of settings: presets, files, overrides, and every refusal."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from stagecraft.pipeline.settings import SettingsError, load, presets
+from stagecraft.trainer_module.settings import TrainingSettings
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_presets_are_valid(preset: str) -> None:
+    assert load(preset).name == preset
+
+
+def test_quickstart_and_cifar10_are_presets() -> None:
+    assert set(presets()) >= {"quickstart", "cifar10"}
+
+
+def test_overrides_win_over_the_file(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("train: {model: resnet20, steps: 7}\ndata: {source: /somewhere}\n")
+    settings = load(str(file), ("train.steps=9", "data.shards=3"))
+    assert (settings.train.model, settings.train.steps) == ("resnet20", 9)
+    assert (settings.data.source, settings.data.shards) == ("/somewhere", 3)
+
+
+def test_steps_replace_the_presets_epochs_and_back() -> None:
+    assert load("quickstart", ("train.steps=5",)).train.epochs is None
+    both = load("quickstart", ("train.steps=5", "train.epochs=2")).train
+    assert (both.steps, both.epochs) == (None, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "parsed"),
+    [
+        ("train.augment=[flip, crop]", "crop,flip"),
+        ("train.augment=cutout,flip", "flip,cutout"),
+        ("train.augment=none", "none"),
+        ("train.augment=false", "none"),
+        ("train.augment=true", "crop,flip"),
+    ],
+)
+def test_augment_takes_lists_words_and_booleans(given: str, parsed: str) -> None:
+    assert load("quickstart", (given,)).train.augment == parsed
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("train.stps=5",), ("train", "'stps'", "did you mean 'steps'")),
+        (("trian.steps=5",), ("'trian'", "did you mean 'train'")),
+        (("train.steps=0",), ("train.steps", "greater than or equal to 1", "0")),
+        (("train.augment=mixup",), ("train.augment", "'mixup'", "cutout")),
+        (("train.batch_size=many",), ("train.batch_size", "integer", "'many'")),
+        (("data.label=coarse",), ("label", "dataset: cifar100")),
+        (("data.dataset=cifar100",), ("sample", "dataset: cifar10")),
+        (("parallel.strategy=grid",), ("strategy", "'grid'", "one_device, mirrored")),
+        (("parallel.strategy=tpu",), ("strategy", "'tpu'", "one_device, mirrored")),
+        (("parallel.stages=2",), ("stages", "2", "stages: 1")),
+        (("parallel.workers=2",), ("workers", "2", "workers: 1")),
+        (("parallel.replicas=2",), ("replicas", "strategy: mirrored")),
+        (
+            (
+                "parallel.strategy=mirrored",
+                "parallel.replicas=4",
+                "parallel.virtual_devices=2",
+            ),
+            ("virtual_devices: 2", "use virtual_devices: 4"),
+        ),
+        (
+            ("parallel.strategy=mirrored", "parallel.replicas=3"),
+            ("train.batch_size: 64", "parallel.replicas: 3", "use 63"),
+        ),
+        (("train.steps",), ("--set train.steps", "key=value")),
+        (("name.first=x",), ("name is a value",)),
+    ],
+)
+def test_refusals_name_field_value_and_what_would_work(
+    overrides: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(SettingsError) as error:
+        load("quickstart", overrides)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, ("No such file", "quickstart")),
+        ("train: [", ("not YAML",)),
+        ("- a\n- b\n", ("expected sections",)),
+        ("train: {steps: 3, epochs: 2}\n", ("steps or epochs, not both",)),
+    ],
+)
+def test_bad_files_are_named(
+    tmp_path: pathlib.Path, content: str | None, words: tuple[str, ...]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(SettingsError) as error:
+        load(str(file))
+    for word in (str(file), *words):
+        assert word in str(error.value)
+
+
+def test_settings_travel_flat_and_come_back() -> None:
+    settings = load("cifar10", ("train.augment=cutout", "parallel.strategy=mirrored"))
+    flat = settings.flat()
+    assert all(isinstance(value, int | float | str) for value in flat.values())
+    assert "train_steps" not in flat  # None is left out
+    back = TrainingSettings.from_flat(flat)
+    assert (back.train, back.parallel) == (settings.train, settings.parallel)

@@ -1,0 +1,95 @@
+"""Imports run one way: schemas -> trainer_module -> components -> pipeline.
+
+Read off the syntax trees, at any depth, so that an import inside a function counts as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDERS = ("schemas", "trainer_module", "components", "pipeline")
+"""In order: a folder may import itself and what stands before it."""
+
+PEOPLE = {"click", "rich"}
+KUBEFLOW = {"kfp", "kubernetes"}
+FOREIGN = {
+    "schemas": {"apache_beam", "keras", "tensorflow", "tfx", *PEOPLE, *KUBEFLOW},
+    "trainer_module": {"apache_beam", *PEOPLE, *KUBEFLOW},
+    "components": PEOPLE | KUBEFLOW,
+    "pipeline": set(),
+}
+"""What each folder knows nothing of."""
+
+
+def imported(source: str) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that a module imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            prefix = "." * node.level + (node.module or "")
+            yield from ((node.lineno, f"{prefix}.{alias.name}") for alias in node.names)
+
+
+def refusal(folder: str, name: str) -> str | None:
+    """Why a module of ``folder`` may not import ``name``; None if it may."""
+    top, _, rest = name.partition(".")
+    if not top:
+        return "a relative import"
+    if top in FOREIGN[folder]:
+        return f"{folder} knows nothing of {top}"
+    if top == "stagecraft":
+        ours = rest.partition(".")[0]
+        if ours not in FOLDERS:
+            return "no such folder"
+        if FOLDERS.index(ours) > FOLDERS.index(folder):
+            return f"{ours} stands after {folder}"
+    elif top in FOLDERS:
+        return f"must be imported as stagecraft.{top}"
+    return None
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_folder_imports_only_what_stands_before_it(folder: str) -> None:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line}: imports {name}: {why}"
+        for file in files
+        for line, name in imported(file.read_text())
+        if (why := refusal(folder, name))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("folder", "source"),
+    [
+        ("schemas", "from stagecraft.trainer_module import settings"),
+        ("schemas", "def f():\n    import tensorflow as tf"),
+        ("trainer_module", "from stagecraft import components"),
+        ("trainer_module", "import apache_beam.io"),
+        ("components", "import stagecraft.pipeline.settings"),
+        ("components", "from . import baseline"),
+        ("pipeline", "from pipeline import configs"),
+    ],
+)
+def test_the_rule_sees(folder: str, source: str) -> None:
+    assert any(refusal(folder, name) for _, name in imported(source))
+
+
+@pytest.mark.parametrize(
+    ("folder", "source"),
+    [
+        ("trainer_module", "from stagecraft.schemas.features import LABEL"),
+        ("components", "from stagecraft.trainer_module import settings"),
+        ("pipeline", "import stagecraft.components, rich"),
+    ],
+)
+def test_the_rule_allows(folder: str, source: str) -> None:
+    assert not any(refusal(folder, name) for _, name in imported(source))

@@ -1,0 +1,149 @@
+"""The wheel: what it holds, and that its parts serve in somebody else's project.
+
+``other_project`` stands for that: laid out as TFX's template is, so with a ``pipeline`` of its
+own, which must not get in the way of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OTHER_PROJECT = ROOT / "tests" / "other_project"
+FOLDERS = ("schemas", "trainer_module", "components", "pipeline")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The wheel of a copy of this tree: a build leaves folders behind."""
+    source = tmp_path_factory.mktemp("source")
+    for folder in FOLDERS:
+        shutil.copytree(
+            ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", "."],
+        cwd=source,
+        check=True,
+        capture_output=True,
+    )
+    (built,) = (source / "dist").iterdir()
+    return built
+
+
+def test_every_package_is_named_in_pyproject() -> None:
+    """setuptools cannot look for packages that lie in folders of another name."""
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    there = {
+        ".".join(("stagecraft", *file.parent.relative_to(ROOT).parts))
+        for folder in FOLDERS
+        for file in (ROOT / folder).rglob("*.py")
+    }
+    assert set(named) == there
+
+
+def test_wheel_holds_all_files_and_no_others(wheel: pathlib.Path) -> None:
+    held = {
+        name
+        for name in zipfile.ZipFile(wheel).namelist()
+        if not name.split("/")[0].endswith("info")
+    }
+    source = wheel.parent.parent
+    there = {
+        f"stagecraft/{file.relative_to(source)}"
+        for folder in FOLDERS
+        for file in (source / folder).rglob("*")
+        if file.is_file()
+    }
+    assert held == there
+    assert {
+        "stagecraft/schemas/cifar10.pbtxt",
+        "stagecraft/pipeline/presets/quickstart.yaml",
+    } <= held
+
+
+def test_wheel_says_what_it_is(wheel: pathlib.Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        info = {
+            name.split("/", 1)[1]: archive.read(name).decode()
+            for name in archive.namelist()
+            if ".dist-info/" in name
+        }
+    assert "stagecraft = stagecraft.pipeline.cli.main:main" in info["entry_points.txt"]
+    assert "License-Expression: Apache-2.0" in info["METADATA"]
+    assert "Apache License" in info["licenses/LICENSE"]
+
+
+@pytest.fixture(scope="module")
+def beside(
+    wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[pathlib.Path, dict[str, str]]:
+    """Somebody's project, and an environment in which the wheel is what ``stagecraft`` means."""
+    folder = tmp_path_factory.mktemp("somebody")
+    pip = (sys.executable, "-m", "pip", "install", "--no-deps", "--no-index")
+    subprocess.run([*pip, "--target", folder / "site", wheel], check=True, capture_output=True)
+    project = shutil.copytree(
+        OTHER_PROJECT, folder / "project", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    path = os.pathsep.join(map(str, (project, folder / "site")))
+    variables = {"PYTHONPATH": path, "SOMEBODYS_ROOT": str(folder / "out")}
+    return project, {**os.environ, **variables}
+
+
+def test_their_pipeline_and_ours_are_two_packages(
+    beside: tuple[pathlib.Path, dict[str, str]],
+) -> None:
+    project, environment = beside
+    code = (
+        "import pipeline.configs, stagecraft.pipeline.settings as ours, stagecraft.components\n"
+        "print(pipeline.configs.__file__, ours.__file__, stagecraft.components.__file__, sep='\\n')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    site = project.parent / "site" / "stagecraft"
+    assert done.stdout.split() == [
+        str(project / "pipeline" / "configs.py"),
+        str(site / "pipeline" / "settings.py"),
+        str(site / "components" / "__init__.py"),
+    ]
+
+
+@pytest.mark.slow
+def test_our_components_run_in_their_pipeline(
+    beside: tuple[pathlib.Path, dict[str, str]],
+) -> None:
+    """Up to a trained and exported model of theirs, in their folder, by their runner."""
+    project, environment = beside
+    done = subprocess.run(
+        [sys.executable, "local_runner.py"],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    exported = list(
+        (project.parent / "out" / "pipeline_root").glob("Trainer/model/*/Format-Serving")
+    )
+    assert len(exported) == 1
+    assert (exported[0] / "saved_model.pb").exists()

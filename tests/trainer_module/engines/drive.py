@@ -1,0 +1,111 @@
+"""Drives the strategy engine on one topology, as the one topology of its process.
+
+    python drive.py OUT.npz '{"strategy": "mirrored", "replicas": 2, "virtual_devices": 2}'
+
+Every topology sees the same batches. Writes, for the models `plain` (nothing in it
+depends on how a batch is split) and `norm` (BatchNorm, dropout):
+
+    MODEL/STEP/NAME         the engine's state after 1 and 6 steps
+    MODEL/evaluation        loss, accuracy, examples of 21 examples in batches of 8
+    norm/resumed/NAME       after 6 steps, the last 3 by a second engine that took over
+    norm/drift              largest difference between two replicas' copies of a variable
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.trainer_module import topology
+from stagecraft.trainer_module.engines.strategy import StrategyEngine
+from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.settings import ParallelSettings, TrainSettings
+
+BATCH, STEPS, CLASSES = 8, 6, 4
+TRAIN = {
+    "plain": TrainSettings(batch_size=BATCH, learning_rate=0.05, warmup_steps=2),
+    "norm": TrainSettings(
+        batch_size=BATCH, optimizer="adamw", learning_rate=0.01, ema_decay=0.9, label_smoothing=0.1
+    ),
+}
+
+
+def build(kind: str) -> keras.Model:
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(3)
+    images = hidden = keras.Input((8, 8, 3))
+    for filters in (4, 8):
+        hidden = keras.layers.Conv2D(filters, 3, strides=2, padding="same")(hidden)
+        if kind == "norm":
+            hidden = keras.layers.BatchNormalization()(hidden)
+            hidden = keras.layers.Dropout(0.3)(hidden)
+        hidden = keras.layers.ReLU()(hidden)
+    hidden = keras.layers.Flatten()(hidden)
+    return keras.Model(images, keras.layers.Dense(CLASSES, kernel_regularizer="l2")(hidden))
+
+
+def examples(count: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.RandomState(count)
+    labels = draw.randint(0, CLASSES, count).astype(np.int64)
+    images = draw.randn(count, 8, 8, 3).astype(np.float32)
+    images[np.arange(count), 0, 0, 0] += 2.0 * labels
+    return images, labels
+
+
+def train_data(start: int) -> tf.data.Dataset:
+    images, labels = examples(STEPS * BATCH)
+    parts = (images, labels, np.ones(len(labels), np.float32))
+    return tf.data.Dataset.from_tensor_slices(Batch(*parts)).batch(BATCH, True).skip(start)
+
+
+def eval_data() -> tf.data.Dataset:
+    images, labels = examples(21)
+    batches = []
+    for begin in range(0, 21, BATCH):
+        rows = np.minimum(np.arange(begin, begin + BATCH), 20)
+        weights = (np.arange(begin, begin + BATCH) < 21).astype(np.float32)
+        batches.append(Batch(images[rows], labels[rows], weights))
+    return tf.data.Dataset.from_tensor_slices(Batch(*map(np.stack, zip(*batches, strict=True))))
+
+
+def drift(engine: StrategyEngine) -> float:
+    largest = 0.0
+    for variable in engine._named().values():  # copies are nobody else's business
+        value = variable.value if isinstance(variable, keras.Variable) else variable
+        copies = [copy.numpy() for copy in getattr(value, "values", [value])]
+        largest = max(largest, *(float(np.abs(copies[0] - copy).max()) for copy in copies))
+    return largest
+
+
+def main(out: str, parallel: str) -> None:
+    devices = topology.resolve(ParallelSettings(**json.loads(parallel)))
+    results: dict[str, Any] = {}
+
+    def note(name: str, engine: StrategyEngine) -> None:
+        results.update({f"{name}/{key}": value for key, value in engine.state().items()})
+
+    for kind, train in TRAIN.items():
+        engine = StrategyEngine(devices, train, STEPS, lambda kind=kind: build(kind))
+        batches = engine.feed(train_data(0))
+        engine.train(batches, 1)
+        note(f"{kind}/1", engine)
+        engine.train(batches, 2)
+        halfway = engine.state()
+        engine.train(batches, STEPS - 3)
+        note(f"{kind}/6", engine)
+        results[f"{kind}/evaluation"] = np.asarray(engine.evaluate(eval_data()), np.float64)
+        results[f"{kind}/drift"] = drift(engine)
+        second = StrategyEngine(devices, train, STEPS, lambda kind=kind: build(kind))
+        second.restore(halfway)
+        second.train(second.feed(train_data(3)), STEPS - 3)
+        note(f"{kind}/resumed", second)
+    np.savez(out, **results)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,1 @@
+"""What runs inside the Trainer; knows TensorFlow and Keras, nothing of runners."""

@@ -1,0 +1,257 @@
+"""Examples to batches: read, shuffle, transform, augment.
+
+Records stay serialized until their batch is made, in memory as in files: parsing a batch at once
+costs a microsecond an example, and raw bytes are a quarter of the size of floats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.augment import augment
+from stagecraft.trainer_module.settings import TrainSettings
+
+_FILES_AT_ONCE = 16
+_COUNT_BATCH = 1024
+
+
+class Batch(NamedTuple):
+    """What a step is given."""
+
+    images: tf.Tensor
+    """float32 ``[batch, height, width, channels]``, normalised."""
+    labels: tf.Tensor
+    """int64 ``[batch]``."""
+    weights: tf.Tensor
+    """float32 ``[batch]``: 1 for an example, 0 for padding."""
+
+
+def count_examples(files: Sequence[str]) -> int:
+    """Number of records, each of which is read once and held against its checksum.
+
+    Args:
+        files: paths or patterns (``folder/*``) of TFRecords, gzipped where they end in ``.gz``.
+
+    Raises:
+        UserError: there are no such files, or one of them is damaged.
+    """
+    paths = _expand(files)
+    with _naming_damaged(paths):
+        return _count(paths)
+
+
+def train_dataset(
+    files: Sequence[str],
+    transform: tft.TFTransformOutput,
+    settings: TrainSettings,
+    num_examples: int,
+    start_step: int = 0,
+) -> tf.data.Dataset:
+    """Endless :class:`Batch` of exactly ``settings.batch_size`` examples, all of weight 1.
+
+    Every epoch is another permutation of all examples, a function of (seed, epoch); one follows
+    the other without a gap, so that a batch may hold the end of one and the beginning of the
+    next, and no example is dropped. Step ``n`` has the same batch whether the dataset was made
+    with ``start_step`` 0 or n.
+
+    Args:
+        files: paths or patterns of TFRecords: raw examples, or Transform's materialised ones.
+        transform: Transform's graph, applied to raw examples.
+        settings: batch_size, seed, augment, shuffle, memory_limit_mb, shuffle_buffer.
+        num_examples: what :func:`count_examples` says about ``files``.
+        start_step: the first step, counted from 0.
+
+    Raises:
+        UserError: no or damaged files, or another number of examples in them.
+    """
+    paths = _expand(files)
+    first_record = _first_record(paths)
+    to_features = _feature_reader(first_record, transform)
+    in_memory = settings.shuffle == "memory" or (
+        settings.shuffle == "auto"
+        and num_examples * len(first_record) <= settings.memory_limit_mb * 1_000_000
+    )
+    if in_memory:
+        records = _load(paths, num_examples)
+        order = _memory_order(num_examples, settings.seed)
+    else:
+        order = _stream_order(paths, settings.shuffle_buffer, settings.seed)
+
+    def to_batch(keys: tf.Tensor, epochs: tf.Tensor) -> Batch:
+        values = to_features(tf.gather(records, keys) if in_memory else keys)
+        images = augment(
+            values[features.IMAGE],
+            values[features.ID],
+            seed=settings.seed,
+            epoch=epochs,
+            augmentations=settings.augmentations,
+        )
+        return Batch(images, values[features.LABEL], tf.ones([settings.batch_size]))
+
+    first_epoch, skipped = divmod(start_step * settings.batch_size, num_examples)
+    return (
+        tf.data.Dataset.counter(first_epoch)
+        .flat_map(lambda epoch: _with(epoch, order(epoch)))
+        .skip(skipped)
+        .batch(settings.batch_size, drop_remainder=True)
+        .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def eval_dataset(
+    files: Sequence[str], transform: tft.TFTransformOutput, batch_size: int
+) -> tf.data.Dataset:
+    """Every example exactly once, in the order of the files, as :class:`Batch` of one size.
+
+    The last batch is filled up with copies of its last example, of weight 0.
+
+    Args:
+        files: paths or patterns of TFRecords: raw examples, or Transform's materialised ones.
+        transform: Transform's graph, applied to raw examples.
+        batch_size: examples per batch.
+
+    Raises:
+        UserError: there are no such files, or one of them is damaged.
+    """
+    paths = _expand(files)
+    with _naming_damaged(paths):
+        _count(paths)  # Once, here: a reader of the dataset could not tell which file it was.
+    to_features = _feature_reader(_first_record(paths), transform)
+
+    def to_batch(records: tf.Tensor) -> Batch:
+        count = tf.size(records)
+        positions = tf.range(batch_size)
+        values = to_features(tf.gather(records, tf.minimum(positions, count - 1)))
+        weights = tf.cast(positions < count, tf.float32)
+        return Batch(values[features.IMAGE], values[features.LABEL], weights)
+
+    return (
+        _records(paths)
+        .batch(batch_size)
+        .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def _memory_order(num_examples: int, seed: int) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Epoch to positions, int64: a full permutation."""
+    # Not index_shuffle: its permutations of neighbouring epochs correlate with 0.67.
+    return lambda epoch: tf.data.Dataset.from_tensor_slices(
+        tf.random.experimental.stateless_shuffle(
+            tf.range(num_examples, dtype=tf.int64), seed=[seed, epoch]
+        )
+    )
+
+
+def _stream_order(
+    paths: list[str], buffer: int, seed: int
+) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Epoch to serialized examples: shuffled files, read several at a time, in shuffled blocks."""
+    # Blocks, because the seeds of Dataset.shuffle mix with TensorFlow's global one.
+    shuffle = tf.random.experimental.stateless_shuffle
+
+    def order(epoch: tf.Tensor) -> tf.data.Dataset:
+        key = tf.stack([tf.constant(seed, tf.int64), epoch])
+
+        def shuffle_block(number: tf.Tensor, block: tf.Tensor) -> tf.data.Dataset:
+            return shuffle(block, seed=tf.random.experimental.stateless_fold_in(key, number))
+
+        return (
+            tf.data.Dataset.from_tensor_slices(shuffle(paths, seed=key))
+            .interleave(
+                lambda path: tf.data.TFRecordDataset(path, compression_type=_compression(paths)),
+                cycle_length=_FILES_AT_ONCE,
+                deterministic=True,
+            )
+            .batch(buffer)
+            .enumerate()
+            .map(shuffle_block)
+            .prefetch(1)
+            .unbatch()
+        )
+
+    return order
+
+
+def _with(epoch: tf.Tensor, order: tf.data.Dataset) -> tf.data.Dataset:
+    return tf.data.Dataset.zip(order, tf.data.Dataset.from_tensors(epoch).repeat())
+
+
+def _feature_reader(
+    record: bytes, transform: tft.TFTransformOutput
+) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+    """How serialized examples ``[n]`` like ``record`` become transformed features, ``[n, ...]``."""
+    image = tf.train.Example.FromString(record).features.feature[features.IMAGE]
+    if image.HasField("float_list"):
+        transformed_spec = transform.transformed_feature_spec()
+        return lambda records: tf.io.parse_example(records, transformed_spec)
+    raw_spec = transform.raw_feature_spec()
+    layer = transform.transform_features_layer()
+    return lambda records: layer(tf.io.parse_example(records, raw_spec))
+
+
+def _expand(files: Sequence[str]) -> list[str]:
+    paths = sorted(path for pattern in files for path in tf.io.gfile.glob(pattern))
+    if not paths:
+        raise UserError(f"{', '.join(files) or 'no pattern given'}: there are no such files")
+    return paths
+
+
+def _compression(paths: list[str]) -> str:
+    return "GZIP" if paths[0].endswith(".gz") else ""
+
+
+def _records(paths: list[str]) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(paths, compression_type=_compression(paths))
+
+
+def _count(paths: list[str]) -> int:
+    sizes = _records(paths).batch(_COUNT_BATCH).map(lambda r: tf.size(r, out_type=tf.int64))
+    return int(sizes.reduce(tf.constant(0, tf.int64), tf.add))
+
+
+def _first_record(paths: list[str]) -> bytes:
+    with _naming_damaged(paths):
+        for record in _records(paths).take(1).as_numpy_iterator():
+            return bytes(record)
+    raise UserError(f"{paths[0]}: there is no example in it, nor in the files beside it")
+
+
+def _load(paths: list[str], num_examples: int) -> tf.Tensor:
+    """All records, string ``[num_examples]``."""
+    with _naming_damaged(paths):
+        # One batch: the strings are moved, not copied.
+        records = _records(paths).batch(num_examples).take(1).get_single_element()
+        count = int(tf.size(records))
+    if count != num_examples:
+        raise UserError(f"{paths[0]} and the files beside it: {count} examples, not {num_examples}")
+    return records
+
+
+@contextlib.contextmanager
+def _naming_damaged(paths: list[str]) -> Iterator[None]:
+    """Turns the error of a damaged record, which does not say where it is, into one that does."""
+    try:
+        yield
+    except tf.errors.DataLossError:
+        for path in paths:
+            try:
+                _count([path])
+            except tf.errors.DataLossError as error:
+                raise UserError(
+                    f"{path}: damaged after {_intact(path)} whole records ({error.message}); have "
+                    "the component that wrote it run again"
+                ) from None
+        raise
+
+
+def _intact(path: str) -> int:
+    return sum(1 for _ in _records([path]).ignore_errors())

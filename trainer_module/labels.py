@@ -1,0 +1,59 @@
+"""The names of the classes, as the schema gives them."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+
+LABEL_NAMES = "label_names"
+"""Name of the schema-level ``string_domain`` that lists the classes, in order."""
+
+
+def class_names(schema_path: str) -> tuple[str, ...]:
+    """Name of each class: as many as the ``int_domain`` of the label has values.
+
+    They are the values of the schema's own ``string_domain`` named ``label_names``; without one,
+    ``"0"`` up to ``"n-1"``.
+
+    Args:
+        schema_path: a TFDV schema as a text proto.
+
+    Raises:
+        UserError: no such file, not a schema, no label in it, or a label whose range is not known,
+            does not begin at 0, or has another number of values than there are names.
+    """
+    schema = _read(schema_path)
+    label = next((f for f in schema.feature if f.name == features.LABEL), None)
+    if label is None:
+        known = ", ".join(f.name for f in schema.feature) or "none"
+        raise UserError(f"{schema_path}: no feature {features.LABEL!r} (features: {known})")
+    domain = label.int_domain
+    if not label.HasField("int_domain") or not domain.HasField("max") or domain.min != 0:
+        raise UserError(
+            f"{schema_path}: feature {features.LABEL!r} needs its range, counted from 0; for ten "
+            "classes: int_domain { min: 0 max: 9 }"
+        )
+    count = domain.max + 1
+    names = next((d.value for d in schema.string_domain if d.name == LABEL_NAMES), None)
+    if names is None:
+        return tuple(str(index) for index in range(count))
+    if len(names) != count:
+        raise UserError(
+            f"{schema_path}: string_domain {LABEL_NAMES!r} has {len(names)} names, but feature "
+            f"{features.LABEL!r} has {count} values (int_domain max: {domain.max})"
+        )
+    return tuple(names)
+
+
+def _read(schema_path: str) -> schema_pb2.Schema:
+    try:
+        with tf.io.gfile.GFile(schema_path) as file:
+            return text_format.Parse(file.read(), schema_pb2.Schema())
+    except tf.errors.OpError as error:
+        raise UserError(f"{schema_path}: cannot read the schema: {error.message}") from None
+    except text_format.ParseError as error:
+        raise UserError(f"{schema_path}: not a schema in text form: {error}") from None

@@ -1,0 +1,28 @@
+"""The loss of an example, from its logits."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+    """Softmax cross entropy of each example, in nats.
+
+    With ``smoothing`` the target is ``1 - smoothing`` on the label plus
+    ``smoothing / classes`` on every class (Szegedy et al. 2016, section 7).
+
+    Args:
+        logits: float ``[batch, classes]``.
+        labels: int64 ``[batch]``.
+        smoothing: share of the target that is spread over all classes.
+
+    Returns:
+        ``[batch]``, in the logits' dtype but never less precise than float32.
+    """
+    if logits.dtype != tf.float64:
+        logits = tf.cast(logits, tf.float32)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    if smoothing:
+        uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
+        losses = (1 - smoothing) * losses + smoothing * uniform
+    return losses

@@ -1,0 +1,52 @@
+"""How fast a training goes, and so how many steps to ask of the engine at a time."""
+
+from __future__ import annotations
+
+import time
+
+REPORT_SECONDS = 1.0
+"""Time between two reports; as long, Python and Ctrl-C wait for the engine."""
+
+_MAX_GROWTH = 8
+"""Of the steps per call from one to the next: one fast call may have been luck."""
+
+
+class Pace:
+    """Measures calls of the engine; the first traces the graph and counts only if it is alone."""
+
+    def __init__(self, seconds: float = 0.0, examples: int = 0):
+        """Goes on from what an earlier attempt measured."""
+        self.seconds = seconds
+        self.examples = examples
+        self.steps_per_call = 1
+        self._first: tuple[float, int] | None = None
+        self._warm_at = 0.0
+        self._warm_steps = 0
+
+    @property
+    def images_per_second(self) -> float:
+        """Of training steps only: neither tracing, evaluating nor saving."""
+        if self.seconds:
+            return self.examples / self.seconds
+        seconds, examples = self._first or (1.0, 0)
+        return examples / seconds
+
+    def add(self, steps: int, examples: int, seconds: float) -> None:
+        """Notes one call of the engine."""
+        if self._first is None:
+            self._first = (seconds, examples)
+            self._warm_at = time.perf_counter()
+            return
+        self.seconds += seconds
+        self.examples += examples
+        self._warm_steps += steps
+        fitting = round(REPORT_SECONDS * steps / seconds)
+        self.steps_per_call = max(1, min(fitting, _MAX_GROWTH * steps))
+
+    def eta_seconds(self, steps: int) -> float:
+        """Seconds that ``steps`` more take, with the evaluations and savings between them."""
+        if self._first is None:
+            return 0.0
+        if not self._warm_steps:
+            return self._first[0] * steps
+        return (time.perf_counter() - self._warm_at) / self._warm_steps * steps

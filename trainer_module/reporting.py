@@ -1,0 +1,85 @@
+"""What a training says while it runs: a progress event about once a second, and TensorBoard."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+from types import TracebackType
+
+import tensorflow as tf
+
+from stagecraft.trainer_module.engines.base import Metrics
+
+_progress = logging.getLogger("stagecraft.progress")
+
+
+class Reporter:
+    """Scalars go to ``folder/train`` and ``folder/val``, as TensorBoard wants them."""
+
+    def __init__(self, folder: str):
+        self._writers = {
+            split: tf.summary.create_file_writer(os.path.join(folder, split))
+            for split in ("train", "val")
+        }
+
+    def __enter__(self) -> Reporter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def train(
+        self,
+        step: int,
+        total: int,
+        metrics: Metrics,
+        *,
+        learning_rate: float,
+        images_per_second: float,
+        eta_seconds: float,
+    ) -> None:
+        """Figures of the steps since the last report."""
+        _progress.info(
+            "step %d of %d: %.0f images/s, loss %.4f, accuracy %.4f, %s left",
+            step,
+            total,
+            images_per_second,
+            metrics.loss,
+            metrics.accuracy,
+            datetime.timedelta(seconds=round(eta_seconds)),
+            extra={
+                "progress": {
+                    "phase": "train",
+                    "step": step,
+                    "total": total,
+                    "images_per_second": images_per_second,
+                    "loss": metrics.loss,
+                    "accuracy": metrics.accuracy,
+                    "eta_seconds": eta_seconds,
+                }
+            },
+        )
+        self._scalars(
+            "train",
+            step,
+            loss=metrics.loss,
+            accuracy=metrics.accuracy,
+            learning_rate=learning_rate,
+            images_per_second=images_per_second,
+        )
+
+    def evaluation(self, step: int, loss: float, accuracy: float) -> None:
+        """Figures of the whole val split after ``step``."""
+        self._scalars("val", step, loss=loss, accuracy=accuracy)
+
+    def _scalars(self, split: str, step: int, **values: float) -> None:
+        with self._writers[split].as_default():
+            for name, value in values.items():
+                tf.summary.scalar(name, value, step=step)
