@@ -31,7 +31,11 @@ def eval_config(settings: EvaluateSettings) -> tfma.EvalConfig:
         tfma.MetricConfig(
             class_name="SparseCategoricalAccuracy",
             config=f'"name": "{ACCURACY}"',
-            threshold=threshold,
+            per_slice_thresholds=[  # a plain threshold would hold for every class
+                tfma.PerSliceMetricThreshold(
+                    slicing_specs=[tfma.SlicingSpec()], threshold=threshold
+                )
+            ],
         ),
         tfma.MetricConfig(
             class_name="SparseTopKCategoricalAccuracy", config=f'"name": "{TOP_3}", "k": 3'
@@ -85,29 +89,32 @@ def read_evaluation(directory: str) -> Evaluation:
         values = {
             name: value["doubleValue"]
             for name, value in by_output[""][""].items()
-            if "doubleValue" in value
+            if "doubleValue" in value and not name.endswith("_diff")  # to the baseline
         }
         if slice_key:
             per_class[int(slice_key[0][1])] = values
         else:
             metrics = values
-    confusion: list[list[int]] = []
-    for slice_key, by_output in result.plots:
-        if not slice_key:
-            confusion = _matrix(by_output[""][""]["multiClassConfusionMatrixAtThresholds"])
-    return Evaluation(metrics, dict(sorted(per_class.items())), confusion, _failures(directory))
+    return Evaluation(
+        metrics, dict(sorted(per_class.items())), _confusion(directory), _failures(directory)
+    )
 
 
-def _matrix(plot: dict[str, Any]) -> list[list[int]]:
-    # Proto JSON leaves out zeros: an absent id is class 0, an absent cell no example.
+def _confusion(directory: str) -> list[list[int]]:
+    # Not load_eval_result, which keeps one of the plots of a slice.
     cells = [
-        (cell.get("actualClassId", 0), cell.get("predictedClassId", 0), cell["numWeightedExamples"])
-        for cell in plot["matrices"][0]["entries"]
+        (cell.actual_class_id, cell.predicted_class_id, round(cell.num_weighted_examples))
+        for of_slice in tfma.load_plots(directory)
+        if not of_slice.slice_key.single_slice_keys
+        for plot in of_slice.plot_keys_and_values
+        if plot.key.model_name != tfma.BASELINE_KEY
+        for matrix in plot.value.multi_class_confusion_matrix_at_thresholds.matrices
+        for cell in matrix.entries
     ]
     size = 1 + max(max(actual, predicted) for actual, predicted, _ in cells)
     matrix = [[0] * size for _ in range(size)]
     for actual, predicted, count in cells:
-        matrix[actual][predicted] = int(count)
+        matrix[actual][predicted] = count
     return matrix
 
 

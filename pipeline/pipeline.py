@@ -14,8 +14,8 @@ from stagecraft.components import (
     ImportSchema,
     LatestBlessedBaseline,
     Trainer,
-    code_fingerprint,
 )
+from stagecraft.components.code_fingerprint import code_fingerprint
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.settings import PipelineSettings

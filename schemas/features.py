@@ -1,8 +1,7 @@
 """The features of an example: the one place that knows their names, shapes and dtypes.
 
 Class names live in the TFDV schema itself (a schema-level ``string_domain``
-named like the label's ``int_domain``), so that a user's own schema brings its
-own classes along.
+named ``label_names``), so that a user's own schema brings its own classes along.
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ class DataSet(NamedTuple):
 
     @property
     def num_classes(self) -> int:
+        """Number of values that a label can have."""
         return len(self.label_names)
 
 

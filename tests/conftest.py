@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -39,3 +41,90 @@ def cifar10_small(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         capture_output=True,
     )
     return folder
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """What a Trainer reads: 24 train, 10 val and 10 eval pictures of four classes."""
+
+    examples: pathlib.Path
+    """Folder of ``Split-train/``, ``Split-val/`` and ``Split-eval/``, two files each."""
+
+    transform_graph: pathlib.Path
+    schema: pathlib.Path
+    """Folder of ``schema.pbtxt``."""
+
+    def files(self, split: str) -> list[str]:
+        return [str(self.examples / f"Split-{split}" / "*")]
+
+    def serialized(self, split: str) -> list[bytes]:
+        """All examples of a split, in the order of its files."""
+        import tensorflow as tf
+
+        files = sorted(map(str, self.examples.glob(f"Split-{split}/*")))
+        return list(tf.data.TFRecordDataset(files).as_numpy_iterator())
+
+
+def _serialize(row: dict[str, Any]) -> bytes:
+    import tensorflow as tf
+
+    def feature(value: bytes | int) -> tf.train.Feature:
+        if isinstance(value, bytes):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+    by_name = {name: feature(value) for name, value in row.items()}
+    return tf.train.Example(features=tf.train.Features(feature=by_name)).SerializeToString()
+
+
+@pytest.fixture(scope="session")
+def training_data(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
+    """Tiny raw examples with the transform graph of our ``preprocessing_fn`` over them."""
+    import apache_beam as beam
+    import numpy as np
+    import tensorflow as tf
+    import tensorflow_transform.beam as tft_beam
+    from apache_beam.runners.portability import fn_api_runner
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+    from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io
+
+    from stagecraft.schemas import features
+    from stagecraft.trainer_module.preprocessing import preprocessing_fn
+
+    folder = tmp_path_factory.mktemp("training_data")
+    data = TrainingData(folder / "examples", folder / "transform_graph", folder / "schema")
+    text = pathlib.Path(features.DATASETS["cifar10"].schema_file).read_text()
+    lines = text.replace("max: 9", "max: 3").splitlines()
+    first_name = lines.index('  value: "airplane"')
+    del lines[first_name + 4 : first_name + 10]
+    data.schema.mkdir()
+    (data.schema / "schema.pbtxt").write_text("\n".join(lines))
+
+    draw = np.random.RandomState(0)
+    rows = []
+    for index in range(44):
+        image, label = draw.randint(0, 256, features.IMAGE_SHAPE), index % 4
+        image[:, :, label % 3] //= 1 + label  # so that there is something to learn
+        values = {features.IMAGE: image.astype(np.uint8).tobytes(), features.LABEL: label}
+        rows.append(values | {features.ID: index})
+    splits = {"train": rows[:24], "val": rows[24:34], "eval": rows[34:]}
+    for split, members in splits.items():
+        (data.examples / f"Split-{split}").mkdir(parents=True)
+        for part in (0, 1):
+            path = data.examples / f"Split-{split}" / f"data_tfrecord-0000{part}-of-00002"
+            with tf.io.TFRecordWriter(str(path)) as writer:
+                for row in members[part::2]:
+                    writer.write(_serialize(row))
+
+    schema = text_format.Parse((data.schema / "schema.pbtxt").read_text(), schema_pb2.Schema())
+    metadata = dataset_metadata.DatasetMetadata(schema)
+    with (
+        beam.Pipeline(runner=fn_api_runner.FnApiRunner()) as pipeline,
+        tft_beam.Context(temp_dir=str(folder / "tmp")),
+    ):
+        raw = pipeline | beam.Create(splits["train"])
+        transform = (raw, metadata) | tft_beam.AnalyzeDataset(preprocessing_fn)
+        transform | tft_beam.WriteTransformFn(str(data.transform_graph))
+    metadata_io.write_metadata(metadata, str(data.transform_graph / "metadata"))
+    return data

@@ -30,7 +30,7 @@ def augment(
       4.2); an eighth of the side where it is another. Images are normalised: zero is the mean.
     * ``flip``: left and right changed places, in half of the cases.
     * ``cutout``: a square of zeros of a quarter of the side, its centre anywhere, so that part of
-      it may lie outside (DeVries and Taylor 2017, section 3.2).
+      it may lie outside (DeVries and Taylor 2017, section 3).
 
     Args:
         images: float32 ``[batch, height, width, channels]``.
@@ -86,8 +86,8 @@ def _hole(center: tf.Tensor, side: int) -> tf.Tensor:
 class _Draws:
     """Pseudo-random integers of each example.
 
-    SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators",
-    figure 17; constants by Stafford, "Mix13"), its state being a hash of seed, epoch and id.
+    SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators"; the
+    constants are Stafford's "Mix13"), its state being a hash of seed, epoch and id.
     """
 
     def __init__(self, seed: int, epoch: tf.Tensor, ids: tf.Tensor) -> None:
@@ -98,7 +98,8 @@ class _Draws:
     def integers(self, draw: int, bound: int) -> tf.Tensor:
         """The numbered draw, uniform over ``0 <= value < bound``: int32 ``[batch, 1]``."""
         bits = _mix(self._state + _u64(_GAMMA * (draw + 1) % 2**64))
-        # Multiply and shift (Lemire 2019, section 4) on the upper 31 bits.
+        # Multiply and shift (Lemire 2019, "Fast random integer generation in an interval"): the
+        # upper 31 bits as a fraction of bound.
         upper = tf.cast(tf.bitwise.right_shift(bits, _u64(33)), tf.int64)
         return tf.cast(upper * bound // 2**31, tf.int32)[:, tf.newaxis]
 

@@ -57,7 +57,9 @@ def export(
     module.transform = transform.transform_features_layer()
     with atomic_folder(folder) as aside:
         signatures = _signatures(model, module.transform, transform.raw_feature_spec(), class_names)
-        tf.saved_model.save(module, str(aside), signatures=signatures)
+        # AutoGraph would spend seconds on the transform's layer, which has nothing to convert.
+        save = tf.autograph.experimental.do_not_convert(tf.saved_model.save)
+        save(module, str(aside), signatures=signatures)
 
 
 def _signatures(

@@ -6,20 +6,18 @@ costs a microsecond an example, and raw bytes are a quarter of the size of float
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 import tensorflow_transform as tft
 
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import example_files
 from stagecraft.trainer_module.augment import augment
 from stagecraft.trainer_module.settings import TrainSettings
 
 _FILES_AT_ONCE = 16
-_COUNT_BATCH = 1024
 
 
 class Batch(NamedTuple):
@@ -42,9 +40,7 @@ def count_examples(files: Sequence[str]) -> int:
     Raises:
         UserError: there are no such files, or one of them is damaged.
     """
-    paths = _expand(files)
-    with _naming_damaged(paths):
-        return _count(paths)
+    return example_files.count(example_files.expand(files))
 
 
 def train_dataset(
@@ -71,19 +67,20 @@ def train_dataset(
     Raises:
         UserError: no or damaged files, or another number of examples in them.
     """
-    paths = _expand(files)
-    first_record = _first_record(paths)
+    paths = example_files.expand(files)
+    first_record = example_files.first(paths)
     to_features = _feature_reader(first_record, transform)
     in_memory = settings.shuffle == "memory" or (
         settings.shuffle == "auto"
         and num_examples * len(first_record) <= settings.memory_limit_mb * 1_000_000
     )
     if in_memory:
-        records = _load(paths, num_examples)
+        records = example_files.load(paths, num_examples)
         order = _memory_order(num_examples, settings.seed)
     else:
         order = _stream_order(paths, settings.shuffle_buffer, settings.seed)
 
+    @tf.autograph.experimental.do_not_convert  # takes seconds over the layer, to no end
     def to_batch(keys: tf.Tensor, epochs: tf.Tensor) -> Batch:
         values = to_features(tf.gather(records, keys) if in_memory else keys)
         images = augment(
@@ -121,11 +118,11 @@ def eval_dataset(
     Raises:
         UserError: there are no such files, or one of them is damaged.
     """
-    paths = _expand(files)
-    with _naming_damaged(paths):
-        _count(paths)  # Once, here: a reader of the dataset could not tell which file it was.
-    to_features = _feature_reader(_first_record(paths), transform)
+    paths = example_files.expand(files)
+    example_files.count(paths)  # Damage shows now, not in a loop that cannot tell which file it is.
+    to_features = _feature_reader(example_files.first(paths), transform)
 
+    @tf.autograph.experimental.do_not_convert  # takes seconds over the layer, to no end
     def to_batch(records: tf.Tensor) -> Batch:
         count = tf.size(records)
         positions = tf.range(batch_size)
@@ -134,7 +131,7 @@ def eval_dataset(
         return Batch(values[features.IMAGE], values[features.LABEL], weights)
 
     return (
-        _records(paths)
+        example_files.records(paths)
         .batch(batch_size)
         .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .prefetch(tf.data.AUTOTUNE)
@@ -157,6 +154,7 @@ def _stream_order(
     """Epoch to serialized examples: shuffled files, read several at a time, in shuffled blocks."""
     # Blocks, because the seeds of Dataset.shuffle mix with TensorFlow's global one.
     shuffle = tf.random.experimental.stateless_shuffle
+    compression = example_files.compression(paths)
 
     def order(epoch: tf.Tensor) -> tf.data.Dataset:
         key = tf.stack([tf.constant(seed, tf.int64), epoch])
@@ -167,7 +165,7 @@ def _stream_order(
         return (
             tf.data.Dataset.from_tensor_slices(shuffle(paths, seed=key))
             .interleave(
-                lambda path: tf.data.TFRecordDataset(path, compression_type=_compression(paths)),
+                lambda path: tf.data.TFRecordDataset(path, compression_type=compression),
                 cycle_length=_FILES_AT_ONCE,
                 deterministic=True,
             )
@@ -196,62 +194,3 @@ def _feature_reader(
     raw_spec = transform.raw_feature_spec()
     layer = transform.transform_features_layer()
     return lambda records: layer(tf.io.parse_example(records, raw_spec))
-
-
-def _expand(files: Sequence[str]) -> list[str]:
-    paths = sorted(path for pattern in files for path in tf.io.gfile.glob(pattern))
-    if not paths:
-        raise UserError(f"{', '.join(files) or 'no pattern given'}: there are no such files")
-    return paths
-
-
-def _compression(paths: list[str]) -> str:
-    return "GZIP" if paths[0].endswith(".gz") else ""
-
-
-def _records(paths: list[str]) -> tf.data.Dataset:
-    return tf.data.TFRecordDataset(paths, compression_type=_compression(paths))
-
-
-def _count(paths: list[str]) -> int:
-    sizes = _records(paths).batch(_COUNT_BATCH).map(lambda r: tf.size(r, out_type=tf.int64))
-    return int(sizes.reduce(tf.constant(0, tf.int64), tf.add))
-
-
-def _first_record(paths: list[str]) -> bytes:
-    with _naming_damaged(paths):
-        for record in _records(paths).take(1).as_numpy_iterator():
-            return bytes(record)
-    raise UserError(f"{paths[0]}: there is no example in it, nor in the files beside it")
-
-
-def _load(paths: list[str], num_examples: int) -> tf.Tensor:
-    """All records, string ``[num_examples]``."""
-    with _naming_damaged(paths):
-        # One batch: the strings are moved, not copied.
-        records = _records(paths).batch(num_examples).take(1).get_single_element()
-        count = int(tf.size(records))
-    if count != num_examples:
-        raise UserError(f"{paths[0]} and the files beside it: {count} examples, not {num_examples}")
-    return records
-
-
-@contextlib.contextmanager
-def _naming_damaged(paths: list[str]) -> Iterator[None]:
-    """Turns the error of a damaged record, which does not say where it is, into one that does."""
-    try:
-        yield
-    except tf.errors.DataLossError:
-        for path in paths:
-            try:
-                _count([path])
-            except tf.errors.DataLossError as error:
-                raise UserError(
-                    f"{path}: damaged after {_intact(path)} whole records ({error.message}); have "
-                    "the component that wrote it run again"
-                ) from None
-        raise
-
-
-def _intact(path: str) -> int:
-    return sum(1 for _ in _records([path]).ignore_errors())

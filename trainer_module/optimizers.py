@@ -9,7 +9,9 @@ import keras
 from stagecraft.trainer_module.settings import TrainSettings
 
 
-def build(settings: TrainSettings, variables: Sequence[keras.Variable]) -> keras.optimizers.Optimizer:
+def build(
+    settings: TrainSettings, variables: Sequence[keras.Variable]
+) -> keras.optimizers.Optimizer:
     """An optimizer whose slots are made for ``variables``, on the devices of the current scope.
 
     Its ``learning_rate`` is a variable that the training loop assigns before each step; every

@@ -71,8 +71,6 @@ def _normalise(pixels: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Te
     height, width, _ = features.IMAGE_SHAPE
     scale = tf.where(variance > 0, tf.math.rsqrt(variance), tf.zeros_like(variance))
     # Laid out over a whole image: broadcasting along a dimension of 3 is three times slower.
-    mean, scale = (
-        tf.tile(tf.cast(value, tf.float32), [height * width]) for value in (mean, scale)
-    )
+    mean, scale = (tf.tile(tf.cast(value, tf.float32), [height * width]) for value in (mean, scale))
     flat = tf.reshape(pixels, [-1, mean.shape[0]])
     return tf.reshape((tf.cast(flat, tf.float32) - mean) * scale, tf.shape(pixels))

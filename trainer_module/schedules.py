@@ -23,7 +23,7 @@ def learning_rate(
 
         constant    decay(p) = 1
         cosine      decay(p) = (1 + cos(pi p)) / 2      Loshchilov and Hutter 2016, eq. 5
-        one_cycle   decay(p) = 1 - p                    Smith 2018, section 4: linear both ways
+        one_cycle   decay(p) = 1 - p                    Smith 2018, linear up and down
 
     The first step has a rate above 0, the peak is reached on step ``w - 1``, and the rate would
     be 0 on step ``T``, the first one that is not made. Without a warm-up the first factor is 1;

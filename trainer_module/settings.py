@@ -98,12 +98,14 @@ class TrainSettings(Settings):
     eval_every: int = Field(
         0, ge=0, description="steps between evaluations on the val split; 0: once an epoch"
     )
-    seed: int = Field(0, ge=0, description="seed of weights, order, augmentation and dropout")
+    seed: int = Field(
+        0, ge=0, lt=2**32, description="seed of weights, order, augmentation and dropout"
+    )
 
     @field_validator("augment", mode="before")
     @classmethod
     def _parse_augment(cls, value: Any) -> Any:
-        """Accepts a list, a comma-separated string, ``true`` (the default) or ``false``/``none``."""
+        """Accepts a list, a comma-separated string, ``true`` (the default), ``false``, ``none``."""
         if value is True:
             return cls.model_fields["augment"].default
         if value is False or value is None or value in ("", "none", "false"):
@@ -196,7 +198,9 @@ class TrainingSettings(Settings):
         """``{"train_batch_size": 128, …}``; fields that are None are left out."""
         return {
             f"{section}_{name}": int(value) if isinstance(value, bool) else value
-            for section, fields in self.model_dump(include=set(TrainingSettings.model_fields)).items()
+            for section, fields in self.model_dump(
+                include=set(TrainingSettings.model_fields)
+            ).items()
             for name, value in fields.items()
             if value is not None
         }

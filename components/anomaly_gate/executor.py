@@ -45,7 +45,6 @@ class Executor(base_executor.BaseExecutor):
         statistics = artifact_utils.get_single_instance(input_dict["statistics"])
         schema_folder = artifact_utils.get_single_uri(input_dict["schema"])
         schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema_folder))
-        rules = checks.rules(schema)
 
         splits = artifact_utils.decode_split_names(examples.split_names)
         views = {split: _statistics(statistics, split) for split in splits}

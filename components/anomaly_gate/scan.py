@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from stagecraft.components.anomaly_gate.checks import Finding, Rule
 from stagecraft.components.anomaly_gate.ids import Ids, describe
@@ -57,12 +58,14 @@ def scan(
     """
     files = [file for files in files_of.values() for file in files]
     tallies = {split: _Tally.empty(len(rules)) for split in files_of}
-    of_file = [tallies[split] for split, files in files_of.items() for _ in files]
+    of_file = [tallies[split] for split, own in files_of.items() for _ in own]
     try:
-        for file, start, batch in _dataset(files, rules).as_numpy_iterator() if rules else ():
+        batches = _dataset(files, rules).as_numpy_iterator() if files and rules else ()
+        for file, start, batch in batches:
             of_file[file].add(int(file), int(start), batch)
-    except tf.errors.OpError as error:
-        raise UserError(_explain(error, files, rules)) from error
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        # The latter where TensorFlow's message quotes a record that is no text.
+        raise UserError(_explain(error, files)) from error
 
     findings = [
         _finding(split, rules[kind // len(_KINDS)], _KINDS[kind % len(_KINDS)], tally, kind, files)
@@ -128,11 +131,15 @@ def _dataset(files: Sequence[str], rules: Sequence[Rule]) -> tf.data.Dataset:
             lambda number, records: (file, number * _BATCH, _check(records, rules))
         )
 
-    compressions = ["GZIP" if file.endswith(".gz") else "" for file in files]
+    compressions = [_compression(file) for file in files]
     numbered = (np.arange(len(files)), np.array(files, str), np.array(compressions, str))
     return tf.data.Dataset.from_tensor_slices(numbered).interleave(
         read, cycle_length=_PARALLEL_FILES, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
+
+
+def _compression(file: str) -> str:
+    return "GZIP" if file.endswith(".gz") else ""
 
 
 def _check(records: tf.Tensor, rules: Sequence[Rule]) -> dict[str, tf.Tensor]:
@@ -182,17 +189,18 @@ def _check(records: tf.Tensor, rules: Sequence[Rule]) -> dict[str, tf.Tensor]:
     }
 
 
-def _explain(error: tf.errors.OpError, files: Sequence[str], rules: Sequence[Rule]) -> str:
-    """Finds the file that an error came from, which TensorFlow does not tell."""
+def _explain(error: Exception, files: Sequence[str]) -> str:
+    """Finds the record that an error came from, which TensorFlow does not tell."""
+    expected = "Expected TFRecords of tf.train.Examples; delete the file's folder and run again."
     for file in files:
-        batches = 0
+        record = 0
         try:
-            for _ in _dataset([file], rules):
-                batches += 1
+            for serialized in tf.data.TFRecordDataset(file, _compression(file)).as_numpy_iterator():
+                tf.train.Example.FromString(serialized)
+                record += 1
         except tf.errors.OpError as again:
-            return (
-                f"{file}: cannot be read: {again.message.splitlines()[0].rstrip('.')}. Expected "
-                f"TFRecords of tf.train.Examples; the first {batches * _BATCH} records are fine. "
-                "Delete the file's folder and run again with the component that wrote it."
-            )
-    return f"The examples cannot be read: {error.message}"
+            cause = again.message.splitlines()[0].rstrip(". ")
+            return f"{file}: cannot be read after {record:,} records: {cause}. {expected}"
+        except DecodeError:
+            return f"{file}: record {record} (from 0) is not a tf.train.Example. {expected}"
+    return f"The examples cannot be read: {error!s:.500}"

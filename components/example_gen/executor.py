@@ -83,8 +83,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 def _stage(exec_properties: dict[str, Any], folder: str) -> staging.Staged:
     found = source.resolve(exec_properties)
     staged = staging.write(found.blocks(Progress("read", "bytes")), folder)
-    fingerprint = exec_properties.setdefault(driver.FINGERPRINT, found.fingerprint())
-    if fingerprint != found.fingerprint():
+    fingerprint = found.fingerprint()
+    if exec_properties.setdefault(driver.FINGERPRINT, fingerprint) != fingerprint:
         raise UserError(
             f"{found.path}: was changed while it was read. Run again when nobody writes to it."
         )

@@ -15,13 +15,13 @@ class Progress:
     def __init__(self, phase: str, unit: str) -> None:
         """``unit`` is what is counted: ``bytes`` (shown as MB) or a noun in the plural."""
         self._phase, self._unit = phase, unit
-        self._next = time.monotonic() + _SECONDS
+        self._next, self._last = 0.0, -1
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if now < self._next and done < total:
+        if now < self._next and (done < total or self._last == total):
             return
-        self._next = now + _SECONDS
+        self._next, self._last = now + _SECONDS, done
         counted = f"{done:,} of {total:,} {self._unit}"
         if self._unit == "bytes":
             counted = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"

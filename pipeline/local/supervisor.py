@@ -24,6 +24,10 @@ from stagecraft.pipeline.local.events import Event
 from stagecraft.pipeline.local.interrupt import GRACE_SECONDS
 from stagecraft.pipeline.local.spec import RunSpec
 
+# With -m, the current folder comes first on the path: there are the user's own model modules.
+_WORKER = ("-m", "stagecraft.pipeline.local.worker")
+
+
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """How a run ended."""
@@ -50,7 +54,7 @@ def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) 
     with _signals() as received:
         reader, writer = os.pipe()
         worker = subprocess.Popen(
-            [sys.executable, "-m", "stagecraft.pipeline.local.worker", str(writer)],
+            [sys.executable, *_WORKER, str(writer)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,

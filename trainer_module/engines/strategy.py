@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import ema, optimizers, schedules
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.input_data import Batch
@@ -57,7 +59,7 @@ class StrategyEngine:
         topology: Topology,
         train: TrainSettings,
         total_steps: int,
-        build_model: Callable[[], keras.Model],
+        build_model: Callable[[AbstractContextManager[Any]], keras.Model],
     ):
         """Builds the model and its optimizer on the topology's devices.
 
@@ -65,7 +67,8 @@ class StrategyEngine:
             topology: the devices.
             train: optimizer, schedule, smoothing, EMA, global batch size.
             total_steps: the schedule's length.
-            build_model: returns a model of float32 images that gives logits ``[batch, classes]``.
+            build_model: builds, in the scope that it is given, a model of float32 images that
+                gives logits ``[batch, classes]``.
         """
         self.replicas = topology.replicas
         self._settings = train
@@ -73,9 +76,9 @@ class StrategyEngine:
         self._learning_rate = schedules.learning_rate(train, total_steps)
         with tf.device("CPU:0"):
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._model = build_model(self._strategy.scope())
+        variables = self._model.trainable_variables
         with self._strategy.scope():
-            self._model = build_model()
-            variables = self._model.trainable_variables
             self._optimizer = optimizers.build(train, variables)
             self._shadows = ema.create(variables if train.ema_decay else [])
         self._train_graph = tf.function(self._train_steps, autograph=False)
@@ -98,10 +101,9 @@ class StrategyEngine:
             dataset = dataset.map(self._cut).unbatch()
         return iter(self._strategy.distribute_datasets_from_function(lambda _: dataset))
 
-    def _cut(self, *batch: Any) -> Any:
+    def _cut(self, batch: Batch) -> Batch:
         return tf.nest.map_structure(
-            lambda part: tf.reshape(part, tf.concat([[self.replicas, -1], part.shape[1:]], 0)),
-            Batch(*batch),
+            lambda part: tf.reshape(part, [self.replicas, -1, *part.shape[1:]]), batch
         )
 
     # --- training ---
@@ -235,15 +237,23 @@ class StrategyEngine:
         return values | {variable.path: shadow.numpy() for variable, shadow in averaged}
 
     def _named(self) -> dict[str, Any]:
-        model = self._model
-        named: dict[str, Any] = {"step": self._step}
-        for variable in model.variables:
-            named[f"model/{variable.path}"] = variable
-        for variable in self._optimizer.variables:
+        model, optimizer = self._model, self._optimizer
+        shadows = zip(model.trainable_variables, self._shadows, strict=False)
+        pairs = [
+            ("step", self._step),
+            *((f"model/{variable.path}", variable) for variable in model.variables),
             # Without the optimizer's own name, which Keras numbers through the process.
-            named[f"optimizer/{variable.path.partition('/')[2]}"] = variable
-        for variable, shadow in zip(model.trainable_variables, self._shadows, strict=False):
-            named[f"ema/{variable.path}"] = shadow
+            *((f"optimizer/{slot.path.partition('/')[2]}", slot) for slot in optimizer.variables),
+            *((f"ema/{variable.path}", shadow) for variable, shadow in shadows),
+        ]
+        named = dict(pairs)
+        if len(named) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UserError(
+                f"train.model: two variables would be {twice!r} in a checkpoint; give their layers "
+                "different names"
+            )
         return named
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -279,14 +280,27 @@ def test_a_corrupt_file_is_named(gate: Gate, damage: str) -> None:
         content[len(content) // 2] ^= 1
     path.write_bytes(content)
     message = gate.refuses()
-    assert message.startswith(f"{path}: cannot be read: "), message
+    read = 19 if damage == "cut" else 10
+    assert message.startswith(f"{path}: cannot be read after {read} records: "), message
 
 
-def test_a_record_that_is_no_example_is_named(gate: Gate) -> None:
+@pytest.mark.parametrize("content", [b"\xff" * 30, b"\x7f\x80 text"])
+def test_a_record_that_is_no_example_is_named(gate: Gate, content: bytes) -> None:
     gate.write()
-    write_records(gate.file("eval", 0), [b"\xff" * 30])
+    records = list(tf.data.TFRecordDataset(str(gate.file("eval"))).as_numpy_iterator())
+    write_records(gate.file("eval"), [*records[:7], content, *records[8:]])
     message = gate.refuses()
-    assert message.startswith(f"{gate.file('eval', 0)}: cannot be read: "), message
+    assert message.startswith(f"{gate.file('eval')}: record 7 (from 0) is not a tf.train.Example.")
+
+
+def test_compressed_files_are_read(gate: Gate) -> None:
+    gate.write(at("val", 21, label=10))
+    for path in list(gate.folder.glob("examples/*/data*")):
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    message = gate.refuses()
+    assert "the first, with 10, is id 61, record 1 (from 0) of " in message
+    assert "data_tfrecord-00001-of-00002.gz" in message
 
 
 def test_a_split_without_statistics(gate: Gate) -> None:

@@ -5,8 +5,6 @@
 hangs writes half an output, then its process id into ``OUTPUT/hanging``.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

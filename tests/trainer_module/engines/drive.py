@@ -13,8 +13,10 @@ depends on how a batch is split) and `norm` (BatchNorm, dropout):
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -35,9 +37,14 @@ TRAIN = {
 }
 
 
-def build(kind: str) -> keras.Model:
+def build(kind: str, scope: AbstractContextManager[Any]) -> keras.Model:
     keras.utils.clear_session()
     keras.utils.set_random_seed(3)
+    with scope:
+        return model(kind)
+
+
+def model(kind: str) -> keras.Model:
     images = hidden = keras.Input((8, 8, 3))
     for filters in (4, 8):
         hidden = keras.layers.Conv2D(filters, 3, strides=2, padding="same")(hidden)
@@ -90,7 +97,7 @@ def main(out: str, parallel: str) -> None:
         results.update({f"{name}/{key}": value for key, value in engine.state().items()})
 
     for kind, train in TRAIN.items():
-        engine = StrategyEngine(devices, train, STEPS, lambda kind=kind: build(kind))
+        engine = StrategyEngine(devices, train, STEPS, functools.partial(build, kind))
         batches = engine.feed(train_data(0))
         engine.train(batches, 1)
         note(f"{kind}/1", engine)
@@ -100,7 +107,7 @@ def main(out: str, parallel: str) -> None:
         note(f"{kind}/6", engine)
         results[f"{kind}/evaluation"] = np.asarray(engine.evaluate(eval_data()), np.float64)
         results[f"{kind}/drift"] = drift(engine)
-        second = StrategyEngine(devices, train, STEPS, lambda kind=kind: build(kind))
+        second = StrategyEngine(devices, train, STEPS, functools.partial(build, kind))
         second.restore(halfway)
         second.train(second.feed(train_data(3)), STEPS - 3)
         note(f"{kind}/resumed", second)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from stagecraft.pipeline.local import lock
+from stagecraft.schemas.errors import UserError
+
+HOLD = (
+    "import pathlib, sys; from stagecraft.pipeline.local import lock\n"
+    "with lock.held(pathlib.Path(sys.argv[1])):\n"
+    "    print('held', flush=True); sys.stdin.read()"
+)
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(UserError, match=rf"in use by another run \(process {other.pid}\)"):
+            with lock.held(tmp_path):
+                pass
+        other.kill()
+    with lock.held(tmp_path):
+        assert (tmp_path / ".lock").read_text() == str(os.getpid())
+
+
+def test_holding_twice_in_one_process_is_fine(tmp_path):
+    with lock.held(tmp_path):
+        with lock.held(tmp_path):
+            pass
+        with pytest.raises(subprocess.CalledProcessError):
+            subprocess.run(
+                [sys.executable, "-c", HOLD, tmp_path],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=True,
+            )
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file/out/.lock: cannot be written"):
+        with lock.held(tmp_path / "file" / "out"):
+            pass

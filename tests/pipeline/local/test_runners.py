@@ -1,0 +1,234 @@
+"""The runners in this process, on a stand-in pipeline. One import of TFX for all."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+
+import ml_metadata
+import pytest
+from ml_metadata.proto import metadata_store_pb2
+from tfx.orchestration.pipeline import RunOptions
+
+from stagecraft.pipeline import settings as pipeline_settings
+from stagecraft.pipeline.local import outputs
+from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
+from stagecraft.schemas.errors import UserError
+
+RUNNERS = {"local": LocalRunner, "beam": BeamRunner}
+
+
+class Recorder(logging.Handler):
+    """Keeps events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[dict] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if hasattr(record, "event"):
+            self.events.append(record.event)
+
+    def states(self) -> dict[str, str]:
+        """Last state of each node."""
+        return {e["node"]: e["state"] for e in self.events if e["kind"] == "node"}
+
+    def cause(self) -> str:
+        return next(e["cause"] for e in self.events if e.get("state") == "failed")
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    """``run(behaviour, runner=, options=)`` runs the stand-in in ``tmp_path``; what it told."""
+    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parent))
+    import stand_in
+
+    def run(behaviour=None, runner="local", options=None) -> Recorder:
+        monkeypatch.setenv("STAND_IN", json.dumps(behaviour or {}))
+        recorder = run.recorder = Recorder()
+        logger = logging.getLogger("stagecraft")
+        logger.addHandler(recorder)
+        try:
+            pipeline = stand_in.create_pipeline(pipeline_settings.load("quickstart"), tmp_path)
+            run.runner = RUNNERS[runner]()
+            run.runner.run(pipeline, run_options=options)
+        finally:
+            logger.removeHandler(recorder)
+        return recorder
+
+    return run
+
+
+@pytest.fixture
+def execution_states(tmp_path: pathlib.Path):
+    """``() -> [state, …]`` of all executions, oldest first."""
+
+    def states() -> list[str]:
+        config = metadata_store_pb2.ConnectionConfig()
+        config.sqlite.filename_uri = str(tmp_path / "metadata.db")
+        config.sqlite.connection_mode = config.sqlite.READONLY
+        executions = ml_metadata.MetadataStore(config).get_executions()
+        name = metadata_store_pb2.Execution.State.Name
+        return [name(e.last_known_state) for e in sorted(executions, key=lambda e: e.id)]
+
+    return states
+
+
+def halves(output: pathlib.Path) -> list[str]:
+    """Nodes that have outputs on disk."""
+    return sorted(p.parent.parent.parent.name for p in output.glob("pipeline_root/*/*/*/half"))
+
+
+def left(output: pathlib.Path) -> list[str]:
+    """Working folders that nobody needs any more."""
+    system = output / "pipeline_root"
+    kinds = ("stateful_working_dir/*", "driver_execution/*", "executor_execution/*/.temp")
+    return [str(p) for kind in kinds for p in system.glob(f"*/.system/{kind}")]
+
+
+def interrupt_when_hanging(output: pathlib.Path) -> threading.Thread:
+    def watch() -> None:
+        deadline = time.monotonic() + 60
+        while not (output / "hanging").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_second_run_takes_everything_from_the_cache(run, runner, tmp_path):
+    told = run(runner=runner)
+    assert told.states() == {"Make": "done", "Count": "done", "Last": "done"}
+    assert told.events[0]["kind"] == "pipeline"
+    assert told.events[0]["nodes"] == ["Make", "Count", "Last"]
+    assert all(e["seconds"] >= 0 for e in told.events if e.get("state") == "done")
+
+    assert set(run(runner=runner).states().values()) == {"cached"}
+    found = outputs.of_run(run.runner.last_run)
+    assert found["Make"]["made"][0].get_int_custom_property("count") == 6
+    assert not left(tmp_path)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("node", ["Make", "Count"])  # Count works in a DoFn
+@pytest.mark.parametrize(
+    ("what", "cause"),
+    [
+        ("fail", "ValueError: {node} cannot go on"),
+        ("user_error", "data.bin: record 7 has label 10; expected 0 to 9 ({node})"),
+    ],
+)
+def test_a_failure_is_told_and_leaves_nothing(
+    run, runner, node, what, cause, tmp_path, execution_states
+):
+    with pytest.raises(Exception, match="cannot go on|record 7"):
+        run({node: what}, runner)
+    told = run.recorder
+    assert told.states()[node] == "failed"
+    assert told.cause() == cause.format(node=node)
+    assert execution_states()[-1] == "FAILED"
+    assert node not in halves(tmp_path)
+    assert not left(tmp_path)
+
+    again = run(runner=runner).states()
+    assert again == {"Make": "done" if node == "Make" else "cached", "Count": "done", "Last": "done"}
+
+
+def test_a_component_that_exits_fails(run, tmp_path, execution_states):
+    with pytest.raises(SystemExit):
+        run({"Make": "exit"})
+    assert run.recorder.cause() == "SystemExit: 3"
+    assert execution_states() == ["FAILED"]
+    assert halves(tmp_path) == []
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("node", ["Make", "Count"])
+def test_an_interrupted_run_leaves_nothing_and_goes_on_from_the_cache(
+    run, runner, node, tmp_path, execution_states
+):
+    stock = signal.getsignal(signal.SIGINT)
+    watcher = interrupt_when_hanging(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run({node: "hang"}, runner)
+    watcher.join()
+    assert run.recorder.states()[node] == "interrupted"
+    assert execution_states()[-1] == "FAILED"
+    assert node not in halves(tmp_path)
+    assert not left(tmp_path)
+    assert signal.getsignal(signal.SIGINT) == stock
+
+    again = run(runner=runner).states()
+    assert again == {"Make": "done" if node == "Make" else "cached", "Count": "done", "Last": "done"}
+
+
+def test_a_partial_run_executes_its_first_node_even_if_cached(run):
+    run()
+    told = run(options=RunOptions(from_nodes=["Count"], to_nodes=["Count"]))
+    assert told.states() == {"Count": "done"}
+    assert told.events[0]["skipped"] == ["Make", "Last"]
+    assert set(outputs.of_run(run.runner.last_run)) == {"Make", "Count"}
+    assert run(options=RunOptions(to_nodes=["Make"])).states() == {"Make": "cached"}
+
+
+def test_a_partial_run_starts_from_the_newest_run_that_has_what_it_needs(run):
+    run()
+    with pytest.raises(ValueError):
+        run({"Make": "fail"}, options=RunOptions(from_nodes=["Make"]))
+    assert run(options=RunOptions(from_nodes=["Last"])).states() == {"Last": "done"}
+
+
+def test_a_partial_run_without_an_earlier_one_is_refused(run):
+    with pytest.raises(UserError, match=r"in which Count, Make succeeded; run once without --from"):
+        run(options=RunOptions(from_nodes=["Last"]))
+    with pytest.raises(UserError, match="did you mean Count?"):
+        run(options=RunOptions(from_nodes=["Cuont"]))
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_nothing_is_downloaded_and_no_process_started(run, runner, monkeypatch):
+    """Newer Beam's own choice is to fetch another runner's binary and to start it."""
+
+    def refuse(*args, **kwargs):
+        attempts.append(args)
+        raise OSError("not here")
+
+    attempts: list[tuple] = []
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+    connect = socket.socket.connect
+
+    def local_only(self, address):
+        return connect(self, address) if address[0] in ("127.0.0.1", "::1") else refuse(address)
+
+    monkeypatch.setattr(socket.socket, "connect", local_only)
+    run(runner=runner)
+    assert attempts == []
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_bare_beam_pipeline_is_pinned_while_it_runs(run, runner, monkeypatch):
+    import apache_beam as beam
+
+    seen = []
+    init = beam.Pipeline.__init__
+
+    def spy(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        seen.append(type(self.runner).__name__)
+
+    monkeypatch.setattr(beam.Pipeline, "__init__", spy)
+    run(runner=runner)
+    assert set(seen) == {"FnApiRunner"}
+    assert len(seen) == (2 if runner == "beam" else 1)

@@ -1,0 +1,132 @@
+"""The supervisor with a worker that only pretends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import threading
+import time
+
+import pytest
+
+from stagecraft.pipeline.local import supervisor
+from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.supervisor import Outcome, open_log, supervise
+from stagecraft.pipeline.settings import load
+
+OK = {"kind": "end", "status": "ok", "cause": None, "report": {"blessed": True}}
+PROGRESS = {"kind": "progress", "phase": "write", "done": 1, "total": 2}
+
+
+@pytest.fixture
+def go(tmp_path, monkeypatch):
+    """``go(*steps)`` -> outcome, events; see fake_worker.py."""
+    fake = pathlib.Path(__file__).parent / "fake_worker.py"
+    monkeypatch.setattr(supervisor, "_WORKER", (str(fake),))
+    monkeypatch.setattr(supervisor, "GRACE_SECONDS", 0.5)
+
+    def go(*steps) -> tuple[Outcome, list[dict]]:
+        monkeypatch.setenv("FAKE", json.dumps(steps))
+        events: list[dict] = []
+        with open_log(tmp_path / "logs") as log:
+            outcome = supervise(RunSpec(load("quickstart"), tmp_path), log, events.append)
+        return outcome, events
+
+    return go
+
+
+def signal_when_hanging(folder: pathlib.Path, *numbers: signal.Signals) -> threading.Thread:
+    def watch() -> None:
+        deadline = time.monotonic() + 30
+        while not (folder / "hanging").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for number in numbers:
+            os.kill(os.getpid(), number)
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def log_text(folder: pathlib.Path) -> str:
+    [log] = (folder / "logs").iterdir()
+    return log.read_text()
+
+
+def test_events_arrive_and_noise_goes_to_the_log(go, tmp_path):
+    outcome, events = go(PROGRESS, "noise", OK)
+    assert outcome == Outcome("ok", report={"blessed": True})
+    assert events == [PROGRESS, OK]
+    assert "noise on stdout" in log_text(tmp_path)
+    assert "noise on stderr" in log_text(tmp_path)
+
+
+def test_a_failure_has_its_cause(go):
+    failed = {"kind": "end", "status": "failed", "cause": "why", "report": {}}
+    assert go(failed)[0] == Outcome("failed", cause="why")
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("kill", "SIGKILL, most likely by the kernel, because memory ran out"),
+        ("segfault", "SIGSEGV, which is a crash in native code"),
+        ("leave", "exit code 4"),
+    ],
+)
+def test_a_worker_that_dies_is_told_plainly(go, step, said):
+    outcome, _ = go(PROGRESS, step)
+    assert outcome.status == "died"
+    assert said in outcome.cause
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_worker_and_what_it_started(go, tmp_path, number):
+    stock = signal.getsignal(number)
+    watcher = signal_when_hanging(tmp_path, number)
+    outcome, events = go("child", "hang")
+    watcher.join()
+    assert outcome == Outcome("interrupted", signal=number)
+    assert events[-1]["status"] == "interrupted"
+    assert signal.getsignal(number) == stock
+    for name in ("hanging", "child"):
+        assert not is_alive(int((tmp_path / name).read_text()))
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGINT,), (signal.SIGINT, signal.SIGINT)])
+def test_a_worker_that_does_not_stop_is_killed(go, tmp_path, numbers):
+    watcher = signal_when_hanging(tmp_path, *numbers)
+    outcome, _ = go("child", "deaf")
+    watcher.join()
+    assert outcome == Outcome("interrupted", signal=signal.SIGINT)
+    for name in ("hanging", "child"):
+        assert not is_alive(int((tmp_path / name).read_text()))
+
+
+def test_a_run_that_was_over_before_the_signal_is_not_interrupted(go, tmp_path):
+    watcher = signal_when_hanging(tmp_path, signal.SIGINT)
+    outcome, _ = go(OK, "deaf")
+    watcher.join()
+    assert outcome.status == "ok"
+
+
+def test_signals_that_were_ignored_stay_ignored(go, tmp_path, monkeypatch):
+    stock = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        watcher = signal_when_hanging(tmp_path, signal.SIGHUP, signal.SIGTERM)
+        outcome, _ = go("hang")
+        watcher.join()
+    finally:
+        signal.signal(signal.SIGHUP, stock)
+    assert outcome.signal == signal.SIGTERM

@@ -1,0 +1,137 @@
+"""The sweep, on a metadata file made by hand: no TFX."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import ml_metadata
+import pytest
+from ml_metadata.proto import metadata_store_pb2
+
+from stagecraft.pipeline.local import layout
+from stagecraft.pipeline.local.sweep import sweep
+
+State = metadata_store_pb2.Execution
+
+
+class Output:
+    """An output folder with executions as TFX makes them."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        self.root = layout.pipeline_root(folder)
+        config = metadata_store_pb2.ConnectionConfig()
+        config.sqlite.filename_uri = str(layout.metadata_db(folder))
+        config.sqlite.connection_mode = config.sqlite.READWRITE_OPENCREATE
+        self.store = ml_metadata.MetadataStore(config)
+        self._types = {
+            name: self.store.put_context_type(metadata_store_pb2.ContextType(name=name))
+            for name in ("pipeline", "node")
+        }
+        node_type = metadata_store_pb2.ExecutionType(name="Some")
+        self._execution_type = self.store.put_execution_type(node_type)
+
+    def add(self, node: str, state: int, pipeline: str = "mine") -> int:
+        """An execution, its output with a file in it, and its working folders."""
+        contexts = [
+            metadata_store_pb2.Context(type_id=self._types["pipeline"], name=pipeline),
+            metadata_store_pb2.Context(type_id=self._types["node"], name=f"{pipeline}.{node}"),
+        ]
+        execution = metadata_store_pb2.Execution(
+            type_id=self._execution_type, last_known_state=state
+        )
+        execution_id, _, _ = self.store.put_execution(
+            execution, [], contexts, reuse_context_if_already_exist=True
+        )
+        system = self.root / node / ".system"
+        for folder in (
+            self.root / node / "examples" / str(execution_id) / "Split-train",
+            system / "executor_execution" / str(execution_id) / ".temp",
+            system / "stateful_working_dir" / f"{execution_id}-uuid",
+            system / "driver_execution" / f"{execution_id}000",
+        ):
+            folder.mkdir(parents=True)
+            (folder / "file").write_text("half")
+        return execution_id
+
+    def state(self, execution_id: int) -> int:
+        [execution] = self.store.get_executions_by_id([execution_id])
+        return execution.last_known_state
+
+    def folders(self, node: str, execution_id: int) -> list[str]:
+        found = [
+            *self.root.glob(f"{node}/*/{execution_id}"),
+            *self.root.glob(f"{node}/.system/*/{execution_id}"),
+        ]
+        return sorted(str(path.relative_to(self.root / node)) for path in found)
+
+    def sweep(self, pipeline: str = "mine") -> list[str]:
+        return sweep(layout.metadata_db(self.folder), self.root, pipeline)
+
+
+@pytest.fixture
+def output(tmp_path) -> Output:
+    return Output(tmp_path)
+
+
+def test_unfinished_executions_end_failed_without_folders(output):
+    done = output.add("Gen", State.COMPLETE)
+    running = output.add("Gen", State.RUNNING)
+    new = output.add("Trainer", State.NEW)
+    assert sorted(output.sweep()) == ["Gen", "Trainer"]
+    assert [output.state(i) for i in (done, running, new)] == [
+        State.COMPLETE,
+        State.FAILED,
+        State.FAILED,
+    ]
+    kept = [".system/executor_execution/1", "examples/1"]
+    assert output.folders("Gen", done) == kept
+    assert output.folders("Gen", running) == output.folders("Trainer", new) == []
+    assert not list(output.root.glob("*/.system/stateful_working_dir/*"))
+    assert output.sweep() == []
+
+
+def test_other_pipelines_are_left_alone(output):
+    theirs = output.add("Gen", State.RUNNING, pipeline="theirs")
+    assert output.sweep() == []
+    assert output.state(theirs) == State.RUNNING
+    assert output.folders("Gen", theirs)
+
+
+def test_empty_driver_folders_go(output):
+    output.add("Gen", State.COMPLETE)
+    empty = output.root / "Gen" / ".system" / "driver_execution" / "17"
+    empty.mkdir()
+    output.sweep()
+    assert not empty.exists()
+    assert (output.root / "Gen" / ".system" / "driver_execution" / "1000").exists()
+
+
+def test_what_cannot_be_removed_stays_for_the_next_sweep(output, monkeypatch):
+    running = output.add("Gen", State.RUNNING)
+    monkeypatch.setattr("shutil.rmtree", lambda *args, **kwargs: None)
+    assert output.sweep() == []
+    assert output.state(running) == State.RUNNING
+    monkeypatch.undo()
+    assert output.sweep() == ["Gen"]
+
+
+def test_there_may_be_nothing_yet(tmp_path):
+    assert sweep(tmp_path / "metadata.db", tmp_path / "pipeline_root", "mine") == []
+    assert not (tmp_path / "metadata.db").exists()
+
+
+def test_it_runs_from_outside_without_tfx(output):
+    running = output.add("Gen", State.RUNNING)
+    code = (
+        "import sys; from stagecraft.pipeline.local import sweep; "
+        f"sys.argv = ['sweep', {str(output.folder)!r}, 'mine']; sweep.main(); "
+        "print([m for m in ('tfx', 'tensorflow', 'apache_beam') if m in sys.modules])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"
+    assert output.state(running) == State.FAILED

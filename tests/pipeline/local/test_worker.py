@@ -1,0 +1,133 @@
+"""Real workers, with TFX in them, on the stand-in pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import ml_metadata
+import pytest
+from ml_metadata.proto import metadata_store_pb2
+
+from stagecraft.pipeline.local import layout
+from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.supervisor import Outcome, open_log, supervise
+from stagecraft.pipeline.settings import load
+
+pytestmark = pytest.mark.slow
+
+HERE = pathlib.Path(__file__).parent
+
+SUPERVISE = """
+import pathlib, sys
+from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.supervisor import open_log, supervise
+from stagecraft.pipeline.settings import load
+output = pathlib.Path(sys.argv[1])
+spec = RunSpec(load("quickstart"), output, create="stand_in:create_pipeline")
+with open_log(output / "logs") as log:
+    supervise(spec, log, print)
+"""
+
+
+@pytest.fixture
+def go(tmp_path, monkeypatch):
+    """``go(behaviour, runner)`` runs the stand-in in ``tmp_path`` -> outcome, states."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+    def go(behaviour=None, runner="local") -> tuple[Outcome, dict[str, str]]:
+        monkeypatch.setenv("STAND_IN", json.dumps(behaviour or {}))
+        states: dict[str, str] = {}
+
+        def on_event(event: dict) -> None:
+            if event["kind"] == "node":
+                states[event["node"]] = event["state"]
+
+        spec = RunSpec(load("quickstart"), tmp_path, runner, create="stand_in:create_pipeline")
+        with open_log(layout.logs(tmp_path)) as log:
+            return supervise(spec, log, on_event), states
+
+    return go
+
+
+def hanging(output: pathlib.Path) -> int:
+    """Waits until a node hangs; the worker's process id."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        text = (output / "hanging").read_text() if (output / "hanging").exists() else ""
+        if text:
+            return int(text)
+        time.sleep(0.05)
+    raise TimeoutError("no node hangs")
+
+
+def assert_nothing_left(output: pathlib.Path, node: str) -> None:
+    config = metadata_store_pb2.ConnectionConfig()
+    config.sqlite.filename_uri = str(layout.metadata_db(output))
+    config.sqlite.connection_mode = config.sqlite.READONLY
+    executions = ml_metadata.MetadataStore(config).get_executions()
+    unfinished = (metadata_store_pb2.Execution.NEW, metadata_store_pb2.Execution.RUNNING)
+    assert not [e for e in executions if e.last_known_state in unfinished]
+    assert max(executions, key=lambda e: e.id).last_known_state == metadata_store_pb2.Execution.FAILED
+    assert not list(layout.pipeline_root(output).glob(f"{node}/*/*/half"))
+
+
+def gone(pid: int) -> bool:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        stat = pathlib.Path(f"/proc/{pid}/stat")
+        if not stat.exists() or ") Z " in stat.read_text():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("runner", ["local", "beam"])
+@pytest.mark.parametrize("node", ["Make", "Count"])
+def test_ctrl_c_ends_it_within_seconds_and_the_next_run_goes_on(go, tmp_path, node, runner):
+    sent = []
+
+    def interrupt() -> None:
+        hanging(tmp_path)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    outcome, states = go({node: "hang"}, runner)
+    thread.join()
+    assert time.monotonic() - sent[0] < 8
+    assert outcome == Outcome("interrupted", signal=signal.SIGINT)
+    assert states[node] == "interrupted"
+    assert gone(hanging(tmp_path))
+    assert_nothing_left(tmp_path, node)
+
+    outcome, states = go(runner=runner)
+    assert outcome.status == "ok"
+    assert states == {"Make": "done" if node == "Make" else "cached", "Count": "done", "Last": "done"}
+
+
+def test_a_killed_worker_is_swept_after(go, tmp_path):
+    outcome, states = go({"Count": "kill"})
+    assert outcome.status == "died"
+    assert states == {"Make": "done", "Count": "running"}
+    assert_nothing_left(tmp_path, "Count")
+
+
+def test_a_killed_supervisor_leaves_no_orphan_and_keeps_others_out_until_then(
+    go, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("STAND_IN", json.dumps({"Count": "hang"}))
+    with subprocess.Popen([sys.executable, "-c", SUPERVISE, tmp_path]) as supervisor:
+        worker = hanging(tmp_path)
+        outcome, _ = go()
+        assert "in use by another run" in outcome.cause
+        supervisor.kill()
+    assert gone(worker)
+    assert_nothing_left(tmp_path, "Count")

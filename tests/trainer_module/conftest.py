@@ -1,0 +1,89 @@
+"""Raw examples and a Transform graph, both small and made of noise."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+EXAMPLES = 300
+FILES = 6
+
+
+class Raw(NamedTuple):
+    """Raw examples and the files they lie in."""
+
+    images: np.ndarray
+    """uint8 ``[n, 32, 32, 3]``; channels differ in mean and variance."""
+    labels: np.ndarray
+    """int64 ``[n]``."""
+    ids: np.ndarray
+    """int64 ``[n]``: neither sorted nor dense."""
+    pattern: str
+    """Of the TFRecords; examples go round the files."""
+
+
+@pytest.fixture(scope="session")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Raw:
+    rng = np.random.default_rng(7)
+    images = rng.normal([60, 128, 190], [20, 40, 60], size=(EXAMPLES, 32, 32, 3))
+    images = images.clip(0, 255).astype(np.uint8)
+    labels = rng.integers(0, 10, EXAMPLES)
+    ids = rng.permutation(10 * EXAMPLES)[:EXAMPLES]
+    folder = tmp_path_factory.mktemp("raw")
+    _write(folder, images, labels, ids)
+    return Raw(images, labels, ids, f"{folder}/*")
+
+
+def _write(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, ids: np.ndarray) -> None:
+    import tensorflow as tf
+
+    for file in range(FILES):
+        path = folder / f"data_tfrecord-{file:05d}-of-{FILES:05d}"
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for index in range(file, len(images), FILES):
+                example = tf.train.Example()
+                feature = example.features.feature
+                feature["image"].bytes_list.value.append(images[index].tobytes())
+                feature["label"].int64_list.value.append(labels[index])
+                feature["id"].int64_list.value.append(ids[index])
+                writer.write(example.SerializeToString())
+
+
+@pytest.fixture(scope="session")
+def transform(raw: Raw, tmp_path_factory: pytest.TempPathFactory):
+    """What Transform makes of ``raw``: a ``tft.TFTransformOutput``."""
+    import apache_beam as beam
+    import tensorflow as tf
+    import tensorflow_transform as tft
+    import tensorflow_transform.beam as tft_beam
+    from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
+
+    from stagecraft.trainer_module.preprocessing import preprocessing_fn
+
+    metadata = dataset_metadata.DatasetMetadata(
+        schema_utils.schema_from_feature_spec(
+            {
+                "image": tf.io.FixedLenFeature([], tf.string),
+                "label": tf.io.FixedLenFeature([], tf.int64),
+                "id": tf.io.FixedLenFeature([], tf.int64),
+            }
+        )
+    )
+    rows = [
+        {"image": image.tobytes(), "label": label, "id": id_}
+        for image, label, id_ in zip(raw.images, raw.labels, raw.ids, strict=True)
+    ]
+    output = str(tmp_path_factory.mktemp("transform") / "graph")
+    temporary = str(tmp_path_factory.mktemp("transform_temp"))
+    with (
+        beam.Pipeline("BundleBasedDirectRunner") as pipeline,
+        # Batches of 70 do not divide 300: the last one is short.
+        tft_beam.Context(temp_dir=temporary, desired_batch_size=70, force_tf_compat_v1=False),
+    ):
+        graph = (pipeline | beam.Create(rows), metadata) | tft_beam.AnalyzeDataset(preprocessing_fn)
+        _ = graph | tft_beam.WriteTransformFn(output)
+        _ = metadata | tft_beam.WriteMetadata(f"{output}/metadata", pipeline)
+    return tft.TFTransformOutput(output)

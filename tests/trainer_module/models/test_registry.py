@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.models import registry
+
+MODULE = """
+import keras
+from keras import layers
+
+def functional(input_shape, num_classes):
+    return keras.Sequential(
+        [keras.Input(input_shape), layers.Flatten(), layers.Dense(num_classes)]
+    )
+
+class Subclassed(keras.Model):
+    def __init__(self, input_shape, num_classes):
+        super().__init__()
+        self.flatten, self.dense = layers.Flatten(), layers.Dense(num_classes)
+
+    def call(self, inputs):
+        return self.dense(self.flatten(inputs))
+
+def stages(input_shape, num_classes):
+    body = keras.Sequential([keras.Input(input_shape), layers.Conv2D(4, 3), layers.ReLU()])
+    head = keras.Sequential([layers.GlobalAveragePooling2D(), layers.Dense(num_classes)])
+    return body, head
+
+def unchained(input_shape, num_classes):
+    body = keras.Sequential([keras.Input(input_shape), layers.Flatten(), layers.Dense(4)])
+    return [body, functional(input_shape, num_classes)]
+
+def no_stages(input_shape, num_classes):
+    return []
+
+def softmax_activation(input_shape, num_classes):
+    return keras.Sequential(
+        [keras.Input(input_shape), layers.Flatten(), layers.Dense(num_classes, "softmax")]
+    )
+
+def softmax_layer(input_shape, num_classes):
+    inner = keras.Sequential([functional(input_shape, num_classes), layers.Softmax()])
+    return keras.Sequential([keras.Input(input_shape), inner])
+
+class SoftmaxInside(Subclassed):
+    def call(self, inputs):
+        return keras.ops.softmax(super().call(inputs))
+
+def softmax_of_half_precision(input_shape, num_classes):
+    policy = "mixed_bfloat16"
+    dense = layers.Dense(num_classes, "softmax", bias_initializer="normal", dtype=policy)
+    return keras.Sequential([keras.Input(input_shape), layers.Flatten(), dense])
+
+def eleven(input_shape, num_classes):
+    return functional(input_shape, num_classes + 1)
+
+def a_map(input_shape, num_classes):
+    return keras.Sequential([keras.Input(input_shape), layers.Conv2D(num_classes, 1)])
+
+def two_outputs(input_shape, num_classes):
+    images = keras.Input(input_shape)
+    logits = layers.Dense(num_classes)(layers.Flatten()(images))
+    return keras.Model(images, [logits, logits])
+
+def small_images(input_shape, num_classes):
+    return functional((8, 8, 3), num_classes)
+
+def nothing(input_shape, num_classes):
+    pass
+
+def a_layer(input_shape, num_classes):
+    return layers.Dense(num_classes)
+
+def fails(input_shape, num_classes):
+    raise ZeroDivisionError("no such\\nthing")
+
+def takes_no_arguments():
+    return functional((32, 32, 3), 10)
+
+a_number = 3
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def user_module(tmp_path_factory: pytest.TempPathFactory):
+    """A package of a user's, importable as ``own.nets``."""
+    folder = tmp_path_factory.mktemp("user")
+    package = pathlib.Path(folder, "own")
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "nets.py").write_text(MODULE)
+    (package / "broken.py").write_text("import keras\nfrom keras import no_such_name\n")
+    (package / "incomplete.py").write_text("import a_package_that_is_missing\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield
+        for name in [name for name in sys.modules if name.split(".")[0] == "own"]:
+            del sys.modules[name]
+
+
+def _images(count: int = 5) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(count, 32, 32, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", ["functional", "Subclassed"])
+def test_a_users_model_is_returned_built(name):
+    model = registry.build(f"own.nets:{name}", num_classes=7)
+    assert model.built
+    assert len(model.trainable_variables) == 2
+    assert model(_images()).shape == (5, 7)
+
+
+def test_a_users_stages_are_returned_as_a_list():
+    stages = registry.build("own.nets:stages")
+    assert isinstance(stages, list)
+    body, head = stages
+    assert head(body(_images())).shape == (5, 10)
+
+
+def test_checking_a_model_leaves_its_weights_to_the_seed():
+    from own import nets
+
+    keras.utils.set_random_seed(5)
+    checked = registry.build("own.nets:Subclassed").get_weights()
+    keras.utils.set_random_seed(5)
+    model = nets.Subclassed((32, 32, 3), 10)
+    model(_images())
+    for one, other in zip(checked, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rsenet20", "unknown model 'rsenet20'; did you mean 'resnet20'"),
+        ("cnnn", "did you mean 'cnn'"),
+        ("transformer", "known are cnn, resnet20, .* or your own as package.module:function"),
+        ("resnet21", r"depth 21 is not 6n \+ 2"),
+        ("resnet2", "n of 1 or more"),
+        ("wide_resnet_17_4", r"depth 17 is not 6n \+ 4"),
+        ("wide_resnet_16_0", "width 0"),
+        ("wide_resnet_16", "did you mean 'wide_resnet_16_4'"),
+        ("own/nets.py:functional", "not of the form package.module:function"),
+        ("own.nets:", "not of the form"),
+        ("own.missing:f", "cannot import 'own.missing': ModuleNotFoundError: .*PYTHONPATH"),
+        ("missing.nets:f", "No module named 'missing'; put the folder .* on PYTHONPATH"),
+        ("own.broken:f", "cannot import 'own.broken': ImportError: .*no_such_name"),
+        ("own.incomplete:f", "No module named 'a_package_that_is_missing'$"),
+        (
+            "own.nets:functionall",
+            "no function 'functionall' in .*nets.py; did you mean 'functional'",
+        ),
+        ("own.nets:a_number", "no function 'a_number'"),
+        ("own.nets:fails", r"fails\(input_shape=\(32, 32, 3\).*ZeroDivisionError: no such thing"),
+        ("own.nets:takes_no_arguments", "failed: TypeError: .*unexpected keyword"),
+        ("own.nets:nothing", "returned builtins.NoneType, not a model of Keras 3"),
+        ("own.nets:a_layer", "returned keras.*Dense, not a model"),
+        ("own.nets:no_stages", "returned builtins.list, not a model"),
+        ("own.nets:eleven", r"gives \(3, 11\) for a batch of 3; expected logits \[batch, 10\]"),
+        ("own.nets:a_map", r"gives \(3, 32, 32, 10\)"),
+        ("own.nets:two_outputs", r"gives list .*expected logits \[batch, 10\]"),
+        ("own.nets:small_images", r"does not take a batch of shape \(3, 32, 32, 3\): "),
+        ("own.nets:unchained", r"unchained, stage 1 does not take a batch of shape \(3, 4\)"),
+        ("own.nets:softmax_activation", "gives probabilities; give logits"),
+        ("own.nets:softmax_layer", "give logits"),
+        ("own.nets:SoftmaxInside", "give logits"),
+        ("own.nets:softmax_of_half_precision", "give logits"),
+    ],
+)
+def test_what_is_refused(name, message):
+    with pytest.raises(UserError, match=message) as error:
+        registry.build(name)
+    assert str(error.value).startswith("train.model: ")
+    assert name in str(error.value)
+    assert "\n" not in str(error.value)

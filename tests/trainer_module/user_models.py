@@ -1,0 +1,61 @@
+"""Models as a user writes them: `package.module:function`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+def tiny(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
+    """Everything that has a state: BatchNorm, dropout, weights."""
+    images = keras.Input(input_shape)
+    hidden = keras.layers.Conv2D(4, 3, strides=4)(images)
+    hidden = keras.layers.BatchNormalization()(hidden)
+    hidden = keras.layers.Dropout(0.2)(keras.layers.ReLU()(hidden))
+    hidden = keras.layers.GlobalAveragePooling2D()(hidden)
+    return keras.Model(images, keras.layers.Dense(num_classes)(hidden))
+
+
+class Subclassed(keras.Model):
+    """No `training` argument: Keras hands it to the layers that want it."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.flatten = keras.layers.Flatten()
+        self.dropout = keras.layers.Dropout(0.5)
+        self.head = keras.layers.Dense(num_classes)
+
+    def call(self, images: Any) -> Any:
+        return self.head(self.dropout(self.flatten(images)))
+
+
+def subclassed(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
+    del input_shape
+    return Subclassed(num_classes)
+
+
+def stages(input_shape: tuple[int, ...], num_classes: int) -> list[keras.Model]:
+    """Parts that are to be stages."""
+    first = keras.Sequential(
+        [keras.Input(input_shape), keras.layers.Conv2D(4, 3, strides=4, name="conv")]
+    )
+    return [first, keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(num_classes)])]
+
+
+def same_names(input_shape: tuple[int, ...], num_classes: int) -> list[keras.Model]:
+    """Two layers of one name: their variables cannot be told apart by path."""
+    first = keras.Sequential(
+        [keras.Input(input_shape), keras.layers.Flatten(), keras.layers.Dense(8, name="head")]
+    )
+    last = keras.Sequential([keras.Input([8]), keras.layers.Dense(num_classes, name="head")])
+    first.name = last.name = "part"
+    return [first, last]
+
+
+def diverging(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
+    """Its logits are finite at first, and its gradients are not."""
+    images = keras.Input(input_shape)
+    hidden = keras.layers.GlobalAveragePooling2D()(images)
+    logits = keras.layers.Dense(num_classes, kernel_initializer="zeros")(hidden)
+    return keras.Model(images, keras.layers.Rescaling(1e30)(logits))

@@ -1,0 +1,144 @@
+"""From a model's name to the model: ours by name, a user's by ``package.module:function``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from typing import Any
+
+import keras
+import numpy as np
+
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.models import cnn, resnet, wide_resnet
+
+KNOWN = ("cnn", "resnet20", "resnet56", "wide_resnet_16_4", "wide_resnet_28_10")
+"""Examples of each family; every depth of the papers, and every width, is there."""
+
+_FORM = "package.module:function"
+
+
+def build(
+    name: str,
+    input_shape: tuple[int, int, int] = features.IMAGE_SHAPE,
+    num_classes: int = 10,
+) -> keras.Model | list[keras.Model]:
+    """A new model, its weights initialised from the seed that Keras has.
+
+    Args:
+        name: ``cnn``, ``resnet20`` (any 6n + 2), ``wide_resnet_16_4`` (any depth 6n + 4, any
+            width), or ``package.module:function``, which is called as
+            ``function(input_shape=..., num_classes=...)``.
+        input_shape: ``(height, width, channels)`` of the images.
+        num_classes: number of logits.
+
+    Returns:
+        A model of float32 images ``[batch, *input_shape]`` that gives logits
+        ``[batch, num_classes]``; or, where a user's function returns them, models that do so
+        one after the other.
+
+    Raises:
+        UserError: no such model, or a user's that cannot be made or is not as described.
+    """
+    if ":" in name:
+        models = _call(name, input_shape, num_classes)
+        _check(name, models if isinstance(models, list) else [models], input_shape, num_classes)
+        return models
+    try:
+        if name == "cnn":
+            return cnn.build(input_shape, num_classes)
+        if match := re.fullmatch(r"resnet(\d+)", name):
+            return resnet.build(input_shape, num_classes, depth=int(match[1]))
+        if match := re.fullmatch(r"wide_resnet_(\d+)_(\d+)", name):
+            depth, width = int(match[1]), int(match[2])
+            return wide_resnet.build(input_shape, num_classes, depth=depth, width=width)
+    except ValueError as error:
+        raise UserError(f"train.model: {name}: {error}; {_hint(name)}") from None
+    raise UserError(f"train.model: unknown model {name!r}; {_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
+    known = f"known are {', '.join(KNOWN)}, or your own as {_FORM}"
+    return f"did you mean {near[0]!r}? ({known})" if near else known
+
+
+def _call(
+    name: str, input_shape: tuple[int, int, int], num_classes: int
+) -> keras.Model | list[keras.Model]:
+    """What the user's function returns, made sure to be a model or a list of models."""
+    module_name, _, function_name = name.partition(":")
+    if not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
+        raise UserError(f"train.model: {name!r} is not of the form {_FORM}")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever the user's module raises
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        absent = missing and f"{module_name}.".startswith(f"{missing}.")
+        advice = "; put the folder that holds it on PYTHONPATH" if absent else ""
+        raise UserError(
+            f"train.model: {name}: cannot import {module_name!r}: {_said(error)}{advice}"
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        public = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+        near = difflib.get_close_matches(function_name, public, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UserError(
+            f"train.model: {name}: no function {function_name!r} in {module.__file__}{hint}"
+        )
+    try:
+        models = function(input_shape=input_shape, num_classes=num_classes)
+    except Exception as error:  # whatever the user's function raises
+        raise UserError(
+            f"train.model: {name}(input_shape={input_shape}, num_classes={num_classes}) failed: "
+            f"{_said(error)}"
+        ) from error
+    models = list(models) if isinstance(models, tuple) else models
+    for model in models if isinstance(models, list) and models else [models]:
+        if not isinstance(model, keras.Model):
+            kind = f"{type(model).__module__}.{type(model).__qualname__}"
+            raise UserError(
+                f"train.model: {name} returned {kind}, not a model of Keras 3 (import keras), nor "
+                "a list of them"
+            )
+    return models
+
+
+def _check(
+    name: str, models: list[keras.Model], input_shape: tuple[int, int, int], num_classes: int
+) -> None:
+    """Runs a batch through the models: this builds subclassed ones, and shows what comes out."""
+    outputs: Any = np.zeros((3, *input_shape), np.float32)
+    for index, model in enumerate(models):
+        part = f"{name}, stage {index}" if len(models) > 1 else name
+        given = _shape(outputs)
+        try:
+            outputs = model(outputs, training=False)
+        except Exception as error:  # whatever the user's layers raise
+            raise UserError(
+                f"train.model: {part} does not take a batch of shape {given}: {_said(error)}"
+            ) from error
+    if _shape(outputs) != (3, num_classes):
+        raise UserError(
+            f"train.model: {name} gives {_shape(outputs)} for a batch of 3; expected logits "
+            f"[batch, {num_classes}], one for each class"
+        )
+    values = np.asarray(keras.ops.convert_to_numpy(outputs), np.float32)
+    # bfloat16 has 8 bits of fraction: each of the summands is off by at most 2 ** -9 of itself.
+    if num_classes > 1 and values.min() >= 0 and np.allclose(values.sum(axis=1), 1, atol=4e-3):
+        raise UserError(
+            f"train.model: {name} gives probabilities; give logits: leave out the softmax at its "
+            "end, the loss and the exported model apply it themselves"
+        )
+
+
+def _shape(value: Any) -> Any:
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ if shape is None else tuple(shape)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"
