@@ -6,7 +6,7 @@
     tfx run create --engine=local --pipeline-name quickstart
     python local_runner.py
 
-Which settings: see ``pipeline/configs.py``. ``stagecraft run`` does the same, and shows how it goes.
+Which settings: see ``pipeline/configs.py``. ``stagecraft run`` does the same and shows more.
 """
 
 from __future__ import annotations

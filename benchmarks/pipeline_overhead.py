@@ -16,7 +16,6 @@ import json
 import pathlib
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 from importlib.metadata import version
@@ -84,9 +83,7 @@ def run_ours(args: argparse.Namespace, pngs: pathlib.Path, output: pathlib.Path)
         "train.augment": "none",
         "evaluate.min_accuracy": 0.1,
     }
-    overrides = [
-        word for key, value in settings.items() for word in ("--set", f"{key}={value}")
-    ]
+    overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     stagecraft = pathlib.Path(sys.executable).parent / "stagecraft"
     archive = args.archives / "cifar-10-binary.tar.gz"
     return timed([stagecraft, "run", "--json", "--data", archive, "--output", output, *overrides])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow_model_analysis as tfma
 from google.protobuf.wrappers_pb2 import DoubleValue

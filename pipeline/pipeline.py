@@ -48,9 +48,7 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> t
     )
     examples = example_gen.outputs["examples"]
 
-    statistics_gen = tfx.components.StatisticsGen(
-        examples=examples, stats_options=_stats_options()
-    )
+    statistics_gen = tfx.components.StatisticsGen(examples=examples, stats_options=_stats_options())
     import_schema = ImportSchema(schema_file=settings.data.schema_path)
     schema = import_schema.outputs["schema"]
     anomaly_gate = AnomalyGate(

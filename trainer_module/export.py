@@ -21,6 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
+from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.schemas import features
 from stagecraft.trainer_module.atomic_folder import atomic_folder
@@ -50,16 +51,18 @@ def export(
     """
     for variable in model.variables:
         variable.assign(weights[variable.path])
+    # What TFT's layer wraps: the layer itself, a tf_keras model, takes seconds to save.
+    loader = SavedModelLoader(transform.transform_savedmodel_dir)
     module = tf.Module()
     # Everything that the signatures use must be reachable from here.
     module.model = model
     module.model_variables = [variable.value for variable in model.variables]
-    module.transform = transform.transform_features_layer()
+    module.transform = vars(loader)
+    signatures = _signatures(
+        model, loader.apply_transform_model, transform.raw_feature_spec(), class_names
+    )
     with atomic_folder(folder) as aside:
-        signatures = _signatures(model, module.transform, transform.raw_feature_spec(), class_names)
-        # AutoGraph would spend seconds on the transform's layer, which has nothing to convert.
-        save = tf.autograph.experimental.do_not_convert(tf.saved_model.save)
-        save(module, str(aside), signatures=signatures)
+        tf.saved_model.save(module, str(aside), signatures=signatures)
 
 
 def _signatures(

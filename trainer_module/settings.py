@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from stagecraft.trainer_module.models import names
+
 AUGMENTATIONS = ("crop", "flip", "cutout")
 
 STRATEGIES = (
@@ -101,6 +103,12 @@ class TrainSettings(Settings):
     seed: int = Field(
         0, ge=0, lt=2**32, description="seed of weights, order, augmentation and dropout"
     )
+
+    @field_validator("model")
+    @classmethod
+    def _check_model(cls, value: str) -> str:
+        names.parse(value)
+        return value
 
     @field_validator("augment", mode="before")
     @classmethod

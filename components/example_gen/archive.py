@@ -132,9 +132,7 @@ def batch_files(source: str) -> tuple[str, list[str]]:
     """
     names = files.names(source)
     batches = [
-        name
-        for name in names
-        if place(name) and not files.is_folder(posixpath.join(source, name))
+        name for name in names if place(name) and not files.is_folder(posixpath.join(source, name))
     ]
     inner = [layout.folder for layout in LAYOUTS if layout.folder in names]
     if not batches and len(inner) == 1 and files.is_folder(posixpath.join(source, inner[0])):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from stagecraft.components.code_fingerprint import code_fingerprint
-from stagecraft.components.example_gen import driver, executor
-from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.features import DATASETS
 from tfx import types
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+
+from stagecraft.components.code_fingerprint import code_fingerprint
+from stagecraft.components.example_gen import driver, executor
+from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.features import DATASETS
 
 
 class Cifar10ExampleGenSpec(types.ComponentSpec):
@@ -37,7 +38,8 @@ class Cifar10ExampleGen(base_beam_component.BaseBeamComponent):
     tf.train.Example with the features that ``stagecraft.schemas.features`` names: ``image``
     (bytes, 32 * 32 * 3 uint8 values in HWC order), ``label`` and ``id`` (int64). The same content
     gives the same bytes. The artifact's custom properties ``count_train``, ``count_val`` and
-    ``count_eval`` hold the numbers of examples.
+    ``count_eval`` hold the numbers of examples, and ``source`` the name of the archive or folder,
+    or ``sample``.
 
     Its result is reused from TFX's cache as long as the content of the source is the same,
     wherever it lies.

@@ -37,6 +37,7 @@ class Published(NamedTuple):
 
     @property
     def name(self) -> str:
+        """Of the file."""
         return self.url.rpartition("/")[2]
 
 
@@ -167,9 +168,9 @@ def _receive(url: str, part: pathlib.Path) -> None:
 
 def _unavailable(published: Published, error: Exception) -> UserError:
     return UserError(
-        f"{published.url}: cannot be downloaded: {error}. Tried {_ATTEMPTS} times; what has arrived "
-        "is kept, and the next run goes on from there. Without network, get the archive another "
-        "way and give its path as the source, or use the source sample."
+        f"{published.url}: cannot be downloaded: {error}. Tried {_ATTEMPTS} times; what has "
+        "arrived is kept, and the next run goes on from there. Without network, get the archive "
+        "another way and give its path as the source, or use the source sample."
     )
 
 

@@ -8,11 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
-
-from stagecraft.components.example_gen import driver, source, splits, staging
-from stagecraft.components.example_gen.progress import Progress
-from stagecraft.components.example_gen.shards import Plan, WriteShard
-from stagecraft.schemas.errors import UserError
 from tfx import types
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
@@ -20,11 +15,16 @@ from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
+from stagecraft.components.example_gen import driver, source, splits, staging
+from stagecraft.components.example_gen.progress import Progress
+from stagecraft.components.example_gen.shards import Plan, WriteShard
+from stagecraft.schemas.errors import UserError
+
 
 class Executor(base_beam_executor.BaseBeamExecutor):
     """Stages the checked records as plain files, then writes a shard per Beam element."""
 
-    def Do(  # noqa: N802 (TFX's name)
+    def Do(
         self,
         input_dict: dict[str, list[types.Artifact]],
         output_dict: dict[str, list[types.Artifact]],
@@ -47,8 +47,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         scratch = posixpath.join(examples.uri, ".scratch")
         try:
             with _unwritable_is_a_user_error(examples.uri):
+                found = source.resolve(exec_properties)
                 plan = Plan(
-                    _stage(exec_properties, scratch),
+                    _stage(found, exec_properties, scratch),
                     val_fraction=float(exec_properties["val_fraction"]),
                     shards=int(exec_properties["shards"]),
                     folders=folders,
@@ -64,6 +65,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             _remove(scratch)
         for split, count in counts.items():
             examples.set_int_custom_property(f"count_{split}", count)
+        examples.set_string_custom_property("source", posixpath.basename(found.path.rstrip("/")))
 
     def _write(self, plan: Plan, total: int) -> None:
         for folder in plan.folders.values():
@@ -80,8 +82,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         progress(total, total)
 
 
-def _stage(exec_properties: dict[str, Any], folder: str) -> staging.Staged:
-    found = source.resolve(exec_properties)
+def _stage(found: source.Source, exec_properties: dict[str, Any], folder: str) -> staging.Staged:
     staged = staging.write(found.blocks(Progress("read", "bytes")), folder)
     fingerprint = found.fingerprint()
     if exec_properties.setdefault(driver.FINGERPRINT, fingerprint) != fingerprint:

@@ -19,10 +19,12 @@ def _fileio() -> Any:
 
 
 def is_folder(path: str) -> bool:
+    """Whether there is a folder."""
     return bool(_fileio().isdir(path)) if is_remote(path) else os.path.isdir(path)
 
 
 def exists(path: str) -> bool:
+    """Whether there is a file or a folder."""
     return bool(_fileio().exists(path)) if is_remote(path) else os.path.exists(path)
 
 

@@ -28,6 +28,7 @@ class Label(NamedTuple):
 
     @property
     def num_classes(self) -> int:
+        """Labels are from 0 to this, exclusive."""
         return DATASETS[self.dataset].num_classes
 
 

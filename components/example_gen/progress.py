@@ -18,6 +18,7 @@ class Progress:
         self._next, self._last = 0.0, -1
 
     def __call__(self, done: int, total: int) -> None:
+        """Reports, unless the last report was a moment ago; the end is always reported."""
         now = time.monotonic()
         if now < self._next and (done < total or self._last == total):
             return

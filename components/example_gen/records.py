@@ -57,21 +57,14 @@ def _read_binary(
         )
     column = layout.datasets.index(dataset)
     for first in range(0, size // length, BLOCK):
-        rows = np.empty((min(BLOCK, size // length - first), length), np.uint8)
-        _fill(stream, memoryview(rows).cast("B"))
+        count = min(BLOCK, size // length - first)
+        data = stream.read(count * length)
+        if len(data) < count * length:
+            raise EOFError("unexpected end of file")
+        rows = np.frombuffer(data, np.uint8).reshape(count, length)
         for position, label in enumerate(layout.labels):
             _check_range(rows[:, position], label, first, where)
         yield rows[:, column], rows[:, len(layout.labels) :]
-
-
-def _fill(stream: IO[bytes], view: memoryview) -> None:
-    """Reads until the view is full."""
-    while view:
-        chunk = stream.read(len(view))
-        if not chunk:
-            raise EOFError("unexpected end of file")
-        view[: len(chunk)] = chunk
-        view = view[len(chunk) :]
 
 
 def _read_pickled(

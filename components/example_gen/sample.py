@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from stagecraft.components.example_gen.archive import Block
 from stagecraft.components.example_gen.layouts import TEST, TRAIN
-from stagecraft.components.example_gen.records import BLOCK, Labels, Planes
+from stagecraft.components.example_gen.records import BLOCK, Planes
 
 Field = npt.NDArray[np.float32]
 """Most often ``[n, 32, 32]``: one value a pixel."""

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import apache_beam as beam
 import tensorflow as tf
+from tfx.dsl.io import fileio
 
 from stagecraft.components.example_gen import splits
 from stagecraft.components.example_gen.records import BLOCK
 from stagecraft.components.example_gen.serialize import serialize
 from stagecraft.components.example_gen.staging import Staged
-from tfx.dsl.io import fileio
 
 
 class Plan(NamedTuple):
@@ -50,9 +50,11 @@ class WriteShard(beam.DoFn):
         self._plan = plan
 
     def setup(self) -> None:
+        """Chooses the splits' ids: quicker than sending them."""
         self._ids = self._plan.ids()
 
     def process(self, element: tuple[str, int]) -> None:
+        """Writes one shard."""
         split, shard = element
         plan = self._plan
         name = f"data_tfrecord-{shard:05d}-of-{plan.shards:05d}"

@@ -33,6 +33,7 @@ class Source(NamedTuple):
 
     @property
     def is_sample(self) -> bool:
+        """Whether it is generated."""
         return self.path == SAMPLE
 
     def fingerprint(self) -> str:
@@ -76,9 +77,7 @@ def resolve(properties: Mapping[str, Any]) -> Source:
                 f"folder with its files, or one of the words {SAMPLE} and {DOWNLOAD}."
             )
     # Kubeflow hands numbers over as doubles.
-    return Source(
-        dataset, path, int(properties["sample_train"]), int(properties["sample_test"])
-    )
+    return Source(dataset, path, int(properties["sample_train"]), int(properties["sample_test"]))
 
 
 def _sha256(path: str) -> str:

@@ -6,18 +6,18 @@ then planes), so that a shard's slice is one seek away.
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import posixpath
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from tfx.dsl.io import fileio
 
 from stagecraft.components.example_gen import files
 from stagecraft.components.example_gen.archive import Block
 from stagecraft.components.example_gen.layouts import PLANES, TEST, TRAIN
-from tfx.dsl.io import fileio
 
 RECORD = 1 + PLANES
 
@@ -35,10 +35,12 @@ class Staged(NamedTuple):
 
     @property
     def n_train(self) -> int:
+        """Records of the train part."""
         return sum(part.records for part in self.train)
 
     @property
     def n_test(self) -> int:
+        """Records of the test part."""
         return sum(part.records for part in self.test)
 
     def read(self, first: int, count: int) -> npt.NDArray[np.uint8]:
@@ -62,17 +64,14 @@ def write(blocks: Iterable[Block], folder: str) -> Staged:
     """Writes blocks to record files in a new folder, on any file system that TFX knows."""
     fileio.makedirs(folder)
     counts: dict[tuple[str, int], int] = {}
-    with contextlib.ExitStack() as opened:
-        stream = None
-        for part, batch, labels, planes in blocks:
-            if (part, batch) not in counts:  # blocks of one file come in a row
-                opened.close()
-                stream = opened.enter_context(fileio.open(_path(folder, part, batch), "wb"))
-                counts[part, batch] = 0
-            rows = np.empty((len(labels), RECORD), np.uint8)
-            rows[:, 0], rows[:, 1:] = labels, planes
-            stream.write(rows.tobytes())
-            counts[part, batch] += len(labels)
+    for key, group in itertools.groupby(blocks, lambda block: (block.part, block.batch)):
+        counts[key] = 0
+        with fileio.open(_path(folder, *key), "wb") as stream:
+            for block in group:
+                rows = np.empty((len(block.labels), RECORD), np.uint8)
+                rows[:, 0], rows[:, 1:] = block.labels, block.planes
+                stream.write(rows.tobytes())
+                counts[key] += len(rows)
 
     def parts(wanted: str) -> tuple[_Part, ...]:
         keys = sorted(key for key in counts if key[0] == wanted)

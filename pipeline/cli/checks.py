@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
-PUBLISHED = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+from stagecraft.components.example_gen.download import PUBLISHED
 
 _NEEDED = (
     "tfx",
@@ -133,16 +133,17 @@ def disk(folder: pathlib.Path) -> Check:
 
 def network() -> Check:
     """Whether ``--data download`` would find the published archive."""
-    request = urllib.request.Request(PUBLISHED, method="HEAD")
+    url = PUBLISHED["cifar10"].url
+    request = urllib.request.Request(url, method="HEAD")
     try:
         with urllib.request.urlopen(request, timeout=3):
-            return Check("network", f"{PUBLISHED} answers")
+            return Check("network", f"{url} answers")
     except urllib.error.HTTPError as error:
         reason = f"answers {error.code}"
     except (OSError, ValueError) as error:
         reason = f"not reachable ({getattr(error, 'reason', error)})"
     advice = "--data download won't work; --data PATH takes an archive from elsewhere, and the "
-    return Check("network", f"{PUBLISHED} {reason}", "note", advice + "sample needs no network")
+    return Check("network", f"{url} {reason}", "note", advice + "sample needs no network")
 
 
 def devices() -> Check:

@@ -74,7 +74,8 @@ def _settings(request: Request) -> PipelineSettings:
     data = () if request.data is None else (f"data.source={json.dumps(request.data)}",)
     settings = load(request.config, (*request.overrides, *data))
     source = settings.data.source
-    if source not in ("sample", "download") and not pathlib.Path(source).expanduser().exists():
+    elsewhere = source in ("sample", "download") or "://" in source
+    if not elsewhere and not pathlib.Path(source).exists():
         raise UserError(
             f"{source}: no such file or folder; data.source (--data) is an archive (.tar.gz), a "
             "folder with its files, sample or download"

@@ -6,9 +6,9 @@ from stagecraft.pipeline.local.events import Event
 
 
 def progress_text(event: Event) -> str:
-    """One line for a ``progress`` event, such as ``step 120 of 700, 1,234 images/s, loss 1.234``."""
-    phase, total = event.get("phase", ""), event.get("total")
-    done = event.get("step", event.get("done", 0))
+    """One line for a ``progress`` event, such as ``step 120 of 700, 1,234 images/s``."""
+    phase, total = event.get("phase", ""), event.get("total") or 0
+    done: int = event.get("step") or event.get("done") or 0
     if phase == "train":
         parts = [f"step {done:,}" + (f" of {total:,}" if total else "")]
         if event.get("images_per_second") is not None:

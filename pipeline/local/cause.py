@@ -28,8 +28,9 @@ def explain(error: BaseException) -> str:
     for link in chain:
         if getattr(link, "errno", None) == errno.ENOSPC or _FULL_DISK.search(str(link)):
             return _full_disk(link)
-    found = _IN_TEXT.findall(str(error)) if "Traceback (most recent call last)" in str(error) else []
-    name, message = found[-1] if found else (type(error).__name__, str(error))
+    name, message = type(error).__name__, str(error)
+    if "Traceback (most recent call last)" in message:
+        name, message = [(name, message), *_IN_TEXT.findall(message)][-1]
     message = " ".join(_BEAM_STEP.sub("", message).split())
     if name == UserError.__name__:
         return message

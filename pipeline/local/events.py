@@ -36,6 +36,7 @@ class PipeHandler(logging.Handler):
         self._descriptor = descriptor
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Writes one line, if the record has an event or progress."""
         event: Event | None = getattr(record, "event", None)
         progress = getattr(record, "progress", None)
         if event is None and progress is not None:

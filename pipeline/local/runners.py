@@ -1,4 +1,4 @@
-"""The runners: TFX's own, which also report, clean up when interrupted, and stay on this machine."""
+"""TFX's own runners, which also report, clean up when interrupted, and stay on this machine."""
 
 from __future__ import annotations
 

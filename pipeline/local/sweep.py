@@ -69,7 +69,7 @@ def sweep(metadata_db: pathlib.Path, pipeline_root: pathlib.Path, pipeline_name:
 def _open(metadata_db: pathlib.Path) -> ml_metadata.MetadataStore:
     config = metadata_store_pb2.ConnectionConfig()
     config.sqlite.filename_uri = str(metadata_db)
-    config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
+    config.sqlite.connection_mode = config.sqlite.READWRITE_OPENCREATE
     return ml_metadata.MetadataStore(config)
 
 

@@ -21,12 +21,13 @@ from stagecraft.pipeline.local import events, interrupt, lock
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.spec import RunSpec
 
+
 def main() -> None:
     """Runs, tells the end, and leaves without waiting for anybody's threads."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
-    events.attach(int(sys.argv[1]))
+    events.attach(int(sys.argv.pop()))  # TFX hands what is left of sys.argv to executors
     spec = RunSpec.from_json(sys.stdin.readline())
     supervised = threading.Event()
     supervised.set()
@@ -61,7 +62,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     absl.logging.set_verbosity(absl.logging.INFO)
     module, _, function = spec.create.partition(":")
     create_pipeline = getattr(importlib.import_module(module), function)
-    runner = {"local": LocalRunner, "beam": BeamRunner}[spec.runner]()
+    runner = BeamRunner() if spec.runner == "beam" else LocalRunner()
     options = None
     if spec.from_node or spec.to_node:
         options = RunOptions(

@@ -1,15 +1,53 @@
-"""Raw examples and a Transform graph, both small and made of noise."""
+"""Fixtures: trainings that are over in a few seconds; raw examples and their Transform graph."""
 
 from __future__ import annotations
 
 import pathlib
-from typing import NamedTuple
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 EXAMPLES = 300
 FILES = 6
+
+SETTINGS = {
+    "train_model": "user_models:tiny",
+    "train_batch_size": 8,
+    "train_eval_batch_size": 4,
+    "train_steps": 6,
+    "train_eval_every": 2,
+    "train_optimizer": "adamw",
+    "train_learning_rate": 0.01,
+    "train_ema_decay": 0.5,
+}
+
+
+@pytest.fixture(autouse=True)
+def _user_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes `user_models` importable, as a user's own module is."""
+    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parent))
+
+
+@pytest.fixture
+def make_fn_args(training_data: Any) -> Callable[..., types.SimpleNamespace]:
+    """Folder, overrides -> what TFX hands to `run_fn`."""
+
+    def make(folder: pathlib.Path, **settings: Any) -> types.SimpleNamespace:
+        return types.SimpleNamespace(
+            train_files=training_data.files("train"),
+            eval_files=training_data.files("val"),
+            transform_graph_path=str(training_data.transform_graph),
+            schema_path=str(training_data.schema / "schema.pbtxt"),
+            model_run_dir=str(folder / "model_run"),
+            serving_model_dir=str(folder / "model" / "Format-Serving"),
+            working_dir=str(folder / "checkpoints"),
+            custom_config={"settings": SETTINGS | settings},
+        )
+
+    return make
 
 
 class Raw(NamedTuple):

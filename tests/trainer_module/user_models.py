@@ -45,12 +45,12 @@ def stages(input_shape: tuple[int, ...], num_classes: int) -> list[keras.Model]:
 
 def same_names(input_shape: tuple[int, ...], num_classes: int) -> list[keras.Model]:
     """Two layers of one name: their variables cannot be told apart by path."""
-    first = keras.Sequential(
-        [keras.Input(input_shape), keras.layers.Flatten(), keras.layers.Dense(8, name="head")]
-    )
-    last = keras.Sequential([keras.Input([8]), keras.layers.Dense(num_classes, name="head")])
-    first.name = last.name = "part"
-    return [first, last]
+    images, hidden = keras.Input(input_shape), keras.Input([8])
+    flat = keras.layers.Flatten()(images)
+    return [
+        keras.Model(images, keras.layers.Dense(8, name="head")(flat)),
+        keras.Model(hidden, keras.layers.Dense(num_classes, name="head")(hidden)),
+    ]
 
 
 def diverging(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:

@@ -71,6 +71,7 @@ class StrategyEngine:
                 gives logits ``[batch, classes]``.
         """
         self.replicas = topology.replicas
+        self._on_gpus = topology.on_gpus
         self._settings = train
         self._strategy = make_strategy(topology)
         self._learning_rate = schedules.learning_rate(train, total_steps)
@@ -99,6 +100,8 @@ class StrategyEngine:
         if self.replicas > 1:
             # Cut here, and not by the strategy, which guesses batch sizes from the dataset's graph.
             dataset = dataset.map(self._cut).unbatch()
+        elif not self._on_gpus:
+            return iter(dataset)  # there is no device to copy ahead to
         return iter(self._strategy.distribute_datasets_from_function(lambda _: dataset))
 
     def _cut(self, batch: Batch) -> Batch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import re
 from typing import Any
 
 import keras
@@ -12,12 +11,7 @@ import numpy as np
 
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.models import cnn, resnet, wide_resnet
-
-KNOWN = ("cnn", "resnet20", "resnet56", "wide_resnet_16_4", "wide_resnet_28_10")
-"""Examples of each family; every depth of the papers, and every width, is there."""
-
-_FORM = "package.module:function"
+from stagecraft.trainer_module.models import cnn, names, resnet, wide_resnet
 
 
 def build(
@@ -42,27 +36,17 @@ def build(
     Raises:
         UserError: no such model, or a user's that cannot be made or is not as described.
     """
-    if ":" in name:
+    try:
+        family, sizes = names.parse(name)
+    except ValueError as error:
+        raise UserError(f"train.model: {error}") from None
+    if family == "user":
         models = _call(name, input_shape, num_classes)
         _check(name, models if isinstance(models, list) else [models], input_shape, num_classes)
         return models
-    try:
-        if name == "cnn":
-            return cnn.build(input_shape, num_classes)
-        if match := re.fullmatch(r"resnet(\d+)", name):
-            return resnet.build(input_shape, num_classes, depth=int(match[1]))
-        if match := re.fullmatch(r"wide_resnet_(\d+)_(\d+)", name):
-            depth, width = int(match[1]), int(match[2])
-            return wide_resnet.build(input_shape, num_classes, depth=depth, width=width)
-    except ValueError as error:
-        raise UserError(f"train.model: {name}: {error}; {_hint(name)}") from None
-    raise UserError(f"train.model: unknown model {name!r}; {_hint(name)}")
-
-
-def _hint(name: str) -> str:
-    near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
-    known = f"known are {', '.join(KNOWN)}, or your own as {_FORM}"
-    return f"did you mean {near[0]!r}? ({known})" if near else known
+    ours = {"cnn": cnn, "resnet": resnet, "wide_resnet": wide_resnet}
+    model: keras.Model = ours[family].build(input_shape, num_classes, **sizes)
+    return model
 
 
 def _call(
@@ -70,8 +54,6 @@ def _call(
 ) -> keras.Model | list[keras.Model]:
     """What the user's function returns, made sure to be a model or a list of models."""
     module_name, _, function_name = name.partition(":")
-    if not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
-        raise UserError(f"train.model: {name!r} is not of the form {_FORM}")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module raises

@@ -2,7 +2,8 @@
 
 An object is an event to tell; ``hang`` waits for SIGTERM and then tells of it, ``deaf`` waits and
 ignores it, ``child`` starts a process that outlives its parent, ``segfault`` and ``kill`` die,
-``noise`` prints, ``leave`` ends without a word.
+``noise`` prints, ``spec`` writes what it was told into its output folder, ``pause`` takes a
+second, ``leave`` ends without a word.
 """
 
 import json
@@ -36,6 +37,10 @@ for step in json.loads(os.environ["FAKE"]):
     elif step == "child":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         (output / "child").write_text(str(child.pid))
+    elif step == "spec":
+        (output / "spec").write_text(json.dumps(spec))
+    elif step == "pause":
+        time.sleep(1)
     elif step == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
     elif step == "kill":

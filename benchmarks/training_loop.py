@@ -1,0 +1,100 @@
+"""Is the training loop as fast as Keras ``fit``? Same model, same data in memory, interleaved.
+
+    python benchmarks/training_loop.py [--model cnn] [--model resnet20] [--rounds 5] [--steps 40]
+
+Both get the same tf.data pipeline over float32 pictures in memory, batches of 128, SGD with
+Nesterov momentum and weight decay; each is traced before the first round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from stagecraft.trainer_module import topology
+from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.engines.strategy import StrategyEngine
+from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.settings import ParallelSettings, TrainSettings
+
+BATCH, EXAMPLES, CLASSES = 128, 2560, 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", action="append", help="default: cnn and resnet20")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=40)
+    args = parser.parse_args()
+    print(
+        f"TensorFlow {tf.__version__}, Keras {keras.__version__}, Python "
+        f"{platform.python_version()}, {psutil.cpu_count()} cores; images/s, median of "
+        f"{args.rounds} rounds of {args.steps} steps of {BATCH}"
+    )
+    for name in args.model or ["cnn", "resnet20"]:
+        sides = {"ours": ours(name), "fit": fit(name)}
+        rates: dict[str, list[float]] = {side: [] for side in sides}
+        for _ in range(args.rounds):
+            for side, train in sides.items():
+                start = time.perf_counter()
+                train(args.steps)
+                rates[side].append(args.steps * BATCH / (time.perf_counter() - start))
+        ratios = [a / b for a, b in zip(rates["ours"], rates["fit"], strict=True)]
+        medians = {side: statistics.median(values) for side, values in rates.items()}
+        print(
+            f"{name:9} ours {medians['ours']:7,.0f}  fit {medians['fit']:7,.0f}  "
+            f"ours / fit {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        )
+
+
+def data() -> tf.data.Dataset:
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((EXAMPLES, 32, 32, 3), np.float32)
+    labels = rng.integers(CLASSES, size=EXAMPLES)
+    pictures = tf.data.Dataset.from_tensor_slices((images, labels)).repeat().shuffle(1000)
+    return pictures.batch(BATCH, drop_remainder=True).prefetch(2)
+
+
+def ours(name: str) -> Callable[[int], object]:
+    settings = TrainSettings(model=name, batch_size=BATCH, steps=100_000)
+    engine = StrategyEngine(
+        topology.resolve(ParallelSettings()),
+        settings,
+        100_000,
+        functools.partial(assemble, settings, CLASSES),
+    )
+    batches = engine.feed(data().map(lambda x, y: Batch(x, y, tf.ones([BATCH]))))
+    engine.train(batches, 2)
+    return lambda steps: engine.train(batches, steps)
+
+
+def fit(name: str) -> Callable[[int], object]:
+    settings = TrainSettings(model=name)
+    model = assemble(settings, CLASSES)
+    model.compile(
+        keras.optimizers.SGD(
+            settings.learning_rate,
+            momentum=settings.momentum,
+            nesterov=True,
+            weight_decay=settings.weight_decay,
+        ),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        jit_compile=False,  # XLA makes both slower on CPUs
+    )
+    pictures = data()
+    model.fit(pictures, steps_per_epoch=2, verbose=0)
+    return lambda steps: model.fit(pictures, steps_per_epoch=steps, verbose=0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Sources and their fingerprints: the same exactly when the content is."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+from typing import Any
+
+import pytest
+
+from stagecraft.components.example_gen import download
+from stagecraft.components.example_gen.source import Source, resolve
+from stagecraft.schemas.errors import UserError
+
+PROPERTIES = {
+    "source": "sample",
+    "dataset": "cifar10",
+    "cache_dir": "/nowhere",
+    "sample_train": 100,
+    "sample_test": 20,
+}
+
+
+def at(path: object) -> Source:
+    return resolve(PROPERTIES | {"source": str(path)})
+
+
+def test_the_sample_needs_no_files() -> None:
+    source = resolve(PROPERTIES)
+    assert sum(len(block.labels) for block in source.blocks(lambda done, total: None)) == 120
+    larger = resolve(PROPERTIES | {"sample_train": 101})
+    assert source.fingerprint() == resolve(PROPERTIES).fingerprint() != larger.fingerprint()
+
+
+def test_numbers_may_come_as_doubles() -> None:
+    """As Kubeflow hands them over."""
+    doubles = resolve(PROPERTIES | {"sample_train": 100.0, "sample_test": 20.0})
+    assert doubles.fingerprint() == resolve(PROPERTIES).fingerprint()
+
+
+def test_an_archives_fingerprint_is_its_content(tiny: Any) -> None:
+    first = pathlib.Path(tiny.pack(tiny.binary()))
+    copied = shutil.copy(first, tiny.folder / "copied.tar.gz")
+    fingerprint = at(first).fingerprint()
+    assert at(copied).fingerprint() == fingerprint
+    first.write_bytes(first.read_bytes()[:-1])
+    assert at(first).fingerprint() != fingerprint
+
+
+def test_a_folders_fingerprint_is_its_batches(tiny: Any) -> None:
+    folder = pathlib.Path(tiny.unpack(tiny.binary()))
+    fingerprint = at(folder).fingerprint()
+    shutil.copytree(folder, tiny.folder / "copied")
+    (tiny.folder / "copied" / "notes.txt").write_text("not a batch")
+    assert at(tiny.folder / "copied").fingerprint() == fingerprint
+    (folder / "data_batch_2.bin").rename(folder / "data_batch_3.bin")
+    renamed = at(folder).fingerprint()
+    assert renamed != fingerprint
+    with open(folder / "test_batch.bin", "r+b") as file:
+        file.write(b"\x01")
+    assert at(folder).fingerprint() not in (fingerprint, renamed)
+
+
+def test_download_is_fetched_into_the_cache(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[download.Published, str]] = []
+
+    def fetch(published: download.Published, cache_dir: str) -> str:
+        asked.append((published, cache_dir))
+        return str(tiny.pack(tiny.binary()))
+
+    monkeypatch.setattr(download, "fetch", fetch)
+    assert len(list(at("download").blocks(lambda done, total: None))) == 3
+    assert asked == [(download.PUBLISHED["cifar10"], "/nowhere")]
+
+
+def test_what_is_not_there(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(UserError, match=f"{tmp_path}/x: no such file.*sample.*download"):
+        at(tmp_path / "x")
+
+
+def test_home_is_expanded(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.pack(tiny.binary())
+    monkeypatch.setenv("HOME", str(tiny.folder))
+    assert at("~/data.tar.gz").path == str(tiny.folder / "data.tar.gz")

@@ -1,0 +1,89 @@
+"""The component's interface: every setting a typed property, and the code in the cache key."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+from tfx import types
+from tfx.orchestration.data_types import RuntimeParameter
+from tfx.types import standard_artifacts
+
+from stagecraft.components.trainer.component import Trainer, TrainerSpec
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.settings import TrainingSettings
+
+
+def _trainer(settings: TrainingSettings | None = None, **overrides: Any) -> Trainer:
+    return Trainer(
+        examples=types.Channel(type=standard_artifacts.Examples),
+        transform_graph=types.Channel(type=standard_artifacts.TransformGraph),
+        schema=types.Channel(type=standard_artifacts.Schema),
+        settings=settings or TrainingSettings(),
+        checkpoint_root="checkpoints",
+        **overrides,
+    )
+
+
+def test_every_setting_is_a_typed_parameter() -> None:
+    flat = TrainingSettings.model_validate({"train": {"steps": 3, "eval_every": 2}}).flat()
+    parameters = TrainerSpec.PARAMETERS
+    for name, value in flat.items():
+        assert parameters[name].type is type(value), name
+        assert not parameters[name].optional or name in ("train_steps", "train_epochs"), name
+    assert parameters["train_epochs"].type is float
+    assert parameters["train_epochs"].optional
+    others = set(parameters) - set(flat) - {"train_epochs"}
+    assert others == {"run_fn", "checkpoint_root", "code_fingerprint"}
+
+
+def test_settings_become_execution_properties() -> None:
+    settings = TrainingSettings.model_validate({"train": {"steps": 3}})
+    properties = _trainer(settings).exec_properties
+    assert properties["train_steps"] == 3
+    assert "train_epochs" not in properties
+    assert TrainingSettings.from_flat(
+        {key: value for key, value in properties.items() if key.startswith(("train_", "parallel_"))}
+    ) == settings
+
+
+def test_a_runtime_parameter_takes_the_place_of_a_setting() -> None:
+    rate = RuntimeParameter(name="learning_rate", ptype=float, default=0.05)
+    steps = RuntimeParameter(name="steps", ptype=int, default=10)
+    strategy = RuntimeParameter(name="strategy", ptype=str, default="one_device")
+    properties = _trainer(
+        train_learning_rate=rate, train_steps=steps, parallel_strategy=strategy
+    ).exec_properties
+    assert properties["train_learning_rate"] is rate
+    assert properties["train_steps"] is steps
+    assert properties["parallel_strategy"] is strategy
+
+
+def test_a_runtime_parameter_of_another_type_is_refused() -> None:
+    with pytest.raises(TypeError, match="train_steps"):
+        _trainer(train_steps=RuntimeParameter(name="steps", ptype=str, default="10"))
+
+
+def test_an_unknown_override_is_refused_with_the_nearest() -> None:
+    with pytest.raises(TypeError, match="train_lerning_rate.*did you mean train_learning_rate"):
+        _trainer(train_lerning_rate=0.1)
+
+
+def test_the_users_model_is_part_of_the_cache_key(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = tmp_path / "a_users_net.py"
+    settings = TrainingSettings.model_validate({"train": {"model": "a_users_net:build"}})
+    fingerprints = []
+    for body in ("pass", "pass", "return 1"):
+        module.write_text(f"def build(input_shape, num_classes):\n    {body}\n")
+        fingerprints.append(_trainer(settings).exec_properties["code_fingerprint"])
+    assert fingerprints[0] == fingerprints[1] != fingerprints[2]
+    assert fingerprints[0] != _trainer().exec_properties["code_fingerprint"]
+
+
+def test_a_model_that_is_not_there_is_said_before_anything_runs() -> None:
+    with pytest.raises(UserError, match="no_such_module"):
+        _trainer(TrainingSettings.model_validate({"train": {"model": "no_such_module:build"}}))

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+
+import click.testing
+import pytest
+
+from stagecraft.pipeline.local import supervisor
+
+FAKE_WORKER = pathlib.Path(__file__).parent.parent / "local" / "fake_worker.py"
+
+
+@dataclasses.dataclass
+class Ran:
+    """What a command came to."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def last_line(self) -> dict:
+        return json.loads(self.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def stagecraft(monkeypatch, tmp_path):
+    """``stagecraft("run", "--json", fake=[…])`` -> Ran, in ``tmp_path``, with a fake worker."""
+    from stagecraft.pipeline.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(supervisor, "_WORKER", (str(FAKE_WORKER),))
+    monkeypatch.setattr(supervisor, "GRACE_SECONDS", 0.5)
+
+    def stagecraft(*arguments: str, fake: list | None = None) -> Ran:
+        monkeypatch.setenv("FAKE", json.dumps(fake or []))
+        ran = click.testing.CliRunner().invoke(main, list(arguments))
+        if ran.exception and not isinstance(ran.exception, SystemExit):
+            raise ran.exception
+        return Ran(ran.exit_code, ran.stdout, ran.stderr)
+
+    return stagecraft

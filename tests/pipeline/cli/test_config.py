@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import yaml
+
+from stagecraft.pipeline.settings import PipelineSettings, load
+
+
+def test_what_it_prints_is_a_config(stagecraft, tmp_path):
+    result = stagecraft("config", "--config", "cifar10", "--set", "train.epochs=7")
+    assert result.code == 0
+    (tmp_path / "mine.yaml").write_text(result.stdout)
+    assert load(str(tmp_path / "mine.yaml")) == load("cifar10", ("train.epochs=7",))
+    assert yaml.safe_load(result.stdout)["train"]["epochs"] == 7
+
+
+def test_a_bad_setting_is_refused(stagecraft):
+    result = stagecraft("config", "--set", "train.modle=cnn")
+    assert result.code == 1
+    assert "did you mean 'model'?" in result.stderr
+
+
+def test_it_describes_every_setting(stagecraft):
+    text = stagecraft("config", "--describe").stdout
+    assert "train.optimizer  (sgd | adamw, default sgd)\n    sgd (Nesterov" in text
+    assert "train.steps  (integer or null, default null)" in text
+    assert "beam.args  (list of text, default [])" in text
+
+    def leaves(tree: dict, prefix: str = "") -> list[str]:
+        found = []
+        for key, value in tree.items():
+            inner = isinstance(value, dict)
+            found += leaves(value, f"{prefix}{key}.") if inner else [prefix + key]
+        return found
+
+    described = {paragraph.split()[0] for paragraph in text.split("\n\n")}
+    assert described == set(leaves(PipelineSettings().model_dump(mode="json")))
+    assert "\n    None" not in text

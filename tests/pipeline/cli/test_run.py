@@ -1,0 +1,214 @@
+"""``stagecraft run`` with a worker that only pretends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from stagecraft.pipeline.local.nodes import NODES
+
+PLAN = {"kind": "pipeline", "name": "quickstart", "run_id": "R1", "nodes": NODES, "skipped": []}
+REPORT = {
+    "examples": {"train": 4500, "val": 500, "eval": 1000},
+    "metrics": {"accuracy": 0.71, "loss": 0.83, "top_3_accuracy": 0.93, "odd": float("nan")},
+    "blessed": True,
+    "not_blessed_because": [],
+    "pushed": "/out/serving/1",
+}
+END = {"kind": "end", "status": "ok", "cause": None, "report": REPORT}
+
+
+def node(name: str, state: str, **more) -> dict:
+    return {"kind": "node", "node": name, "state": state, **more}
+
+
+def ran(name: str, state: str = "done", **more) -> list[dict]:
+    return [node(name, "running"), node(name, state, **{"seconds": 1.5, "figure": "", **more})]
+
+
+ALL = [PLAN, *(event for name in NODES for event in ran(name, figure=f"figure of {name}")), END]
+
+
+def test_json_is_the_last_line_and_the_only_one_on_stdout(stagecraft, tmp_path):
+    result = stagecraft("run", "--json", "--output", "out", fake=ALL)
+    assert result.code == 0
+    assert len(result.stdout.splitlines()) == 1
+    found = result.last_line
+    assert found.pop("seconds") > 0
+    assert found == {
+        "pipeline": "quickstart",
+        "run_id": "R1",
+        "examples": {"train": 4500, "val": 500, "eval": 1000},
+        "components": {name: {"seconds": 1.5, "state": "done"} for name in NODES},
+        "metrics": {"accuracy": 0.71, "loss": 0.83, "top_3_accuracy": 0.93, "odd": None},
+        "blessed": True,
+        "pushed": "/out/serving/1",
+        "output": "out",
+    }
+    assert "Trainer: done, 1.5 s (figure of Trainer)" in result.stderr
+
+
+def test_without_a_terminal_there_is_a_line_per_event(stagecraft):
+    result = stagecraft("run", fake=ALL)
+    lines = result.stdout.splitlines()
+    assert lines[0] == "output  runs/quickstart"
+    log = pathlib.Path(lines[1].removeprefix("log     "))
+    assert log.parent == pathlib.Path("runs/quickstart/logs") and log.exists()
+    assert lines[2] == "quickstart: run R1"
+    assert lines[3:5] == [
+        "Cifar10ExampleGen: running",
+        "Cifar10ExampleGen: done, 1.5 s (figure of Cifar10ExampleGen)",
+    ]
+    summary = dict(line.split(maxsplit=1) for line in lines[-6:])
+    assert summary["accuracy"] == "0.7100 (top 3 0.930, loss 0.830)"
+    assert summary["blessed"] == "yes"
+    assert summary["pushed"] == "/out/serving/1"
+    assert "stagecraft run --data download" in summary["next"]
+    assert result.stderr == ""
+
+
+def test_a_failure_shows_component_cause_and_log(stagecraft):
+    failed = node("Trainer", "failed", seconds=2.0, cause="model 'resnet21': no such depth")
+    end = {"kind": "end", "status": "failed", "cause": "RuntimeError: wrapped", "report": {}}
+    events = [PLAN, *ran("Cifar10ExampleGen", "cached"), node("Trainer", "running"), failed, end]
+    result = stagecraft("run", "--json", fake=events)
+    assert result.code == 1
+    message = "Trainer failed: model 'resnet21': no such depth"
+    assert message in result.stderr
+    assert "\nlog: runs/quickstart/logs/" in result.stderr
+    found = result.last_line
+    assert found["error"] == message
+    assert found["components"]["Trainer"] == {"seconds": 2.0, "state": "failed"}
+    assert found["components"]["Cifar10ExampleGen"]["state"] == "cached"
+    assert found["components"]["Pusher"] == {"seconds": None, "state": "waiting"}
+
+
+def test_a_failure_before_any_component_has_its_cause(stagecraft):
+    end = {"kind": "end", "status": "failed", "cause": "my.model: not found", "report": {}}
+    result = stagecraft("run", fake=[end])
+    assert result.code == 1
+    assert "Error: my.model: not found\nlog: " in result.stderr
+
+
+def test_a_killed_worker_fails_the_component_that_ran(stagecraft):
+    result = stagecraft("run", "--json", fake=[PLAN, node("Trainer", "running"), "kill"])
+    assert result.code == 1
+    assert result.last_line["error"].startswith("Trainer failed: the process that runs the pipe")
+    assert "SIGKILL" in result.stderr
+    assert result.last_line["components"]["Trainer"]["state"] == "failed"
+
+
+def test_not_blessed_is_said_and_is_an_error_only_if_required(stagecraft):
+    report = {
+        **REPORT,
+        "blessed": False,
+        "pushed": None,
+        "not_blessed_because": ["accuracy 0.7100 is below 0.8000"],
+    }
+    events = [*ALL[:-1], {**END, "report": report}]
+    result = stagecraft("run", fake=events)
+    assert result.code == 0
+    assert "blessed   no: accuracy 0.7100 is below 0.8000" in result.stdout
+    assert "pushed    no: only a blessed model is" in result.stdout
+
+    result = stagecraft("run", "--json", "--require-blessing", fake=events)
+    assert result.code == 1
+    reason = "the model was not blessed: accuracy 0.7100 is below 0.8000"
+    assert result.last_line["error"] == reason
+    assert stagecraft("run", "--require-blessing", fake=ALL).code == 0
+
+
+def test_ctrl_c_ends_with_130(stagecraft, tmp_path):
+    def interrupt() -> None:
+        while not (tmp_path / "out" / "hanging").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    events = [PLAN, node("Transform", "running"), "hang"]
+    result = stagecraft("run", "--json", "--output", "out", fake=events)
+    thread.join()
+    assert result.code == 130
+    assert "goes on from what is finished" in result.stderr
+    assert result.last_line["components"]["Transform"]["state"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--set", "train.epoch=3"], "train: unknown setting 'epoch'; did you mean 'epochs'?"),
+        (["--set", "train.batch_size=-1"], "train.batch_size"),
+        (["--set", "parallel.stages=2"], "stages"),
+        (["--config", "quikstart"], "quikstart: No such file"),
+        (["--data", "nowhere.tar.gz"], "nowhere.tar.gz: no such file or folder"),
+        (["--from", "Trainr"], "there is no component 'Trainr' in this pipeline; did you mean Tr"),
+        (["--to", "x"], "there are Cifar10ExampleGen, StatisticsGen"),
+        (["--output", "file/below"], "file/below: cannot be written (Not a directory"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(stagecraft, tmp_path, arguments, said):
+    (tmp_path / "file").write_text("")
+    result = stagecraft("run", "--json", *arguments, fake=["kill"])
+    assert result.code == 1
+    assert result.stderr.startswith("Error: ") and said in result.stderr
+    assert said in result.last_line["error"]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_worker_gets_what_was_asked_for(stagecraft, tmp_path):
+    data = tmp_path / "17"  # a name that YAML takes for a number
+    data.write_text("")
+    result = stagecraft(
+        "run", "--data", "17", "--from", "Trainer", "--to", "Evaluator", "--runner", "beam",
+        "--set", "train.epochs=3", "--output", "out", fake=["spec", END],
+    )  # fmt: skip
+    assert result.code == 0
+    spec = json.loads((tmp_path / "out" / "spec").read_text())
+    assert spec["settings"]["data"]["source"] == "17"
+    assert spec["settings"]["train"]["epochs"] == 3
+    assert (spec["runner"], spec["from_node"], spec["to_node"]) == ("beam", "Trainer", "Evaluator")
+    assert spec["output"] == str(tmp_path / "out")
+
+
+def test_on_a_terminal_there_is_a_live_table(tmp_path):
+    fake = pathlib.Path(__file__).parent.parent / "local" / "fake_worker.py"
+    progress = {
+        "kind": "progress", "phase": "train", "step": 30, "total": 120,
+        "images_per_second": 1234.5, "loss": 1.25, "accuracy": None, "eta_seconds": 75,
+    }  # fmt: skip
+    pause = "pause"  # so that it is drawn
+    fake_steps = [PLAN, *ran("Cifar10ExampleGen"), node("Trainer", "running"), progress, pause]
+    code = (
+        "import sys; from stagecraft.pipeline.local import supervisor; "
+        f"supervisor._WORKER = ({str(fake)!r},); "
+        "from stagecraft.pipeline.cli.main import main; main(['run', '--output', 'out'])"
+    )
+    master, slave = pty.openpty()
+    environment = {**os.environ, "FAKE": json.dumps([*fake_steps, *ALL[1:]]), "TERM": "xterm"}
+    environment["COLUMNS"] = "120"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=slave, stderr=slave, cwd=tmp_path, env=environment
+    ) as command:
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(master, 65536)
+            except OSError:  # the other end is closed
+                break
+    os.close(master)
+    text = shown.decode()
+    assert command.returncode == 0
+    assert "step 30 of 120, 1,234 images/s, loss 1.250, 1 min 15 s left" in text
+    for word in ("waiting", "running", "done", "figure of Pusher", "0.7100"):
+        assert word in text

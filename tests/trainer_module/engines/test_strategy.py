@@ -1,0 +1,116 @@
+"""The strategies compute what one device does; each topology in its own process."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+TOPOLOGIES: dict[str, dict[str, Any]] = {
+    # With two logical devices as well, so that all have the same threads.
+    "one_device": {"virtual_devices": 2},
+    "mirrored": {"strategy": "mirrored", "replicas": 2, "virtual_devices": 2},
+    "central_storage": {"strategy": "central_storage", "replicas": 2, "virtual_devices": 2},
+}
+
+Results = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def driven(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Results]:
+    """Topology -> what drive.py wrote, driven when first asked for."""
+    folder = tmp_path_factory.mktemp("driven")
+
+    @functools.cache
+    def drive(topology: str) -> Results:
+        script = pathlib.Path(__file__).with_name("drive.py")
+        out = folder / f"{topology}.npz"
+        run = subprocess.run(
+            [sys.executable, script, out, json.dumps(TOPOLOGIES[topology])],
+            capture_output=True,
+            text=True,
+        )
+        assert run.returncode == 0, run.stderr[-3000:]
+        return dict(np.load(out))
+
+    return drive
+
+
+def _select(results: Results, prefix: str) -> Results:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in results.items()
+        if name.startswith(prefix)
+    }
+
+
+REPLICATED = [name for name in TOPOLOGIES if name != "one_device"]
+
+
+@pytest.mark.parametrize("topology", REPLICATED)
+def test_replicas_compute_what_one_device_does(
+    driven: Callable[[str], Results], topology: str
+) -> None:
+    expected, found = driven("one_device"), driven(topology)
+    for step in (1, 6):
+        one, two = _select(expected, f"plain/{step}/"), _select(found, f"plain/{step}/")
+        assert one.keys() == two.keys(), "a checkpoint names no topology"
+        for name, value in one.items():
+            # The same summands in another order, in float32: a few units in the last place of
+            # each gradient, times the learning rate (0.05), over 6 steps of momentum 0.9.
+            np.testing.assert_allclose(two[name], value, rtol=0, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_evaluates_every_example_once(driven: Callable[[str], Results], topology: str) -> None:
+    loss, accuracy, examples = driven(topology)["plain/evaluation"]
+    expected = driven("one_device")["plain/evaluation"]
+    assert examples == 21
+    assert accuracy == expected[1]
+    assert accuracy * 21 == pytest.approx(round(accuracy * 21), abs=1e-9)
+    assert loss == pytest.approx(expected[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("model", ["plain", "norm"])
+def test_taking_over_changes_no_bit(
+    driven: Callable[[str], Results], topology: str, model: str
+) -> None:
+    undisturbed = _select(driven(topology), f"{model}/6/")
+    resumed = _select(driven(topology), f"{model}/resumed/")
+    assert undisturbed.keys() == resumed.keys()
+    for name, value in undisturbed.items():
+        assert value.tobytes() == resumed[name].tobytes(), name
+
+
+@pytest.mark.parametrize("topology", REPLICATED)
+@pytest.mark.parametrize("model", ["plain", "norm"])
+def test_replicas_do_not_drift_apart(
+    driven: Callable[[str], Results], topology: str, model: str
+) -> None:
+    assert driven(topology)[f"{model}/drift"] == 0.0
+
+
+@pytest.mark.parametrize("topology", REPLICATED)
+def test_moving_statistics_are_the_mean_over_the_replicas(
+    driven: Callable[[str], Results], topology: str
+) -> None:
+    name = "norm/1/model/batch_normalization/moving_mean"
+    # The mean of two halves' means is the mean of the whole: the first layer sees the same.
+    np.testing.assert_allclose(driven(topology)[name], driven("one_device")[name], atol=1e-6)
+
+
+def test_shadows_follow_the_weights(driven: Callable[[str], Results]) -> None:
+    results = driven("one_device")
+    weights = _select(results, "norm/6/model/")
+    shadows = _select(results, "norm/6/ema/")
+    assert shadows
+    for path, shadow in shadows.items():
+        assert not np.array_equal(shadow, weights[path]), path

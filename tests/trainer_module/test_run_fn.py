@@ -1,0 +1,176 @@
+"""A whole training: record, logs, checkpoints, resume, and the same weights each time."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import record
+from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module.engines.strategy import StrategyEngine
+from stagecraft.trainer_module.run_fn import run_fn
+
+MakeFnArgs = Callable[..., types.SimpleNamespace]
+HERE = pathlib.Path(__file__).parent
+
+
+def _states(folder: pathlib.Path) -> dict[str, bytes]:
+    """Every array of the kept checkpoints, bit for bit."""
+    store = Checkpoints(folder / "checkpoints")
+    return {
+        f"{step}/{name}": value.tobytes()
+        for step in store.steps()
+        for name, value in store.load(step).state.items()
+    }
+
+
+def _scalars(folder: pathlib.Path, split: str) -> dict[str, list[int]]:
+    """Tag -> steps, from TensorBoard's files."""
+    steps: dict[str, list[int]] = {}
+    for path in sorted((folder / "model_run" / split).iterdir()):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                steps.setdefault(value.tag, []).append(event.step)
+    return steps
+
+
+def test_trains_records_and_exports(
+    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "stagecraft.progress"):
+        run_fn(make_fn_args(tmp_path))
+
+    notes = record.read(tmp_path / "model_run")
+    assert notes["steps"] == 6
+    assert [entry["step"] for entry in notes["evaluations"]] == [2, 4, 6]
+    assert notes["best"] in notes["evaluations"]
+    assert notes["images_per_second"] > 0
+    assert notes["examples"] == {"train": 24, "val": 10}
+    assert notes["settings"]["train_batch_size"] == 8
+    assert notes["topology"] == {"strategy": "one_device", "devices": ["CPU:0"]}
+
+    assert _scalars(tmp_path, "val") == {"loss": [2, 4, 6], "accuracy": [2, 4, 6]}
+    train = _scalars(tmp_path, "train")
+    assert train.keys() == {"loss", "accuracy", "learning_rate", "images_per_second"}
+    assert train["loss"][-1] == 6
+
+    events = [entry.progress for entry in caplog.records if hasattr(entry, "progress")]
+    assert events[-1]["phase"] == "train"
+    assert events[-1]["step"] == events[-1]["total"] == 6
+    assert json.dumps(events)
+
+    assert os.listdir(tmp_path / "model") == ["Format-Serving"]
+
+
+def test_the_same_weights_in_another_process(
+    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
+) -> None:
+    run_fn(make_fn_args(tmp_path / "here"))
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "fn_args.json").write_text(json.dumps(vars(make_fn_args(there))))
+    subprocess.run(
+        [sys.executable, HERE / "train.py", there / "fn_args.json"], check=True, capture_output=True
+    )
+    assert _states(tmp_path / "here") == _states(there)
+    for name in ("variables.index", "variables.data-00000-of-00001"):
+        here, other = (
+            (tmp_path / side / "model" / "Format-Serving" / "variables" / name).read_bytes()
+            for side in ("here", "there")
+        )
+        assert here == other, name
+
+
+def test_a_retry_goes_on_exactly(
+    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_fn(make_fn_args(tmp_path / "undisturbed"))
+
+    interrupted = make_fn_args(tmp_path / "interrupted")
+    with monkeypatch.context() as patch:
+        evaluate, calls = StrategyEngine.evaluate, []
+
+        def evaluate_once(self: StrategyEngine, dataset: Any) -> Any:
+            calls.append(self.step)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return evaluate(self, dataset)
+
+        patch.setattr(StrategyEngine, "evaluate", evaluate_once)
+        with pytest.raises(KeyboardInterrupt):
+            run_fn(interrupted)
+    assert Checkpoints(interrupted.working_dir).steps() == [2]
+    assert not os.path.exists(interrupted.serving_model_dir)
+
+    interrupted.model_run_dir += "_of_the_retry"
+    run_fn(interrupted)
+    assert record.read(interrupted.model_run_dir)["resumed_from"] == 2
+    assert _states(tmp_path / "undisturbed") == _states(tmp_path / "interrupted")
+
+
+def test_a_finished_training_is_only_exported(
+    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make_fn_args(tmp_path)
+    run_fn(first)
+    again = make_fn_args(tmp_path)
+    again.model_run_dir += "_again"
+    again.serving_model_dir += "_again"
+
+    def refuse(*_: Any) -> None:
+        pytest.fail("it was trained again")
+
+    monkeypatch.setattr(StrategyEngine, "train", refuse)
+    run_fn(again)
+    before, after = record.read(first.model_run_dir), record.read(again.model_run_dir)
+    for key in ("steps", "best", "evaluations", "images_per_second"):
+        assert before[key] == after[key]
+    variables = "variables/variables.data-00000-of-00001"
+    assert (pathlib.Path(first.serving_model_dir) / variables).read_bytes() == (
+        pathlib.Path(again.serving_model_dir) / variables
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("model", ["subclassed", "stages"])
+def test_other_kinds_of_models(
+    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path, model: str
+) -> None:
+    run_fn(make_fn_args(tmp_path, train_model=f"user_models:{model}", train_steps=2))
+    loaded = tf.saved_model.load(str(tmp_path / "model" / "Format-Serving"))
+    images = tf.zeros([3, 32, 32, 3], tf.uint8)
+    assert loaded.signatures["serving_images"](images=images)["logits"].shape == (3, 4)
+
+
+def test_two_variables_of_one_path_are_refused(
+    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(UserError, match="2 variables have the path 'head/kernel'.*different names"):
+        run_fn(make_fn_args(tmp_path, train_model="user_models:same_names"))
+
+
+def test_a_diverging_training_says_where(make_fn_args: MakeFnArgs, tmp_path: pathlib.Path) -> None:
+    fn_args = make_fn_args(tmp_path, train_model="user_models:diverging", train_optimizer="sgd")
+    with pytest.raises(UserError, match=r"loss is (nan|inf) at step 2\b"):
+        run_fn(fn_args)
+    assert Checkpoints(fn_args.working_dir).steps() == []
+    assert not os.path.exists(fn_args.serving_model_dir)
+
+
+def test_tfxs_own_trainer_gives_no_working_dir(
+    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
+) -> None:
+    fn_args = make_fn_args(tmp_path, train_steps=1)
+    fn_args.working_dir = None
+    run_fn(fn_args)
+    assert Checkpoints(tmp_path / "model_run" / "checkpoints").steps() == [1]
