@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 def assemble(
     train: TrainSettings,
     num_classes: int,
-    scope: AbstractContextManager[Any] = contextlib.nullcontext(),
+    scope: AbstractContextManager[Any] | None = None,
 ) -> keras.Model:
     """Builds ``train.model``; seeds everything with ``train.seed``.
 
@@ -46,14 +46,14 @@ def assemble(
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(train.seed)
     shape = features.IMAGE_SHAPE
-    with scope:
+    with scope or contextlib.nullcontext():
         built = registry.build(train.model, input_shape=shape, num_classes=num_classes)
         model = built if isinstance(built, keras.Model) else _chain(built, train.model)
     path, count = Counter(variable.path for variable in model.variables).most_common(1)[0]
     if count > 1:
         raise UserError(
-            f"train.model: {train.model}: {count} variables have the path {path!r}, and checkpoints "
-            "go by path; give their layers different names"
+            f"train.model: {train.model}: {count} variables have the path {path!r}, and "
+            "checkpoints go by path; give their layers different names"
         )
     return model
 

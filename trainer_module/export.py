@@ -107,7 +107,7 @@ def _signatures(
 
 
 def _to_bytes(images: tf.Tensor) -> tf.Tensor:
-    """uint8 ``[batch, …]`` -> string ``[batch]``, the raw feature that the transform begins with."""
+    """uint8 ``[batch, …]`` -> string ``[batch]``, the raw feature that the transform takes."""
     characters = tf.constant([bytes([value]) for value in range(256)])
     flat = tf.reshape(images, [tf.shape(images)[0], features.IMAGE_BYTES])
     return tf.strings.reduce_join(tf.gather(characters, tf.cast(flat, tf.int32)), axis=-1)

@@ -130,7 +130,9 @@ class Loop:
         self._pace = Pace(notes["seconds"], notes["examples"])
         for entry in notes["evaluations"]:
             self._note(Evaluation(**entry))  # an earlier attempt's logs are gone with it
-        _log.info("Going on from step %d of %d, %s", found.step, self._total, self._checkpoints.root)
+        _log.info(
+            "Going on from step %d of %d, %s", found.step, self._total, self._checkpoints.root
+        )
 
     def _train_until(self, boundary: int, batches: Iterator[Any]) -> None:
         engine, pace = self._engine, self._pace

@@ -34,6 +34,7 @@ class Topology:
 
     @property
     def on_gpus(self) -> bool:
+        """Whether the devices are GPUs."""
         return self.devices[0].startswith("GPU")
 
 
@@ -94,4 +95,6 @@ def resolve(parallel: ParallelSettings) -> Topology:
             f"{len(devices)} ({', '.join(devices)}); use parallel.replicas: {len(devices)}, or "
             f"parallel.virtual_devices: {parallel.replicas} for logical CPU devices"
         )
+    if gpus:  # CPU kernels give the same bits each time anyway
+        tf.config.experimental.enable_op_determinism()
     return Topology(strategy=parallel.strategy, devices=tuple(devices[: parallel.replicas]))

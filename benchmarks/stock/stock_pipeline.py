@@ -131,7 +131,9 @@ def run(pngs: pathlib.Path, output: pathlib.Path, steps: int) -> None:
             components=components,
             # In this process: newer Beam's default would first look for another runner.
             beam_pipeline_args=[
-                "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+                "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+                # Saves TFX six seconds of packaging per component; its examples do not.
+                "--sdk_container_image=unused",
             ],
         )
     )

@@ -40,17 +40,20 @@ class Source(NamedTuple):
         """SHA-256 of the content: an archive's bytes, a folder's names and bytes.
 
         For the sample, of its sizes; its code is in the cache key anyway.
+
+        Raises:
+          UserError: a file cannot be read.
         """
-        digest = hashlib.sha256()
         if self.is_sample:
-            digest.update(f"{SAMPLE} {self.train} {self.test}".encode())
-        elif files.is_folder(self.path):
+            return hashlib.sha256(f"{SAMPLE} {self.train} {self.test}".encode()).hexdigest()
+        try:
+            if not files.is_folder(self.path):
+                return _sha256(self.path)
             folder, names = archive.batch_files(self.path)
-            for name in names:
-                digest.update(f"{name} {_sha256(posixpath.join(folder, name))}\n".encode())
-        else:
-            return _sha256(self.path)
-        return digest.hexdigest()
+            contents = [f"{name} {_sha256(posixpath.join(folder, name))}\n" for name in names]
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read: {error.strerror or error}.") from None
+        return hashlib.sha256("".join(contents).encode()).hexdigest()
 
     def blocks(self, progress: Progress) -> Iterator[Block]:
         """Yields every picture, checked. See :func:`archive.read`."""
@@ -82,10 +85,7 @@ def resolve(properties: Mapping[str, Any]) -> Source:
 
 def _sha256(path: str) -> str:
     digest = hashlib.sha256()
-    try:
-        with files.open_binary(path) as stream:
-            while chunk := stream.read(1 << 20):
-                digest.update(chunk)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    with files.open_binary(path) as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
     return digest.hexdigest()

@@ -58,9 +58,7 @@ class Executor(GenericExecutor):
                 "train_args": proto_utils.proto_to_json(
                     trainer_pb2.TrainArgs(splits=[features.TRAIN])
                 ),
-                "eval_args": proto_utils.proto_to_json(
-                    trainer_pb2.EvalArgs(splits=[features.VAL])
-                ),
+                "eval_args": proto_utils.proto_to_json(trainer_pb2.EvalArgs(splits=[features.VAL])),
                 "custom_config": json_utils.dumps({"settings": flat}),
                 "checkpoint_root": exec_properties["checkpoint_root"],
                 "code_fingerprint": exec_properties["code_fingerprint"],

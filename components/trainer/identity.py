@@ -40,7 +40,9 @@ def training_key(
 def _digest(folder: str) -> str:
     """Of all files below ``folder``: relative paths, lengths and contents."""
     digest = hashlib.sha256()
-    paths = [os.path.join(parent, name) for parent, _, names in fileio.walk(folder) for name in names]
+    paths = [
+        os.path.join(parent, name) for parent, _, names in fileio.walk(folder) for name in names
+    ]
     for path in sorted(paths):
         content = hashlib.sha256()
         with fileio.open(path, "rb") as file:

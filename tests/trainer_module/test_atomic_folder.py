@@ -65,15 +65,16 @@ def test_leaves_nothing_after_a_failure(
         (errno.EACCES, "no permission"),
     ],
 )
-def test_says_what_is_wrong_with_the_disk(
-    tmp_path: pathlib.Path, number: int, words: str
-) -> None:
+def test_says_what_is_wrong_with_the_disk(tmp_path: pathlib.Path, number: int, words: str) -> None:
     with pytest.raises(UserError, match=words) as caught, atomic_folder(tmp_path / "b"):
         raise OSError(number, os.strerror(number))
     assert str(tmp_path / "b") in str(caught.value)
 
 
 def test_full_disk(tiny_disk: pathlib.Path) -> None:
-    with pytest.raises(UserError, match="the disk is full"), atomic_folder(tiny_disk / "b") as folder:
+    with (
+        pytest.raises(UserError, match="the disk is full"),
+        atomic_folder(tiny_disk / "b") as folder,
+    ):
         (folder / "file").write_bytes(b"x" * 1_000_000)
     assert os.listdir(tiny_disk) == []

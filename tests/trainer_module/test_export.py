@@ -126,7 +126,9 @@ def test_gives_the_same_in_plain_tensorflow(exported: Exported, tmp_path: pathli
         assert [NAMES.index(name.decode()) for name in found["class_name"]] == list(
             found["class_id"]
         )
-    np.testing.assert_array_equal(results["serving_default/logits"], results["serving_images/logits"])
+    np.testing.assert_array_equal(
+        results["serving_default/logits"], results["serving_images/logits"]
+    )
 
 
 def test_a_request_needs_no_label(exported: Exported) -> None:

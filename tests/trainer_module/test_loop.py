@@ -143,7 +143,11 @@ def test_a_finished_training_is_not_trained_again(tmp_path: pathlib.Path) -> Non
     again = _run(engine, tmp_path)
     assert engine.calls == []
     assert engine.weight == 8
-    assert (again.steps, again.best, again.evaluations) == (first.steps, first.best, first.evaluations)
+    assert (again.steps, again.best, again.evaluations) == (
+        first.steps,
+        first.best,
+        first.evaluations,
+    )
     assert again.resumed_from == 10
 
 

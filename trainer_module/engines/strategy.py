@@ -87,10 +87,12 @@ class StrategyEngine:
 
     @property
     def step(self) -> int:
+        """Optimizer steps done so far."""
         return int(self._step.numpy())
 
     @property
     def learning_rate(self) -> float:
+        """Of the last step."""
         return float(self._optimizer.learning_rate.numpy())
 
     # --- data ---
@@ -202,9 +204,7 @@ class StrategyEngine:
 
     def _evaluate_batch(self, batch: Batch) -> list[tf.Tensor]:
         sums = self._strategy.run(self._evaluate_replica, args=(batch,))
-        return [
-            self._strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in sums
-        ]
+        return [self._strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in sums]
 
     def _evaluate_replica(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         weights = self._shadows or self._model.trainable_variables

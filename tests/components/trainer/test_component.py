@@ -43,9 +43,16 @@ def test_settings_become_execution_properties() -> None:
     properties = _trainer(settings).exec_properties
     assert properties["train_steps"] == 3
     assert "train_epochs" not in properties
-    assert TrainingSettings.from_flat(
-        {key: value for key, value in properties.items() if key.startswith(("train_", "parallel_"))}
-    ) == settings
+    assert (
+        TrainingSettings.from_flat(
+            {
+                key: value
+                for key, value in properties.items()
+                if key.startswith(("train_", "parallel_"))
+            }
+        )
+        == settings
+    )
 
 
 def test_a_runtime_parameter_takes_the_place_of_a_setting() -> None:

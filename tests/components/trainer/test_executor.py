@@ -44,9 +44,7 @@ class Run:
         self.examples.split_names = artifact_utils.encode_split_names(["train", "val", "eval"])
         self.inputs = {
             "examples": [self.examples],
-            "transform_graph": [
-                _artifact(standard_artifacts.TransformGraph, data.transform_graph)
-            ],
+            "transform_graph": [_artifact(standard_artifacts.TransformGraph, data.transform_graph)],
             "schema": [_artifact(standard_artifacts.Schema, data.schema)],
         }
         self.model = _artifact(standard_artifacts.Model, folder / "model")

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import threading
 import time
-import urllib.request
 
 import ml_metadata
 import pytest
@@ -200,19 +199,22 @@ def test_a_partial_run_without_an_earlier_one_is_refused(run):
 def test_nothing_is_downloaded_and_no_process_started(run, runner, monkeypatch):
     """Newer Beam's own choice is to fetch another runner's binary and to start it."""
 
-    def refuse(*args, **kwargs):
-        attempts.append(args)
+    attempts: list[str] = []
+
+    def refuse_process(self, command, *args, **kwargs):
+        attempts.append(f"process {command}")
         raise OSError("not here")
 
-    attempts: list[tuple] = []
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
-    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
-    connect = socket.socket.connect
+    look_up = socket.getaddrinfo
 
-    def local_only(self, address):
-        return connect(self, address) if address[0] in ("127.0.0.1", "::1") else refuse(address)
+    def refuse_others(host, *args, **kwargs):
+        if host in (None, "localhost", "127.0.0.1", "::1"):
+            return look_up(host, *args, **kwargs)
+        attempts.append(f"host {host}")
+        raise socket.gaierror("not here")
 
-    monkeypatch.setattr(socket.socket, "connect", local_only)
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse_process)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse_others)
     run(runner=runner)
     assert attempts == []
 
