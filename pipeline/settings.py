@@ -11,7 +11,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from stagecraft.schemas.features import DATASETS
+from stagecraft.schemas.features import DATASETS, SAMPLE
 from stagecraft.trainer_module.settings import (
     Settings,
     TrainingSettings,
@@ -69,7 +69,8 @@ class DataSettings(Settings):
     @property
     def schema_path(self) -> str:
         """Path of the schema that the data is held against."""
-        return self.schema_file or DATASETS[self.dataset_name].schema_file
+        dataset = SAMPLE if self.source == "sample" else DATASETS[self.dataset_name]
+        return self.schema_file or dataset.schema_file
 
 
 class TransformSettings(Settings):

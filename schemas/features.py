@@ -81,3 +81,10 @@ DATASETS: Mapping[str, DataSet] = MappingProxyType(
         ),
     }
 )
+
+SAMPLE = DataSet(
+    "sample",
+    tuple("disc ring half_disc crescent square frame triangle cross star corner".split()),
+    _schema("sample.pbtxt"),
+)
+"""The generated sample, which stands in for CIFAR-10 where no archive is given."""

@@ -120,9 +120,7 @@ def _below(state: RunState) -> RenderableType:
     text = Text(progress_text(state.progress))
     if not total or done is None:
         return text
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_row(ProgressBar(total=total, completed=done, width=20), text)
-    return grid
+    return Group(ProgressBar(total=total, completed=done, width=40), text)
 
 
 def _finite(value: Any) -> Any:

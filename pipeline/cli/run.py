@@ -60,20 +60,20 @@ def run(
     Exit code: 0 when it ran to its end, blessed or not (see --require-blessing); 1 when it failed;
     130 after Ctrl-C.
     """
-    from stagecraft.pipeline.cli.execute import Request, execute  # --help needs none of it
+    try:
+        from stagecraft.pipeline.cli.execute import Request, execute  # --help needs none of it
 
-    sys.exit(
-        execute(
-            Request(
-                config=config,
-                overrides=overrides,
-                data=data,
-                output=output,
-                runner=runner,
-                from_node=from_node,
-                to_node=to_node,
-                require_blessing=require_blessing,
-                as_json=as_json,
-            )
+        request = Request(
+            config=config,
+            overrides=overrides,
+            data=data,
+            output=output,
+            runner=runner,
+            from_node=from_node,
+            to_node=to_node,
+            require_blessing=require_blessing,
+            as_json=as_json,
         )
-    )
+        sys.exit(execute(request))
+    except KeyboardInterrupt:  # before there was anything to stop
+        sys.exit(130)

@@ -70,9 +70,9 @@ class ReportingLauncher(launcher.Launcher):
             outputs = execution_lib.get_output_artifacts(metadata, info.execution_id)
         if execution.last_known_state == _State.Value("FAILED"):
             result = execution_lib.get_execution_result(execution, ignore_parse_errors=True)
-            # The text of a traceback, of which the last line says it.
-            lines = (result.result_message if result else "").strip().splitlines()
-            raise RuntimeError(f"its inputs could not be resolved: {lines[-1] if lines else ''}")
+            # The text of a traceback, of which the last line says it: class and message.
+            last = (result.result_message if result else "").strip().rpartition("\n")[2]
+            raise RuntimeError(f"no inputs: {last.partition(': ')[2] or 'see the log'}")
         cached = execution.last_known_state == _State.Value("CACHED")
         try:
             figure = summary.figure(self._pipeline_node.node_info.id, outputs)

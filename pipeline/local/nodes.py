@@ -9,8 +9,8 @@ from stagecraft.schemas.errors import UserError
 
 NODES = (
     "Cifar10ExampleGen",
-    "StatisticsGen",
     "ImportSchema",
+    "StatisticsGen",
     "AnomalyGate",
     "Transform",
     "Trainer",

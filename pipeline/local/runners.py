@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import logging
 import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -96,7 +97,10 @@ def _swept(connection: Any, pipeline: pipeline_pb2.Pipeline) -> Iterator[None]:
             yield
         except BaseException:
             with interrupt.deferred():
-                sweep(*place)
+                try:
+                    sweep(*place)
+                except Exception:  # such as a full disk; the next run does it
+                    logging.getLogger(__name__).exception("not cleaned up")
             raise
 
 

@@ -9,7 +9,7 @@ import time
 
 import psutil
 import pytest
-from support import command, run
+from support import command, executions, run
 
 pytestmark = pytest.mark.slow
 
@@ -25,21 +25,6 @@ SETTINGS = (
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return tmp_path_factory.mktemp("interrupt") / "out"
-
-
-def executions(output: pathlib.Path) -> list[tuple[str, str]]:
-    """(node type, state) of every execution, oldest first."""
-    from ml_metadata import metadata_store
-    from ml_metadata.proto import metadata_store_pb2 as pb
-
-    config = pb.ConnectionConfig()
-    config.sqlite.filename_uri = str(output / "metadata.db")
-    store = metadata_store.MetadataStore(config)
-    types = {t.id: t.name.split(".")[-1] for t in store.get_execution_types()}
-    return [
-        (types[e.type_id], pb.Execution.State.Name(e.last_known_state))
-        for e in store.get_executions()
-    ]
 
 
 @pytest.mark.parametrize("node", ["Cifar10ExampleGen", "Transform", "Trainer"])

@@ -17,7 +17,10 @@ from tensorflow_transform.tf_metadata import schema_utils
 from stagecraft.components.anomaly_gate.checks import IMAGE_SHAPE_TAG
 from stagecraft.schemas import features
 
-pytestmark = pytest.mark.parametrize("dataset", features.DATASETS.values(), ids=lambda d: d.name)
+pytestmark = pytest.mark.parametrize(
+    "dataset", [*features.DATASETS.values(), features.SAMPLE], ids=lambda d: d.name
+)
+CLASSES = {"cifar10": 10, "cifar100": 100, "cifar100_coarse": 20, "sample": 10}
 
 
 def read(dataset: features.DataSet) -> schema_pb2.Schema:
@@ -41,9 +44,7 @@ def test_agrees_with_features(dataset: features.DataSet) -> None:
 
 def test_class_names_are_distinct(dataset: features.DataSet) -> None:
     assert len(set(dataset.label_names)) == dataset.num_classes
-    assert (
-        dataset.num_classes == {"cifar10": 10, "cifar100": 100, "cifar100_coarse": 20}[dataset.name]
-    )
+    assert dataset.num_classes == CLASSES[dataset.name]
 
 
 def test_parses_to_one_value_each(dataset: features.DataSet) -> None:

@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 
 from stagecraft.components.example_gen import archive, sample
+from stagecraft.schemas import features
 
 
 def test_has_the_pictures_asked_for() -> None:
@@ -50,3 +51,7 @@ def test_written_it_is_an_archive(tmp_path: pathlib.Path) -> None:
         assert one.part == other.part
         np.testing.assert_array_equal(one.labels, other.labels)
         np.testing.assert_array_equal(one.planes, other.planes)
+
+
+def test_its_classes_are_those_of_the_schema() -> None:
+    assert features.SAMPLE.label_names == tuple(sample.SHAPES)

@@ -152,7 +152,7 @@ def test_ctrl_c_ends_with_130(stagecraft, tmp_path):
         (["--config", "quikstart"], "quikstart: No such file"),
         (["--data", "nowhere.tar.gz"], "nowhere.tar.gz: no such file or folder"),
         (["--from", "Trainr"], "there is no component 'Trainr' in this pipeline; did you mean Tr"),
-        (["--to", "x"], "there are Cifar10ExampleGen, StatisticsGen"),
+        (["--to", "x"], "there are Cifar10ExampleGen, ImportSchema"),
         (["--output", "file/below"], "file/below: cannot be written (Not a directory"),
     ],
 )

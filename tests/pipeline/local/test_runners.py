@@ -144,6 +144,19 @@ def test_a_failure_is_told_and_leaves_nothing(
     assert run(runner=runner).states() == {"Make": first, "Count": "done", "Last": "done"}
 
 
+def test_a_node_whose_inputs_are_not_there_fails(run, tmp_path, execution_states):
+    """TFX's own launcher marks it failed, and lets the run go on as if nothing were."""
+    import stand_in
+    from tfx.types.channel import Channel
+    from tfx.types.standard_artifacts import Examples
+
+    pipeline = stand_in.create_pipeline(pipeline_settings.load("quickstart"), tmp_path)
+    pipeline.components = [stand_in.Last(counted=Channel(type=Examples), output=str(tmp_path))]
+    with pytest.raises(RuntimeError, match="no inputs: .*counted"):
+        LocalRunner().run(pipeline)
+    assert execution_states() == ["FAILED"]
+
+
 def test_a_component_that_exits_fails(run, tmp_path, execution_states):
     with pytest.raises(SystemExit):
         run({"Make": "exit"})

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from stagecraft.pipeline.local import nodes
+from stagecraft.pipeline.settings import load
+from stagecraft.schemas.errors import UserError
+
+
+def test_they_are_the_pipelines_own_in_its_order(tmp_path):
+    from tfx.dsl.compiler.compiler import Compiler
+
+    from stagecraft.pipeline.pipeline import create_pipeline
+
+    compiled = Compiler().compile(create_pipeline(load("quickstart"), tmp_path))
+    assert tuple(node.pipeline_node.node_info.id for node in compiled.nodes) == nodes.NODES
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("Trainr", "did you mean Trainer?"),
+        ("trainer", "did you mean Trainer?"),
+        ("ExampleGen", "did you mean Cifar10ExampleGen?"),
+        ("x", "there are Cifar10ExampleGen, ImportSchema, "),
+    ],
+)
+def test_an_unknown_one_is_refused_with_the_nearest(name, hint):
+    with pytest.raises(UserError, match=f"no component '{name}' in this pipeline; {hint}"):
+        nodes.check([name])
+
+
+def test_known_ones_pass():
+    nodes.check(nodes.NODES)
