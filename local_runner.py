@@ -18,6 +18,7 @@ from absl import logging
 from stagecraft.pipeline import configs
 from stagecraft.pipeline.local.runners import LocalRunner
 from stagecraft.pipeline.pipeline import create_pipeline
+from stagecraft.trainer_module.topology import configure_devices
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -25,6 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 def main() -> None:
     """Creates and runs the pipeline."""
     logging.set_verbosity(logging.INFO)
+    configure_devices(configs.SETTINGS.parallel)
     LocalRunner().run(create_pipeline(configs.SETTINGS, HERE / configs.OUTPUT))
 
 

@@ -77,7 +77,9 @@ class TrainSettings(Settings):
     warmup_steps: int = Field(
         0, ge=0, description="steps of linear warm-up; one_cycle: 0 means 30 % of all steps"
     )
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share given to the other classes")
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="share of the target spread evenly over all classes"
+    )
     ema_decay: float = Field(
         0.0,
         ge=0,

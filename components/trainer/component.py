@@ -95,7 +95,8 @@ class Trainer(base_component.BaseComponent):
                 imports are part of the cache key, as is the module of a ``package.module:function``
                 model.
             **overrides: flat settings (``train_learning_rate=…``) in place of those in
-                ``settings``; a RuntimeParameter is allowed, and checked when the Trainer runs.
+                ``settings``; a RuntimeParameter is allowed, and checked when the Trainer runs (the
+                code of a model that is only named then is not in the cache key).
 
         Raises:
             TypeError: an override that is no setting.

@@ -41,15 +41,15 @@ class Executor(GenericExecutor):
                 that is not there, or whatever ``run_fn`` raises.
         """
         flat = _settings(exec_properties).flat()
-        splits = artifact_utils.decode_split_names(
-            artifact_utils.get_single_instance(input_dict["examples"]).split_names
-        )
-        for split in (features.TRAIN, features.VAL):
-            if split not in splits:
-                raise UserError(
-                    f"Trainer: the examples have no split {split!r} (found: {', '.join(splits)}); "
-                    "train is trained on, and val chooses the best checkpoint"
-                )
+        for examples in input_dict["examples"]:
+            splits = artifact_utils.decode_split_names(examples.split_names)
+            for split in (features.TRAIN, features.VAL):
+                if split not in splits:
+                    raise UserError(
+                        f"{examples.uri}: the examples have no split {split!r} (found: "
+                        f"{', '.join(splits)}); the Trainer trains on train, and chooses the best "
+                        "checkpoint on val"
+                    )
         super().Do(
             input_dict,
             output_dict,

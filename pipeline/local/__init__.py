@@ -1,0 +1,1 @@
+"""Running on this machine: a process that runs the pipeline, and one that watches over it."""

@@ -58,6 +58,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     from stagecraft.pipeline import summary
     from stagecraft.pipeline.local import outputs
     from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
+    from stagecraft.trainer_module.topology import configure_devices
 
     absl.logging.set_verbosity(absl.logging.INFO)
     module, _, function = spec.create.partition(":")
@@ -69,6 +70,8 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
             from_nodes=[spec.from_node] if spec.from_node else None,
             to_nodes=[spec.to_node] if spec.to_node else None,
         )
+    # Now: whichever component uses TensorFlow first would settle the devices for all.
+    configure_devices(spec.settings.parallel)
     try:
         runner.run(create_pipeline(spec.settings, spec.output), run_options=options)
     except Exception:

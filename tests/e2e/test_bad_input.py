@@ -42,7 +42,7 @@ def check_refused(
 
 
 def test_a_truncated_archive(tmp_path: pathlib.Path) -> None:
-    whole = archive(tmp_path / "whole.tar.gz", os.urandom(RECORD - 1).join([b"\x03", b""]))
+    whole = archive(tmp_path / "whole.tar.gz", b"\x03" + os.urandom(RECORD - 1))
     cut = tmp_path / "cut.tar.gz"
     cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     words = (str(cut), "truncated")

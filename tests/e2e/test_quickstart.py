@@ -29,7 +29,8 @@ for examples in tf.data.TFRecordDataset(sorted(files)).batch(500):
     names |= {name.decode() for name in out["class_name"].numpy()}
     for actual, predicted in zip(raw["label"].numpy(), out["class_id"].numpy()):
         confusion[actual][predicted] += 1
-loaded = [m for m in sys.modules if m.split(".")[0] in ("stagecraft", "tensorflow_transform", "tfx")]
+ours = ("stagecraft", "tensorflow_transform", "tfx")
+loaded = [m for m in sys.modules if m.split(".")[0] in ours]
 print(json.dumps({"confusion": confusion, "names": sorted(names), "same": same, "loaded": loaded}))
 """
 
