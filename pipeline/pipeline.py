@@ -29,8 +29,8 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> t
 
     Args:
         settings: what is asked for.
-        output: folder that holds everything a run leaves: ``pipeline_root``,
-            ``metadata.db``, ``checkpoints``, ``serving`` (unless ``push.directory`` says otherwise).
+        output: folder that holds everything a run leaves: ``pipeline_root``, ``metadata.db``,
+            ``checkpoints``, and ``serving`` unless ``push.directory`` names another.
 
     Raises:
         UserError: a named module or file does not exist.

@@ -84,7 +84,20 @@ DATASETS: Mapping[str, DataSet] = MappingProxyType(
 
 SAMPLE = DataSet(
     "sample",
-    tuple("disc ring half_disc crescent square frame triangle cross star corner".split()),
+    tuple(
+        [
+            "disc",
+            "ring",
+            "half_disc",
+            "crescent",
+            "square",
+            "frame",
+            "triangle",
+            "cross",
+            "star",
+            "corner",
+        ]
+    ),
     _schema("sample.pbtxt"),
 )
 """The generated sample, which stands in for CIFAR-10 where no archive is given."""
