@@ -82,22 +82,7 @@ DATASETS: Mapping[str, DataSet] = MappingProxyType(
     }
 )
 
-SAMPLE = DataSet(
-    "sample",
-    tuple(
-        [
-            "disc",
-            "ring",
-            "half_disc",
-            "crescent",
-            "square",
-            "frame",
-            "triangle",
-            "cross",
-            "star",
-            "corner",
-        ]
-    ),
-    _schema("sample.pbtxt"),
-)
+_SAMPLE = "disc ring half_disc crescent square frame triangle cross star corner"
+
+SAMPLE = DataSet("sample", tuple(_SAMPLE.split()), _schema("sample.pbtxt"))
 """The generated sample, which stands in for CIFAR-10 where no archive is given."""
