@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow_model_analysis as tfma
 from google.protobuf.wrappers_pb2 import DoubleValue
+from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shorter names for it
 
 from stagecraft.pipeline.settings import EvaluateSettings
 from stagecraft.schemas import features
@@ -13,43 +14,45 @@ from stagecraft.schemas import features
 ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
 
 
-def eval_config(settings: EvaluateSettings) -> tfma.EvalConfig:
+def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
     """Accuracy, top-3 accuracy, loss and confusion matrix, overall and per class; calibration.
 
     A Keras 3 model is evaluated through its signatures; ``transform_features`` runs first.
     """
-    threshold = tfma.MetricThreshold(
-        value_threshold=tfma.GenericValueThreshold(
+    threshold = config_pb2.MetricThreshold(
+        value_threshold=config_pb2.GenericValueThreshold(
             lower_bound=DoubleValue(value=settings.min_accuracy)
         )
     )
     if settings.not_worse:
         # Ignored by TFX where there is no baseline. Equal is good enough.
-        threshold.change_threshold.direction = tfma.MetricDirection.HIGHER_IS_BETTER
+        threshold.change_threshold.direction = config_pb2.MetricDirection.HIGHER_IS_BETTER
         threshold.change_threshold.absolute.value = -1e-9
     metrics = [
-        tfma.MetricConfig(
+        config_pb2.MetricConfig(
             class_name="SparseCategoricalAccuracy",
             config=f'"name": "{ACCURACY}"',
             per_slice_thresholds=[  # a plain threshold would hold for every class
-                tfma.PerSliceMetricThreshold(
-                    slicing_specs=[tfma.SlicingSpec()], threshold=threshold
+                config_pb2.PerSliceMetricThreshold(
+                    slicing_specs=[config_pb2.SlicingSpec()], threshold=threshold
                 )
             ],
         ),
-        tfma.MetricConfig(
+        config_pb2.MetricConfig(
             class_name="SparseTopKCategoricalAccuracy", config=f'"name": "{TOP_3}", "k": 3'
         ),
-        tfma.MetricConfig(class_name="SparseCategoricalCrossentropy", config=f'"name": "{LOSS}"'),
-        tfma.MetricConfig(class_name="ExampleCount"),
-        tfma.MetricConfig(class_name="MultiClassConfusionMatrixPlot"),
-        tfma.MetricConfig(
+        config_pb2.MetricConfig(
+            class_name="SparseCategoricalCrossentropy", config=f'"name": "{LOSS}"'
+        ),
+        config_pb2.MetricConfig(class_name="ExampleCount"),
+        config_pb2.MetricConfig(class_name="MultiClassConfusionMatrixPlot"),
+        config_pb2.MetricConfig(
             class_name="ExpectedCalibrationError", module="stagecraft.components.calibration"
         ),
     ]
-    return tfma.EvalConfig(
+    return config_pb2.EvalConfig(
         model_specs=[
-            tfma.ModelSpec(
+            config_pb2.ModelSpec(
                 signature_name="serving_default",
                 preprocessing_function_names=["transform_features"],
                 label_key=features.LABEL,
@@ -57,10 +60,10 @@ def eval_config(settings: EvaluateSettings) -> tfma.EvalConfig:
             )
         ],
         slicing_specs=[
-            tfma.SlicingSpec(),
-            tfma.SlicingSpec(feature_keys=[features.LABEL]),
+            config_pb2.SlicingSpec(),
+            config_pb2.SlicingSpec(feature_keys=[features.LABEL]),
         ],
-        metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
+        metrics_specs=[config_pb2.MetricsSpec(metrics=metrics)],
     )
 
 
@@ -107,7 +110,7 @@ def _confusion(directory: str) -> list[list[int]]:
         for of_slice in tfma.load_plots(directory)
         if not of_slice.slice_key.single_slice_keys
         for plot in of_slice.plot_keys_and_values
-        if plot.key.model_name != tfma.BASELINE_KEY
+        if plot.key.model_name != "baseline"
         for matrix in plot.value.multi_class_confusion_matrix_at_thresholds.matrices
         for cell in matrix.entries
     ]

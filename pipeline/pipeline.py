@@ -6,7 +6,17 @@ import pathlib
 
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import schema_pb2
-from tfx import v1 as tfx
+from tfx.components.evaluator.component import Evaluator
+from tfx.components.pusher.component import Pusher
+from tfx.components.statistics_gen.component import StatisticsGen
+from tfx.components.transform.component import Transform
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.orchestration.metadata import sqlite_metadata_connection_config
+from tfx.orchestration.pipeline import Pipeline
+from tfx.proto.pusher_pb2 import PushDestination
+from tfx.proto.transform_pb2 import SplitsConfig
+from tfx.types import standard_artifacts
+from tfx.types.channel import Channel
 
 from stagecraft.components import (
     AnomalyGate,
@@ -24,7 +34,7 @@ from stagecraft.schemas import features
 PREPROCESSING_FN = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
 
 
-def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> tfx.dsl.Pipeline:
+def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> Pipeline:
     """Builds the TFX pipeline for settings.
 
     Args:
@@ -48,20 +58,20 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> t
     )
     examples = example_gen.outputs["examples"]
 
-    statistics_gen = tfx.components.StatisticsGen(examples=examples, stats_options=_stats_options())
+    statistics_gen = StatisticsGen(examples=examples, stats_options=_stats_options())
     import_schema = ImportSchema(schema_file=settings.data.schema_path)
     schema = import_schema.outputs["schema"]
     anomaly_gate = AnomalyGate(
         examples=examples, statistics=statistics_gen.outputs["statistics"], schema=schema
     )
 
-    transform = tfx.components.Transform(
+    transform = Transform(
         examples=examples,
         schema=schema,
         preprocessing_fn=PREPROCESSING_FN,
         # TFX keys its cache on the dotted path alone: the code itself must be in it too.
         custom_config={"code_fingerprint": code_fingerprint(PREPROCESSING_FN)},
-        splits_config=tfx.proto.SplitsConfig(
+        splits_config=SplitsConfig(
             analyze=[features.TRAIN],
             transform=[features.TRAIN, features.VAL] if settings.transform.materialize else [],
         ),
@@ -81,13 +91,13 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> t
     )
     model = trainer.outputs["model"]
 
-    baseline = tfx.dsl.Resolver(
+    baseline = Resolver(
         strategy_class=LatestBlessedBaseline,
         candidate=model,
-        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
-        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
+        model=Channel(type=standard_artifacts.Model),
+        model_blessing=Channel(type=standard_artifacts.ModelBlessing),
     ).with_id("Baseline")
-    evaluator = tfx.components.Evaluator(
+    evaluator = Evaluator(
         examples=examples,
         model=model,
         baseline_model=baseline.outputs["model"],
@@ -95,11 +105,11 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> t
         eval_config=eval_config(settings.evaluate),
         schema=schema,
     )
-    pusher = tfx.components.Pusher(
+    pusher = Pusher(
         model=model,
         model_blessing=evaluator.outputs["blessing"],
-        push_destination=tfx.proto.PushDestination(
-            filesystem=tfx.proto.PushDestination.Filesystem(
+        push_destination=PushDestination(
+            filesystem=PushDestination.Filesystem(
                 base_directory=str(
                     pathlib.Path(settings.push.directory or output / "serving").absolute()
                 )
@@ -107,12 +117,10 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> t
         ),
     )
 
-    return tfx.dsl.Pipeline(
+    return Pipeline(
         pipeline_name=settings.name,
         pipeline_root=str(output / "pipeline_root"),
-        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
-            str(output / "metadata.db")
-        ),
+        metadata_connection_config=sqlite_metadata_connection_config(str(output / "metadata.db")),
         components=[
             example_gen,
             statistics_gen,

@@ -40,8 +40,8 @@ def prepare(archives: pathlib.Path, out: pathlib.Path) -> None:
 
 def run(pngs: pathlib.Path, output: pathlib.Path, steps: int) -> None:
     """Runs the pipeline on LocalDagRunner."""
-    import tensorflow_model_analysis as tfma
     from google.protobuf.wrappers_pb2 import DoubleValue
+    from tensorflow_model_analysis.proto import config_pb2 as tfma
     from tfx import v1 as tfx
 
     proto = tfx.proto

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.metrics import metric_types
+from tensorflow_model_analysis.proto import config_pb2
 
 from stagecraft.components.calibration import NAME, PLOT_NAME, ExpectedCalibrationError
 
@@ -14,7 +14,7 @@ BINS = 15
 
 def measure(labels: np.ndarray, probabilities: np.ndarray) -> dict:
     """Drives the metric's computations as TFMA does: add, merge, extract, derive."""
-    config = tfma.EvalConfig(model_specs=[tfma.ModelSpec()])
+    config = config_pb2.EvalConfig(model_specs=[config_pb2.ModelSpec()])
     table, *derived = ExpectedCalibrationError(BINS).computations(eval_config=config)
     halves = []
     for rows in np.array_split(np.arange(len(labels)), 2):
