@@ -17,7 +17,8 @@ ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
 def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
     """Accuracy, top-3 accuracy, loss and confusion matrix, overall and per class; calibration.
 
-    A Keras 3 model is evaluated through its signatures; ``transform_features`` runs first.
+    A Keras 3 model is evaluated through its signature, on raw examples: labels are not transformed,
+    and transformed pictures would travel through every step of the evaluation for nothing.
     """
     threshold = config_pb2.MetricThreshold(
         value_threshold=config_pb2.GenericValueThreshold(
@@ -54,7 +55,6 @@ def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
         model_specs=[
             config_pb2.ModelSpec(
                 signature_name="serving_default",
-                preprocessing_function_names=["transform_features"],
                 label_key=features.LABEL,
                 prediction_key="probabilities",
             )

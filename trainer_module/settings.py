@@ -64,7 +64,7 @@ class TrainSettings(Settings):
     optimizer: Literal["sgd", "adamw"] = Field(
         "sgd", description="sgd (Nesterov momentum) or adamw, both with decoupled weight decay"
     )
-    learning_rate: float = Field(0.1, gt=0, description="peak learning rate")
+    learning_rate: float = Field(0.02, gt=0, description="peak learning rate")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
     weight_decay: float = Field(
         5e-4,
