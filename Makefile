@@ -20,7 +20,7 @@ help:  ## this list
 setup:  ## make the environment; done in no time when nothing changed
 	@tools/setup
 
-run: setup  ## run the quickstart pipeline, about a minute and a half
+run: setup  ## run the quickstart pipeline, about two minutes
 	$(BIN)/stagecraft run --config quickstart $(ARGS)
 
 test: setup  ## the fast tests

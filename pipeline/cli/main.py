@@ -14,7 +14,7 @@ def main() -> None:
     """Train an image classifier through a TFX pipeline, from archive to pushed model.
 
     \b
-    stagecraft run                   the quickstart: a generated sample, about a minute and a half
+    stagecraft run                   the quickstart: a generated sample, about two minutes
     stagecraft run --data download   the same on CIFAR-10
     stagecraft config --describe     everything that can be set
     stagecraft doctor                what this machine can run
