@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -14,6 +15,11 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
+
+
+def pytest_configure() -> None:
+    """Ctrl-C is tested by sending it, and a shell starts background jobs with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
