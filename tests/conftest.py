@@ -18,8 +18,9 @@ ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
 
 
 def pytest_configure() -> None:
-    """Ctrl-C is tested by sending it, and a shell starts background jobs with SIGINT ignored."""
+    """Signals are tested by sending them, and background jobs and nohup start with some ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
