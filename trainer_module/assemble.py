@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -27,6 +27,7 @@ def assemble(
     train: TrainSettings,
     num_classes: int,
     scope: AbstractContextManager[Any] | None = None,
+    precision: str = "float32",
 ) -> keras.Model:
     """Builds ``train.model``; seeds everything with ``train.seed``.
 
@@ -35,6 +36,8 @@ def assemble(
         num_classes: of the labels.
         scope: a strategy's scope to build it in. Not entered by the caller, because Keras forgets
             the layers it has counted here, and with them the scope that it is in.
+        precision: ``float32``, ``float64``, ``mixed_bfloat16`` or ``mixed_float16``: Keras's
+            dtype policy, for layers that have none of their own.
 
     Returns:
         A built model: images float32 ``[batch, 32, 32, 3]`` -> logits ``[batch, num_classes]``.
@@ -46,7 +49,7 @@ def assemble(
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(train.seed)
     shape = features.IMAGE_SHAPE
-    with scope or contextlib.nullcontext():
+    with scope or contextlib.nullcontext(), _policy(precision):
         built = registry.build(train.model, input_shape=shape, num_classes=num_classes)
         model = built if isinstance(built, keras.Model) else _chain(built, train.model)
     path, count = Counter(variable.path for variable in model.variables).most_common(1)[0]
@@ -56,6 +59,19 @@ def assemble(
             "checkpoints go by path; give their layers different names"
         )
     return model
+
+
+@contextlib.contextmanager
+def _policy(precision: str) -> Iterator[None]:
+    """Layers that are made in it compute in ``precision``."""
+    policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
+    keras.config.set_dtype_policy(precision)
+    keras.config.set_floatx("float64" if precision == "float64" else "float32")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)
+        keras.config.set_floatx(floatx)
 
 
 def _chain(stages: Sequence[keras.Model], name: str) -> keras.Model:

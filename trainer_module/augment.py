@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-_GAMMA = 0x9E3779B97F4A7C15
+from stagecraft.trainer_module.splitmix import GAMMA, mix, u64
 
 # The numbers of the draws: fixed, so that one augmentation being on or off changes no other.
 _CROP_ROW, _CROP_COLUMN, _FLIP, _HOLE_ROW, _HOLE_COLUMN = range(5)
@@ -84,33 +84,17 @@ def _hole(center: tf.Tensor, side: int) -> tf.Tensor:
 
 
 class _Draws:
-    """Pseudo-random integers of each example.
-
-    SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators"; the
-    constants are Stafford's "Mix13"), its state being a hash of seed, epoch and id.
-    """
+    """Pseudo-random integers of each example: SplitMix64 from a hash of seed, epoch and id."""
 
     def __init__(self, seed: int, epoch: tf.Tensor, ids: tf.Tensor) -> None:
-        state = _mix(_u64(tf.constant(seed, tf.int64)))
-        state = _mix(state + _u64(epoch))
-        self._state = _mix(state + _u64(ids))
+        state = mix(u64(tf.constant(seed, tf.int64)))
+        state = mix(state + u64(epoch))
+        self._state = mix(state + u64(ids))
 
     def integers(self, draw: int, bound: int) -> tf.Tensor:
         """The numbered draw, uniform over ``0 <= value < bound``: int32 ``[batch, 1]``."""
-        bits = _mix(self._state + _u64(_GAMMA * (draw + 1) % 2**64))
+        bits = mix(self._state + u64(GAMMA * (draw + 1) % 2**64))
         # Multiply and shift (Lemire 2019, "Fast random integer generation in an interval"): the
         # upper 31 bits as a fraction of bound.
-        upper = tf.cast(tf.bitwise.right_shift(bits, _u64(33)), tf.int64)
+        upper = tf.cast(tf.bitwise.right_shift(bits, u64(33)), tf.int64)
         return tf.cast(upper * bound // 2**31, tf.int32)[:, tf.newaxis]
-
-
-def _u64(value: tf.Tensor | int) -> tf.Tensor:
-    return tf.constant(value, tf.uint64) if isinstance(value, int) else tf.bitcast(value, tf.uint64)
-
-
-def _mix(value: tf.Tensor) -> tf.Tensor:
-    """The finaliser of SplitMix64: a bijection on uint64 in which every bit changes every other."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        value = tf.bitwise.bitwise_xor(value, tf.bitwise.right_shift(value, _u64(shift)))
-        value = value * _u64(factor)
-    return tf.bitwise.bitwise_xor(value, tf.bitwise.right_shift(value, _u64(31)))

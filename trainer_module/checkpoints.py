@@ -53,10 +53,16 @@ class UnreadableCheckpointError(Exception):
 class Checkpoints:
     """The checkpoints of one training, under one folder."""
 
-    def __init__(self, root: str | pathlib.Path):
-        """Takes ``root`` (made when first needed), and removes what a crash left half-written."""
+    def __init__(self, root: str | pathlib.Path, writes: bool = True):
+        """Takes ``root`` (made when first needed), and removes what a crash left half-written.
+
+        Args:
+            root: the folder.
+            writes: False on all workers but the chief: they have the same state, and only read.
+        """
         self.root = pathlib.Path(root)
-        for leftover in self.root.glob(f".*{PARTIAL}"):
+        self._writes = writes
+        for leftover in self.root.glob(f".*{PARTIAL}") if writes else ():
             shutil.rmtree(leftover, ignore_errors=True)
 
     def steps(self) -> list[int]:
@@ -76,6 +82,8 @@ class Checkpoints:
         Raises:
             UserError: the disk is full or cannot be written; what was there stays as it was.
         """
+        if not self._writes:
+            return
         names = sorted(state)
         with atomic_folder(self.root / str(step)) as folder, tf.device("CPU:0"):
             tf.raw_ops.SaveV2(

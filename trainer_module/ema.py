@@ -27,16 +27,17 @@ def decay_at(decay: float, step: tf.Tensor) -> tf.Tensor:
     return tf.minimum(tf.constant(decay, tf.float32), (1 + done) / (10 + done))
 
 
+def follow(shadow: tf.Variable, value: tf.Tensor, decay: tf.Tensor) -> None:
+    """``shadow = decay * shadow + (1 - decay) * value``."""
+    shadow.assign_sub(tf.cast(1 - decay, shadow.dtype) * (shadow - value))
+
+
 def update(
     strategy: tf.distribute.Strategy,
     shadows: Sequence[tf.Variable],
     variables: Sequence[keras.Variable],
     decay: tf.Tensor,
 ) -> None:
-    """``shadow = decay * shadow + (1 - decay) * variable``; in cross-replica context."""
-
-    def follow(shadow: tf.Variable, variable: tf.Variable) -> None:
-        shadow.assign_sub(tf.cast(1 - decay, shadow.dtype) * (shadow - variable))
-
+    """:func:`follow` on every replica; in cross-replica context."""
     for shadow, variable in zip(shadows, variables, strict=True):
-        strategy.extended.update(shadow, follow, args=(variable.value,), group=False)
+        strategy.extended.update(shadow, follow, args=(variable.value, decay), group=False)

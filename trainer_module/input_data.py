@@ -6,16 +6,19 @@ costs a microsecond an example, and raw bytes are a quarter of the size of float
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
-import tensorflow_transform as tft
 
 from stagecraft.schemas import features
 from stagecraft.trainer_module import example_files
 from stagecraft.trainer_module.augment import augment
 from stagecraft.trainer_module.settings import TrainSettings
+
+if typing.TYPE_CHECKING:
+    import tensorflow_transform as tft  # brings Beam along, which takes seconds
 
 _FILES_AT_ONCE = 16
 
@@ -49,6 +52,7 @@ def train_dataset(
     settings: TrainSettings,
     num_examples: int,
     start_step: int = 0,
+    part: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
     """Endless :class:`Batch` of exactly ``settings.batch_size`` examples, all of weight 1.
 
@@ -63,6 +67,8 @@ def train_dataset(
         settings: batch_size, seed, augment, shuffle, memory_limit_mb, shuffle_buffer.
         num_examples: what :func:`count_examples` says about ``files``.
         start_step: the first step, counted from 0.
+        part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers. All of them
+            go through the same order; only the part is parsed and augmented.
 
     Raises:
         UserError: no or damaged files, or another number of examples in them.
@@ -90,21 +96,27 @@ def train_dataset(
             epoch=epochs,
             augmentations=settings.augmentations,
         )
-        return Batch(images, values[features.LABEL], tf.ones([settings.batch_size]))
+        return Batch(images, values[features.LABEL], tf.ones([last - first]))
 
+    worker, workers = part
+    first, last = (settings.batch_size * w // workers for w in (worker, worker + 1))
     first_epoch, skipped = divmod(start_step * settings.batch_size, num_examples)
     return (
         tf.data.Dataset.counter(first_epoch)
         .flat_map(lambda epoch: _with(epoch, order(epoch)))
         .skip(skipped)
         .batch(settings.batch_size, drop_remainder=True)
+        .map(lambda keys, epochs: (keys[first:last], epochs[first:last]))
         .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .prefetch(tf.data.AUTOTUNE)
     )
 
 
 def eval_dataset(
-    files: Sequence[str], transform: tft.TFTransformOutput, batch_size: int
+    files: Sequence[str],
+    transform: tft.TFTransformOutput,
+    batch_size: int,
+    part: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
     """Every example exactly once, in the order of the files, as :class:`Batch` of one size.
 
@@ -114,10 +126,13 @@ def eval_dataset(
         files: paths or patterns of TFRecords: raw examples, or Transform's materialised ones.
         transform: Transform's graph, applied to raw examples.
         batch_size: examples per batch.
+        part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers.
 
     Raises:
         UserError: there are no such files, or one of them is damaged.
     """
+    worker, workers = part
+    first, last = (batch_size * w // workers for w in (worker, worker + 1))
     paths = example_files.expand(files)
     example_files.count(paths)  # Damage shows now, not in a loop that cannot tell which file it is.
     to_features = _feature_reader(example_files.first(paths), transform)
@@ -125,7 +140,7 @@ def eval_dataset(
     @tf.autograph.experimental.do_not_convert  # takes seconds over the layer, to no end
     def to_batch(records: tf.Tensor) -> Batch:
         count = tf.size(records)
-        positions = tf.range(batch_size)
+        positions = tf.range(first, last)
         values = to_features(tf.gather(records, tf.minimum(positions, count - 1)))
         weights = tf.cast(positions < count, tf.float32)
         return Batch(values[features.IMAGE], values[features.LABEL], weights)

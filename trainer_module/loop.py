@@ -90,7 +90,7 @@ class Loop:
         was finished is not trained again.
 
         Args:
-            train_data: first step -> the infinite dataset of global batches from there on.
+            train_data: number of the first -> the infinite dataset of global batches from there on.
             val_data: finite dataset; None: nothing is evaluated, and the last weights count.
 
         Raises:
@@ -99,7 +99,7 @@ class Loop:
         engine = self._engine
         self._resume()
         begin = engine.step
-        batches = engine.feed(train_data(begin)) if begin < self._total else iter(())
+        batches = engine.feed(train_data(engine.batches)) if begin < self._total else iter(())
         while engine.step < self._total:
             boundary = (engine.step // self._eval_every + 1) * self._eval_every
             self._train_until(min(boundary, self._total), batches)
@@ -175,6 +175,7 @@ class Loop:
         self._checkpoints.save(
             step, self._engine.state(), progress, best_step=ranked[0].step if ranked else step
         )
+        self._engine.wait_for_all()  # the others read what the chief writes
 
     def _ranked(self) -> list[Evaluation]:
         """The highest accuracy first; among equals the lowest loss, then the earliest."""

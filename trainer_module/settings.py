@@ -5,44 +5,18 @@ Imports neither TensorFlow nor TFX: checking settings is instant.
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from stagecraft.trainer_module import parallel_rules
+from stagecraft.trainer_module.base_settings import Settings
 from stagecraft.trainer_module.models import names
+from stagecraft.trainer_module.parallel_settings import STRATEGIES, ParallelSettings
 
 AUGMENTATIONS = ("crop", "flip", "cutout")
 
-STRATEGIES = (
-    "one_device",
-    "mirrored",
-    "central_storage",
-    "multi_worker_mirrored",
-    "parameter_server",
-    "tpu",
-    "grid",
-)
-
-AVAILABLE_STRATEGIES = ("one_device", "mirrored", "central_storage")
-
-
-class Settings(BaseModel):
-    """Base of every section: frozen, and an unknown key is refused with the nearest known one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unknown(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            for key in data:
-                if key not in cls.model_fields:
-                    near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
-                    hint = f"did you mean {near[0]!r}?" if near else ""
-                    known = "known here: " + ", ".join(cls.model_fields)
-                    raise ValueError(f"unknown setting {key!r}; {hint or known}")
-        return data
+__all__ = ["STRATEGIES", "ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
 
 
 class TrainSettings(Settings):
@@ -70,6 +44,12 @@ class TrainSettings(Settings):
         5e-4,
         ge=0,
         description="decoupled weight decay per step, times the learning rate; kernels only",
+    )
+    clip_norm: float = Field(
+        0.0,
+        ge=0,
+        description="largest global norm of all gradients together, larger ones are scaled down; "
+        "0 is off",
     )
     schedule: Literal["constant", "cosine", "one_cycle"] = Field(
         "cosine", description="learning rate over the steps, after the warm-up"
@@ -141,52 +121,6 @@ class TrainSettings(Settings):
         return self
 
 
-class ParallelSettings(Settings):
-    """On which topology (``parallel:``)."""
-
-    strategy: Literal[
-        "one_device",
-        "mirrored",
-        "central_storage",
-        "multi_worker_mirrored",
-        "parameter_server",
-        "tpu",
-        "grid",
-    ] = Field("one_device", description="how the devices work together")
-    replicas: int = Field(
-        1, ge=1, description="copies of the model on one host, each with its part of the batch"
-    )
-    stages: int = Field(1, ge=1, description="parts of the model, each on its own device")
-    workers: int = Field(1, ge=1, description="processes that train together")
-    virtual_devices: int = Field(
-        0, ge=0, description="logical CPU devices to make, for laptops and tests; 0: none"
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> ParallelSettings:
-        # Rule by rule, each naming the field and a value that would work.
-        if self.strategy not in AVAILABLE_STRATEGIES:
-            raise ValueError(
-                f"strategy: {self.strategy!r} is not available yet; "
-                f"use {', '.join(AVAILABLE_STRATEGIES[:-1])} or {AVAILABLE_STRATEGIES[-1]}"
-            )
-        if self.stages > 1:
-            raise ValueError(f"stages: {self.stages} is not available yet; use stages: 1")
-        if self.workers > 1:
-            raise ValueError(f"workers: {self.workers} is not available yet; use workers: 1")
-        if self.strategy == "one_device" and self.replicas > 1:
-            raise ValueError(
-                f"replicas: {self.replicas} needs several devices; use strategy: mirrored, "
-                "or replicas: 1 with one_device"
-            )
-        if 0 < self.virtual_devices < self.replicas:
-            raise ValueError(
-                f"virtual_devices: {self.virtual_devices} is fewer than replicas: "
-                f"{self.replicas}; use virtual_devices: {self.replicas}"
-            )
-        return self
-
-
 class TrainingSettings(Settings):
     """Everything that ``run_fn`` is told; travels through TFX as typed execution properties."""
 
@@ -195,13 +129,8 @@ class TrainingSettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> TrainingSettings:
-        replicas = self.parallel.replicas
-        if self.train.batch_size % replicas:
-            fits = self.train.batch_size - self.train.batch_size % replicas or replicas
-            raise ValueError(
-                f"train.batch_size: {self.train.batch_size} is not divided by "
-                f"parallel.replicas: {replicas}; use {fits}"
-            )
+        parallel_rules.check_batch_size(self.train.batch_size, self.parallel)
+        parallel_rules.check_shuffle(self.train.shuffle, self.parallel)
         return self
 
     def flat(self) -> dict[str, int | float | str]:

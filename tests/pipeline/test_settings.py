@@ -60,10 +60,14 @@ def test_augment_takes_lists_words_and_booleans(given: str, parsed: str) -> None
         (("train.model=my_models",), ("train.model", "'my_models'", "package.module:function")),
         (("data.label=coarse",), ("label", "dataset: cifar100")),
         (("data.dataset=cifar100",), ("sample", "dataset: cifar10")),
-        (("parallel.strategy=grid",), ("strategy", "'grid'", "one_device, mirrored")),
-        (("parallel.strategy=tpu",), ("strategy", "'tpu'", "one_device, mirrored")),
-        (("parallel.stages=2",), ("stages", "2", "stages: 1")),
-        (("parallel.workers=2",), ("workers", "2", "workers: 1")),
+        (("parallel.strategy=gird",), ("parallel.strategy", "'one_device', 'mirrored'", "'gird'")),
+        (("parallel.stages=2",), ("parallel: stages: 2", "use strategy: grid")),
+        (("parallel.workers=2",), ("parallel: workers: 2", "or workers: 1")),
+        (
+            ("parallel.strategy=grid", "parallel.stages=3", "parallel.cuts=[add_1]"),
+            ("cuts: add_1", "use stages: 2"),
+        ),
+        (("parallel.devices=[TPU:0]",), ("parallel.devices", "'TPU:0'", "use devices: auto")),
         (("parallel.replicas=2",), ("replicas", "strategy: mirrored")),
         (
             (
@@ -75,7 +79,7 @@ def test_augment_takes_lists_words_and_booleans(given: str, parsed: str) -> None
         ),
         (
             ("parallel.strategy=mirrored", "parallel.replicas=3"),
-            ("train.batch_size: 64", "parallel.replicas: 3", "use 63"),
+            ("train.batch_size: 64", "parallel.replicas: 3", "use train.batch_size: 63"),
         ),
         (("train.steps",), ("--set train.steps", "key=value")),
         (("name.first=x",), ("name is a value",)),

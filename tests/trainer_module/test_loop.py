@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,17 @@ from stagecraft.trainer_module.settings import TrainSettings
 class CountingEngine:
     """Its weight is the number of batches it has seen; accuracies are given."""
 
-    replicas = 1
     learning_rate = 0.1
 
-    def __init__(self, accuracies: Mapping[int, float], fails_at: int = 0, nan_at: int = 0):
-        self.step, self.weight = 0, 0
+    def __init__(
+        self,
+        accuracies: Mapping[int, float],
+        fails_at: int = 0,
+        nan_at: int = 0,
+        skips: Sequence[int] = (),
+    ):
+        self.step, self.batches, self.weight = 0, 0, 0
+        self._skips = skips
         self.calls: list[int] = []
         self._accuracies, self._fails_at, self._nan_at = accuracies, fails_at, nan_at
 
@@ -33,7 +39,11 @@ class CountingEngine:
     def train(self, batches: Iterator[int], steps: int) -> Metrics:
         self.calls.append(steps)
         for _ in range(steps):
-            assert next(batches) == self.step, "not the batch of this step"
+            batch = next(batches)
+            assert batch == self.batches, "not the batch whose turn it is"
+            self.batches += 1
+            if batch in self._skips:
+                continue
             self.step, self.weight = self.step + 1, self.weight + 1
             if self.step == self._fails_at:
                 raise KeyboardInterrupt
@@ -45,10 +55,16 @@ class CountingEngine:
         return Metrics(1.0 / self.step, self._accuracies[self.step], 100)
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"step": np.asarray(self.step), "weight": np.asarray(self.weight)}
+        values = {"step": self.step, "batches": self.batches, "weight": self.weight}
+        return {name: np.asarray(value) for name, value in values.items()}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        self.step, self.weight = int(state["step"]), int(state["weight"])
+        self.step, self.batches, self.weight = (
+            int(state[name]) for name in ("step", "batches", "weight")
+        )
+
+    def wait_for_all(self) -> None:
+        pass
 
     def weights(self) -> dict[str, np.ndarray]:
         return {"weight": np.asarray(self.weight)}
@@ -115,6 +131,15 @@ def test_ends_with_the_best_weights(
     assert outcome.best is not None and outcome.best.step == best
     assert engine.weight == best
     assert outcome.steps == 10
+
+
+def test_a_skipped_batch_is_no_step_and_is_not_taken_again(tmp_path: pathlib.Path) -> None:
+    accuracies = {4: 0.1, 8: 0.2, 10: 0.3}
+    with pytest.raises(KeyboardInterrupt):
+        _run(CountingEngine(accuracies, fails_at=9, skips=[0, 5]), tmp_path)
+    engine = CountingEngine(accuracies, skips=[11])
+    assert _run(engine, tmp_path).steps == 10
+    assert engine.batches == 13
 
 
 def test_without_a_val_split_the_last_weights_count(tmp_path: pathlib.Path) -> None:

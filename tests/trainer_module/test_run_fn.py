@@ -58,7 +58,13 @@ def test_trains_records_and_exports(
     assert notes["images_per_second"] > 0
     assert notes["examples"] == {"train": 24, "val": 10}
     assert notes["settings"]["train_batch_size"] == 8
-    assert notes["topology"] == {"strategy": "one_device", "devices": ["CPU:0"]}
+    assert notes["topology"] == {
+        "strategy": "one_device",
+        "devices": ["CPU:0"],
+        "stages": 1,
+        "workers": 1,
+        "worker": 0,
+    }
 
     assert _scalars(tmp_path, "val") == {"loss": [2, 4, 6], "accuracy": [2, 4, 6]}
     train = _scalars(tmp_path, "train")

@@ -38,8 +38,8 @@ class Engine(Protocol):
         """Optimizer steps done so far."""
 
     @property
-    def replicas(self) -> int:
-        """What divides the number of examples of every batch."""
+    def batches(self) -> int:
+        """Global batches taken so far: more than steps where a loss scale made it skip some."""
 
     @property
     def learning_rate(self) -> float:
@@ -63,6 +63,15 @@ class Engine(Protocol):
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """The inverse of :meth:`state`."""
+
+    def replica_states(self) -> list[dict[str, np.ndarray]]:
+        """:meth:`state` as each of this process's replicas has it; equal, bit for bit."""
+
+    def gradients(self, batch: Any) -> tuple[float, dict[str, np.ndarray]]:
+        """Loss and gradient (by variable path) of one global batch; changes nothing."""
+
+    def wait_for_all(self) -> None:
+        """Returns when every worker has called it; at once where there is one."""
 
     def weights(self) -> dict[str, np.ndarray]:
         """Variable path -> value, of the model that is evaluated and exported."""

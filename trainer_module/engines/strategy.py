@@ -1,22 +1,20 @@
 """One stage: the whole model on every replica, under a ``tf.distribute`` strategy.
 
 One custom loop for all strategies, with a Keras 3 model in it. In every step a
-replica takes its part of the global batch; what the replicas found is put
-together outside of them:
+replica takes its part of the global batch, in one or more turns; what the replicas
+found is summed once, in one all-reduce:
 
 * the loss is ``sum(example losses) / global batch``, so that adding up the
-  replicas' gradients gives the gradient of one device;
-* the model's state (moving statistics, random seeds) is read once and written
-  once a step, as the mean over the replicas: Keras leaves it to each of them,
-  and they drift apart;
+  parts' gradients gives the gradient of one device;
+* the model's state (moving statistics) is read once and written once a step, as the
+  mean over the parts: Keras leaves it to each of the replicas, and they drift apart;
 * steps and the learning rate come from a counter of our own, because an
   optimizer's own one is not right under every strategy.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -24,242 +22,259 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import ema, optimizers, schedules
-from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
+from stagecraft.trainer_module import clipping, dropout, ema, optimizers, placement
+from stagecraft.trainer_module.engines.training import (
+    Figures,
+    TrainingEngine,
+    Variable,
+    evaluation_sums,
+    example_losses,
+    right_answers,
+    unique,
+)
 from stagecraft.trainer_module.input_data import Batch
-from stagecraft.trainer_module.losses import cross_entropy
-from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.loss_scale import all_finite
+from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.stage import Stage
 from stagecraft.trainer_module.topology import Topology
 
-
-def make_strategy(topology: Topology) -> tf.distribute.Strategy:
-    """The ``tf.distribute`` strategy over the topology's devices.
-
-    Raises:
-        ValueError: not a strategy of this engine.
-    """
-    devices = list(topology.devices)
-    if topology.strategy == "one_device":
-        return tf.distribute.OneDeviceStrategy(devices[0])
-    if topology.strategy == "mirrored":
-        # Logical CPUs share their memory: adding up on one of them beats a ring between them.
-        reduction = None if topology.on_gpus else tf.distribute.ReductionToOneDevice()
-        return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)
-    if topology.strategy == "central_storage":
-        return tf.distribute.experimental.CentralStorageStrategy(devices, "CPU:0")
-    raise ValueError(f"{topology.strategy!r} is no strategy of this engine")
+BuildModel = Callable[[AbstractContextManager[Any]], keras.Model]
 
 
-class StrategyEngine:
+class StrategyEngine(TrainingEngine):
     """An :class:`~stagecraft.trainer_module.engines.base.Engine` of replicas."""
 
     def __init__(
         self,
+        strategy: tf.distribute.Strategy,
         topology: Topology,
-        train: TrainSettings,
+        settings: TrainingSettings,
         total_steps: int,
-        build_model: Callable[[AbstractContextManager[Any]], keras.Model],
+        build_model: BuildModel,
     ):
         """Builds the model and its optimizer on the topology's devices.
 
         Args:
+            strategy: over the topology's devices, as ``strategies.connect`` makes it.
             topology: the devices.
-            train: optimizer, schedule, smoothing, EMA, global batch size.
+            settings: of the training.
             total_steps: the schedule's length.
             build_model: builds, in the scope that it is given, a model of float32 images that
                 gives logits ``[batch, classes]``.
         """
-        self.replicas = topology.replicas
-        self._on_gpus = topology.on_gpus
-        self._settings = train
-        self._strategy = make_strategy(topology)
-        self._learning_rate = schedules.learning_rate(train, total_steps)
-        with tf.device("CPU:0"):
-            self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._strategy = strategy
+        super().__init__(settings, total_steps)
+        self._topology = topology
         self._model = build_model(self._strategy.scope())
+        dropout.key_layers(self._model, settings.train.seed)
+        parallel = settings.parallel
+        self._stage = Stage(self._model, jit=parallel.jit, remat=parallel.remat)
         variables = self._model.trainable_variables
         with self._strategy.scope():
-            self._optimizer = optimizers.build(train, variables)
-            self._shadows = ema.create(variables if train.ema_decay else [])
-        self._train_graph = tf.function(self._train_steps, autograph=False)
-        self._evaluate_graph = tf.function(self._evaluate_batch, autograph=False)
-
-    @property
-    def step(self) -> int:
-        """Optimizer steps done so far."""
-        return int(self._step.numpy())
-
-    @property
-    def learning_rate(self) -> float:
-        """Of the last step."""
-        return float(self._optimizer.learning_rate.numpy())
+            self._optimizer = optimizers.build(settings.train, variables)
+            # Keras sums gradients over the replicas, with no way to say that they are summed. They
+            # have to be before that: to be clipped, and to travel together with all the rest.
+            self._optimizer._all_reduce_sum_gradients = list
+            self._shadows = ema.create(variables if settings.train.ema_decay else [])
 
     # --- data ---
 
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
-        """Iterator over global batches, each split evenly between the replicas in their order."""
-        if self.replicas > 1:
+        """Iterator over global batches, each split evenly between the replicas in their order.
+
+        Args:
+            dataset: of this worker's rows of the global batches.
+        """
+        replicas = self._topology.replicas
+        if replicas > 1:
             # Cut here, and not by the strategy, which guesses batch sizes from the dataset's graph.
-            dataset = dataset.map(self._cut).unbatch()
-        elif not self._on_gpus:
+            dataset = dataset.map(lambda batch: _cut(batch, replicas)).unbatch()
+        elif not self._topology.on_gpus:
             return iter(dataset)  # there is no device to copy ahead to
         return iter(self._strategy.distribute_datasets_from_function(lambda _: dataset))
 
-    def _cut(self, batch: Batch) -> Batch:
-        return tf.nest.map_structure(
-            lambda part: tf.reshape(part, [self.replicas, -1, *part.shape[1:]]), batch
-        )
-
     # --- training ---
 
-    def train(self, batches: Iterator[Batch], steps: int) -> Metrics:
-        """Takes ``steps`` optimizer steps in one call of a graph: Python has no part in them.
+    def _global_step(self, batch: Batch) -> tuple[Figures, tf.Tensor]:
+        strategy, scale = self._strategy, self._loss_scale
+        self._optimizer.learning_rate.assign(self._rate(self._step))
+        self._optimizer.iterations.assign(self._step)
+        if scale is None:
+            figures, state = self._run(self._replica_step, batch)
+            figures = Figures(*map(self._first, figures))
+            return figures, self._commit(None, figures.loss, lambda: self._assign(state))
+        gradients, figures, state = self._run(self._replica_gradients, batch)
+        finite = self._first(strategy.run(all_finite, args=(gradients,)))
 
-        Raises:
-            NonFiniteLossError: a step's loss is not finite; nothing is trained after it.
-        """
-        result = self._train_graph(batches, tf.constant(steps, tf.int64))
-        done, last, losses, right = (float(part) for part in result)
-        if not math.isfinite(last):
-            raise NonFiniteLossError(self.step, last)
-        examples = round(done) * self._settings.batch_size
-        return Metrics(losses / done, right / examples, examples)
+        def apply() -> None:
+            strategy.run(self._update, args=(gradients,))
+            self._assign(state)
 
-    def _train_steps(self, batches: Iterator[Batch], steps: tf.Tensor) -> Any:
-        """Steps done, the last one's loss, sum of the losses, sum of the right answers."""
+        figures = Figures(*map(self._first, figures))
+        return figures, self._commit(finite, figures.loss, apply)
 
-        def unfinished(done: tf.Tensor, last: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
-            return (done < steps) & tf.math.is_finite(last)
+    def _replica_step(self, batch: Batch) -> tuple[Figures, dict[int, tf.Tensor]]:
+        gradients, figures, state = self._replica_gradients(batch)
+        self._update(gradients)
+        return figures, state
 
-        def take(done: tf.Tensor, _: tf.Tensor, losses: tf.Tensor, right: tf.Tensor) -> Any:
-            loss, correct = self._global_step(next(batches))
-            return done + 1, loss, losses + loss, right + correct
+    def _replica_gradients(
+        self, batch: Batch
+    ) -> tuple[list[tf.Tensor], Figures, dict[int, tf.Tensor]]:
+        """Summed over all replicas: the gradients, the figures, the state's next values."""
+        settings = self._settings
+        context = tf.distribute.get_replica_context()
+        size, turns = tf.shape(batch.labels)[0], settings.parallel.accumulate
+        first = tf.cast(context.replica_id_in_sync_group, tf.int64) * tf.cast(size, tf.int64)
+        rows = first + tf.range(tf.cast(size, tf.int64))
+        weights = [tf.convert_to_tensor(variable) for variable in self._stage.trainable]
+        state = [tf.convert_to_tensor(variable) for variable in self._stage.state]
+        scale = self._loss_scale.value if self._loss_scale else None
 
-        start = (tf.constant(0, tf.int64), tf.constant(0.0), tf.constant(0.0), tf.constant(0.0))
-        return tf.while_loop(unfinished, take, start)
+        def turn(part: Batch, rows: tf.Tensor) -> Any:
+            return self._part(weights, state, part, rows, scale)
 
-    def _global_step(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """One optimizer step on all replicas; its loss and the number of right answers."""
-        strategy, model, train = self._strategy, self._model, self._settings
-        self._optimizer.learning_rate.assign(self._learning_rate(self._step))
-        loss, correct, state = strategy.run(self._replica_step, args=(batch,))
-        for index, value in state.items():
-            model.non_trainable_variables[index].assign(self._merged(value))
-        self._step.assign_add(1)
-        if train.ema_decay:
-            decay = ema.decay_at(train.ema_decay, self._step)
-            ema.update(strategy, self._shadows, model.trainable_variables, decay)
-        total = tf.distribute.ReduceOp.SUM
-        return strategy.reduce(total, loss, axis=None), strategy.reduce(total, correct, axis=None)
+        if turns == 1:
+            gradients, loss, right, changed = turn(batch, rows)
+        else:
+            gradients, loss, right, changed = _accumulate(turn, _cut(batch, turns), rows, turns)
 
-    def _replica_step(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, dict[int, tf.Tensor]]:
-        model, train = self._model, self._settings
-        variables = model.trainable_variables
-        weights = [tf.convert_to_tensor(variable) for variable in variables]
+        # One all-reduce for all of it; state that is no float (a seed) is the same everywhere.
+        parts = turns * self._strategy.num_replicas_in_sync
+        means = {i: value / parts for i, value in changed.items() if value.dtype.is_floating}
+        summed = _all_reduce(context, [*gradients, *means.values(), loss, right])
+        gradients, rest = summed[: len(weights)], summed[len(weights) :]
+        changed |= dict(zip(means, rest, strict=False))
+        if scale is not None:
+            gradients = clipping.scaled(gradients, 1 / scale)
+        return gradients, Figures(*rest[-2:]), changed
+
+    def _part(
+        self,
+        weights: Sequence[tf.Tensor],
+        state: Sequence[tf.Tensor],
+        batch: Batch,
+        rows: tf.Tensor,
+        scale: tf.Tensor | None,
+    ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor, dict[int, tf.Tensor]]:
+        """One part of the global batch: its share of gradients, loss, right answers and state."""
+        train = self._settings.train
+        parts = self._settings.parallel.accumulate * self._strategy.num_replicas_in_sync
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
-            logits, state, penalties = self._apply(weights, batch.images, training=True)
-            losses = cross_entropy(logits, batch.labels, train.label_smoothing)
-            loss = tf.reduce_sum(losses * tf.cast(batch.weights, losses.dtype)) / train.batch_size
-            loss += sum(tf.cast(penalty, loss.dtype) for penalty in penalties) / self.replicas
-        self._optimizer.apply(tape.gradient(loss, weights), variables)
-        return tf.cast(loss, tf.float32), _right_answers(logits, batch), state
+            logits, changed, penalty = self._stage(weights, state, batch.images, self._step, rows)
+            losses = example_losses(logits, batch.labels, batch.weights, train.label_smoothing)
+            loss = losses / train.batch_size + tf.cast(penalty, losses.dtype) / parts
+            target = loss if scale is None else loss * scale
+        gradients = tape.gradient(
+            target, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        right = right_answers(logits, batch.labels, batch.weights)
+        return list(map(tf.convert_to_tensor, gradients)), tf.cast(loss, tf.float32), right, changed
 
-    def _merged(self, value: Any) -> tf.Tensor:
-        """A state variable's next value, from what the replicas made of it."""
-        parts = self._strategy.experimental_local_results(value)
-        if len(parts) == 1 or not parts[0].dtype.is_floating:  # seeds: the same on all of them
-            return parts[0]
-        return self._strategy.reduce(tf.distribute.ReduceOp.MEAN, value, axis=None)
+    def _update(self, gradients: list[tf.Tensor]) -> None:
+        """Applies summed gradients, in replica context."""
+        clip_norm = self._settings.train.clip_norm
+        if clip_norm:
+            by = clipping.factor(clipping.squared_norm(gradients), clip_norm)
+            gradients = clipping.scaled(gradients, by)
+        self._optimizer.apply(gradients, self._stage.trainable)
 
-    def _apply(
-        self, weights: list[Any], images: tf.Tensor, training: bool
-    ) -> tuple[tf.Tensor, dict[int, tf.Tensor], list[tf.Tensor]]:
-        """Logits, changed state and penalties, as a function of ``weights``; assigns nothing.
+    def _assign(self, state: dict[int, Any]) -> None:
+        """Writes the state and the shadows, outside of the replicas."""
+        train, strategy = self._settings.train, self._strategy
+        for index, value in state.items():
+            self._stage.state[index].assign(self._first(value))
+        if train.ema_decay:
+            decay = ema.decay_at(train.ema_decay, self._step + 1)
+            ema.update(strategy, self._shadows, self._stage.trainable, decay)
 
-        The state is by position in ``model.non_trainable_variables``.
-        """
-        model = self._model
-        mapping = list(zip(model.trainable_variables, weights, strict=True))
-        with keras.StatelessScope(mapping, collect_losses=True) as scope:
-            logits = model(images, training=training)
-            penalties = model.losses if training else []
-        state = {
-            index: tf.convert_to_tensor(value)
-            for index, variable in enumerate(model.non_trainable_variables)
-            if (value := scope.get_current_value(variable)) is not None
-        }
-        return logits, state, penalties
+    def _gradients(self, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        summed, figures, _ = self._run(self._replica_gradients, batch)
+        paths = [variable.path for variable in self._stage.trainable]
+        return self._first(figures.loss), dict(zip(paths, map(self._first, summed), strict=True))
+
+    def _check_placement(self, ops: list[placement.Op]) -> None:
+        if self._topology.strategy != "tpu":  # whose graphs are compiled elsewhere
+            placement.check_replicas(ops, self._topology.devices)
+
+    def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
+        """Runs ``function`` on each replica's part of the batch."""
+        return self._strategy.run(function, args=(batch,))
+
+    def _first(self, value: Any) -> tf.Tensor:
+        """One replica's, of a value that is the same on all of them."""
+        return self._strategy.experimental_local_results(value)[0]
+
+    def wait_for_all(self) -> None:
+        """Returns when every worker has called it."""
+        if self._topology.workers > 1:
+            self._strategy.reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0), axis=None)
 
     # --- evaluation ---
 
-    def evaluate(self, dataset: tf.data.Dataset) -> Metrics:
-        """Loss and accuracy over the examples of ``dataset``, each by its weight (0 is padding)."""
-        sums = np.zeros(3)
-        for batch in self.feed(dataset):
-            sums += [float(part) for part in self._evaluate_graph(batch)]
-        losses, right, examples = sums.tolist()
-        return Metrics(losses / examples, right / examples, round(examples))
+    def _evaluate_batch(self, batch: Batch) -> tf.Tensor:
+        sums = self._run(self._evaluate_replica, batch)
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
 
-    def _evaluate_batch(self, batch: Batch) -> list[tf.Tensor]:
-        sums = self._strategy.run(self._evaluate_replica, args=(batch,))
-        return [self._strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in sums]
-
-    def _evaluate_replica(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        weights = self._shadows or self._model.trainable_variables
+    def _evaluate_replica(self, batch: Batch) -> tf.Tensor:
+        weights = self._shadows or self._stage.trainable
         tensors = [tf.convert_to_tensor(variable) for variable in weights]
-        logits, _, _ = self._apply(tensors, batch.images, training=False)
-        losses = cross_entropy(logits, batch.labels)
-        loss = tf.reduce_sum(losses * tf.cast(batch.weights, losses.dtype))
-        return loss, _right_answers(logits, batch), tf.reduce_sum(batch.weights)
+        state = [tf.convert_to_tensor(variable) for variable in self._stage.state]
+        return evaluation_sums(self._stage.infer(tensors, state, batch.images), batch)
 
     # --- state ---
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Step, model, optimizer and shadows, by variable path; nothing in it names a device."""
-        return {name: np.asarray(variable.numpy()) for name, variable in self._named().items()}
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Sets every variable from what :meth:`state` gave, on this or any other topology.
-
-        Raises:
-            ValueError: other names or shapes than this model's.
-        """
-        named = self._named()
-        if named.keys() != state.keys():
-            differ = sorted(named.keys() ^ state.keys())
-            raise ValueError(f"another model's state: {', '.join(differ[:5])} in one of them only")
-        for name, variable in named.items():
-            variable.assign(state[name])
 
     def weights(self) -> dict[str, np.ndarray]:
         """Variable path -> value; averaged weights where EMA is on."""
         values = {variable.path: variable.numpy() for variable in self._model.variables}
-        averaged = zip(self._model.trainable_variables, self._shadows, strict=False)
+        averaged = zip(self._stage.trainable, self._shadows, strict=False)
         return values | {variable.path: shadow.numpy() for variable, shadow in averaged}
 
-    def _named(self) -> dict[str, Any]:
-        model, optimizer = self._model, self._optimizer
-        shadows = zip(model.trainable_variables, self._shadows, strict=False)
-        pairs = [
-            ("step", self._step),
-            *((f"model/{variable.path}", variable) for variable in model.variables),
-            # Without the optimizer's own name, which Keras numbers through the process.
-            *((f"optimizer/{slot.path.partition('/')[2]}", slot) for slot in optimizer.variables),
-            *((f"ema/{variable.path}", shadow) for variable, shadow in shadows),
-        ]
-        named = dict(pairs)
-        if len(named) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise UserError(
-                f"train.model: two variables would be {twice!r} in a checkpoint; give their layers "
-                "different names"
-            )
-        return named
+    def _model_variables(self) -> dict[str, Variable]:
+        model, slots = self._model, self._optimizer.variables
+        shadows = zip(self._stage.trainable, self._shadows, strict=False)
+        return unique(
+            [
+                *((f"model/{variable.path}", variable) for variable in model.variables),
+                # Without the optimizer's own name, which Keras numbers through the process.
+                *((f"optimizer/{slot.path.partition('/')[2]}", slot) for slot in slots),
+                *((f"ema/{variable.path}", shadow) for variable, shadow in shadows),
+            ]
+        )
 
 
-def _right_answers(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    right = tf.equal(tf.argmax(logits, axis=-1), batch.labels)
-    return tf.reduce_sum(tf.cast(right, tf.float32) * batch.weights)
+def _cut(batch: Batch, parts: int) -> Batch:
+    """``[n, …]`` -> ``[parts, n / parts, …]``."""
+    return Batch(*(tf.reshape(part, [parts, -1, *part.shape[1:]]) for part in batch))
+
+
+def _accumulate(
+    turn: Callable[[Batch, tf.Tensor], Any], batch: Batch, rows: tf.Tensor, turns: int
+) -> Any:
+    """Sums what the turns give, one after the other: their activations are never there together."""
+    rows = tf.reshape(rows, [turns, -1])
+
+    def take(index: tf.Tensor | int) -> Any:
+        return turn(Batch(*(part[index] for part in batch)), rows[index])
+
+    def add(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        return one + other if one.dtype.is_floating else other
+
+    def body(index: tf.Tensor, sums: Any) -> Any:
+        return index + 1, tf.nest.map_structure(add, sums, take(index))
+
+    # The first by itself: it shows which state changes.
+    start = (tf.constant(1), take(0))
+    return tf.while_loop(lambda i, _: i < turns, body, start, parallel_iterations=1)[1]
+
+
+def _all_reduce(context: Any, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Sums each tensor over all replicas; those of one dtype travel together."""
+    summed: dict[int, tf.Tensor] = {}
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        places = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
+        values = [tensors[i] for i in places]
+        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+        summed.update(zip(places, sums, strict=True))
+    return [summed[i] for i in range(len(tensors))]

@@ -143,5 +143,5 @@ def test_a_missing_split_is_said_plainly(make_run: Callable[..., Run]) -> None:
 def test_a_runtime_value_that_cannot_be_is_said_plainly(make_run: Callable[..., Run]) -> None:
     with pytest.raises(UserError, match="train.batch_size: .*greater than or equal to 1"):
         make_run(train_batch_size=0).do()
-    with pytest.raises(UserError, match="'grid' is not available yet"):
-        make_run(parallel_strategy="grid").do()
+    with pytest.raises(UserError, match="workers: 2: grid trains on one host"):
+        make_run(parallel_strategy="grid", parallel_workers=2).do()

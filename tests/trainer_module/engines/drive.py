@@ -1,4 +1,4 @@
-"""Drives the strategy engine on one topology, as the one topology of its process.
+"""Drives the engine of one topology, as the one topology of its process.
 
     python drive.py OUT.npz '{"strategy": "mirrored", "replicas": 2, "virtual_devices": 2}'
 
@@ -8,7 +8,8 @@ depends on how a batch is split) and `norm` (BatchNorm, dropout):
     MODEL/STEP/NAME         the engine's state after 1 and 6 steps
     MODEL/evaluation        loss, accuracy, examples of 21 examples in batches of 8
     norm/resumed/NAME       after 6 steps, the last 3 by a second engine that took over
-    norm/drift              largest difference between two replicas' copies of a variable
+    MODEL/drift             largest difference between two replicas' copies of a variable
+    MODEL/gradients/NAME    of the first batch, at the initial weights
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module import topology
-from stagecraft.trainer_module.engines.strategy import StrategyEngine
+from stagecraft.trainer_module.engines.base import Engine
+from stagecraft.trainer_module.engines.factory import make_engine
+from stagecraft.trainer_module.engines.strategies import connect
 from stagecraft.trainer_module.input_data import Batch
-from stagecraft.trainer_module.settings import ParallelSettings, TrainSettings
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 BATCH, STEPS, CLASSES = 8, 6, 4
 TRAIN = {
@@ -80,37 +83,44 @@ def eval_data() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(Batch(*map(np.stack, zip(*batches, strict=True))))
 
 
-def drift(engine: StrategyEngine) -> float:
-    largest = 0.0
-    for variable in engine._named().values():  # copies are nobody else's business
-        value = variable.value if isinstance(variable, keras.Variable) else variable
-        copies = [copy.numpy() for copy in getattr(value, "values", [value])]
-        largest = max(largest, *(float(np.abs(copies[0] - copy).max()) for copy in copies))
-    return largest
+def drift(engine: Engine) -> float:
+    first, *others = engine.replica_states()
+    return max(
+        (float(np.abs(first[name] - other[name]).max()) for other in others for name in first),
+        default=0.0,
+    )
 
 
 def main(out: str, parallel: str) -> None:
-    devices = topology.resolve(ParallelSettings(**json.loads(parallel)))
+    asked = ParallelSettings(**json.loads(parallel))
+    devices = topology.resolve(asked)
+    strategy = connect(devices, asked)
     results: dict[str, Any] = {}
 
-    def note(name: str, engine: StrategyEngine) -> None:
-        results.update({f"{name}/{key}": value for key, value in engine.state().items()})
+    def note(name: str, state: dict[str, np.ndarray]) -> None:
+        results.update({f"{name}/{key}": value for key, value in state.items()})
 
     for kind, train in TRAIN.items():
-        engine = StrategyEngine(devices, train, STEPS, functools.partial(build, kind))
+
+        def make(kind: str = kind, train: TrainSettings = train) -> Engine:
+            settings = TrainingSettings(train=train, parallel=asked)
+            return make_engine(strategy, devices, settings, STEPS, functools.partial(build, kind))
+
+        engine = make()
+        note(f"{kind}/gradients", engine.gradients(next(engine.feed(train_data(0))))[1])
         batches = engine.feed(train_data(0))
         engine.train(batches, 1)
-        note(f"{kind}/1", engine)
+        note(f"{kind}/1", engine.state())
         engine.train(batches, 2)
         halfway = engine.state()
         engine.train(batches, STEPS - 3)
-        note(f"{kind}/6", engine)
+        note(f"{kind}/6", engine.state())
         results[f"{kind}/evaluation"] = np.asarray(engine.evaluate(eval_data()), np.float64)
         results[f"{kind}/drift"] = drift(engine)
-        second = StrategyEngine(devices, train, STEPS, functools.partial(build, kind))
+        second = make()
         second.restore(halfway)
         second.train(second.feed(train_data(3)), STEPS - 3)
-        note(f"{kind}/resumed", second)
+        note(f"{kind}/resumed", second.state())
     np.savez(out, **results)
 
 

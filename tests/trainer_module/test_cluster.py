@@ -1,0 +1,204 @@
+"""TF_CONFIG: roles and peers, or a refusal that says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import cluster
+from stagecraft.trainer_module.settings import ParallelSettings
+
+WORKERS = {"worker": ["a:1", "b:1"]}
+WITH_CHIEF = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
+WITH_PS = WITH_CHIEF | {"ps": ["p:1"]}
+IN_STEP = {"strategy": "multi_worker_mirrored"}
+BY_A_CHIEF = {"strategy": "parameter_server"}
+
+Set = Callable[..., None]
+
+
+@pytest.fixture
+def config(monkeypatch: pytest.MonkeyPatch) -> Set:
+    """Sets TF_CONFIG: cluster, role, index."""
+
+    def put(jobs: Any, role: Any = "worker", index: Any = 0) -> None:
+        text = json.dumps({"cluster": jobs, "task": {"type": role, "index": index}})
+        monkeypatch.setenv("TF_CONFIG", text)
+
+    return put
+
+
+@pytest.mark.parametrize("text", [None, "", "  ", "{}"])
+def test_no_cluster(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
+    if text is None:
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+    else:
+        monkeypatch.setenv("TF_CONFIG", text)
+    assert cluster.read() is None
+    assert cluster.training(ParallelSettings.model_validate(IN_STEP)) is None
+
+
+@pytest.mark.parametrize(
+    ("jobs", "role", "index", "worker", "is_chief"),
+    [
+        (WORKERS, "worker", 0, 0, True),
+        (WORKERS, "worker", 1, 1, False),
+        (WITH_CHIEF, "chief", 0, 0, True),
+        (WITH_CHIEF, "worker", 0, 1, False),
+        (WITH_CHIEF, "worker", 1, 2, False),
+        (WITH_CHIEF, "worker", "1", 2, False),
+        (WITH_PS, "ps", 0, None, False),
+        (WITH_PS, "evaluator", 0, None, False),
+        (WITH_PS | {"evaluator": ["e:1"]}, "evaluator", 0, None, False),
+    ],
+)
+def test_who_is_who(
+    config: Set, jobs: Any, role: str, index: Any, worker: int | None, is_chief: bool
+) -> None:
+    config(jobs, role, index)
+    found = cluster.read()
+    assert found is not None
+    assert (found.role, found.index) == (role, int(index))
+    assert found.worker == worker
+    assert found.is_chief is is_chief
+    assert found.workers == (("a:1", "b:1") if jobs is WORKERS else ("c:1", "a:1", "b:1"))
+    assert found.remote_workers == ("a:1", "b:1")
+    assert found.ps == tuple(jobs.get("ps", ()))
+
+
+def test_as_tensorflow_takes_it(config: Set, monkeypatch: pytest.MonkeyPatch) -> None:
+    config(WITH_PS, "ps")
+    resolver = cluster.resolver()
+    assert resolver.cluster_spec().as_dict() == WITH_PS
+    assert (resolver.task_type, resolver.task_id) == ("ps", 0)
+    monkeypatch.delenv("TF_CONFIG")
+    with pytest.raises(UserError, match="TF_CONFIG: not JSON"):
+        cluster.resolver()
+
+
+def test_addresses_with_colons(config: Set) -> None:
+    config({"worker": ["[::1]:2222", "[::1]:2223"]})
+    found = cluster.read()
+    assert found is not None
+    assert found.workers == ("[::1]:2222", "[::1]:2223")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", ("not JSON", "'{'", '"cluster"')),
+        ("[]", ("expected an object", "'[]'")),
+        ('{"task": {"type": "worker", "index": 0}}', ('"cluster" is None',)),
+        ('{"cluster": {}, "task": {}}', ('"cluster" is {}',)),
+        ('{"cluster": ["a:1"]}', ("\"cluster\" is ['a:1']",)),
+        ('{"cluster": {"worker": ["a:1"]}}', ('"task" is None', '"type": "worker"')),
+        ('{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}}', ('"task" is',)),
+    ],
+)
+def test_what_is_no_tf_config(
+    monkeypatch: pytest.MonkeyPatch, text: str, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(UserError) as caught:
+        cluster.read()
+    for word in ("TF_CONFIG", *words, "; use "):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "role", "index", "words"),
+    [
+        ({"master": ["a:1"]}, "master", 0, ("role 'master'", "use any of chief, worker")),
+        (WORKERS, "boss", 0, ("'boss'", "use any of chief, worker")),
+        (WORKERS, "chief", 0, ("the cluster has no chief", "use any of worker")),
+        (WORKERS, "ps", 0, ("the cluster has no ps",)),
+        (WORKERS, "worker", 2, ('"index": 2', "has 2 of", 'use "index": 0 to 1')),
+        (WORKERS, "worker", -1, ('"index": -1',)),
+        (WORKERS, "worker", True, ('"index": True',)),
+        (WORKERS, "worker", None, ('"index": None',)),
+        (WORKERS, "evaluator", 1, ('"index": 1', 'use "index": 0')),
+        ({"worker": "a:1"}, "worker", 0, ("\"worker\" is 'a:1'", '"worker": ["host0:2222"]')),
+        ({"worker": ["a:1", "a:1"]}, "worker", 0, ("address a:1 twice",)),
+        ({"chief": ["a:1"], "worker": ["a:1"]}, "worker", 0, ("in chief and worker",)),
+        ({"chief": ["a:1", "b:1"]}, "chief", 0, ("2 of the role chief", '"chief": ["a:1"]')),
+        ({"worker": ["a"]}, "worker", 0, ("'a' of worker", "use such as a:2222")),
+        ({"worker": ["a:"]}, "worker", 0, ("'a:' of worker", "use such as a:2222")),
+        ({"worker": ["a:0"]}, "worker", 0, ("'a:0' of worker",)),
+        ({"worker": ["a:65536"]}, "worker", 0, ("'a:65536' of worker",)),
+        ({"worker": [":1"]}, "worker", 0, ("':1' of worker",)),
+        ({"worker": [1]}, "worker", 0, ("1 of worker", "host0:2222")),
+    ],
+)
+def test_what_contradicts_itself(
+    config: Set, jobs: Any, role: Any, index: Any, words: tuple[str, ...]
+) -> None:
+    config(jobs, role, index)
+    with pytest.raises(UserError) as caught:
+        cluster.read()
+    for word in ("TF_CONFIG", *words, "; use "):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "jobs", "role", "words"),
+    [
+        (IN_STEP | {"workers": 2}, None, "", ("unset", "parallel.workers: 2", "workers: 1")),
+        (IN_STEP | {"workers": 2}, {"ps": ["p:1"]}, "ps", ('no "worker"',)),
+        (IN_STEP | {"workers": 2}, WITH_PS, "worker", ('"ps"', "parameter_server")),
+        (IN_STEP | {"workers": 2}, WORKERS, "evaluator", ("evaluator", '"type": "worker"')),
+        (
+            IN_STEP | {"workers": 2},
+            WITH_CHIEF,
+            "worker",
+            ("parallel.workers: 2", "TF_CONFIG has 3", "use parallel.workers: 3"),
+        ),
+        (IN_STEP, WORKERS, "worker", ("workers: 1", "use parallel.workers: 2")),
+        (BY_A_CHIEF, None, "", ("unset", "parameter_server", '"ps": [')),
+        (BY_A_CHIEF, WITH_CHIEF, "chief", ('no "ps"', '"ps": [')),
+        (BY_A_CHIEF, WORKERS | {"ps": ["p:1"]}, "ps", ('no "chief"', '"chief": [')),
+        (BY_A_CHIEF, {"chief": ["c:1"], "ps": ["p:1"]}, "ps", ('no "worker"', '"worker": [')),
+        (BY_A_CHIEF, WITH_PS, "evaluator", ("evaluator",)),
+        (BY_A_CHIEF, WITH_PS, "chief", ("workers: 1", "has 2", "use parallel.workers: 2")),
+    ],
+)
+def test_a_cluster_that_does_not_fit_the_settings(
+    config: Set,
+    monkeypatch: pytest.MonkeyPatch,
+    parallel: dict[str, Any],
+    jobs: Any,
+    role: str,
+    words: tuple[str, ...],
+) -> None:
+    if jobs is None:
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+    else:
+        config(jobs, role)
+    with pytest.raises(UserError) as caught:
+        cluster.training(ParallelSettings.model_validate(parallel))
+    for word in ("TF_CONFIG", *words):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("role", ["chief", "worker", "ps"])
+def test_a_cluster_that_fits(config: Set, role: str) -> None:
+    config(WITH_PS, role)
+    found = cluster.training(ParallelSettings.model_validate(BY_A_CHIEF | {"workers": 2}))
+    assert found is not None
+    assert found.role == role
+    if role != "ps":
+        config(WITH_CHIEF, role)
+        found = cluster.training(ParallelSettings.model_validate(IN_STEP | {"workers": 3}))
+        assert found is not None
+        assert found.worker == (0 if role == "chief" else 1)
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored", "central_storage", "tpu", "grid"])
+def test_strategies_of_one_process_leave_it_alone(
+    monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", "{not even JSON")
+    assert cluster.training(ParallelSettings.model_validate({"strategy": strategy})) is None

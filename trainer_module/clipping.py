@@ -1,0 +1,38 @@
+"""Gradient clipping by the norm over all gradients, wherever they lie.
+
+Pascanu et al. 2013, "On the difficulty of training recurrent neural networks",
+section 3.2, as ``tf.clip_by_global_norm`` does it on one device: the squares are
+added up on each device, and only those sums travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+
+def squared_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Sum of the squares of all entries: a scalar, float32 or more precise."""
+    return tf.add_n([tf.reduce_sum(tf.square(_precise(gradient))) for gradient in gradients])
+
+
+def factor(squared: tf.Tensor, clip_norm: float) -> tf.Tensor:
+    """What the gradients are multiplied by so that their norm is at most ``clip_norm``.
+
+    Args:
+        squared: the sum of :func:`squared_norm` over all devices that hold a part of the model.
+        clip_norm: greater than 0.
+    """
+    norm = tf.sqrt(squared)
+    limit = tf.constant(clip_norm, norm.dtype)
+    return limit / tf.maximum(norm, limit)
+
+
+def scaled(gradients: Sequence[tf.Tensor], by: tf.Tensor) -> list[tf.Tensor]:
+    """Each gradient times ``by``, in its own dtype."""
+    return [gradient * tf.cast(by, gradient.dtype) for gradient in gradients]
+
+
+def _precise(gradient: tf.Tensor) -> tf.Tensor:
+    return gradient if gradient.dtype == tf.float64 else tf.cast(gradient, tf.float32)

@@ -1,0 +1,214 @@
+"""What a model costs: parameters, operations, bytes; and costs divided evenly.
+
+Floating-point operations are read off the traced graph of one example: two for each multiplication
+with addition of a convolution or a matrix product, one for each element that any other operation
+reads or writes, whichever are more, and none where values are only moved. A model's own layers
+count as well as Keras's; the body of a loop counts once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class StageCost:
+    """Of one stage; all of it for one example, forward."""
+
+    last: str
+    """The last layer."""
+    layers: int
+    parameters: int
+    flops: int
+    output_bytes: int
+    """Of what goes on to the next stage."""
+
+
+def stage_costs(stages: Sequence[keras.Model], inputs: Any) -> list[StageCost]:
+    """The costs of models that follow one another.
+
+    Args:
+        stages: built, of one input and one output each; functional or subclassed.
+        inputs: of the first: anything with a shape ``[batch, …]`` and a dtype.
+    """
+    costs = []
+    for stage in stages:
+        graph, outputs = _trace(stage, inputs)
+        costs.append(
+            StageCost(
+                last=_last_name(stage),
+                layers=sum(not isinstance(each, keras.layers.InputLayer) for each in stage.layers),
+                parameters=stage.count_params(),
+                flops=_graph_flops(graph),
+                output_bytes=tensor_bytes(outputs),
+            )
+        )
+        inputs = outputs
+    return costs
+
+
+def table(costs: Sequence[StageCost]) -> str:
+    """The costs as lines of text, with each stage's part of the operations."""
+    rows = [("stage", "last layer", "layers", "parameters", "MFLOP", "of all", "kB out")]
+    flops = sum(cost.flops for cost in costs) or 1
+    rows += [
+        (
+            str(index),
+            cost.last,
+            str(cost.layers),
+            f"{cost.parameters:,}",
+            f"{cost.flops / 1e6:.2f}",
+            f"{cost.flops / flops:.0%}",
+            f"{cost.output_bytes / 1e3:.1f}",
+        )
+        for index, cost in enumerate(costs)
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if column == 1 else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+
+
+def tensor_bytes(tensor: Any) -> int:
+    """Bytes of one example in a symbolic tensor; dimensions that are not known count as one."""
+    return _elements(tf.TensorShape(tensor.shape[1:])) * tf.as_dtype(tensor.dtype).size
+
+
+def balance(costs: Sequence[Sequence[float]], parts: int) -> list[int]:
+    """Divides a sequence into contiguous parts of which the costliest costs least.
+
+    Exact, by dynamic programming, in ``O(parts * len(costs) ** 2)``.
+
+    Args:
+        costs: of each item: by the first cost the parts are judged; among the best divisions by
+            that, the second decides, and so on.
+        parts: from 1 to ``len(costs)``.
+
+    Returns:
+        Where each part but the first begins.
+    """
+    limits: list[tuple[list[float], float]] = []
+
+    def fits(begin: int, end: int) -> bool:
+        return all(sums[end] - sums[begin] <= most for sums, most in limits)
+
+    starts: list[int] = []
+    for column in zip(*costs, strict=True):
+        sums: list[float] = [0]
+        for cost in column:
+            sums.append(sums[-1] + cost)
+        most, starts = _least_maximum(sums, parts, fits)
+        limits.append((sums, most))
+    return starts
+
+
+def _least_maximum(
+    sums: list[float], parts: int, fits: Callable[[int, int], bool]
+) -> tuple[float, list[int]]:
+    """The least possible cost of the costliest part, and where parts begin for that."""
+    ends = range(1, len(sums))
+    best = {(1, end): (sums[end] if fits(0, end) else math.inf, 0) for end in ends}
+    for part in range(2, parts + 1):
+        for end in range(part, len(sums)):
+            best[part, end] = min(
+                (
+                    max(best[part - 1, begin][0], sums[end] - sums[begin])
+                    if fits(begin, end)
+                    else math.inf,
+                    begin,
+                )
+                for begin in range(part - 1, end)
+            )
+    starts: list[int] = []
+    end = len(sums) - 1
+    for part in range(parts, 1, -1):
+        end = best[part, end][1]
+        starts.insert(0, end)
+    return best[parts, len(sums) - 1][0], starts
+
+
+# fmt: off
+_MOVES = frozenset((
+    "BatchToSpaceND", "BroadcastTo", "Cast", "ConcatV2", "Const", "DepthToSpace", "ExpandDims",
+    "Fill", "GatherV2", "Identity", "IdentityN", "MirrorPad", "NoOp", "OnesLike", "Pack",
+    "Pad", "PadV2", "Placeholder", "Range", "Rank", "ReadVariableOp", "Reshape",
+    "ResourceGather", "Shape", "ShapeN", "Size", "Slice", "SpaceToBatchND", "SpaceToDepth",
+    "Split", "SplitV", "Squeeze", "StopGradient", "StridedSlice", "Tile", "Transpose",
+    "Unpack", "ZerosLike",
+))
+# fmt: on
+"""Operations that calculate nothing."""
+
+
+def _trace(model: keras.Model, inputs: Any) -> tuple[Any, tf.TensorSpec]:
+    """The graph of one example in inference, and what it gives."""
+    spec = tf.TensorSpec([1, *map(_size, inputs.shape[1:])], inputs.dtype)
+    function = tf.function(lambda values: model(values, training=False), autograph=False)
+    concrete = function.get_concrete_function(spec)
+    return concrete.graph, concrete.structured_outputs
+
+
+def _last_name(model: keras.Model) -> str:
+    outputs = getattr(model, "outputs", None)
+    # Private, but the last of `layers` is not always the one whose output is the model's.
+    return outputs[0]._keras_history.operation.name if outputs else model.layers[-1].name
+
+
+def _graph_flops(graph: Any) -> int:
+    return sum(_operation_flops(operation) for operation in graph.get_operations())
+
+
+def _operation_flops(operation: Any) -> int:
+    functions = [
+        value.func.name for value in operation.node_def.attr.values() if value.HasField("func")
+    ]
+    if functions:  # a call, a branch, a loop; Keras makes grouped convolutions one
+        # Private, but public TensorFlow gives no way from a call to the graph that is called.
+        return sum(_graph_flops(operation.graph._get_function(name).graph) for name in functions)
+    if operation.type in _MOVES or not operation.outputs:
+        return 0
+    written = _elements(operation.outputs[0].shape)
+    shapes = [value.shape for value in operation.inputs]
+    if operation.type == "MatMul":
+        return 2 * written * _size(shapes[0][0 if operation.get_attr("transpose_a") else 1])
+    if operation.type in ("BatchMatMulV2", "BatchMatMulV3"):
+        return 2 * written * _size(shapes[0][-2 if operation.get_attr("adj_x") else -1])
+    if operation.type == "Einsum":
+        return 2 * written * _contracted(operation.get_attr("equation").decode(), shapes)
+    if operation.type in ("Conv2D", "Conv3D"):
+        return 2 * written * _elements(shapes[1][:-1])
+    if operation.type == "DepthwiseConv2dNative":
+        return 2 * written * _elements(shapes[1][:2])
+    if operation.type in ("Conv2DBackpropInput", "Conv3DBackpropInputV2"):  # transposed forward
+        return 2 * _elements(shapes[2]) * _elements(shapes[1][:-1])
+    return max(written, *map(_elements, shapes), 0)
+
+
+def _contracted(equation: str, shapes: Sequence[Any]) -> int:
+    """How many products make up an element of an einsum."""
+    terms, result = equation.replace(" ", "").split("->")
+    sizes: dict[str, int | None] = {}
+    for term, shape in zip(terms.split(","), shapes, strict=True):
+        before, _, after = term.partition("...")
+        sizes.update(zip(before, shape[: len(before)], strict=True))
+        sizes.update(zip(after, shape[len(shape) - len(after) :], strict=True))
+    contracted = [_size(size) for label, size in sizes.items() if label not in result]
+    return math.prod(contracted)
+
+
+def _elements(shape: Any) -> int:
+    return math.prod(map(_size, shape)) if shape.rank is not None else 1
+
+
+def _size(dimension: int | None) -> int:
+    return 1 if dimension is None else dimension

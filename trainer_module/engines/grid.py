@@ -1,0 +1,398 @@
+"""Replicas x stages of one host's devices.
+
+``tf.device`` around a forward pass and one gradient tape would leave the whole
+backward pass on the first device. So each stage has a tape of its own, and its
+vector-Jacobian product is taken under its device. No strategy of
+``tf.distribute`` lets a replica own several devices; here each (replica, stage) is
+a :class:`~stagecraft.trainer_module.engines.cell.Cell` with plain variables, and
+the cells of a stage sum their gradients in one collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.trainer_module import clipping, dropout, ema, partition, placement, schedule
+from stagecraft.trainer_module.collectives import Group
+from stagecraft.trainer_module.engines.cell import COUNTERS, Cell
+from stagecraft.trainer_module.engines.strategy import BuildModel
+from stagecraft.trainer_module.engines.training import (
+    Copies,
+    Figures,
+    TrainingEngine,
+    Variable,
+    evaluation_sums,
+    example_losses,
+    right_answers,
+    unique,
+)
+from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.loss_scale import all_finite
+from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.stage import Stage
+from stagecraft.trainer_module.topology import Topology
+
+
+class Found(NamedTuple):
+    """What a part of the global batch comes to in one cell: all of it is summed over the parts."""
+
+    gradients: list[tf.Tensor]
+    state: dict[int, tf.Tensor]
+    figures: list[tf.Tensor]
+    """``[loss, right answers]`` in the last stage, else empty."""
+
+
+class Passed(NamedTuple):
+    """A microbatch's way forward through a cell, kept for the way back."""
+
+    tape: tf.GradientTape
+    inputs: tf.Tensor
+    outputs: tf.Tensor
+    target: tf.Tensor
+    """What gradients are taken of, besides ``outputs``: the penalty; in the last stage the loss."""
+
+    state: dict[int, tf.Tensor]
+    figures: list[tf.Tensor]
+
+
+class GridEngine(TrainingEngine):
+    """An :class:`~stagecraft.trainer_module.engines.base.Engine` of replicas and stages."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        settings: TrainingSettings,
+        total_steps: int,
+        build_model: BuildModel,
+    ):
+        """Builds the model on the host, cuts it, and copies each stage to its devices.
+
+        Args:
+            topology: the devices, replica by replica.
+            settings: of the training.
+            total_steps: the schedule's length.
+            build_model: builds, in the scope that it is given, a model of float32 images that
+                gives logits ``[batch, classes]``.
+
+        Raises:
+            UserError: the model cannot be cut as asked.
+        """
+        super().__init__(settings, total_steps)
+        train, parallel = settings.train, settings.parallel
+        self._topology = topology
+        self._template = build_model(tf.device("CPU:0"))
+        dropout.key_layers(self._template, train.seed)
+        self.cuts = partition.choose_cuts(self._template, topology.stages, parallel.cuts)
+        self._stages = [
+            Stage(model, jit=parallel.jit, remat=parallel.remat)
+            for model in partition.split(self._template, self.cuts)
+        ]
+        self._cells = [
+            [
+                Cell(stage, topology.device(replica, number), replica, number, train)
+                for number, stage in enumerate(self._stages)
+            ]
+            for replica in range(topology.replicas)
+        ]
+        self._groups = [
+            Group([cell.device for cell in column], parallel.all_reduce)
+            for column in zip(*self._cells, strict=True)
+        ]
+        self._parts = topology.replicas * parallel.accumulate * parallel.microbatches
+
+    # --- data ---
+
+    def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
+        """Iterator over global batches, on the host."""
+        return iter(dataset)
+
+    # --- training ---
+
+    def _global_step(self, batch: Batch) -> tuple[Figures, tf.Tensor]:
+        found = self._reduced(batch)
+        figures = self._figures(found)
+        finite = None
+        if self._loss_scale:
+            of_cells = []
+            for cell, of_cell in zip(self._cells[0], found[0], strict=True):
+                with cell.scope("finite"):
+                    if of_cell.gradients:
+                        of_cells.append(all_finite(of_cell.gradients))
+            with tf.device("CPU:0"):
+                finite = tf.reduce_all(tf.stack(of_cells))
+        return figures, self._commit(finite, figures.loss, lambda: self._update(found))
+
+    def _reduced(self, batch: Batch) -> list[list[Found]]:
+        """Per replica and stage: sums over the global batch, the same on all replicas."""
+        accumulate, scale = self._settings.parallel.accumulate, self._loss_scale
+        factor = scale.value if scale else None
+        values = [[cell.read() for cell in row] for row in self._cells]
+        # Row-major: replica by replica, in each turn by turn, in each microbatch by microbatch.
+        shape = [self._topology.replicas, accumulate, self._settings.parallel.microbatches, -1]
+        with tf.device("CPU:0"):
+            step = self._step.read_value()
+            rows = tf.range(self._settings.train.batch_size, dtype=tf.int64)
+            cut = [tf.reshape(part, [*shape, *part.shape[1:]]) for part in (*batch, rows)]
+
+        def turn(index: tf.Tensor | int) -> list[list[Found]]:
+            return [
+                self._turn(
+                    replica, values[replica], [part[replica, index] for part in cut], step, factor
+                )
+                for replica in range(self._topology.replicas)
+            ]
+
+        found = turn(0)
+        if accumulate > 1:
+
+            def body(index: tf.Tensor, sums: Any) -> Any:
+                return index + 1, self._summed(sums, turn(index))
+
+            start = (tf.constant(1), found)
+            found = tf.while_loop(
+                lambda index, _: index < accumulate, body, start, parallel_iterations=1
+            )[1]
+        return [
+            [self._all_reduce(replica, number, row[number], factor) for number in range(len(row))]
+            for replica, row in enumerate(found)
+        ]
+
+    def _turn(
+        self,
+        replica: int,
+        values: list[Any],
+        cut: list[tf.Tensor],
+        step: tf.Tensor,
+        scale: tf.Tensor | None,
+    ) -> list[Found]:
+        """All microbatches of a replica forward, then backward; per stage what they come to.
+
+        GPipe's schedule (Huang et al. 2019, figure 2c), here of 3 stages and 4 microbatches:
+
+            stage 2:          F0 F1 F2 F3 B3 B2 B1 B0
+            stage 1:       F0 F1 F2 F3       B3 B2 B1 B0
+            stage 0:    F0 F1 F2 F3             B3 B2 B1 B0
+
+        Across stages the data decide what waits for what. Within a stage, each microbatch waits
+        for the one before it: else the executor would take turns between all of them, and all
+        would leave the stage together.
+        """
+        cells, count = self._cells[replica], len(self._cells[replica])
+        microbatches = self._settings.parallel.microbatches
+        passed: dict[tuple[int, int], Passed] = {}
+        latest: list[list[tf.Tensor]] = [[] for _ in cells]
+        for cycle in schedule.forward(microbatches, count):
+            for m, k in cycle:
+                inputs = passed[m, k - 1].outputs if k else cut[0][m]
+                rest = [part[m] for part in cut[1:]]
+                with cells[k].scope(f"forward{m}", after=latest[k]):
+                    passed[m, k] = self._forward(cells[k], values[k], inputs, rest, step, scale)
+                latest[k] = [passed[m, k].outputs]
+
+        found: list[Found | None] = [None] * count
+        incoming: dict[tuple[int, int], tf.Tensor] = {}
+        for cycle in schedule.backward(microbatches, count):
+            for m, k in cycle:
+                with cells[k].scope(f"backward{m}", after=latest[k]):
+                    sources = [*values[k][0], *([passed[m, k].inputs] if k else [])]
+                    gradients = self._backward(passed[m, k], sources, incoming.get((m, k)))
+                    latest[k] = list(gradients)
+                    if k:
+                        incoming[m, k - 1] = gradients.pop()
+                    new = Found(gradients, passed[m, k].state, passed[m, k].figures)
+                    so_far = found[k]
+                    found[k] = new if so_far is None else _add(so_far, new)
+        return [of_cell for of_cell in found if of_cell is not None]
+
+    def _forward(
+        self,
+        cell: Cell,
+        values: tuple[list[tf.Tensor], list[tf.Tensor]],
+        inputs: tf.Tensor,
+        rest: Sequence[tf.Tensor],
+        step: tf.Tensor,
+        scale: tf.Tensor | None,
+    ) -> Passed:
+        """A microbatch through a cell, on its device."""
+        train = self._settings.train
+        labels, weights, rows = rest
+        inputs = tf.identity(inputs)  # the copy on this device, which the tape watches
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(values[0])
+            tape.watch(inputs)
+            result = cell.stage(*values, inputs, step, rows)
+            target = result.penalty / self._parts
+            figures = []
+            if cell.stage is self._stages[-1]:
+                losses = example_losses(result.outputs, labels, weights, train.label_smoothing)
+                target = losses / train.batch_size + tf.cast(target, losses.dtype)
+            loss = target
+            if scale is not None:
+                target = target * scale
+        if cell.stage is self._stages[-1]:
+            right = right_answers(result.outputs, labels, weights)
+            figures = [tf.cast(loss, tf.float32), right]
+        else:
+            figures = [tf.cast(loss, tf.float32)]
+        return Passed(tape, inputs, result.outputs, target, result.state, figures)
+
+    def _backward(
+        self, passed: Passed, sources: list[tf.Tensor], incoming: tf.Tensor | None
+    ) -> list[tf.Tensor]:
+        """The vector-Jacobian product of a cell: gradients of its sources.
+
+        Args:
+            passed: the way forward.
+            sources: the weights, and the inputs where a stage before this one wants them.
+            incoming: gradient of the outputs, from the stage after this one.
+        """
+        targets, seeds = [passed.target], [tf.ones_like(passed.target)]
+        if incoming is not None:
+            targets.append(passed.outputs)
+            seeds.append(tf.identity(incoming))
+        gradients = passed.tape.gradient(
+            targets,
+            sources,
+            output_gradients=seeds,
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _summed(self, sums: list[list[Found]], more: list[list[Found]]) -> list[list[Found]]:
+        result = []
+        for cells, row, other in zip(self._cells, sums, more, strict=True):
+            added = []
+            for cell, one, two in zip(cells, row, other, strict=True):
+                with cell.scope("accumulate"):
+                    added.append(_add(one, two))
+            result.append(added)
+        return result
+
+    def _all_reduce(
+        self, replica: int, number: int, found: Found, scale: tf.Tensor | None
+    ) -> Found:
+        """Sums over the replicas; the state becomes the mean over all parts."""
+        with self._cells[replica][number].scope("reduce"):
+            means = {
+                index: value / self._parts
+                for index, value in found.state.items()
+                if value.dtype.is_floating
+            }
+            summed = self._groups[number].all_reduce(
+                replica, [*found.gradients, *means.values(), *found.figures]
+            )
+            count = len(found.gradients)
+            gradients, rest = summed[:count], summed[count:]
+            if scale is not None:
+                gradients = clipping.scaled(gradients, 1 / scale)
+            state = found.state | dict(zip(means, rest, strict=False))
+            return Found(gradients, state, rest[len(means) :])
+
+    def _figures(self, found: list[list[Found]]) -> Figures:
+        """Of the global batch: the stages' penalties are part of the loss."""
+        with tf.device("CPU:0"):
+            return Figures(
+                tf.add_n([of_cell.figures[0] for of_cell in found[0]]),
+                tf.identity(found[0][-1].figures[1]),
+            )
+
+    def _update(self, found: list[list[Found]]) -> None:
+        """Applies the gradients and writes the state, in every cell by itself."""
+        train = self._settings.train
+        with tf.device("CPU:0"):
+            step = self._step.read_value()
+            rate = self._rate(step)
+            decay = ema.decay_at(train.ema_decay, step + 1)
+        for row, of_replica in zip(self._cells, found, strict=True):
+            by = self._clip_factor(row, of_replica)
+            for cell, of_cell in zip(row, of_replica, strict=True):
+                with cell.scope("update"):
+                    gradients = of_cell.gradients
+                    if by is not None:
+                        gradients = clipping.scaled(gradients, by)
+                    cell.update(gradients, of_cell.state, rate, step)
+                    if train.ema_decay:
+                        cell.follow(decay)
+
+    def _clip_factor(self, row: list[Cell], found: list[Found]) -> tf.Tensor | None:
+        """Over all stages of a replica; equal on all replicas, whose gradients are equal."""
+        clip_norm = self._settings.train.clip_norm
+        if not clip_norm:
+            return None
+        squares = []
+        for cell, of_cell in zip(row, found, strict=True):
+            with cell.scope("norm"):
+                if of_cell.gradients:
+                    squares.append(clipping.squared_norm(of_cell.gradients))
+        with row[0].scope("norm"):
+            return clipping.factor(tf.add_n(squares), clip_norm)
+
+    def _gradients(self, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        found = self._reduced(batch)
+        gradients = {
+            variable.path: gradient
+            for cell, of_cell in zip(self._cells[0], found[0], strict=True)
+            for variable, gradient in zip(cell.weights, of_cell.gradients, strict=True)
+        }
+        return self._figures(found).loss, gradients
+
+    def _check_placement(self, ops: list[placement.Op]) -> None:
+        placement.check_cells(
+            ops,
+            {
+                (replica, stage): cell.device
+                for replica, row in enumerate(self._cells)
+                for stage, cell in enumerate(row)
+            },
+        )
+
+    # --- evaluation ---
+
+    def _evaluate_batch(self, batch: Batch) -> tf.Tensor:
+        with tf.device("CPU:0"):
+            shape = [self._topology.replicas, -1]
+            cut = Batch(*(tf.reshape(part, [*shape, *part.shape[1:]]) for part in batch))
+        sums = []
+        for replica, row in enumerate(self._cells):
+            part = Batch(*(field[replica] for field in cut))
+            hidden = part.images
+            for cell in row:
+                with cell.scope("evaluate"):
+                    state = [tf.convert_to_tensor(variable) for variable in cell.state]
+                    hidden = cell.stage.infer(cell.averaged(), state, tf.identity(hidden))
+            with row[-1].scope("evaluate"):
+                sums.append(evaluation_sums(hidden, part))
+        with tf.device("CPU:0"):
+            return tf.add_n(sums)
+
+    # --- state ---
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Variable path -> value; averaged weights where EMA is on."""
+        values: dict[str, np.ndarray] = {}
+        for cell in self._cells[0]:
+            values |= {v.path: v.numpy() for v in (*cell.weights, *cell.state)}
+            shadows = zip(cell.weights, cell.shadows, strict=False)
+            values |= {variable.path: shadow.numpy() for variable, shadow in shadows}
+        return values
+
+    def _model_variables(self) -> dict[str, Variable]:
+        """By the names that an engine of one stage gives them."""
+        shared: dict[str, list[Any]] = {}
+        own = []
+        for column in zip(*self._cells, strict=True):
+            for same in zip(*(cell.named() for cell in column), strict=True):
+                name, variables = same[0][0], [variable for _, variable in same]
+                if name in COUNTERS:  # each stage's optimizer has its own
+                    shared.setdefault(name, []).extend(variables)
+                else:
+                    own.append((name, Copies(variables)))
+        return unique([*((name, Copies(all_)) for name, all_ in shared.items()), *own])
+
+
+def _add(one: Found, other: Found) -> Found:
+    return tf.nest.map_structure(lambda a, b: a + b if a.dtype.is_floating else b, one, other)

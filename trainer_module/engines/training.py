@@ -1,0 +1,282 @@
+"""What all engines have in common: steps, evaluation and state, wherever the model lies.
+
+An engine's own part is one step over one global batch. Several steps are taken in
+one call of a graph, so that Python has no part in them.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import placement, schedules
+from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
+from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.loss_scale import LossScale
+from stagecraft.trainer_module.losses import cross_entropy
+from stagecraft.trainer_module.settings import TrainingSettings
+
+
+class Figures(NamedTuple):
+    """Of one step over a global batch."""
+
+    loss: tf.Tensor
+    """float32 scalar, mean over the global batch."""
+
+    right: tf.Tensor
+    """float32 scalar: examples whose largest logit is their label's."""
+
+
+class TrainingEngine(abc.ABC):
+    """Base of the :class:`~stagecraft.trainer_module.engines.base.Engine` implementations."""
+
+    def __init__(self, settings: TrainingSettings, total_steps: int):
+        """Makes the step counter and what else is on the host.
+
+        Args:
+            settings: of the training.
+            total_steps: the schedule's length.
+        """
+        self._settings = settings
+        self._rate = schedules.learning_rate(settings.train, total_steps)
+        # Our own: an optimizer's counter is not right under every strategy.
+        self._step = self._host_variable(0, tf.int64)
+        half = settings.parallel.precision == "mixed_float16"
+        self._loss_scale = LossScale() if half else None
+        self._placement_checked = False
+        self._train_graph = tf.function(self._train_steps, autograph=False)
+        self._gradients_graph = tf.function(self._gradients, autograph=False)
+        self._evaluate_graph = tf.function(self._evaluate_batch, autograph=False)
+
+    # --- what an engine is ---
+
+    @abc.abstractmethod
+    def feed(self, dataset: tf.data.Dataset) -> Iterator[Any]:
+        """Iterator over global batches, as :meth:`train` and :meth:`gradients` take them."""
+
+    @abc.abstractmethod
+    def _global_step(self, batch: Any) -> tuple[Figures, tf.Tensor]:
+        """One optimizer step; its figures, and whether training can go on (bool scalar)."""
+
+    @abc.abstractmethod
+    def _gradients(self, batch: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Loss and gradients, by variable path, of a global batch."""
+
+    @abc.abstractmethod
+    def _check_placement(self, ops: list[placement.Op]) -> None:
+        """Raises a UserError where ops of the first step ran on other devices than planned."""
+
+    @abc.abstractmethod
+    def _evaluate_batch(self, batch: Any) -> tf.Tensor:
+        """``[sum of losses, right answers, examples]`` of a global batch."""
+
+    @abc.abstractmethod
+    def _model_variables(self) -> dict[str, Variable]:
+        """Everything but the step and the loss scale, by name in a checkpoint."""
+
+    def wait_for_all(self) -> None:
+        """Returns when every worker has called it; here there is one."""
+        return
+
+    @abc.abstractmethod
+    def weights(self) -> dict[str, np.ndarray]:
+        """Variable path -> value; averaged weights where EMA is on."""
+
+    # --- training ---
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done so far."""
+        return int(self._step.numpy())
+
+    @property
+    def batches(self) -> int:
+        """Global batches taken so far."""
+        return self.step + (int(self._loss_scale.skipped.numpy()) if self._loss_scale else 0)
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the last step."""
+        return float(self._rate(max(self.step - 1, 0)))
+
+    def train(self, batches: Iterator[Any], steps: int) -> Metrics:
+        """Takes ``steps`` global batches, each of them a step unless the loss scale skips it.
+
+        Raises:
+            NonFiniteLossError: a step's loss is not finite; nothing is trained after it.
+            UserError: an op of the first step ran on another device than planned.
+        """
+        wanted = tf.constant(steps, tf.int64)
+        if self._placement_checked:
+            result = self._train_graph(batches, wanted)
+        else:
+            with placement.recording() as ops:
+                result = self._train_graph(batches, wanted)
+            self._check_placement(ops)
+            self._placement_checked = True
+        done, healthy, last, losses, right = (float(part) for part in result)
+        if not healthy:
+            raise NonFiniteLossError(self.step, last)
+        examples = round(done) * self._settings.train.batch_size
+        return Metrics(losses / done, right / examples, examples)
+
+    def _train_steps(self, batches: Iterator[Any], steps: tf.Tensor) -> Any:
+        """Batches taken, whether it can go on, last loss, sum of losses, of right answers."""
+
+        def unfinished(done: tf.Tensor, healthy: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
+            return (done < steps) & healthy
+
+        def take(
+            done: tf.Tensor, _: tf.Tensor, __: tf.Tensor, losses: tf.Tensor, right: tf.Tensor
+        ) -> Any:
+            figures, healthy = self._global_step(next(batches))
+            return done + 1, healthy, figures.loss, losses + figures.loss, right + figures.right
+
+        zero = tf.constant(0.0)
+        start = (tf.constant(0, tf.int64), tf.constant(True), zero, zero, zero)
+        return tf.while_loop(unfinished, take, start, parallel_iterations=1)
+
+    def _commit(self, finite: tf.Tensor | None, loss: tf.Tensor, apply: Callable[[], Any]) -> Any:
+        """Takes the step, or skips it where a loss scale is on and a gradient is not finite.
+
+        Args:
+            finite: whether all gradients on all devices are; None: there is no loss scale.
+            loss: of the step.
+            apply: assigns weights, slots and state.
+
+        Returns:
+            bool scalar: whether training can go on.
+        """
+
+        def step() -> tf.Tensor:
+            apply()
+            self._step.assign_add(1)
+            return tf.constant(True)
+
+        if self._loss_scale is None or finite is None:
+            apply()
+            self._step.assign_add(1)
+            return tf.math.is_finite(loss)
+        tf.cond(finite, step, lambda: tf.constant(False))
+        return self._loss_scale.update(finite)
+
+    def gradients(self, batch: Any) -> tuple[float, dict[str, np.ndarray]]:
+        """Loss and gradient (by variable path) of one global batch; changes nothing."""
+        loss, gradients = self._gradients_graph(batch)
+        return float(loss), {path: gradient.numpy() for path, gradient in gradients.items()}
+
+    # --- evaluation ---
+
+    def evaluate(self, dataset: tf.data.Dataset) -> Metrics:
+        """Loss and accuracy over the examples of ``dataset``, each by its weight (0 is padding)."""
+        return self._evaluate_over(self.feed(dataset))
+
+    def _evaluate_over(self, batches: Iterator[Any]) -> Metrics:
+        sums = np.zeros(3)
+        for batch in batches:
+            sums += self._evaluate_graph(batch).numpy()
+        losses, right, examples = sums.tolist()
+        return Metrics(losses / examples, right / examples, round(examples))
+
+    # --- state ---
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Step, model, optimizer and shadows, by variable path; nothing in it names a device."""
+        return {name: np.asarray(value.numpy()) for name, value in self._variables().items()}
+
+    def replica_states(self) -> list[dict[str, np.ndarray]]:
+        """:meth:`state` as each of this process's replicas has it; equal, bit for bit."""
+        copies = {name: _copies(value) for name, value in self._model_variables().items()}
+        return [
+            {name: values[min(replica, len(values) - 1)].numpy() for name, values in copies.items()}
+            for replica in range(max(len(values) for values in copies.values()))
+        ]
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Sets every variable from what :meth:`state` gave, on this or any other topology.
+
+        Raises:
+            ValueError: other names or shapes than this model's.
+        """
+        named = self._variables()
+        if named.keys() != state.keys():
+            differ = sorted(named.keys() ^ state.keys())
+            raise ValueError(f"another model's state: {', '.join(differ[:5])} in one of them only")
+        for name, variable in named.items():
+            variable.assign(state[name])
+
+    def _variables(self) -> dict[str, Variable]:
+        scale = self._loss_scale.variables() if self._loss_scale else {}
+        return {"step": self._step, **scale, **self._model_variables()}
+
+    def _host_variable(self, value: Any, dtype: tf.DType) -> tf.Variable:
+        with tf.device("CPU:0"):
+            return tf.Variable(value, dtype=dtype, trainable=False)
+
+
+Variable = Any
+"""A Keras, TensorFlow or distributed variable, or :class:`Copies` of one."""
+
+
+class Copies(tuple[Any, ...]):
+    """One variable's copies on several replicas; set together, read from the first."""
+
+    def numpy(self) -> np.ndarray:
+        """Value of the first copy."""
+        return np.asarray(self[0].numpy())
+
+    def assign(self, value: np.ndarray) -> None:
+        """Sets all copies."""
+        for copy in self:
+            copy.assign(value)
+
+
+def _copies(variable: Variable) -> tuple[Any, ...]:
+    if isinstance(variable, Copies):
+        return variable
+    value = getattr(variable, "value", variable)
+    value = variable if callable(value) else value
+    return tuple(getattr(value, "values", [value]))
+
+
+def unique(pairs: list[tuple[str, Variable]]) -> dict[str, Variable]:
+    """A dictionary of ``pairs``.
+
+    Raises:
+        UserError: two of one name.
+    """
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(
+            f"train.model: two variables would be {twice!r} in a checkpoint; give their layers "
+            "different names"
+        )
+    return named
+
+
+def example_losses(
+    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, smoothing: float
+) -> tf.Tensor:
+    """Sum over the examples, each by its weight: a scalar."""
+    losses = cross_entropy(logits, labels, smoothing)
+    return tf.reduce_sum(losses * tf.cast(weights, losses.dtype))
+
+
+def right_answers(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Sum of the weights of the examples whose largest logit is their label's: float32 scalar."""
+    right = tf.equal(tf.argmax(logits, axis=-1), labels)
+    return tf.reduce_sum(tf.cast(right, tf.float32) * weights)
+
+
+def evaluation_sums(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
+    """``[sum of losses, right answers, examples]``, float32."""
+    losses = example_losses(logits, batch.labels, batch.weights, smoothing=0.0)
+    right = right_answers(logits, batch.labels, batch.weights)
+    return tf.stack([tf.cast(losses, tf.float32), right, tf.reduce_sum(batch.weights)])

@@ -1,0 +1,143 @@
+"""On which topology a training runs: the fields; their rules are in ``parallel_rules``.
+
+Imports neither TensorFlow nor TFX: checking settings is instant.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from stagecraft.trainer_module import parallel_rules
+from stagecraft.trainer_module.base_settings import Settings
+
+Strategy = Literal[
+    "one_device",
+    "mirrored",
+    "central_storage",
+    "multi_worker_mirrored",
+    "parameter_server",
+    "tpu",
+    "grid",
+]
+
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
+
+_DEVICE = re.compile(r"/?(?:device:)?(cpu|gpu):(\d+)", re.IGNORECASE)
+
+
+class ParallelSettings(Settings):
+    """On which topology (``parallel:``)."""
+
+    strategy: Strategy = Field("one_device", description="how the devices work together")
+    replicas: int = Field(
+        1, ge=1, description="copies of the model on one host, each with its part of the batch"
+    )
+    stages: int = Field(
+        1, ge=1, description="parts of the model, each on its own device; more than 1 with grid"
+    )
+    cuts: str = Field(
+        "auto",
+        description="where the model is cut: auto, or the names of the last layers of all stages "
+        "but the last, separated by commas",
+    )
+    microbatches: int = Field(
+        1,
+        ge=1,
+        description="parts of a replica's examples that are in different stages at the same time; "
+        "more than 1 with grid",
+    )
+    accumulate: int = Field(
+        1,
+        ge=1,
+        description="parts of a replica's examples that are computed one after the other, for a "
+        "batch that does not fit into memory",
+    )
+    devices: str = Field(
+        "auto",
+        description="devices of one worker, separated by commas, replica by replica, its stages "
+        "in order, such as GPU:2,GPU:0; auto: the first GPUs, or CPUs where there are none",
+    )
+    all_reduce: Literal["auto", "ring", "nccl", "hierarchical_copy", "one_device"] = Field(
+        "auto",
+        description="how gradients are added up; mirrored takes nccl, hierarchical_copy and "
+        "one_device, multi_worker_mirrored and grid take ring and nccl",
+    )
+    precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = Field(
+        "float32",
+        description="what is computed in; mixed: 16 bits, with float32 weights",
+    )
+    jit: bool = Field(False, description="compile the model with XLA, each stage by itself")
+    remat: bool = Field(
+        False,
+        description="compute activations again in the backward pass instead of keeping them: "
+        "less memory, more time",
+    )
+    workers: int = Field(
+        1,
+        ge=1,
+        description="processes that train together; more than 1 with multi_worker_mirrored and "
+        "parameter_server",
+    )
+    virtual_devices: int = Field(
+        0, ge=0, description="logical CPU devices to make, for laptops and tests; 0: none"
+    )
+
+    @field_validator("cuts", mode="before")
+    @classmethod
+    def _parse_cuts(cls, value: Any) -> Any:
+        """Accepts a list, a comma-separated string, ``null`` (auto)."""
+        return ",".join(_names("cuts", value, "conv_1,conv_2"))
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _parse_devices(cls, value: Any) -> Any:
+        """As cuts; ``/gpu:0`` and the like become ``GPU:0``."""
+        names = _names("devices", value, "GPU:0,GPU:1")
+        if names == ["auto"]:
+            return "auto"
+        return ",".join(map(_device, names))
+
+    @property
+    def cut_names(self) -> tuple[str, ...]:
+        """Names of the layers that end a stage, in order; () where they are chosen."""
+        return () if self.cuts == "auto" else tuple(self.cuts.split(","))
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """Such as ``("GPU:0", "GPU:1")``, replica by replica; () where they are chosen."""
+        return () if self.devices == "auto" else tuple(self.devices.split(","))
+
+    @property
+    def parts(self) -> int:
+        """Equal parts that a global batch is split into.
+
+        Under ``parameter_server`` each step is one worker's, so the workers are none of them.
+        """
+        workers = 1 if self.strategy == "parameter_server" else self.workers
+        return workers * self.replicas * self.accumulate * self.microbatches
+
+    @model_validator(mode="after")
+    def _check(self) -> ParallelSettings:
+        parallel_rules.check(self)
+        return self
+
+
+def _names(field: str, value: Any, example: str) -> list[str]:
+    if value is None:
+        return ["auto"]
+    names = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]
+    if not all(names):
+        raise ValueError(f"an empty name in {value!r}; use {field}: auto, or such as {example}")
+    return names
+
+
+def _device(name: str) -> str:
+    found = _DEVICE.fullmatch(name)
+    if not found:
+        raise ValueError(
+            f"{name!r} is no device; use devices: auto, or names such as CPU:0 and GPU:1"
+        )
+    return f"{found[1].upper()}:{int(found[2])}"

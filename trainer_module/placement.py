@@ -1,0 +1,128 @@
+"""Did every op run on the device that the plan gives it?
+
+TensorFlow moves ops silently, and ``set_soft_device_placement(False)`` does not see
+all of it (a backward pass on the first device, for one). So the graphs are read as
+they were executed: cut by device, after all optimizations. Ops are known by the name
+scopes that the engines make them in; a gradient op's name holds its forward op's.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+# Not public; what tf.summary.trace_on uses. The profiler's step_stats are empty in TensorFlow 2.
+from tensorflow.python.eager import context
+
+from stagecraft.schemas.errors import UserError
+
+GRADIENT = "gradient_tape/"
+"""TensorFlow's scope of gradient ops."""
+
+_PLUMBING = {"NoOp", "Const", "_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval"}
+"""Ops that compute nothing: they are where their neighbours are."""
+
+_EDGE = re.compile(r"/_\d+$")
+"""End of the name of an op that TensorFlow put on an edge between two devices."""
+
+_CELL = re.compile(r"replica(\d+)_stage(\d+)/([a-z]+)")
+_DEVICE = re.compile(r"device:(\w+:\d+)$")
+
+_EXAMPLES = 3
+
+
+class Op(NamedTuple):
+    """An op as it was executed."""
+
+    name: str
+    kind: str
+    device: str
+    """Such as ``"CPU:1"``."""
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[Op]]:
+    """Fills the list, at the end of the block, with the ops of functions first called in it."""
+    here = context.context()
+    ops: list[Op] = []
+    here.enable_run_metadata()
+    here.enable_graph_collection()
+    try:
+        yield ops
+    finally:
+        metadata = here.export_run_metadata()
+        here.disable_graph_collection()
+        here.disable_run_metadata()
+    for functions in metadata.function_graphs:
+        for graph in functions.partition_graphs:
+            ops.extend(_ops(graph))
+
+
+def _ops(graph: Any) -> Iterator[Op]:
+    for node in graph.node:
+        device = _DEVICE.search(node.device)
+        if device and node.op not in _PLUMBING and not _EDGE.search(node.name):
+            yield Op(node.name, node.op, device[1])
+
+
+def check_cells(ops: Sequence[Op], devices: Mapping[tuple[int, int], str]) -> None:
+    """Holds the ops of each (replica, stage) against its device.
+
+    Args:
+        ops: of a training step.
+        devices: (replica, stage) -> device.
+
+    Raises:
+        UserError: an op ran elsewhere, or a cell has no forward or no backward ops at all.
+    """
+    found: dict[tuple[int, int], set[str]] = collections.defaultdict(set)
+    wrong = []
+    for op in ops:
+        if not (match := _CELL.search(op.name)):
+            continue
+        cell = int(match[1]), int(match[2])
+        found[cell].add("backward" if GRADIENT in op.name else match[3])
+        if op.device != devices[cell]:
+            wrong.append(f"{op.name} ({op.kind}) on {op.device} instead of {devices[cell]}")
+    _refuse(wrong)
+    missing = [
+        f"no {part} ops of replica {replica}, stage {stage} on {device}"
+        for (replica, stage), device in devices.items()
+        for part in ("forward", "backward")
+        if part not in found[replica, stage]
+    ]
+    _refuse(missing)
+
+
+def check_replicas(ops: Sequence[Op], devices: Sequence[str]) -> None:
+    """Holds the gradient ops of a step against the devices of the replicas.
+
+    Args:
+        ops: of a training step under a ``tf.distribute`` strategy.
+        devices: one per replica.
+
+    Raises:
+        UserError: one of the devices computes no gradients, or another one does.
+    """
+    gradients = [op for op in ops if GRADIENT in op.name]
+    wrong = [
+        f"{op.name} ({op.kind}) on {op.device} instead of {' or '.join(devices)}"
+        for op in gradients
+        if op.device not in devices
+    ]
+    _refuse(wrong)
+    used = {op.device for op in gradients}
+    _refuse([f"no backward ops on {device}" for device in devices if device not in used])
+
+
+def _refuse(wrong: list[str]) -> None:
+    if wrong:
+        more = f", and {len(wrong) - _EXAMPLES} more" if len(wrong) > _EXAMPLES else ""
+        raise UserError(
+            f"parallel: the first step did not run where it was planned: "
+            f"{'; '.join(wrong[:_EXAMPLES])}{more}. A layer that sets a device by itself "
+            "(tf.device) must not; without one in the model, this is a fault in Stagecraft"
+        )
