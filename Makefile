@@ -5,17 +5,19 @@ PYTHON ?=
 ARGS ?=
 
 BIN := $(VENV)/bin
+# Most of a test's time is one thread importing TensorFlow. Tests of a file share what they run.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-all lint types format lock clean
+.PHONY: help setup run parity test test-slow test-all lint types format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo '  VENV=DIR     the environment (default .venv)'
 	@echo '  PYTHON=3.12  the Python to make it with (default: what fits this machine)'
-	@echo '  ARGS="..."   more arguments for run, test and lock'
+	@echo '  ARGS="..."   more arguments for run, parity, test and lock'
 
 setup:  ## make the environment; done in no time when nothing changed
 	@tools/setup
@@ -23,14 +25,21 @@ setup:  ## make the environment; done in no time when nothing changed
 run: setup  ## run the quickstart pipeline, about two minutes
 	$(BIN)/stagecraft run --config quickstart $(ARGS)
 
+parity: setup  ## hold every topology against one device, by model and optimizer; an hour
+	@failed=0; for model in cnn resnet20; do for optimizer in sgd adamw; do \
+		echo "$$model, $$optimizer"; \
+		$(BIN)/stagecraft parity --set train.model=$$model --set train.optimizer=$$optimizer \
+			$(ARGS) || failed=1; \
+	done; done; exit $$failed
+
 test: setup  ## the fast tests
-	$(BIN)/pytest -m 'not slow' $(ARGS)
+	$(BIN)/pytest $(PARALLEL) -m 'not slow' $(ARGS)
 
 test-slow: setup  ## the slow tests: whole pipelines, builds
-	$(BIN)/pytest -m slow $(ARGS)
+	$(BIN)/pytest $(PARALLEL) -m slow $(ARGS)
 
 test-all: setup  ## both
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 lint: setup types  ## what CI checks besides tests: ruff, mypy, hadolint
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.baseline import LatestBlessedBaseline
     from stagecraft.components.example_gen.component import Cifar10ExampleGen
     from stagecraft.components.import_schema import ImportSchema
+    from stagecraft.components.parity_gate.component import ParityGate
     from stagecraft.components.trainer.component import Trainer
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Cifar10ExampleGen",
     "ImportSchema",
     "LatestBlessedBaseline",
+    "ParityGate",
     "Trainer",
 ]
 
@@ -29,6 +31,7 @@ _HOMES = {
     "Cifar10ExampleGen": "example_gen.component",
     "ImportSchema": "import_schema",
     "LatestBlessedBaseline": "baseline",
+    "ParityGate": "parity_gate.component",
     "Trainer": "trainer.component",
 }
 

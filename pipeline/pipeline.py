@@ -23,6 +23,7 @@ from stagecraft.components import (
     Cifar10ExampleGen,
     ImportSchema,
     LatestBlessedBaseline,
+    ParityGate,
     Trainer,
 )
 from stagecraft.components.code_fingerprint import code_fingerprint
@@ -80,16 +81,30 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> P
     )
     transform.add_upstream_node(anomaly_gate)
 
+    training_examples = (
+        transform.outputs["transformed_examples"] if settings.transform.materialize else examples
+    )
     trainer = Trainer(
-        examples=transform.outputs["transformed_examples"]
-        if settings.transform.materialize
-        else examples,
+        examples=training_examples,
         transform_graph=transform.outputs["transform_graph"],
         schema=schema,
         settings=settings,
         checkpoint_root=str(output / "checkpoints"),
     )
     model = trainer.outputs["model"]
+    gates = []
+    if settings.parity.enabled:
+        parity_gate = ParityGate(
+            examples=training_examples,
+            transform_graph=transform.outputs["transform_graph"],
+            schema=schema,
+            settings=settings,
+            steps=settings.parity.steps,
+            batch_size=settings.parity.batch_size,
+            timeout_seconds=settings.parity.timeout_seconds,
+        )
+        trainer.add_upstream_node(parity_gate)
+        gates.append(parity_gate)
 
     baseline = Resolver(
         strategy_class=LatestBlessedBaseline,
@@ -127,6 +142,7 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> P
             import_schema,
             anomaly_gate,
             transform,
+            *gates,
             trainer,
             baseline,
             evaluator,

@@ -100,6 +100,23 @@ class PushSettings(Settings):
     )
 
 
+class ParitySettings(Settings):
+    """The proof that the topology computes what one device does (``parity:``)."""
+
+    enabled: bool = Field(
+        False, description="prove it before every training, with the component ParityGate"
+    )
+    steps: int = Field(20, ge=4, description="optimizer steps of the compared trajectories")
+    batch_size: int = Field(
+        24,
+        ge=2,
+        description="least examples per step; rounded up to what the topology divides",
+    )
+    timeout_seconds: float = Field(
+        600.0, gt=0, description="how long one topology may take, in seconds"
+    )
+
+
 class BeamSettings(Settings):
     """Where the data steps run (``beam:``)."""
 
@@ -123,6 +140,7 @@ class PipelineSettings(TrainingSettings):
     transform: TransformSettings = TransformSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     push: PushSettings = PushSettings()
+    parity: ParitySettings = ParitySettings()
     beam: BeamSettings = BeamSettings()
 
 
@@ -171,12 +189,13 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         tree = tree.setdefault(section, {})
         if not isinstance(tree, dict):
             raise SettingsError(f"--set {override}: {section} is a value, not a section")
-    if sections == ["train"]:  # steps and epochs say the same: the later one counts
-        tree.pop({"steps": "epochs", "epochs": "steps"}.get(name, ""), None)
     try:
         tree[name] = yaml.safe_load(value)
     except yaml.YAMLError:
         tree[name] = value
+    if sections == ["train"] and tree[name] is not None:
+        # Steps and epochs say the same: the later one counts.
+        tree.pop({"steps": "epochs", "epochs": "steps"}.get(name, ""), None)
 
 
 def _explain(error: ValidationError, config: str | None) -> str:

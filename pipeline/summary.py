@@ -19,6 +19,8 @@ def figure(node_id: str, artifacts: Artifacts) -> str:
         return f"{sum(example_counts(artifacts).values()):,} examples"
     if node_id == "AnomalyGate":
         return f"{artifacts['anomalies'][0].get_int_custom_property('anomalies')} anomalies"
+    if node_id == "ParityGate":
+        return artifacts["report"][0].get_string_custom_property("verdict")
     if node_id == "Trainer":
         model = artifacts["model"][0]
         return (

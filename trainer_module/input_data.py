@@ -109,6 +109,8 @@ def train_dataset(
         .map(lambda keys, epochs: (keys[first:last], epochs[first:last]))
         .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .prefetch(tf.data.AUTOTUNE)
+        # Else workers ask each other before each batch whether there is one.
+        .apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     )
 
 

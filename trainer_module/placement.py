@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 # Not public; what tf.summary.trace_on uses. The profiler's step_stats are empty in TensorFlow 2.
@@ -48,14 +48,13 @@ def recording() -> Iterator[list[Op]]:
     """Fills the list, at the end of the block, with the ops of functions first called in it."""
     here = context.context()
     ops: list[Op] = []
-    here.enable_run_metadata()
+    # Without enable_run_metadata, whose opposite leaves the collection of graphs on for good.
     here.enable_graph_collection()
     try:
         yield ops
     finally:
         metadata = here.export_run_metadata()
         here.disable_graph_collection()
-        here.disable_run_metadata()
     for functions in metadata.function_graphs:
         for graph in functions.partition_graphs:
             ops.extend(_ops(graph))
@@ -68,12 +67,17 @@ def _ops(graph: Any) -> Iterator[Op]:
             yield Op(node.name, node.op, device[1])
 
 
-def check_cells(ops: Sequence[Op], devices: Mapping[tuple[int, int], str]) -> None:
+def check_cells(
+    ops: Sequence[Op],
+    devices: Mapping[tuple[int, int], str],
+    backward: Collection[tuple[int, int]],
+) -> None:
     """Holds the ops of each (replica, stage) against its device.
 
     Args:
         ops: of a training step.
         devices: (replica, stage) -> device.
+        backward: those that have anything to take a gradient of.
 
     Raises:
         UserError: an op ran elsewhere, or a cell has no forward or no backward ops at all.
@@ -92,7 +96,7 @@ def check_cells(ops: Sequence[Op], devices: Mapping[tuple[int, int], str]) -> No
         f"no {part} ops of replica {replica}, stage {stage} on {device}"
         for (replica, stage), device in devices.items()
         for part in ("forward", "backward")
-        if part not in found[replica, stage]
+        if part not in found[replica, stage] and (part == "forward" or (replica, stage) in backward)
     ]
     _refuse(missing)
 

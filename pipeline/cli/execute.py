@@ -80,7 +80,8 @@ def _settings(request: Request) -> PipelineSettings:
             f"{source}: no such file or folder; data.source (--data) is an archive (.tar.gz), a "
             "folder with its files, sample or download"
         )
-    nodes.check(name for name in (request.from_node, request.to_node) if name)
+    asked = [name for name in (request.from_node, request.to_node) if name]
+    nodes.check(asked, nodes.names(parity=settings.parity.enabled))
     return settings
 
 

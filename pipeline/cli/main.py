@@ -6,6 +6,7 @@ import click
 
 from stagecraft.pipeline.cli.config import config
 from stagecraft.pipeline.cli.doctor import doctor
+from stagecraft.pipeline.cli.parity import parity
 from stagecraft.pipeline.cli.run import run
 
 
@@ -17,10 +18,12 @@ def main() -> None:
     stagecraft run                   the quickstart: a generated sample, about two minutes
     stagecraft run --data download   the same on CIFAR-10
     stagecraft config --describe     everything that can be set
+    stagecraft parity                prove that topologies compute what one device does
     stagecraft doctor                what this machine can run
     """
 
 
 main.add_command(run)
 main.add_command(config)
+main.add_command(parity)
 main.add_command(doctor)

@@ -20,6 +20,15 @@ NODES = (
 )
 """In the order in which they run."""
 
+PARITY_GATE = "ParityGate"
+"""Comes before the Trainer where ``parity.enabled`` says so."""
+
+
+def names(*, parity: bool) -> tuple[str, ...]:
+    """All nodes of a pipeline, with the optional ones that it has."""
+    before = NODES.index("Trainer")
+    return (*NODES[:before], *([PARITY_GATE] if parity else []), *NODES[before:])
+
 
 def check(names: Iterable[str], known: Sequence[str] = NODES) -> None:
     """Refuses names that are no node's.

@@ -6,10 +6,12 @@ import pathlib
 
 import pytest
 from support import TINY, run
+from tensorflow.core.protobuf import saved_model_pb2
 
 pytestmark = pytest.mark.slow
 
 TWO = ("parallel.replicas=2", "parallel.virtual_devices=2")
+GRID = ("parallel.strategy=grid", "parallel.microbatches=2", "parallel.virtual_devices=4")
 
 
 @pytest.mark.parametrize(
@@ -18,8 +20,26 @@ TWO = ("parallel.replicas=2", "parallel.virtual_devices=2")
         (("parallel.strategy=mirrored", *TWO), ()),
         (("parallel.strategy=central_storage", *TWO), ("--runner", "beam")),
         (("transform.materialize=true", "train.ema_decay=0.9", "train.augment=cutout"), ()),
+        ((*GRID, "parallel.stages=3", "parallel.remat=true", "train.clip_norm=1"), ()),
+        ((*GRID, "parallel.stages=2", "parallel.jit=true"), ()),
+        (
+            (
+                *GRID,
+                "parallel.stages=2",
+                "parallel.replicas=2",
+                "parallel.precision=mixed_float16",
+            ),
+            (),
+        ),
     ],
-    ids=["mirrored", "central_storage-beam", "materialized-ema"],
+    ids=[
+        "mirrored",
+        "central_storage-beam",
+        "materialized-ema",
+        "stages-remat",
+        "stages-jit",
+        "grid-mixed_float16",
+    ],
 )
 def test_ends_pushed(
     tmp_path: pathlib.Path, settings: tuple[str, ...], words: tuple[str, ...]
@@ -29,3 +49,14 @@ def test_ends_pushed(
     assert set(done.states.values()) == {"done"}
     assert done.result["blessed"] and done.result["pushed"]
     assert done.result["examples"] == {"train": 360, "val": 40, "eval": 100}
+    (pushed,) = (tmp_path / "out" / "serving").glob("*/saved_model.pb")
+    model = saved_model_pb2.SavedModel.FromString(pushed.read_bytes())
+    graph = model.meta_graphs[0].graph_def
+    functions = [node for function in graph.library.function for node in function.node_def]
+    # Saving and restoring are the host's.
+    assert {node.device for node in (*graph.node, *functions)} <= {
+        "",
+        "*",
+        "/device:CPU:*",
+        "/device:CPU:0",
+    }

@@ -103,6 +103,12 @@ class GridEngine(TrainingEngine):
             for column in zip(*self._cells, strict=True)
         ]
         self._parts = topology.replicas * parallel.accumulate * parallel.microbatches
+        self._passes_back = [
+            any(stage.trainable for stage in self._stages[:number])
+            and "float" in stage.model.inputs[0].dtype
+            for number, stage in enumerate(self._stages)
+        ]
+        """Per stage: whether the one before it wants the gradient of what comes in."""
 
     # --- data ---
 
@@ -198,10 +204,11 @@ class GridEngine(TrainingEngine):
         for cycle in schedule.backward(microbatches, count):
             for m, k in cycle:
                 with cells[k].scope(f"backward{m}", after=latest[k]):
-                    sources = [*values[k][0], *([passed[m, k].inputs] if k else [])]
+                    wanted = [passed[m, k].inputs] if self._passes_back[k] else []
+                    sources = [*values[k][0], *wanted]
                     gradients = self._backward(passed[m, k], sources, incoming.get((m, k)))
                     latest[k] = list(gradients)
-                    if k:
+                    if wanted:
                         incoming[m, k - 1] = gradients.pop()
                     new = Found(gradients, passed[m, k].state, passed[m, k].figures)
                     so_far = found[k]
@@ -223,7 +230,8 @@ class GridEngine(TrainingEngine):
         inputs = tf.identity(inputs)  # the copy on this device, which the tape watches
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values[0])
-            tape.watch(inputs)
+            if inputs.dtype.is_floating:
+                tape.watch(inputs)
             result = cell.stage(*values, inputs, step, rows)
             target = result.penalty / self._parts
             figures = []
@@ -250,6 +258,8 @@ class GridEngine(TrainingEngine):
             sources: the weights, and the inputs where a stage before this one wants them.
             incoming: gradient of the outputs, from the stage after this one.
         """
+        if not sources:
+            return []
         targets, seeds = [passed.target], [tf.ones_like(passed.target)]
         if incoming is not None:
             targets.append(passed.outputs)
@@ -341,6 +351,8 @@ class GridEngine(TrainingEngine):
         return self._figures(found).loss, gradients
 
     def _check_placement(self, ops: list[placement.Op]) -> None:
+        # Nothing goes back through a place where integers are alive.
+        reached = [all(self._passes_back[k + 1 :]) for k in range(len(self._stages))]
         placement.check_cells(
             ops,
             {
@@ -348,6 +360,12 @@ class GridEngine(TrainingEngine):
                 for replica, row in enumerate(self._cells)
                 for stage, cell in enumerate(row)
             },
+            backward=[
+                (replica, stage)
+                for replica, row in enumerate(self._cells)
+                for stage, cell in enumerate(row)
+                if reached[stage] and (cell.weights or self._passes_back[stage])
+            ],
         )
 
     # --- evaluation ---

@@ -129,10 +129,11 @@ class StrategyEngine(TrainingEngine):
         rows = first + tf.range(tf.cast(size, tf.int64))
         weights = [tf.convert_to_tensor(variable) for variable in self._stage.trainable]
         state = [tf.convert_to_tensor(variable) for variable in self._stage.state]
+        step = self._step.read_value()  # a compiled stage takes no variable of another device
         scale = self._loss_scale.value if self._loss_scale else None
 
         def turn(part: Batch, rows: tf.Tensor) -> Any:
-            return self._part(weights, state, part, rows, scale)
+            return self._part(weights, state, part, rows, step, scale)
 
         if turns == 1:
             gradients, loss, right, changed = turn(batch, rows)
@@ -155,6 +156,7 @@ class StrategyEngine(TrainingEngine):
         state: Sequence[tf.Tensor],
         batch: Batch,
         rows: tf.Tensor,
+        step: tf.Tensor,
         scale: tf.Tensor | None,
     ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor, dict[int, tf.Tensor]]:
         """One part of the global batch: its share of gradients, loss, right answers and state."""
@@ -162,7 +164,7 @@ class StrategyEngine(TrainingEngine):
         parts = self._settings.parallel.accumulate * self._strategy.num_replicas_in_sync
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
-            logits, changed, penalty = self._stage(weights, state, batch.images, self._step, rows)
+            logits, changed, penalty = self._stage(weights, state, batch.images, step, rows)
             losses = example_losses(logits, batch.labels, batch.weights, train.label_smoothing)
             loss = losses / train.batch_size + tf.cast(penalty, losses.dtype) / parts
             target = loss if scale is None else loss * scale

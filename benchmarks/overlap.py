@@ -1,0 +1,146 @@
+"""Do the stages of the grid work at the same time? Microbatches, against the ideal M*K/(M+K-1).
+
+    python benchmarks/overlap.py [--rounds 5] [--forward-ms 10] [--backward-ms 20]
+
+K stages on emulated devices: a layer whose passes take their device for themselves and sleep, so
+long for each example. So the processors have no part in it, and what is missing to the ideal is
+what the engine, TensorFlow's executor and waking up take. The naive split is the same engine with
+one microbatch: the same sleep in a step, and nothing beside it. All sides are traced first, then
+interleaved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import keras
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from stagecraft.trainer_module import schedule, topology
+from stagecraft.trainer_module.engines.factory import make_engine
+from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
+
+STAGES, MICROBATCHES = (2, 3, 4), (2, 4, 8)
+BATCH, CLASSES = 16, 4
+THREADS = 16
+"""A pass that sleeps holds one of the executor's threads."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--forward-ms", type=float, default=10.0, help="for each example")
+    parser.add_argument("--backward-ms", type=float, default=20.0, help="for each example")
+    args = parser.parse_args()
+    tf.get_logger().setLevel("ERROR")  # twelve engines are no retracing
+    sys.setswitchinterval(1e-4)  # a thread that holds Python's lock is no part of a device
+    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    seconds = args.forward_ms / 1000, args.backward_ms / 1000
+    print(
+        f"TensorFlow {tf.__version__}, Keras {keras.__version__}, Python "
+        f"{platform.python_version()}, {psutil.cpu_count()} cores; {BATCH} examples a step, each "
+        f"{args.forward_ms:g} ms forward and {args.backward_ms:g} ms backward in every stage; "
+        f"medians of {args.rounds} rounds"
+    )
+    print("stages  microbatches  naive ms  step ms  speed-up  ideal  share of ideal")
+    for stages in STAGES:
+        sides = {m: stepper(stages, m, seconds) for m in (1, *MICROBATCHES)}
+        times: dict[int, list[float]] = {m: [] for m in sides}
+        for _ in range(args.rounds):
+            for m, step in sides.items():
+                start = time.perf_counter()
+                step()
+                times[m].append(time.perf_counter() - start)
+        naive = statistics.median(times[1])
+        for m in MICROBATCHES:
+            # Round by round, so that what slows the machine down slows down both.
+            found = statistics.median(a / b for a, b in zip(times[1], times[m], strict=True))
+            ideal = schedule.speedup(m, stages)
+            print(
+                f"{stages:6}  {m:12}  {naive * 1e3:8.1f}  {statistics.median(times[m]) * 1e3:7.1f}"
+                f"  {found:8.3f}  {ideal:5.3f}  {found / ideal:14.1%}"
+            )
+
+
+def stepper(stages: int, microbatches: int, seconds: tuple[float, float]) -> Callable[[], object]:
+    """Takes one step of a grid; traced, and warm."""
+    settings = TrainingSettings(
+        train=TrainSettings(batch_size=BATCH, learning_rate=1e-6, weight_decay=0),
+        parallel=ParallelSettings(
+            strategy="grid",
+            stages=stages,
+            cuts=",".join(f"sleeper{k}" for k in range(stages - 1)),
+            microbatches=microbatches,
+            virtual_devices=max(STAGES),
+        ),
+    )
+    devices = topology.resolve(settings.parallel)
+
+    def build(scope: AbstractContextManager[Any]) -> keras.Model:
+        with scope:
+            hidden = values = keras.Input((CLASSES,))
+            for k in range(stages):
+                hidden = Sleeper(seconds, name=f"sleeper{k}")(hidden)
+            return keras.Model(values, hidden)
+
+    engine = make_engine(None, devices, settings, 1000, build)
+    batches = engine.feed(data())
+    engine.train(batches, 2)
+    return lambda: engine.train(batches, 1)
+
+
+def data() -> tf.data.Dataset:
+    values = np.random.default_rng(0).standard_normal((BATCH, CLASSES), np.float32)
+    batch = Batch(values, np.zeros(BATCH, np.int64), np.ones(BATCH, np.float32))
+    return tf.data.Dataset.from_tensors(batch).repeat()
+
+
+class Sleeper(keras.layers.Layer):
+    """Scales its inputs; both ways it keeps its device busy for a time."""
+
+    def __init__(self, seconds: tuple[float, float], name: str):
+        """Takes the seconds for an example, forward and backward."""
+        super().__init__(name=name)
+        self._seconds = seconds
+        self._busy = threading.Lock()
+
+    def build(self, shape: tuple[int | None, ...]) -> None:
+        self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        forward, backward = self._seconds
+
+        @tf.custom_gradient
+        def passes(values: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            return self._occupied(values, forward), lambda upstream: self._occupied(
+                upstream, backward
+            )
+
+        # In this order: the first stage's backward pass, too, has something to pass through.
+        return passes(inputs * self.scale)
+
+    def _occupied(self, values: tf.Tensor, seconds: float) -> tf.Tensor:
+        def wait(array: np.ndarray) -> np.ndarray:
+            with self._busy:
+                time.sleep(seconds * len(array))
+            return array
+
+        # Stateful ops are ordered by automatic control dependencies, and nothing would overlap.
+        result = tf.numpy_function(wait, [values], values.dtype, stateful=False)
+        result.set_shape(values.shape)
+        return result
+
+
+if __name__ == "__main__":
+    main()

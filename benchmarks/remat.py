@@ -1,0 +1,152 @@
+"""How much memory does parallel.remat save, and does a number change?
+
+    python benchmarks/remat.py [--model resnet56] [--batch 128] [--microbatches 1 --microbatches 4]
+
+Two stages on two logical CPUs, remat off and on, each in a process of its own: three steps of SGD
+on noise. Resident sets are measured, the largest of a step (VmHWM) after setting it back by
+/proc/self/clear_refs, which takes Linux 4.0. glibc is told to give blocks of 64 kB and more back at
+once, else its pools blur what is in use. In the columns:
+
+    graph     before step 2, above the level before step 1: what TensorFlow keeps of the graph that
+              it has optimized, on the host
+    step      largest in steps 2 and 3, above the level before each of them: activations, gradients
+    together  largest in all steps, above the level before step 1, when the graph has been traced
+
+Compared are all numbers after step 1, bit by bit: weights, moving statistics, and the optimizer's
+slots, which then are the gradients times the learning rate. The model gets a dropout layer before
+its last, so that random draws are among what is computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+CLASSES, STEPS = 10, 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="resnet56")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--microbatches", type=int, action="append", help="default: 1 and 4")
+    parser.add_argument("--child", nargs=2, metavar=("on|off", "NPZ"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    counts = args.microbatches or [1, 4]
+    if args.child:
+        remat, out = args.child
+        print(json.dumps(measure(args.model, args.batch, counts[0], remat == "on", out)))
+        return
+    print(f"{args.model}, two stages, {args.batch} examples a step")
+    print("microbatches  remat  graph MB  step MB  together MB")
+    with tempfile.TemporaryDirectory() as folder:
+        for count in counts:
+            off, on = (run(args, count, remat, folder) for remat in ("off", "on"))
+            less = {key: 1 - on[key] / off[key] for key in ("step", "together")}
+            one, two = (np.load(found["out"]) for found in (off, on))
+            unequal = [name for name in one.files if one[name].tobytes() != two[name].tobytes()]
+            print(
+                f"{'less':>19}  {'':8}  {less['step']:7.0%}  {less['together']:11.0%}  "
+                f"{len(unequal)} of {len(one.files)} arrays differ" + worst(one, two, unequal)
+            )
+
+
+def run(args: argparse.Namespace, microbatches: int, remat: str, folder: str) -> dict[str, Any]:
+    """Measures in a new process, and prints its row."""
+    out = os.path.join(folder, f"{microbatches}-{remat}.npz")
+    command = [
+        *(sys.executable, __file__, "--model", args.model, "--batch", str(args.batch)),
+        *("--microbatches", str(microbatches), "--child", remat, out),
+    ]
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) | {"out": out}
+    print(
+        f"{microbatches:12}  {remat:>5}  {found['graph']:8.0f}  {found['step']:7.0f}  "
+        f"{found['together']:11.0f}",
+        flush=True,
+    )
+    return found
+
+
+def worst(one: Any, two: Any, unequal: list[str]) -> str:
+    """The largest difference, relative to the largest entry of its array."""
+    if not unequal:
+        return ""
+    by = {name: np.abs(one[name] - two[name]).max() / np.abs(one[name]).max() for name in unequal}
+    name = max(by, key=lambda name: by[name])
+    return f", at most by {by[name]:.1e} of the largest entry ({name})"
+
+
+def measure(model: str, batch: int, microbatches: int, remat: bool, out: str) -> dict[str, float]:
+    """Takes three steps; MB as above, and the numbers after the first one to ``out``."""
+    import keras
+    import tensorflow as tf
+
+    from stagecraft.trainer_module import topology
+    from stagecraft.trainer_module.assemble import assemble
+    from stagecraft.trainer_module.engines.grid import GridEngine
+    from stagecraft.trainer_module.input_data import Batch
+    from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
+
+    settings = TrainingSettings(
+        train=TrainSettings(model=model, batch_size=batch, schedule="constant"),
+        parallel=ParallelSettings(
+            strategy="grid", stages=2, microbatches=microbatches, remat=remat, virtual_devices=2
+        ),
+    )
+    devices = topology.resolve(settings.parallel)
+
+    def build(scope: AbstractContextManager[Any]) -> keras.Model:
+        plain = assemble(settings.train, CLASSES, scope)
+        *_, before, last = plain.layers
+        dropped = keras.layers.Dropout(0.3)(before.output)
+        return keras.Model(plain.inputs, last(dropped))
+
+    engine = GridEngine(devices, settings, STEPS, build)
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((batch, 32, 32, 3), np.float32)
+    labels = rng.integers(CLASSES, size=batch)
+    values = Batch(images, labels, np.ones(batch, np.float32))
+    batches = engine.feed(tf.data.Dataset.from_tensors(values).repeat())
+    # Traced by itself: what that takes is Python's, and not given back at once.
+    engine._train_graph.get_concrete_function(batches, tf.constant(1, tf.int64))
+
+    levels, peaks = [], []
+    for step in range(STEPS):
+        gc.collect()
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+        levels.append(status("VmRSS"))
+        engine.train(batches, 1)
+        peaks.append(status("VmHWM"))
+        if step == 0:
+            np.savez(out, **engine.state())
+    above = [peak - level for peak, level in zip(peaks, levels, strict=True)]
+    return {
+        "graph": levels[1] - levels[0],
+        "step": max(above[1:]),
+        "together": max(peaks) - levels[0],
+    }
+
+
+def status(field: str) -> float:
+    """MB, of this process."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    values = dict(line.split(":", 1) for line in lines)
+    return int(values[field].split()[0]) * 1024 / 1e6
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The executor of ParityGate: compares, then either writes the report or raises."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow_transform as tft
+from tfx import types
+from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils
+from tfx.utils import io_utils
+
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import input_data, labels
+from stagecraft.trainer_module.parity import cases, report
+from stagecraft.trainer_module.parity.cases import Case
+from stagecraft.trainer_module.parity.check import Check
+from stagecraft.trainer_module.parity.report import Row
+from stagecraft.trainer_module.settings import TrainingSettings
+
+BATCHES = 8
+"""Batches of the split train that the steps go through, over and over."""
+
+JSON, MARKDOWN = "parity.json", "parity.md"
+
+Artifacts = dict[str, list[types.Artifact]]
+
+
+class Executor(base_executor.BaseExecutor):
+    """Holds the settings' topology against one device."""
+
+    def Do(
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
+    ) -> None:
+        """See the class.
+
+        Args:
+            input_dict: ``examples`` with the split train; ``transform_graph``; ``schema``.
+            output_dict: ``report``, one ParityReport.
+            exec_properties: the flat settings, ``parity_steps``, ``parity_batch_size``,
+                ``parity_timeout_seconds``.
+
+        Raises:
+            UserError: the topology does not compute what one device does; names the criterion,
+                the variable, the difference and the tolerance. Or it does not run.
+        """
+        settings = _settings(exec_properties)
+        # Kubeflow hands numbers over as doubles.
+        steps, size = (int(exec_properties[f"parity_{name}"]) for name in ("steps", "batch_size"))
+        case = cases.configured(settings, steps=steps, batch_size=size)
+        rows = []
+        if case is not None:
+            rows = self._compare(case, input_dict, exec_properties)
+        for row in rows:
+            if not row.equal:
+                raise UserError(
+                    f"parallel.strategy: {settings.parallel.strategy} does not compute what one "
+                    f"device does: {row.why}. Train with parallel.strategy: one_device, or leave "
+                    "the gate out with parity.enabled: false"
+                )
+        _write(output_dict, rows)
+
+    def _compare(
+        self, case: Case, input_dict: Artifacts, exec_properties: dict[str, Any]
+    ) -> list[Row]:
+        schema = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(input_dict["schema"]))
+        with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+            data = pathlib.Path(folder) / "data.npz"
+            _save_batches(case, input_dict, data)
+            check = Check(
+                data,
+                len(labels.class_names(schema)),
+                pathlib.Path(folder),
+                steps=int(exec_properties["parity_steps"]),
+                timeout_seconds=float(exec_properties["parity_timeout_seconds"]),
+            )
+            return list(check.rows([case]))
+
+
+def _settings(exec_properties: dict[str, Any]) -> TrainingSettings:
+    sections = tuple(f"{section}_" for section in TrainingSettings.model_fields)
+    return TrainingSettings.from_flat(
+        {name: value for name, value in exec_properties.items() if name.startswith(sections)}
+    )
+
+
+def _save_batches(case: Case, input_dict: Artifacts, path: pathlib.Path) -> None:
+    """The first batches that the Trainer would see, without augmentation."""
+    (examples,) = input_dict["examples"]
+    if features.TRAIN not in artifact_utils.decode_split_names(examples.split_names):
+        raise UserError(f"{examples.uri}: the examples have no split {features.TRAIN!r}")
+    files = [os.path.join(artifact_utils.get_split_uri([examples], features.TRAIN), "*")]
+    dataset = input_data.train_dataset(
+        files,
+        tft.TFTransformOutput(artifact_utils.get_single_uri(input_dict["transform_graph"])),
+        case.settings.train,
+        input_data.count_examples(files),
+    )
+    batches = list(dataset.take(BATCHES))
+    np.savez(
+        path,
+        images=np.concatenate([batch.images.numpy() for batch in batches]),
+        labels=np.concatenate([batch.labels.numpy() for batch in batches]),
+    )
+
+
+def _write(output_dict: Artifacts, rows: list[Row]) -> None:
+    artifact = artifact_utils.get_single_instance(output_dict["report"])
+    verdict = "equal" if rows else "one device: nothing to prove"
+    artifact.set_int_custom_property("topologies", len(rows))
+    artifact.set_string_custom_property("verdict", verdict)
+    fileio.makedirs(artifact.uri)
+    table = {"verdict": verdict, "topologies": [row.as_json() for row in rows]}
+    text = report.markdown(rows) if rows else f"{verdict}\n"
+    for name, content in ((JSON, json.dumps(table, indent=2) + "\n"), (MARKDOWN, text)):
+        with fileio.open(os.path.join(artifact.uri, name), "w") as file:
+            file.write(content)

@@ -1,0 +1,56 @@
+"""Pictures for ``stagecraft parity``, which runs without a pipeline."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from stagecraft.components.example_gen import source
+from stagecraft.components.example_gen.archive import Block
+from stagecraft.components.example_gen.layouts import TRAIN
+from stagecraft.pipeline.settings import DataSettings
+from stagecraft.schemas import features
+
+BATCHES = 8
+"""That the steps go through, over and over."""
+
+
+def num_classes(data: DataSettings) -> int:
+    """Of the labels that are learned."""
+    dataset = (
+        features.SAMPLE if data.source == source.SAMPLE else features.DATASETS[data.dataset_name]
+    )
+    return dataset.num_classes
+
+
+def save(data: DataSettings, batch_size: int, path: pathlib.Path) -> None:
+    """Writes the first pictures of the train part, normalised over themselves per channel.
+
+    Args:
+        data: what is read.
+        batch_size: examples per batch.
+        path: the ``.npz``: images float32 ``[n, 32, 32, 3]``, labels int64 ``[n]``.
+
+    Raises:
+        UserError: there are no such pictures, or not enough of them for a batch.
+    """
+    properties = data.model_dump() | {"dataset": data.dataset_name}
+    blocks = _first(source.resolve(properties).blocks(lambda done, total: None), batch_size)
+    planes = np.concatenate([block.planes for block in blocks])[: BATCHES * batch_size]
+    labels = np.concatenate([block.labels for block in blocks])[: BATCHES * batch_size]
+    height, width, channels = features.IMAGE_SHAPE
+    images = planes.reshape(-1, channels, height, width).transpose(0, 2, 3, 1).astype(np.float64)
+    images = (images - images.mean((0, 1, 2))) / images.std((0, 1, 2))
+    np.savez(path, images=images.astype(np.float32), labels=labels.astype(np.int64))
+
+
+def _first(blocks: Iterator[Block], batch_size: int) -> list[Block]:
+    found: list[Block] = []
+    for block in blocks:
+        if block.part == TRAIN:
+            found.append(block)
+        if sum(len(one.labels) for one in found) >= BATCHES * batch_size:
+            break
+    return found

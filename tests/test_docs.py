@@ -1,0 +1,174 @@
+"""What README.md and docs/ show works: settings, command lines, refusals, links."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from stagecraft.pipeline import settings as pipeline_settings
+from stagecraft.pipeline.cli.main import main
+from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.trainer_module.parity import cases
+from stagecraft.trainer_module.settings import ParallelSettings
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PARALLELISM = ROOT / "docs" / "parallelism.md"
+
+
+def blocks(page: pathlib.Path, language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def of_pages(language: str) -> list[Any]:
+    return [
+        pytest.param(block, id=f"{page.stem}-{number}")
+        for page in PAGES
+        for number, block in enumerate(blocks(page, language))
+    ]
+
+
+def command_lines(page: pathlib.Path) -> list[str]:
+    """Lines of fenced or indented blocks that call ``stagecraft``; continued lines are joined."""
+    text = page.read_text().replace("\\\n", " ")
+    code = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    code += re.findall(r"^ {4}(stagecraft .*)$", text, re.MULTILINE)
+    return re.findall(r"^(?:\w+=\S+ )*(stagecraft .*)$", "\n".join(code), re.MULTILINE)
+
+
+COMMAND_LINES = [
+    pytest.param(line, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, line in enumerate(command_lines(page))
+]
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The rows of the first table under a heading of the page on parallelism."""
+    section = PARALLELISM.read_text().split(f"\n## {heading}\n")[1]
+    table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    assert table
+    lines = table[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def spans(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def tree(text: str) -> dict[str, Any]:
+    """Settings as a table writes them: sections, or the fields of ``parallel``."""
+    given = yaml.safe_load(text)
+    return given if given.keys() <= {"train", "parallel"} else {"parallel": given}
+
+
+def test_there_is_something_to_test() -> None:
+    assert len(of_pages("yaml")) >= 5
+    assert len(of_pages("json")) >= 2
+    assert len(COMMAND_LINES) >= 10
+    assert len(rows("What is refused")) >= 20
+
+
+@pytest.mark.parametrize("block", of_pages("yaml"))
+def test_settings_can_be(block: str) -> None:
+    PipelineSettings.model_validate(yaml.safe_load(block))
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_command_lines_can_be(line: str) -> None:
+    name, *arguments = shlex.split(line, comments=True)[1:]
+    given = main.commands[name].make_context(name, arguments).params
+    if "overrides" not in given:
+        return
+    known = given["config"] in pipeline_settings.presets()
+    settings = pipeline_settings.load(given["config"] if known else None, given["overrides"])
+    if "topologies" in given:
+        cases.select(given["topologies"], settings, steps=4, batch_size=16)
+
+
+@pytest.mark.parametrize("row", rows("What is refused"), ids=lambda row: row[0].strip("`{}"))
+def test_refusals(row: list[str]) -> None:
+    (refused,), (works,) = spans(row[0]), spans(row[2])
+    with pytest.raises(ValidationError, match="use|name"):
+        PipelineSettings.model_validate(tree(refused))
+    PipelineSettings.model_validate(tree(works))
+
+
+@pytest.mark.parametrize("row", rows("What do you have, what to set"), ids=lambda row: row[0])
+def test_the_first_table(row: list[str]) -> None:
+    fields = [span for span in spans(row[1]) if ":" in span]
+    PipelineSettings.model_validate(tree("{" + ", ".join(fields) + "}"))
+
+
+def test_every_parallel_setting_is_explained() -> None:
+    text = PARALLELISM.read_text()
+    for field in ParallelSettings.model_fields:
+        assert f"`{field}`" in text or f"`{field}:" in text, field
+
+
+@pytest.mark.parametrize("block", of_pages("json"))
+def test_clusters_can_be(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stagecraft.trainer_module import cluster
+
+    monkeypatch.setenv("TF_CONFIG", block)
+    found = cluster.read()
+    assert found is not None
+    assert found.index == json.loads(block)["task"]["index"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: pathlib.Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+THREE_DEVICES = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+from stagecraft.trainer_module import topology
+from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.engines.factory import make_engine
+from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.settings import TrainingSettings
+
+settings = TrainingSettings.model_validate(json.loads(sys.argv[1]))
+train, parallel = settings.train, settings.parallel
+devices = topology.resolve(parallel)
+engine = make_engine(
+    connect(devices, parallel), devices, settings, 1, lambda scope: assemble(train, 10, scope)
+)
+rows = train.batch_size
+images = np.random.default_rng(0).standard_normal((rows, 32, 32, 3), np.float32)
+batch = Batch(images, np.arange(rows) % 10, np.ones(rows, np.float32))
+# The first step is held against the plan, op by op.
+engine.train(engine.feed(tf.data.Dataset.from_tensors(batch)), 1)
+print(json.dumps({"devices": devices.devices, "cuts": engine.cuts, "step": engine.step}))
+"""
+
+
+def test_a_model_by_layers_over_three_devices() -> None:
+    """The page's own example, with logical CPUs for the GPUs."""
+    (block,) = [block for block in blocks(PARALLELISM, "yaml") if "GPU:0,GPU:1,GPU:2\n" in block]
+    given = yaml.safe_load(block.replace("GPU:", "CPU:"))
+    given["parallel"]["virtual_devices"] = 3
+    run = subprocess.run(
+        [sys.executable, "-c", THREE_DEVICES, json.dumps(given)], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert json.loads(run.stdout.splitlines()[-1]) == {
+        "devices": ["CPU:0", "CPU:1", "CPU:2"],
+        "cuts": ["block1_pool", "block2_pool"],
+        "step": 1,
+    }

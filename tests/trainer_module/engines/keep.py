@@ -1,0 +1,30 @@
+"""Runs `run_fn` and keeps the state it ends with: python keep.py FN_ARGS.json OUT"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import types
+from typing import Any
+
+import numpy as np
+
+from stagecraft.trainer_module import topology
+from stagecraft.trainer_module.loop import Loop, Outcome
+from stagecraft.trainer_module.run_fn import run_fn
+from stagecraft.trainer_module.settings import TrainingSettings
+
+_run = Loop.run
+
+
+def _run_and_keep(self: Loop, *data: Any) -> Outcome:
+    outcome = _run(self, *data)
+    np.savez(sys.argv[2], **self._engine.state())
+    return outcome
+
+
+Loop.run = _run_and_keep
+fn_args = types.SimpleNamespace(**json.loads(pathlib.Path(sys.argv[1]).read_text()))
+topology.configure_devices(TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel)
+run_fn(fn_args)

@@ -1,0 +1,118 @@
+"""Engines of any topology of this process, all over the same batches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from stagecraft.trainer_module import topology
+from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.engines.base import Engine
+from stagecraft.trainer_module.engines.factory import make_engine
+from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
+
+BATCH, CLASSES, STEPS = 8, 4, 6
+
+ONE: dict[str, Any] = {"strategy": "one_device"}
+MIRRORED: dict[str, Any] = {"strategy": "mirrored", "replicas": 2}
+STAGES: dict[str, Any] = {"strategy": "grid", "stages": 3, "microbatches": 2}
+GRID: dict[str, Any] = {"strategy": "grid", "replicas": 2, "stages": 2, "microbatches": 2}
+
+State = Mapping[str, np.ndarray]
+
+
+def slow(*values: Any) -> Any:
+    """Parameters of a test that is not among the fast ones."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def label(value: Any) -> str:
+    """Parameters as they are shown: ``grid-2-2``."""
+    return "-".join(map(str, value.values())) if isinstance(value, dict) else str(value)
+
+
+def make(parallel: Mapping[str, Any], model: str = "plain", **train: Any) -> Engine:
+    """An engine for a model of ``networks``."""
+    asked = ParallelSettings(**{"virtual_devices": 5, **parallel})
+    settings = TrainingSettings(
+        train=TrainSettings(
+            **{
+                "model": f"networks:{model}",
+                "batch_size": BATCH,
+                "learning_rate": 0.05,
+                "schedule": "constant",
+                **train,
+            }
+        ),
+        parallel=asked,
+    )
+    devices = topology.resolve(asked)
+    build = functools.partial(assemble, settings.train, CLASSES, precision=asked.precision)
+    return make_engine(connect(devices, asked), devices, settings, STEPS, build)
+
+
+def examples(count: int) -> Batch:
+    draw = np.random.RandomState(count)
+    labels = draw.randint(0, CLASSES, count).astype(np.int64)
+    images = draw.randn(count, 32, 32, 3).astype(np.float32)
+    images[np.arange(count), :, :, 0] += labels[:, None, None]
+    return Batch(images, labels, np.ones(count, np.float32))
+
+
+def dataset(
+    batches: int = STEPS, *, start: int = 0, size: int = BATCH, spoilt: Mapping[int, float] = {}
+) -> tf.data.Dataset:
+    """Global batches from ``start`` on; in those of ``spoilt`` one pixel of the last example is
+    the given value."""
+    parts = examples(batches * size)
+    for batch, value in spoilt.items():
+        parts.images[(batch + 1) * size - 1, 5, 5, 1] = value
+    return tf.data.Dataset.from_tensor_slices(parts).batch(size, True).skip(start)
+
+
+def feed(engine: Engine, **kwargs: Any) -> Iterator[Any]:
+    return engine.feed(dataset(**kwargs))
+
+
+def gradients(engine: Engine, **kwargs: Any) -> tuple[float, dict[str, np.ndarray]]:
+    return engine.gradients(next(feed(engine, **kwargs)))
+
+
+def assert_same_gradients(
+    found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], units: int = 128
+) -> None:
+    """Equal but for the order of sums.
+
+    A gradient is a sum of ``units`` products of which none is larger than the largest entry, or 1;
+    each addition is off by at most half a unit in the last place of float32.
+    """
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        bound = 2.0**-24 * units * max(1.0, float(np.abs(value).max()))
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=bound, err_msg=name)
+
+
+def assert_same_bits(found: State, expected: State) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name].dtype == value.dtype, name
+        assert found[name].tobytes() == value.tobytes(), name
+
+
+def differing(found: State, expected: State) -> set[str]:
+    """Names whose values are not the same bits."""
+    assert found.keys() == expected.keys()
+    return {name for name in found if found[name].tobytes() != expected[name].tobytes()}
+
+
+def assert_no_drift(engine: Engine) -> None:
+    first, *others = engine.replica_states()
+    for other in others:
+        assert_same_bits(other, first)

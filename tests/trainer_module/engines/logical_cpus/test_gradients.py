@@ -1,0 +1,106 @@
+"""What one device computes: clipped, accumulated, penalised, frozen, sparse, in any stages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import driving
+import numpy as np
+import pytest
+import tensorflow as tf
+from driving import GRID, MIRRORED, ONE, STAGES, label, slow
+
+from stagecraft.schemas.errors import UserError
+
+FIVE: dict[str, Any] = {"strategy": "grid", "stages": 5, "microbatches": 2}
+
+
+@pytest.mark.parametrize("parallel", [slow(ONE), slow(MIRRORED), STAGES, slow(GRID)], ids=label)
+def test_clips_by_the_norm_over_all_stages(parallel: dict[str, Any]) -> None:
+    # One step of plain SGD without weight decay takes rate * clipped gradient off each weight.
+    train = {"momentum": 0.0, "weight_decay": 0.0, "learning_rate": 1.0}
+    _, gradients = driving.gradients(driving.make(ONE))
+    norm = float(tf.linalg.global_norm([tf.constant(value) for value in gradients.values()]))
+    for clip_norm in (norm / 3, norm * 3):
+        clipped, _ = tf.clip_by_global_norm(list(map(tf.constant, gradients.values())), clip_norm)
+        engine = driving.make(parallel, clip_norm=clip_norm, **train)
+        before = engine.weights()
+        engine.train(driving.feed(engine), 1)
+        for (name, value), gradient in zip(engine.weights().items(), clipped, strict=True):
+            # Weights below 1 are rounded by the subtraction, gradients by the order of their sum.
+            np.testing.assert_allclose(
+                before[name] - value, gradient, rtol=0, atol=2.0**-17, err_msg=name
+            )
+
+
+@pytest.mark.slow
+def test_accumulation_and_microbatches_compose() -> None:
+    _, expected = driving.gradients(driving.make(ONE, "drop", batch_size=16), size=16)
+    engine = driving.make({**GRID, "accumulate": 2}, "drop", batch_size=16)
+    _, found = driving.gradients(engine, size=16)
+    driving.assert_same_gradients(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "parallel"),
+    [
+        slow("penalised", MIRRORED),
+        ("penalised", STAGES),
+        slow("penalised", {**GRID, "accumulate": 2, "remat": True}),
+        slow("looked_up", MIRRORED),
+        ("looked_up", {**STAGES, "cuts": "quantise,flatten"}),
+        slow("looked_up", {**GRID, "accumulate": 2, "remat": True}),
+        slow("without_weights", MIRRORED),
+        ("without_weights", FIVE),
+        slow("without_weights", {**FIVE, "stages": 2, "remat": True, "replicas": 2}),
+        ("subclassed", MIRRORED),
+    ],
+    ids=label,
+)
+def test_any_model_as_on_one_device(model: str, parallel: dict[str, Any]) -> None:
+    one, split = driving.make(ONE, model), driving.make(parallel, model)
+    loss, expected = driving.gradients(one)
+    split_loss, found = driving.gradients(split)
+    assert split_loss == pytest.approx(loss, rel=2.0**-21)
+    driving.assert_same_gradients(found, expected)
+    for engine in (one, split):
+        engine.train(driving.feed(engine), 3)
+    driving.assert_no_drift(split)
+    for name, value in one.state().items():
+        # Rounding of the gradients, times the learning rate of 0.05, over 3 steps.
+        np.testing.assert_allclose(split.state()[name], value, rtol=0, atol=1e-5, err_msg=name)
+    assert split.evaluate(driving.dataset(2)).accuracy == one.evaluate(driving.dataset(2)).accuracy
+
+
+@pytest.mark.parametrize("parallel", [slow(ONE), STAGES], ids=label)
+def test_constraints_hold(parallel: dict[str, Any]) -> None:
+    engine = driving.make(parallel, "penalised")
+    engine.train(driving.feed(engine), 2)
+    norms = np.linalg.norm(engine.weights()["conv1/kernel"].reshape(-1, 6), axis=0)
+    np.testing.assert_allclose(norms, 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "parallel", [slow(ONE), slow(MIRRORED), STAGES, slow({**STAGES, "remat": True})], ids=label
+)
+def test_what_is_frozen_stays_as_it_is(parallel: dict[str, Any]) -> None:
+    if "stages" in parallel:
+        parallel = {**parallel, "cuts": "drop0,tanh1"}  # the first stage has nothing to train
+    engine = driving.make(parallel, "frozen", optimizer="adamw")
+    before = engine.weights()
+    engine.train(driving.feed(engine), 3)
+    frozen = {name for name in before if name.split("/")[0] in ("conv0", "norm0", "norm1")}
+    changed = driving.differing(engine.weights(), before)
+    assert len(frozen) == 10
+    layers = ("conv1", "dense", "logits")
+    assert changed == {f"{layer}/{name}" for layer in layers for name in ("kernel", "bias")}
+
+
+def test_a_layer_in_two_stages_is_refused() -> None:
+    with pytest.raises(UserError, match="0 cut points"):
+        driving.make({**GRID, "replicas": 1}, "sharing")
+
+
+def test_a_subclassed_model_is_not_cut() -> None:
+    with pytest.raises(UserError, match="subclassed.*a list of models"):
+        driving.make(STAGES, "subclassed")

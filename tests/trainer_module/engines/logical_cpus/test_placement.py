@@ -1,0 +1,96 @@
+"""Every op on the device of its stage, read from the graphs as they were executed."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import driving
+import pytest
+import tensorflow as tf
+from driving import GRID, MIRRORED, ONE, STAGES, label, slow
+from tensorflow.python.eager import context
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import placement
+from stagecraft.trainer_module.engines.cell import Cell
+
+
+def _devices_of_parts(ops: list[placement.Op]) -> dict[str, set[str]]:
+    """``replica0_stage1/update`` and the like -> devices."""
+    found: dict[str, set[str]] = collections.defaultdict(set)
+    for op in ops:
+        if match := re.search(r"(replica\d_stage\d)/([a-z]+)", op.name):
+            part = "backward" if placement.GRADIENT in op.name else match[2]
+            found[f"{match[1]}/{part}"].add(op.device)
+    return found
+
+
+@pytest.mark.parametrize("parallel", [slow(STAGES), GRID], ids=label)
+def test_every_stage_is_on_its_device(parallel: dict[str, Any]) -> None:
+    engine = driving.make({**parallel, "accumulate": 2}, "norm", clip_norm=1.0, ema_decay=0.9)
+    engine._placement_checked = True
+    with placement.recording() as ops:
+        engine.train(driving.feed(engine), 1)
+    found = _devices_of_parts(ops)
+    replicas, stages = parallel.get("replicas", 1), parallel["stages"]
+    parts = ["read", "forward", "backward", "norm", "update"]
+    if replicas > 1:
+        parts.append("reduce")
+    for replica in range(replicas):
+        for stage in range(stages):
+            device = f"CPU:{replica * stages + stage}"
+            for part in parts:
+                assert found[f"replica{replica}_stage{stage}/{part}"] == {device}, part
+    collectives = {op.device for op in ops if op.kind == "CollectiveReduceV2"}
+    assert collectives == ({f"CPU:{i}" for i in range(4)} if replicas > 1 else set())
+
+
+@pytest.mark.parametrize("parallel", [STAGES, slow(GRID)], ids=label)
+def test_a_layer_that_chooses_its_device_is_caught(parallel: dict[str, Any]) -> None:
+    engine = driving.make(parallel, "misplaced")
+    with pytest.raises(UserError, match=r"own\d.* on CPU:0 instead of CPU:\d.*tf.device"):
+        engine.train(driving.feed(engine), 1)
+
+
+def test_a_cell_on_another_device_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    scope = Cell.scope
+
+    @contextlib.contextmanager
+    def elsewhere(self: Cell, part: str, after: Any = ()) -> Iterator[None]:
+        with scope(self, part, after), tf.device("CPU:4"):
+            yield
+
+    engine = driving.make(STAGES)
+    monkeypatch.setattr(Cell, "scope", elsewhere)
+    with pytest.raises(UserError, match=r"replica0_stage\d.* on CPU:4 instead of CPU:\d"):
+        engine.train(driving.feed(engine), 1)
+
+
+@pytest.mark.parametrize(("parallel", "devices"), [(MIRRORED, "CPU:3,CPU:1"), (ONE, "CPU:3")])
+def test_replicas_are_where_they_should_be(parallel: dict[str, Any], devices: str) -> None:
+    engine = driving.make({**parallel, "devices": devices})
+    engine._placement_checked = True
+    with placement.recording() as ops:
+        engine.train(driving.feed(engine), 1)
+    used = {op.device for op in ops if placement.GRADIENT in op.name}
+    assert used == set(devices.split(","))
+
+
+@pytest.mark.parametrize("parallel", [ONE, slow(GRID)], ids=label)
+def test_recording_changes_nothing_and_leaves_nothing_behind(parallel: dict[str, Any]) -> None:
+    recorded, unseen = driving.make(parallel, "norm"), driving.make(parallel, "norm")
+    unseen._placement_checked = True
+    for engine in (recorded, unseen):
+        engine.train(driving.feed(engine), 3)
+    driving.assert_same_bits(recorded.state(), unseen.state())
+
+    @tf.function
+    def later(value: tf.Tensor) -> tf.Tensor:
+        return value * 2
+
+    later(tf.constant(1.0))
+    assert not context.context().export_run_metadata().function_graphs

@@ -1,0 +1,46 @@
+"""A checkpoint knows no topology: another one goes on from it with the same numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import driving
+import numpy as np
+import pytest
+from driving import GRID, MIRRORED, ONE, STAGES
+
+GRIDS = [{"strategy": "grid", "stages": stages, "microbatches": 2} for stages in (1, 2, 3, 5)]
+
+
+@pytest.mark.slow
+def test_any_topology_goes_on_from_three_stages() -> None:
+    train = {"optimizer": "adamw", "ema_decay": 0.9, "clip_norm": 0.5, "learning_rate": 1e-3}
+
+    # In float64 what differs is rounding alone, even where Adam divides by it.
+    def make(parallel: dict[str, Any]) -> Any:
+        return driving.make({**parallel, "precision": "float64"}, "drop", **train)
+
+    engine = make(STAGES)
+    engine.train(driving.feed(engine), 3)
+    halfway = engine.state()
+    engine.train(driving.feed(engine, start=3), 3)
+    expected = engine.state()
+    for parallel in (ONE, MIRRORED, GRID, *GRIDS):
+        second = make(parallel)
+        second.restore(halfway)
+        driving.assert_same_bits(second.state(), halfway)
+        second.train(driving.feed(second, start=3), 3)
+        found = second.state()
+        assert found.keys() == expected.keys()
+        assert found["step"] == 6
+        for name, value in expected.items():
+            np.testing.assert_allclose(
+                found[name], value, rtol=0, atol=1e-9, err_msg=f"{parallel} {name}"
+            )
+        driving.assert_no_drift(second)
+
+
+def test_another_models_state_is_refused() -> None:
+    engine = driving.make(GRID)
+    with pytest.raises(ValueError, match="another model's state: .*norm"):
+        engine.restore(driving.make(GRID, "norm").state())

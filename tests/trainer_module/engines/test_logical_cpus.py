@@ -1,0 +1,58 @@
+"""Runs the tests in logical_cpus/, all in one process that has five logical CPUs.
+
+One of them by hand: ``STAGECRAFT_LOGICAL_CPUS=1 pytest tests/trainer_module/engines/logical_cpus``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).parent / "logical_cpus"
+FILES = sorted(path.stem for path in FOLDER.glob("test_*.py"))
+
+Outcomes = dict[str, list[str]]
+"""File -> what its tests came to: empty where they passed."""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcomes]:
+    """Which tests, as in ``pytest -m`` -> what came of them."""
+
+    @functools.cache
+    def run(which: str) -> Outcomes:
+        report = tmp_path_factory.mktemp("logical_cpus") / "report.xml"
+        words = [sys.executable, "-m", "pytest", FOLDER, "-m", which, f"--junitxml={report}"]
+        done = subprocess.run(
+            words, env=os.environ | {"STAGECRAFT_LOGICAL_CPUS": "1"}, capture_output=True, text=True
+        )
+        assert done.returncode in (0, 1), done.stdout[-3000:] + done.stderr[-3000:]
+        found: Outcomes = {}
+        for case in ET.parse(report).iter("testcase"):
+            file = case.attrib["classname"].rpartition(".")[2]
+            bad = [child for child in case if child.tag in ("failure", "error")]
+            found.setdefault(file, []).extend(
+                f"{case.attrib['name']}\n{child.text}" for child in bad
+            )
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_passes(outcomes: Callable[[str], Outcomes], file: str) -> None:
+    failures = outcomes("not slow").get(file, [])
+    assert not failures, "\n\n".join(failures)
+
+
+@pytest.mark.slow
+def test_the_slow_ones_pass(outcomes: Callable[[str], Outcomes]) -> None:
+    failures = [failure for of_file in outcomes("slow").values() for failure in of_file]
+    assert not failures, "\n\n".join(failures)

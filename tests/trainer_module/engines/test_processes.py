@@ -1,0 +1,147 @@
+"""Trainings of several processes, whole: from TF_CONFIG to what the chief writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorflow.core.protobuf import saved_model_pb2
+
+from stagecraft.trainer_module import record
+from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module.parity.processes import roles
+from stagecraft.trainer_module.settings import TrainingSettings
+
+pytestmark = pytest.mark.slow
+
+HERE = pathlib.Path(__file__).parent
+MakeFnArgs = Callable[..., types.SimpleNamespace]
+
+PLAIN = {
+    "train_model": "networks:plain",
+    "train_optimizer": "sgd",
+    "train_shuffle": "stream",
+    "train_augment": "none",
+}
+"""Nothing in it depends on how a batch is split."""
+
+
+@pytest.fixture
+def train(make_fn_args: MakeFnArgs, tmp_path: pathlib.Path) -> Callable[..., types.SimpleNamespace]:
+    """Name of a folder, settings -> what the chief was told; runs all processes to their end."""
+
+    def run(name: str, **settings: Any) -> types.SimpleNamespace:
+        fn_args = make_fn_args(tmp_path / name, **PLAIN, **settings)
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(vars(fn_args)))
+        parallel = TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel
+        search = os.pathsep.join([str(HERE / "logical_cpus"), os.environ.get("PYTHONPATH", "")])
+        started = []
+        try:
+            for role in roles(parallel):
+                env = os.environ | {"PYTHONPATH": search}
+                if role.tf_config:
+                    env["TF_CONFIG"] = role.tf_config
+                log = (tmp_path / f"{name} {role.name}.log").open("w+")
+                words = [sys.executable, HERE / "keep.py", path, tmp_path / f"{name} {role.name}"]
+                process = subprocess.Popen(words, env=env, stdout=log, stderr=log)
+                started.append((role, process, log))
+            for role, process, log in started:
+                if not role.serves:
+                    code = process.wait(240)
+                    log.seek(0)
+                    assert code == 0, f"{role.name}: {log.read()[-4000:]}"
+        finally:
+            for _, process, log in started:
+                process.kill()  # parameter servers and their workers never end by themselves
+                process.wait()
+                log.close()
+        return fn_args
+
+    return run
+
+
+def _state(fn_args: types.SimpleNamespace, step: int) -> dict[str, np.ndarray]:
+    return Checkpoints(fn_args.working_dir).load(step).state
+
+
+def _assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        # Rounding of gradients, times the learning rate of 0.01, over 6 steps of momentum 0.9.
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-6, err_msg=name)
+
+
+def _devices(folder: str) -> set[str]:
+    model = saved_model_pb2.SavedModel.FromString(
+        pathlib.Path(folder, "saved_model.pb").read_bytes()
+    )
+    graph = model.meta_graphs[0].graph_def
+    functions = [node for function in graph.library.function for node in function.node_def]
+    return {node.device for node in (*graph.node, *functions)}
+
+
+def test_workers_in_step(
+    train: Callable[..., types.SimpleNamespace], tmp_path: pathlib.Path
+) -> None:
+    alone = train("alone")
+    two = {"parallel_strategy": "multi_worker_mirrored", "parallel_workers": 2}
+    together = train("together", **two)
+    expected = record.read(alone.model_run_dir)
+    found = record.read(together.model_run_dir)
+    assert found["topology"]["workers"] == 2
+    _assert_close(_state(together, 6), _state(alone, 6))
+    for ours, theirs in zip(found["evaluations"], expected["evaluations"], strict=True):
+        # Ten examples in batches of 4: each counted once, or the accuracy is no tenth.
+        assert ours["accuracy"] * 10 == pytest.approx(round(ours["accuracy"] * 10), abs=1e-6)
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
+
+    chief, worker = (np.load(tmp_path / f"together worker {i}.npz") for i in (0, 1))
+    assert {name: chief[name].tobytes() for name in chief} == {
+        name: worker[name].tobytes() for name in worker
+    }
+
+    # The chief alone writes.
+    assert os.listdir(tmp_path / "together" / "model") == ["Format-Serving"]
+    written = [path for path in (tmp_path / "together").rglob("*") if path.is_file()]
+    others = [path for path in written if "worker1" in path.parts]
+    assert all("tfevents" in path.name for path in others), others
+    assert _devices(together.serving_model_dir) <= {"", "*", "/device:CPU:*", "/device:CPU:0"}
+
+    # Stopped after 4 steps, and gone on with: the same bits.
+    train("stopped", train_steps=4, train_schedule="constant", **two)
+    resumed = train("stopped", train_schedule="constant", **two)
+    undisturbed = train("undisturbed", train_schedule="constant", **two)
+    assert record.read(resumed.model_run_dir)["resumed_from"] == 4
+    before, after = _state(undisturbed, 6), _state(resumed, 6)
+    assert {name: value.tobytes() for name, value in before.items()} == {
+        name: value.tobytes() for name, value in after.items()
+    }
+
+
+def test_parameter_server(train: Callable[..., types.SimpleNamespace]) -> None:
+    alone = train("alone")
+    served = train("served", parallel_strategy="parameter_server")
+    _assert_close(_state(served, 6), _state(alone, 6))
+    expected = record.read(alone.model_run_dir)
+    found = record.read(served.model_run_dir)
+    for ours, theirs in zip(found["evaluations"], expected["evaluations"], strict=True):
+        assert ours["accuracy"] == theirs["accuracy"]
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
+    assert _devices(served.serving_model_dir) <= {"", "*", "/device:CPU:*", "/device:CPU:0"}
+
+
+def test_three_stages(train: Callable[..., types.SimpleNamespace]) -> None:
+    stages = {"parallel_strategy": "grid", "parallel_stages": 3, "parallel_virtual_devices": 3}
+    alone, split = train("alone"), train("split", **stages)
+    _assert_close(_state(split, 6), _state(alone, 6))
+    assert record.read(split.model_run_dir)["topology"]["devices"] == ["CPU:0", "CPU:1", "CPU:2"]
+    assert _devices(split.serving_model_dir) <= {"", "*", "/device:CPU:*", "/device:CPU:0"}

@@ -1,0 +1,85 @@
+"""From processes to rows: references are shared, and every failure is a row."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+from stagecraft.trainer_module.parity import cases, report
+from stagecraft.trainer_module.parity.check import Check
+from stagecraft.trainer_module.parity.report import Row
+from stagecraft.trainer_module.settings import TrainingSettings
+
+Fake = Callable[..., None]
+
+
+def _rows(folder: pathlib.Path, names: str) -> tuple[list[Row], list[str]]:
+    started: list[str] = []
+
+    def on_phase(topology: str, phase: str) -> None:
+        if phase == "start":
+            started.append(topology)
+
+    check = Check(folder, 10, folder, steps=4, timeout_seconds=60.0, on_phase=on_phase)
+    chosen = cases.select(names, TrainingSettings(), steps=4, batch_size=8)
+    return list(check.rows(chosen)), started
+
+
+def test_a_reference_serves_all_that_it_fits(fake: Fake, tmp_path: pathlib.Path) -> None:
+    rows, started = _rows(tmp_path, "mirrored-2,stages-2,microbatches-4,clip")
+    assert all(row.equal for row in rows)
+    assert started == [
+        "one device for mirrored-2",
+        "mirrored-2",
+        "stages-2",
+        "microbatches-4",
+        "one device for clip",  # which clips
+        "clip",
+    ]
+
+
+def test_a_difference_names_the_variable(fake: Fake, tmp_path: pathlib.Path) -> None:
+    fake(mirrored="differs")
+    (row,), _ = _rows(tmp_path, "mirrored-2")
+    assert row.verdict == "differs"
+    # 4 sqrt(2/3) 2**-24 sqrt(100) 2
+    assert row.why == "gradients after 0 steps, kernel: difference 1.73, tolerance 3.89e-06"
+
+
+def test_drift_is_a_difference(fake: Fake, tmp_path: pathlib.Path) -> None:
+    fake(mirrored="drifts")
+    (row,), _ = _rows(tmp_path, "mirrored-2")
+    assert row.why == "drift, model/kernel (replica 1): difference 1, tolerance 0"
+
+
+def test_a_topology_that_dies_is_a_failed_row_and_the_next_ones_run(
+    fake: Fake, tmp_path: pathlib.Path
+) -> None:
+    fake(mirrored="die")
+    (died, lived), _ = _rows(tmp_path, "mirrored-2,stages-2")
+    assert (died.verdict, lived.verdict) == ("failed", "equal")
+    assert "ended with 4" in died.why
+
+
+def test_a_reference_that_fails_fails_what_it_is_for(fake: Fake, tmp_path: pathlib.Path) -> None:
+    fake(one_device="error")
+    (row,), _ = _rows(tmp_path, "mirrored-2")
+    assert row.why == "one device: train.model: cannot be cut"
+
+
+def test_16_bits_are_compared_in_the_same_parts(fake: Fake, tmp_path: pathlib.Path) -> None:
+    (row,), _ = _rows(tmp_path, "bfloat16")
+    assert row.reference == "one device in 2 turns"
+    assert [finding.criterion for finding in row.findings] == ["gradients"]
+
+
+def test_tables_have_a_line_a_topology(fake: Fake, tmp_path: pathlib.Path) -> None:
+    fake(mirrored="differs", grid="die")
+    rows, _ = _rows(tmp_path, "accumulate-4,mirrored-2,stages-2")
+    lines = report.text(rows).splitlines()
+    assert [line.split()[-1] for line in lines] == ["verdict", "equal", "differs", "failed"]
+    text = report.markdown(rows)
+    assert "| mirrored-2 | one device |" in text
+    assert "\n* mirrored-2: gradients after 0 steps, kernel: difference" in text
+    assert [row.as_json()["equal"] for row in rows] == [True, False, False]
+    assert "error" not in rows[0].as_json()

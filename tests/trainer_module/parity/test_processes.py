@@ -1,0 +1,148 @@
+"""Processes are started with what they need, followed, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from stagecraft.trainer_module.parity import processes
+from stagecraft.trainer_module.parity.processes import ProcessError, Role
+from stagecraft.trainer_module.parity.task import Results, Task
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+Fake = Callable[..., None]
+
+
+def _run(
+    folder: pathlib.Path, start_seconds: float = 60.0, seconds: float = 60.0, **parallel: Any
+) -> list[str]:
+    settings = TrainingSettings.model_validate({"parallel": parallel})
+    phases: list[str] = []
+    tasks = []
+    for role in processes.roles(settings.parallel):
+        path = folder / f"{role.name}.json"
+        Task(
+            settings=settings,
+            num_classes=10,
+            data="",
+            steps=4,
+            out=str(folder / f"{role.name}.npz"),
+            reference=None,
+        ).write(str(path))
+        tasks.append((role, str(path)))
+    processes.run(
+        tasks,
+        folder / "log",
+        start_seconds=start_seconds,
+        seconds=seconds,
+        on_phase=phases.append,
+    )
+    return phases
+
+
+def test_one_process_is_no_cluster() -> None:
+    assert processes.roles(ParallelSettings(strategy="mirrored", replicas=2)) == [Role("process")]
+    assert processes.roles(ParallelSettings(strategy="multi_worker_mirrored")) == [Role("process")]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles"),
+    [
+        ("multi_worker_mirrored", [("worker 0", False), ("worker 1", False)]),
+        (
+            "parameter_server",
+            [("chief 0", False), ("worker 0", True), ("worker 1", True), ("ps 0", True)],
+        ),
+    ],
+)
+def test_a_clusters_processes_know_each_other(strategy: Any, roles: list[Any]) -> None:
+    found = processes.roles(ParallelSettings(strategy=strategy, workers=2))
+    assert [(role.name, role.serves) for role in found] == roles
+    configs = [json.loads(role.tf_config or "") for role in found]
+    assert all(config["cluster"] == configs[0]["cluster"] for config in configs)
+    addresses = [address for job in configs[0]["cluster"].values() for address in job]
+    assert len(set(addresses)) == len(roles)
+    assert all(address.startswith("127.0.0.1:") for address in addresses)
+    tasks = [(config["task"]["type"], config["task"]["index"]) for config in configs]
+    assert [f"{job} {index}" for job, index in tasks] == [name for name, _ in roles]
+
+
+def test_they_write_and_tell(fake: Fake, tmp_path: pathlib.Path) -> None:
+    assert _run(tmp_path, accumulate=2) == ["float32"]
+    results = Results(str(tmp_path / "process.npz"))
+    assert results.notes.parts == 1  # the model has no statistics
+    assert set(results.under("0/gradients/1/")) == {"kernel"}
+    assert "noise" in (tmp_path / "log").read_text()
+
+
+def test_those_that_serve_are_ended(fake: Fake, tmp_path: pathlib.Path) -> None:
+    _run(tmp_path, strategy="parameter_server")
+    assert not [child for child in psutil.Process().children() if child.is_running()]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        ("die", r"the process ended with 4; it said last: noise"),
+        ("segfault", "the process was ended by SIGSEGV"),
+        ("error", "^train.model: cannot be cut$"),
+    ],
+)
+def test_an_end_without_a_result_is_told(
+    fake: Fake, tmp_path: pathlib.Path, behaviour: str, message: str
+) -> None:
+    fake(one_device=behaviour)
+    with pytest.raises(ProcessError, match=message):
+        _run(tmp_path)
+
+
+def test_the_process_of_several_is_named(fake: Fake, tmp_path: pathlib.Path) -> None:
+    fake(multi_worker_mirrored="error")
+    with pytest.raises(ProcessError, match="worker [01]: train.model: cannot be cut"):
+        _run(tmp_path, strategy="multi_worker_mirrored", workers=2)
+
+
+def test_one_that_never_starts_is_given_up(fake: Fake, tmp_path: pathlib.Path) -> None:
+    fake(one_device="silent")
+    with pytest.raises(ProcessError, match="process: not ready after 0 s"):
+        _run(tmp_path, start_seconds=0.2)
+
+
+def test_one_that_hangs_is_ended_with_its_children(
+    fake: Fake, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(one_device="hang")
+    monkeypatch.setenv("FAKE_PIDS", str(tmp_path / "pids"))
+    with pytest.raises(ProcessError, match=r"not done after 5 s \(parity.timeout_seconds\)"):
+        _run(tmp_path, seconds=5.0)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 2
+    for pid in pids:
+        if psutil.pid_exists(pid):  # its new parent may not have looked yet
+            assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_an_interrupt_leaves_nothing(
+    fake: Fake, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes._Member, "read", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _run(tmp_path)
+    assert not [child for child in psutil.Process().children() if child.is_running()]
+
+
+def test_another_tf_config_is_not_passed_on(
+    fake: Fake, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", "not even JSON")
+    _run(tmp_path)
+    assert os.environ["TF_CONFIG"] == "not even JSON"

@@ -1,0 +1,166 @@
+"""Real topologies against one device: pairs of model, optimizer and topology.
+
+``make parity`` runs the full product. Here each way of dividing a training (replicas in one
+process and in two, variables on the host and on a parameter server, stages, microbatches, turns,
+and grids of them) meets each of what else changes a step (batch statistics, both optimizers,
+clipping, activations computed again, 16 bits) at least once.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from stagecraft.trainer_module.parity import cases, criteria, processes
+from stagecraft.trainer_module.parity.check import Check, judge
+from stagecraft.trainer_module.parity.report import Row
+from stagecraft.trainer_module.parity.task import Results, Task, save
+from stagecraft.trainer_module.settings import TrainingSettings
+
+STEPS, BATCH = 4, 16
+
+SELECTION = {
+    ("cnn", "sgd"): (
+        "mirrored-4",
+        "central_storage-2",
+        "workers-2",
+        "parameter_server-1",
+        "accumulate-4",
+        "stages-4",
+        "microbatches-8",
+        "grid-2x3",
+        "bfloat16",
+    ),
+    # Batch statistics. ResNet-8 is ResNet-20 with one block a group: its graphs are traced in
+    # a third of the time.
+    ("resnet20", "adamw"): ("stages-3",),
+    ("resnet8", "adamw"): ("mirrored-2", "remat", "clip"),
+    ("resnet8", "sgd"): ("grid-2x2",),
+}
+
+PAIRS = [(*training, name) for training, names in SELECTION.items() for name in names]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """What the processes write, in a folder a training."""
+    return tmp_path_factory.mktemp("parity")
+
+
+@pytest.fixture(scope="module")
+def rows(folder: pathlib.Path) -> dict[tuple[str, str, str], Row]:
+    """(model, optimizer, topology) -> what came of it; run two at a time."""
+    draw = np.random.RandomState(0)
+    labels = draw.randint(0, 10, 4 * BATCH)
+    images = draw.randn(len(labels), 32, 32, 3) + np.eye(32)[labels][:, :, None, None]
+    data = folder / "data.npz"
+    np.savez(data, images=images.astype(np.float32), labels=labels.astype(np.int64))
+
+    def run(training: tuple[str, str]) -> list[Row]:
+        model, optimizer = training
+        settings = TrainingSettings.model_validate(
+            {"train": {"model": model, "optimizer": optimizer}}
+        )
+        names = ",".join(SELECTION[training])
+        chosen = cases.select(names, settings, steps=STEPS, batch_size=BATCH)
+        where = folder / f"{model}-{optimizer}"
+        return list(Check(data, 10, where, steps=STEPS, timeout_seconds=300.0).rows(chosen))
+
+    with ThreadPoolExecutor(2) as pool:
+        found = zip(SELECTION, pool.map(run, SELECTION), strict=True)
+        return {(*training, row.topology): row for training, rows in found for row in rows}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "optimizer", "topology"), PAIRS)
+def test_computes_what_one_device_computes(
+    rows: dict[tuple[str, str, str], Row], model: str, optimizer: str, topology: str
+) -> None:
+    row = rows[model, optimizer, topology]
+    assert row.equal, row.why
+
+
+@pytest.mark.slow
+def test_the_tolerance_leaves_room_and_no_more(rows: dict[tuple[str, str, str], Row]) -> None:
+    """Rounding is seen, and far below what is allowed for it: 1/10 at most."""
+    ratios = {
+        key: finding.ratio
+        for key, row in rows.items()
+        for finding in row.findings
+        if finding.criterion == "gradients"
+    }
+    assert 0 < max(ratios.values()) < 0.1, ratios
+
+
+def _averaged(results: Results) -> dict[str, np.ndarray]:
+    """As with a mean over four parts in place of their sum."""
+    return {name: value / 4 for name, value in results.under("").items() if "/gradients/" in name}
+
+
+def _other_rows(results: Results) -> dict[str, np.ndarray]:
+    """As of the wrong batch."""
+    return {
+        name: results.under(name.replace("/gradients/0/", "/gradients/1/"))[""]
+        for name in results.under("")
+        if "/gradients/0/" in name
+    }
+
+
+def _one_step_more(results: Results) -> dict[str, np.ndarray]:
+    """As of weights that have taken another step at the small learning rate."""
+    return {
+        name: value * (1 - cases.SMALL_LEARNING_RATE * 5e-4)  # weight decay alone
+        for name, value in results.under("").items()
+        if name.startswith("float64/") and name.endswith("kernel")
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "criterion"),
+    [
+        (_averaged, criteria.GRADIENTS),
+        (_other_rows, criteria.GRADIENTS),
+        (_one_step_more, criteria.TRAJECTORY),
+    ],
+)
+def test_a_fault_in_real_numbers_is_far_outside(
+    rows: dict[tuple[str, str, str], Row],
+    folder: pathlib.Path,
+    tmp_path: pathlib.Path,
+    fault: Callable[[Results], dict[str, np.ndarray]],
+    criterion: str,
+) -> None:
+    where = folder / "cnn-sgd"
+    own = Results(str(where / "accumulate-4-process.npz"))
+    arrays = {name: value for name, value in own.under("").items() if name != "notes"}
+    save(str(tmp_path / "faulty.npz"), arrays | fault(own), own.notes)
+    reference = Results(str(where / "one_device_for_mirrored-4-process.npz"))
+    faulty = Results(str(tmp_path / "faulty.npz"))
+    findings = judge([faulty], reference, "float32", STEPS)
+    assert {f.criterion: f.ratio > 50 for f in findings if not f.equal} == {criterion: True}
+
+
+@pytest.mark.slow
+def test_a_process_ends_with_its_parent(tmp_path: pathlib.Path) -> None:
+    (case,) = cases.select("stages-2", TrainingSettings(), steps=STEPS, batch_size=BATCH)
+    task, out, data = (str(tmp_path / name) for name in ("task.json", "out.npz", "data.npz"))
+    zeros = np.zeros(BATCH, np.int64)
+    np.savez(data, images=np.zeros((BATCH, 32, 32, 3), np.float32), labels=zeros)
+    Task(
+        settings=case.settings, num_classes=10, data=data, steps=STEPS, out=out, reference=None
+    ).write(task)
+    reader, writer = os.pipe()
+    ended = subprocess.run(  # a pipe that nobody holds open any more
+        [sys.executable, *processes._WORKER, task, str(writer)], input=b"", pass_fds=[writer]
+    )
+    os.close(reader)
+    os.close(writer)
+    assert ended.returncode == 3

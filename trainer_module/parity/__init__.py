@@ -1,0 +1,1 @@
+"""Parity: any topology computes what one device computes."""

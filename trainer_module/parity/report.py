@@ -1,0 +1,113 @@
+"""What a parity check came to, for programs and for people. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from stagecraft.trainer_module.parity.criteria import DRIFT, GRADIENTS, TRAJECTORY, Finding
+
+HEADER = (
+    "topology",
+    "reference",
+    "gradients, of tolerance",
+    "float64 weights",
+    "drift",
+    "float32 weights",
+    "seconds",
+    "verdict",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """A topology, held against one device."""
+
+    topology: str
+    reference: str
+    """What it was compared with."""
+
+    findings: tuple[Finding, ...] = ()
+    """The worst of each criterion that applies."""
+
+    trajectory: float | None = None
+    """Largest difference of a weight after a trajectory in the training's own precision; reported,
+    not judged."""
+
+    precision: str = "float32"
+    seconds: float = 0.0
+    cause: str | None = None
+    """Why there are no numbers, where there are none."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether the topology computes what one device computes."""
+        return self.cause is None and all(finding.equal for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """In a word: equal, differs, or failed where there are no numbers."""
+        return "equal" if self.equal else "failed" if self.cause is not None else "differs"
+
+    @property
+    def why(self) -> str:
+        """Why not, in a sentence; empty where it does."""
+        if self.cause is not None:
+            return self.cause
+        return "; ".join(str(finding) for finding in self.findings if not finding.equal)
+
+    def _of(self, criterion: str) -> Finding | None:
+        return next((found for found in self.findings if found.criterion == criterion), None)
+
+    def cells(self) -> tuple[str, ...]:
+        """As :data:`HEADER` has them."""
+        gradients, exact, drift = map(self._of, (GRADIENTS, TRAJECTORY, DRIFT))
+        own = "" if self.precision == "float32" else f" ({self.precision})"
+        return (
+            self.topology,
+            self.reference,
+            "–" if gradients is None else f"{gradients.ratio:.2g}",
+            "–" if exact is None else f"{exact.difference:.1e}",
+            "–"
+            if drift is None
+            else "none"
+            if drift.equal
+            else f"{drift.difference:.0f} variables",
+            "–" if self.trajectory is None else f"{self.trajectory:.1e}{own}",
+            f"{self.seconds:.0f}",
+            self.verdict,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "topology": self.topology,
+            "reference": self.reference,
+            "equal": self.equal,
+            "precision": self.precision,
+            "trajectory_difference": self.trajectory,
+            "seconds": round(self.seconds, 2),
+            "findings": [
+                dataclasses.asdict(finding) | {"ratio": finding.ratio} for finding in self.findings
+            ],
+            **({} if self.equal else {"error": self.why}),
+        }
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A table, and below it why what differs does."""
+    lines = [HEADER, ("---",) * len(HEADER), *(row.cells() for row in rows)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    reasons = [f"* {row.topology}: {row.why}" for row in rows if not row.equal]
+    return "\n".join([table, *([""] if reasons else []), *reasons]) + "\n"
+
+
+def text(rows: Sequence[Row]) -> str:
+    """The table alone, in columns."""
+    lines = [HEADER, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
