@@ -1,12 +1,12 @@
 """Do the stages of the grid work at the same time? Microbatches, against the ideal M*K/(M+K-1).
 
-    python benchmarks/overlap.py [--rounds 5] [--forward-ms 10] [--backward-ms 20]
+    python benchmarks/overlap.py [--rounds 5] [--forward-ms 20] [--backward-ms 40]
 
 K stages on emulated devices: a layer whose passes take their device for themselves and sleep, so
-long for each example. So the processors have no part in it, and what is missing to the ideal is
+long for each microbatch. So the processors have no part in it, and what is missing to the ideal is
 what the engine, TensorFlow's executor and waking up take. The naive split is the same engine with
-one microbatch: the same sleep in a step, and nothing beside it. All sides are traced first, then
-interleaved.
+one microbatch, which sleeps as long as the M microbatches together, and nothing is beside it. Both
+are traced first, then interleaved.
 """
 
 from __future__ import annotations
@@ -40,37 +40,41 @@ THREADS = 16
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--forward-ms", type=float, default=10.0, help="for each example")
-    parser.add_argument("--backward-ms", type=float, default=20.0, help="for each example")
+    parser.add_argument("--forward-ms", type=float, default=20.0, help="for each microbatch")
+    parser.add_argument("--backward-ms", type=float, default=40.0, help="for each microbatch")
     args = parser.parse_args()
     tf.get_logger().setLevel("ERROR")  # twelve engines are no retracing
     sys.setswitchinterval(1e-4)  # a thread that holds Python's lock is no part of a device
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
-    seconds = args.forward_ms / 1000, args.backward_ms / 1000
     print(
         f"TensorFlow {tf.__version__}, Keras {keras.__version__}, Python "
-        f"{platform.python_version()}, {psutil.cpu_count()} cores; {BATCH} examples a step, each "
+        f"{platform.python_version()}, {psutil.cpu_count()} cores; each microbatch "
         f"{args.forward_ms:g} ms forward and {args.backward_ms:g} ms backward in every stage; "
         f"medians of {args.rounds} rounds"
     )
     print("stages  microbatches  naive ms  step ms  speed-up  ideal  share of ideal")
     for stages in STAGES:
-        sides = {m: stepper(stages, m, seconds) for m in (1, *MICROBATCHES)}
-        times: dict[int, list[float]] = {m: [] for m in sides}
-        for _ in range(args.rounds):
-            for m, step in sides.items():
-                start = time.perf_counter()
-                step()
-                times[m].append(time.perf_counter() - start)
-        naive = statistics.median(times[1])
-        for m in MICROBATCHES:
+        for microbatches in MICROBATCHES:
+            scale = microbatches / BATCH / 1000
+            seconds = args.forward_ms * scale, args.backward_ms * scale  # for each example
+            sides = [stepper(stages, m, seconds) for m in (1, microbatches)]
+            rounds = [[timed(step) for step in sides] for _ in range(args.rounds)]
+            naive, ours = (statistics.median(times) * 1e3 for times in zip(*rounds, strict=True))
             # Round by round, so that what slows the machine down slows down both.
-            found = statistics.median(a / b for a, b in zip(times[1], times[m], strict=True))
-            ideal = schedule.speedup(m, stages)
+            found = statistics.median(one / other for one, other in rounds)
+            ideal = schedule.speedup(microbatches, stages)
             print(
-                f"{stages:6}  {m:12}  {naive * 1e3:8.1f}  {statistics.median(times[m]) * 1e3:7.1f}"
-                f"  {found:8.3f}  {ideal:5.3f}  {found / ideal:14.1%}"
+                f"{stages:6}  {microbatches:12}  {naive:8.1f}  {ours:7.1f}  {found:8.3f}  "
+                f"{ideal:5.3f}  {found / ideal:14.1%}",
+                flush=True,
             )
+
+
+def timed(step: Callable[[], object]) -> float:
+    """Seconds of a step."""
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
 
 
 def stepper(stages: int, microbatches: int, seconds: tuple[float, float]) -> Callable[[], object]:
