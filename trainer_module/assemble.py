@@ -43,7 +43,8 @@ def assemble(
         A built model: images float32 ``[batch, 32, 32, 3]`` -> logits ``[batch, num_classes]``.
 
     Raises:
-        UserError: no such model, one that does not give logits, or variables of one path.
+        UserError: no such model, one that does not give logits, nothing to train in it, or two
+            variables of one path.
     """
     # Keras numbers the layers of a process ("conv2d_7"); counting begins anew here.
     keras.utils.clear_session(free_memory=False)
@@ -52,6 +53,11 @@ def assemble(
     with scope or contextlib.nullcontext(), _policy(precision):
         built = registry.build(train.model, input_shape=shape, num_classes=num_classes)
         model = built if isinstance(built, keras.Model) else _chain(built, train.model)
+    if not model.trainable_variables:
+        raise UserError(
+            f"train.model: {train.model} has nothing to train: no layer of it has weights with "
+            "trainable = True"
+        )
     path, count = Counter(variable.path for variable in model.variables).most_common(1)[0]
     if count > 1:
         raise UserError(

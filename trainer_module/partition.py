@@ -34,29 +34,6 @@ class CutPoint:
     """Its output, symbolic: ``[batch, …]``."""
 
 
-def stages_of(
-    built: keras.Model | list[keras.Model], stages: int, cuts: str = "auto"
-) -> list[keras.Model]:
-    """The stages of what ``registry.build`` gives: a model is cut, a list holds them already.
-
-    Raises:
-        UserError: as for ``choose_cuts``; or a list of another length, or with cuts.
-    """
-    if isinstance(built, keras.Model):
-        return split(built, choose_cuts(built, stages, cuts))
-    if cuts != "auto":
-        raise UserError(
-            f"parallel.cuts: {cuts!r}, but train.model gives a list of {len(built)} models, which "
-            "are the stages; set cuts: auto"
-        )
-    if len(built) != stages:
-        raise UserError(
-            f"parallel.stages: {stages}, but train.model gives a list of {len(built)} models, one "
-            f"for each stage; set stages: {len(built)}"
-        )
-    return built
-
-
 def choose_cuts(model: keras.Model, stages: int, cuts: str = "auto") -> list[str]:
     """The names of the layers that the stages but the last end with.
 

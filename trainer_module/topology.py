@@ -137,9 +137,11 @@ def resolve(parallel: ParallelSettings) -> Topology:
     )
     _refuse_a_second(topology)
     _resolved.append(topology)
-    # Grappler's arithmetic optimizer regroups sums by what else is in the graph, so that roundings
-    # would depend on the topology, and on remat.
-    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+    # Grappler regroups sums, and fuses ops, by what else is in the graph: roundings would depend on
+    # the topology, and on remat. Training is no slower without (benchmarks/RESULTS.md).
+    tf.config.optimizer.set_experimental_options(
+        {"arithmetic_optimization": False, "remapping": False}
+    )
     if topology.on_gpus:  # CPU kernels give the same bits each time anyway
         tf.config.experimental.enable_op_determinism()
     return topology

@@ -240,7 +240,8 @@ def test_models_that_cannot_be_cut(make, message):
 
 def test_names_given_are_taken():
     model = registry.build("resnet20")
-    stages = partition.stages_of(model, 3, "stem_relu, group1_block1_relu")
+    cuts = partition.choose_cuts(model, 3, "stem_relu, group1_block1_relu")
+    stages = partition.split(model, cuts)
     assert [stage.layers[-1].name for stage in stages] == [
         "stem_relu",
         "group1_block1_relu",
@@ -254,15 +255,6 @@ def test_automatic_cuts_halve_the_operations():
     # meet in the middle of group 2, whose second block is in one stage as a whole.
     (cut,) = partition.choose_cuts(model, 2)
     assert cut == "group2_block1_relu"
-
-
-def test_a_list_of_models_is_the_stages():
-    models = [_chain("a", "b"), _chain("c")]
-    assert partition.stages_of(models, 2) == models
-    with pytest.raises(UserError, match="parallel.stages: 3, .* list of 2 models.*set stages: 2"):
-        partition.stages_of(models, 3)
-    with pytest.raises(UserError, match="parallel.cuts: 'a', .* list of 2 models.*cuts: auto"):
-        partition.stages_of(models, 2, "a")
 
 
 def test_segments_are_as_many_as_the_root_of_the_cut_points():

@@ -165,6 +165,13 @@ def test_two_variables_of_one_path_are_refused(
         run_fn(make_fn_args(tmp_path, train_model="user_models:same_names"))
 
 
+def test_a_model_with_nothing_to_train_is_refused(
+    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(UserError, match="user_models:frozen has nothing to train"):
+        run_fn(make_fn_args(tmp_path, train_model="user_models:frozen"))
+
+
 def test_a_diverging_training_says_where(make_fn_args: MakeFnArgs, tmp_path: pathlib.Path) -> None:
     fn_args = make_fn_args(tmp_path, train_model="user_models:diverging", train_optimizer="sgd")
     with pytest.raises(UserError, match=r"loss is (nan|inf) at step 2\b"):

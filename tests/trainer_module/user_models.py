@@ -53,6 +53,13 @@ def same_names(input_shape: tuple[int, ...], num_classes: int) -> list[keras.Mod
     ]
 
 
+def frozen(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
+    """Nothing in it is trained."""
+    model = tiny(input_shape, num_classes)
+    model.trainable = False
+    return model
+
+
 def diverging(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
     """Its logits are finite at first, and its gradients are not."""
     images = keras.Input(input_shape)
