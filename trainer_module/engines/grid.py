@@ -43,7 +43,8 @@ class Found(NamedTuple):
     gradients: list[tf.Tensor]
     state: dict[int, tf.Tensor]
     figures: list[tf.Tensor]
-    """``[loss, right answers]`` in the last stage, else empty."""
+    """``[penalty]``; in the last stage ``[loss, right answers]``. The stages' first add up to the
+    loss."""
 
 
 class Passed(NamedTuple):
@@ -234,18 +235,15 @@ class GridEngine(TrainingEngine):
                 tape.watch(inputs)
             result = cell.stage(*values, inputs, step, rows)
             target = result.penalty / self._parts
-            figures = []
             if cell.stage is self._stages[-1]:
                 losses = example_losses(result.outputs, labels, weights, train.label_smoothing)
                 target = losses / train.batch_size + tf.cast(target, losses.dtype)
             loss = target
             if scale is not None:
                 target = target * scale
+        figures = [tf.cast(loss, tf.float32)]
         if cell.stage is self._stages[-1]:
-            right = right_answers(result.outputs, labels, weights)
-            figures = [tf.cast(loss, tf.float32), right]
-        else:
-            figures = [tf.cast(loss, tf.float32)]
+            figures.append(right_answers(result.outputs, labels, weights))
         return Passed(tape, inputs, result.outputs, target, result.state, figures)
 
     def _backward(
