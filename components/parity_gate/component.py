@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
-from tfx.types import artifact, component_spec, standard_artifacts
+from tfx.types import artifact, component_spec
 
+from stagecraft.components import training_properties
 from stagecraft.components.code_fingerprint import code_fingerprint
 from stagecraft.components.parity_gate import executor
-from stagecraft.components.trainer.component import TrainerSpec
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _WORKER = "stagecraft.trainer_module.parity.worker"
@@ -25,21 +25,13 @@ class ParityGateSpec(component_spec.ComponentSpec):
     """Interface of ParityGate."""
 
     PARAMETERS = {
-        **{
-            name: parameter
-            for name, parameter in TrainerSpec.PARAMETERS.items()
-            if name.startswith(tuple(f"{section}_" for section in TrainingSettings.model_fields))
-        },
+        **training_properties.parameters(),
         "parity_steps": component_spec.ExecutionParameter(type=int),
         "parity_batch_size": component_spec.ExecutionParameter(type=int),
         "parity_timeout_seconds": component_spec.ExecutionParameter(type=float),
         "code_fingerprint": component_spec.ExecutionParameter(type=str),
     }
-    INPUTS = {
-        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
-        "transform_graph": component_spec.ChannelParameter(type=standard_artifacts.TransformGraph),
-        "schema": component_spec.ChannelParameter(type=standard_artifacts.Schema),
-    }
+    INPUTS = training_properties.INPUTS
     OUTPUTS = {"report": component_spec.ChannelParameter(type=ParityReport)}
 
 

@@ -16,6 +16,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
+from stagecraft.components import training_properties
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import input_data, labels
@@ -23,7 +24,6 @@ from stagecraft.trainer_module.parity import cases, report
 from stagecraft.trainer_module.parity.cases import Case
 from stagecraft.trainer_module.parity.check import Check
 from stagecraft.trainer_module.parity.report import Row
-from stagecraft.trainer_module.settings import TrainingSettings
 
 BATCHES = 8
 """Batches of the split train that the steps go through, over and over."""
@@ -48,10 +48,11 @@ class Executor(base_executor.BaseExecutor):
                 ``parity_timeout_seconds``.
 
         Raises:
-            UserError: the topology does not compute what one device does; names the criterion,
-                the variable, the difference and the tolerance. Or it does not run.
+            UserError: a setting cannot be; the topology does not run; or it does not compute what
+                one device does: names the criterion, the variable, the difference and the
+                tolerance.
         """
-        settings = _settings(exec_properties)
+        settings = training_properties.read(exec_properties, "ParityGate")
         # Kubeflow hands numbers over as doubles.
         steps, size = (int(exec_properties[f"parity_{name}"]) for name in ("steps", "batch_size"))
         case = cases.configured(settings, steps=steps, batch_size=size)
@@ -82,13 +83,6 @@ class Executor(base_executor.BaseExecutor):
                 timeout_seconds=float(exec_properties["parity_timeout_seconds"]),
             )
             return list(check.rows([case]))
-
-
-def _settings(exec_properties: dict[str, Any]) -> TrainingSettings:
-    sections = tuple(f"{section}_" for section in TrainingSettings.model_fields)
-    return TrainingSettings.from_flat(
-        {name: value for name, value in exec_properties.items() if name.startswith(sections)}
-    )
 
 
 def _save_batches(case: Case, input_dict: Artifacts, path: pathlib.Path) -> None:

@@ -8,14 +8,13 @@ old results in the cache.
 from __future__ import annotations
 
 import difflib
-import types as python_types
-import typing
 from typing import Any
 
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
 
+from stagecraft.components import training_properties
 from stagecraft.components.code_fingerprint import code_fingerprint
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -23,43 +22,16 @@ from stagecraft.trainer_module.settings import TrainingSettings
 RUN_FN = "stagecraft.trainer_module.run_fn.run_fn"
 
 
-def _parameters() -> dict[str, component_spec.ExecutionParameter]:
-    """``train_batch_size: int`` and so on, from the fields of the settings."""
-    parameters = {}
-    for section, outer in TrainingSettings.model_fields.items():
-        for name, field in outer.annotation.model_fields.items():  # type: ignore[union-attr]
-            primitive, optional = _primitive(field.annotation)
-            parameters[f"{section}_{name}"] = component_spec.ExecutionParameter(
-                type=primitive, optional=optional
-            )
-    return parameters
-
-
-def _primitive(annotation: Any) -> tuple[type, bool]:
-    """The type that ML Metadata stores a field as, and whether the field may be None."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Literal:
-        return type(arguments[0]), False
-    if origin in (typing.Union, python_types.UnionType):
-        inner = [argument for argument in arguments if argument is not type(None)]
-        return _primitive(inner[0])[0], len(inner) < len(arguments)
-    return (int if annotation is bool else annotation), False
-
-
 class TrainerSpec(component_spec.ComponentSpec):
     """Interface of Trainer."""
 
     PARAMETERS = {
-        **_parameters(),
+        **training_properties.parameters(),
         "run_fn": component_spec.ExecutionParameter(type=str),
         "checkpoint_root": component_spec.ExecutionParameter(type=str),
         "code_fingerprint": component_spec.ExecutionParameter(type=str),
     }
-    INPUTS = {
-        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
-        "transform_graph": component_spec.ChannelParameter(type=standard_artifacts.TransformGraph),
-        "schema": component_spec.ChannelParameter(type=standard_artifacts.Schema),
-    }
+    INPUTS = training_properties.INPUTS
     OUTPUTS = {
         "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
         "model_run": component_spec.ChannelParameter(type=standard_artifacts.ModelRun),

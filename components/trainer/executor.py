@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from pydantic import ValidationError
 from tfx import types
 from tfx.components.trainer import fn_args_utils
 from tfx.components.trainer.executor import GenericExecutor
@@ -13,11 +12,11 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils
 from tfx.utils import json_utils, proto_utils
 
+from stagecraft.components import training_properties
 from stagecraft.components.trainer.identity import training_key
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import record
-from stagecraft.trainer_module.settings import TrainingSettings
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -40,7 +39,7 @@ class Executor(GenericExecutor):
             UserError: a setting that cannot be (a runtime parameter comes unchecked), a split
                 that is not there, or whatever ``run_fn`` raises.
         """
-        flat = _settings(exec_properties).flat()
+        flat = training_properties.read(exec_properties, "Trainer").flat()
         for examples in input_dict["examples"]:
             splits = artifact_utils.decode_split_names(examples.split_names)
             for split in (features.TRAIN, features.VAL):
@@ -81,18 +80,6 @@ class Executor(GenericExecutor):
         )
         fn_args.working_dir = os.path.join(exec_properties["checkpoint_root"], key)
         return fn_args
-
-
-def _settings(exec_properties: dict[str, Any]) -> TrainingSettings:
-    sections = tuple(f"{section}_" for section in TrainingSettings.model_fields)
-    flat = {key: value for key, value in exec_properties.items() if key.startswith(sections)}
-    try:
-        return TrainingSettings.from_flat(flat)
-    except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
-        ]
-        raise UserError(f"Trainer: {'; '.join(problems)}") from None
 
 
 def _note_figures(output_dict: Artifacts) -> None:

@@ -28,3 +28,13 @@ def settings_options(command: Command) -> Command:
         metavar="NAME|FILE",
         help="A preset (quickstart, cifar10) or a YAML file of settings.",
     )(command)
+
+
+def data_option(command: Command) -> Command:
+    """``--data``: argument ``data``."""
+    return click.option(
+        "--data",
+        metavar="PATH|sample|download",
+        help="What to read: an archive or folder in CIFAR's layout, the generated sample, or the "
+        "published archive. Default: the config's data.source.",
+    )(command)

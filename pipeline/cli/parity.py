@@ -6,17 +6,12 @@ import sys
 
 import click
 
-from stagecraft.pipeline.cli.options import settings_options
+from stagecraft.pipeline.cli.options import data_option, settings_options
 
 
 @click.command(short_help="Prove that topologies compute what one device computes.")
 @settings_options
-@click.option(
-    "--data",
-    metavar="PATH|sample|download",
-    help="Pictures to train on: an archive or folder in CIFAR's layout, the generated sample, or "
-    "the published archive. Default: the config's data.source.",
-)
+@data_option
 @click.option(
     "--topologies",
     default="all",

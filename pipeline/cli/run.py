@@ -7,17 +7,12 @@ import sys
 
 import click
 
-from stagecraft.pipeline.cli.options import settings_options
+from stagecraft.pipeline.cli.options import data_option, settings_options
 
 
 @click.command(short_help="Run the pipeline and show how it goes.")
 @settings_options
-@click.option(
-    "--data",
-    metavar="PATH|sample|download",
-    help="What to read: an archive or folder in CIFAR's layout, the generated sample, or the "
-    "published archive. Default: the config's data.source.",
-)
+@data_option
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=pathlib.Path),

@@ -10,15 +10,16 @@ the cells of a stage sum their gradients in one collective.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module import clipping, dropout, ema, partition, placement, schedule
+from stagecraft.trainer_module import clipping, dropout, ema, partition, placement
 from stagecraft.trainer_module.collectives import Group
 from stagecraft.trainer_module.engines.cell import COUNTERS, Cell
+from stagecraft.trainer_module.engines.row import Found, Row
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import (
     Copies,
@@ -26,8 +27,6 @@ from stagecraft.trainer_module.engines.training import (
     TrainingEngine,
     Variable,
     evaluation_sums,
-    example_losses,
-    right_answers,
     unique,
 )
 from stagecraft.trainer_module.input_data import Batch
@@ -35,29 +34,6 @@ from stagecraft.trainer_module.loss_scale import all_finite
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.stage import Stage
 from stagecraft.trainer_module.topology import Topology
-
-
-class Found(NamedTuple):
-    """What a part of the global batch comes to in one cell: all of it is summed over the parts."""
-
-    gradients: list[tf.Tensor]
-    state: dict[int, tf.Tensor]
-    figures: list[tf.Tensor]
-    """``[penalty]``; in the last stage ``[loss, right answers]``. The stages' first add up to the
-    loss."""
-
-
-class Passed(NamedTuple):
-    """A microbatch's way forward through a cell, kept for the way back."""
-
-    tape: tf.GradientTape
-    inputs: tf.Tensor
-    outputs: tf.Tensor
-    target: tf.Tensor
-    """What gradients are taken of, besides ``outputs``: the penalty; in the last stage the loss."""
-
-    state: dict[int, tf.Tensor]
-    figures: list[tf.Tensor]
 
 
 class GridEngine(TrainingEngine):
@@ -92,6 +68,7 @@ class GridEngine(TrainingEngine):
             Stage(model, jit=parallel.jit, remat=parallel.remat)
             for model in partition.split(self._template, self.cuts)
         ]
+        self._parts = topology.replicas * parallel.accumulate * parallel.microbatches
         self._cells = [
             [
                 Cell(stage, topology.device(replica, number), replica, number, train)
@@ -99,17 +76,11 @@ class GridEngine(TrainingEngine):
             ]
             for replica in range(topology.replicas)
         ]
+        self._rows = [Row(row, settings, self._parts) for row in self._cells]
         self._groups = [
             Group([cell.device for cell in column], parallel.all_reduce)
             for column in zip(*self._cells, strict=True)
         ]
-        self._parts = topology.replicas * parallel.accumulate * parallel.microbatches
-        self._passes_back = [
-            any(stage.trainable for stage in self._stages[:number])
-            and "float" in stage.model.inputs[0].dtype
-            for number, stage in enumerate(self._stages)
-        ]
-        """Per stage: whether the one before it wants the gradient of what comes in."""
 
     # --- data ---
 
@@ -137,7 +108,7 @@ class GridEngine(TrainingEngine):
         """Per replica and stage: sums over the global batch, the same on all replicas."""
         accumulate, scale = self._settings.parallel.accumulate, self._loss_scale
         factor = scale.value if scale else None
-        values = [[cell.read() for cell in row] for row in self._cells]
+        values = [row.read() for row in self._rows]
         # Row-major: replica by replica, in each turn by turn, in each microbatch by microbatch.
         shape = [self._topology.replicas, accumulate, self._settings.parallel.microbatches, -1]
         with tf.device("CPU:0"):
@@ -147,10 +118,10 @@ class GridEngine(TrainingEngine):
 
         def turn(index: tf.Tensor | int) -> list[list[Found]]:
             return [
-                self._turn(
-                    replica, values[replica], [part[replica, index] for part in cut], step, factor
+                row.forward_and_back(
+                    values[replica], [part[replica, index] for part in cut], step, factor
                 )
-                for replica in range(self._topology.replicas)
+                for replica, row in enumerate(self._rows)
             ]
 
         found = turn(0)
@@ -168,115 +139,13 @@ class GridEngine(TrainingEngine):
             for replica, row in enumerate(found)
         ]
 
-    def _turn(
-        self,
-        replica: int,
-        values: list[Any],
-        cut: list[tf.Tensor],
-        step: tf.Tensor,
-        scale: tf.Tensor | None,
-    ) -> list[Found]:
-        """All microbatches of a replica forward, then backward; per stage what they come to.
-
-        GPipe's schedule (Huang et al. 2019, figure 2c), here of 3 stages and 4 microbatches:
-
-            stage 2:          F0 F1 F2 F3 B3 B2 B1 B0
-            stage 1:       F0 F1 F2 F3       B3 B2 B1 B0
-            stage 0:    F0 F1 F2 F3             B3 B2 B1 B0
-
-        Across stages the data decide what waits for what. Within a stage, each microbatch waits
-        for the one before it: else the executor would take turns between all of them, and all
-        would leave the stage together.
-        """
-        cells, count = self._cells[replica], len(self._cells[replica])
-        microbatches = self._settings.parallel.microbatches
-        passed: dict[tuple[int, int], Passed] = {}
-        latest: list[list[tf.Tensor]] = [[] for _ in cells]
-        for cycle in schedule.forward(microbatches, count):
-            for m, k in cycle:
-                inputs = passed[m, k - 1].outputs if k else cut[0][m]
-                rest = [part[m] for part in cut[1:]]
-                with cells[k].scope(f"forward{m}", after=latest[k]):
-                    passed[m, k] = self._forward(cells[k], values[k], inputs, rest, step, scale)
-                latest[k] = [passed[m, k].outputs]
-
-        found: list[Found | None] = [None] * count
-        incoming: dict[tuple[int, int], tf.Tensor] = {}
-        for cycle in schedule.backward(microbatches, count):
-            for m, k in cycle:
-                with cells[k].scope(f"backward{m}", after=latest[k]):
-                    wanted = [passed[m, k].inputs] if self._passes_back[k] else []
-                    sources = [*values[k][0], *wanted]
-                    gradients = self._backward(passed[m, k], sources, incoming.get((m, k)))
-                    latest[k] = list(gradients)
-                    if wanted:
-                        incoming[m, k - 1] = gradients.pop()
-                    new = Found(gradients, passed[m, k].state, passed[m, k].figures)
-                    so_far = found[k]
-                    found[k] = new if so_far is None else _add(so_far, new)
-        return [of_cell for of_cell in found if of_cell is not None]
-
-    def _forward(
-        self,
-        cell: Cell,
-        values: tuple[list[tf.Tensor], list[tf.Tensor]],
-        inputs: tf.Tensor,
-        rest: Sequence[tf.Tensor],
-        step: tf.Tensor,
-        scale: tf.Tensor | None,
-    ) -> Passed:
-        """A microbatch through a cell, on its device."""
-        train = self._settings.train
-        labels, weights, rows = rest
-        inputs = tf.identity(inputs)  # the copy on this device, which the tape watches
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(values[0])
-            if inputs.dtype.is_floating:
-                tape.watch(inputs)
-            result = cell.stage(*values, inputs, step, rows)
-            target = result.penalty / self._parts
-            if cell.stage is self._stages[-1]:
-                losses = example_losses(result.outputs, labels, weights, train.label_smoothing)
-                target = losses / train.batch_size + tf.cast(target, losses.dtype)
-            loss = target
-            if scale is not None:
-                target = target * scale
-        figures = [tf.cast(loss, tf.float32)]
-        if cell.stage is self._stages[-1]:
-            figures.append(right_answers(result.outputs, labels, weights))
-        return Passed(tape, inputs, result.outputs, target, result.state, figures)
-
-    def _backward(
-        self, passed: Passed, sources: list[tf.Tensor], incoming: tf.Tensor | None
-    ) -> list[tf.Tensor]:
-        """The vector-Jacobian product of a cell: gradients of its sources.
-
-        Args:
-            passed: the way forward.
-            sources: the weights, and the inputs where a stage before this one wants them.
-            incoming: gradient of the outputs, from the stage after this one.
-        """
-        if not sources:
-            return []
-        targets, seeds = [passed.target], [tf.ones_like(passed.target)]
-        if incoming is not None:
-            targets.append(passed.outputs)
-            seeds.append(tf.identity(incoming))
-        gradients = passed.tape.gradient(
-            targets,
-            sources,
-            output_gradients=seeds,
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
-        return [tf.convert_to_tensor(gradient) for gradient in gradients]
-
     def _summed(self, sums: list[list[Found]], more: list[list[Found]]) -> list[list[Found]]:
         result = []
         for cells, row, other in zip(self._cells, sums, more, strict=True):
             added = []
             for cell, one, two in zip(cells, row, other, strict=True):
                 with cell.scope("accumulate"):
-                    added.append(_add(one, two))
+                    added.append(one.plus(two))
             result.append(added)
         return result
 
@@ -350,7 +219,8 @@ class GridEngine(TrainingEngine):
 
     def _check_placement(self, ops: list[placement.Op]) -> None:
         # Nothing goes back through a place where integers are alive.
-        reached = [all(self._passes_back[k + 1 :]) for k in range(len(self._stages))]
+        passes_back = self._rows[0].passes_back
+        reached = [all(passes_back[k + 1 :]) for k in range(len(self._stages))]
         placement.check_cells(
             ops,
             {
@@ -362,7 +232,7 @@ class GridEngine(TrainingEngine):
                 (replica, stage)
                 for replica, row in enumerate(self._cells)
                 for stage, cell in enumerate(row)
-                if reached[stage] and (cell.weights or self._passes_back[stage])
+                if reached[stage] and (cell.weights or passes_back[stage])
             ],
         )
 
@@ -408,7 +278,3 @@ class GridEngine(TrainingEngine):
                 else:
                     own.append((name, Copies(variables)))
         return unique([*((name, Copies(all_)) for name, all_ in shared.items()), *own])
-
-
-def _add(one: Found, other: Found) -> Found:
-    return tf.nest.map_structure(lambda a, b: a + b if a.dtype.is_floating else b, one, other)

@@ -1,0 +1,66 @@
+"""The settings of a training as typed execution properties, ``train_batch_size`` and so on.
+
+Shared by the components that train: what they read, and how settings travel to their executors.
+"""
+
+from __future__ import annotations
+
+import types as python_types
+import typing
+from typing import Any
+
+from pydantic import ValidationError
+from tfx.types import component_spec, standard_artifacts
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.settings import TrainingSettings
+
+INPUTS = {
+    "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
+    "transform_graph": component_spec.ChannelParameter(type=standard_artifacts.TransformGraph),
+    "schema": component_spec.ChannelParameter(type=standard_artifacts.Schema),
+}
+
+
+def parameters() -> dict[str, component_spec.ExecutionParameter]:
+    """``train_batch_size: int`` and so on, from the fields of the settings."""
+    result = {}
+    for section, outer in TrainingSettings.model_fields.items():
+        for name, field in outer.annotation.model_fields.items():  # type: ignore[union-attr]
+            primitive, optional = _primitive(field.annotation)
+            result[f"{section}_{name}"] = component_spec.ExecutionParameter(
+                type=primitive, optional=optional
+            )
+    return result
+
+
+def read(exec_properties: dict[str, Any], component: str) -> TrainingSettings:
+    """The settings among a component's execution properties.
+
+    Args:
+        exec_properties: those of ``parameters()``, and any others.
+        component: name, for the message.
+
+    Raises:
+        UserError: a setting that cannot be; a runtime parameter comes unchecked.
+    """
+    sections = tuple(f"{section}_" for section in TrainingSettings.model_fields)
+    flat = {key: value for key, value in exec_properties.items() if key.startswith(sections)}
+    try:
+        return TrainingSettings.from_flat(flat)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
+        ]
+        raise UserError(f"{component}: {'; '.join(problems)}") from None
+
+
+def _primitive(annotation: Any) -> tuple[type, bool]:
+    """The type that ML Metadata stores a field as, and whether the field may be None."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return type(arguments[0]), False
+    if origin in (typing.Union, python_types.UnionType):
+        inner = [argument for argument in arguments if argument is not type(None)]
+        return _primitive(inner[0])[0], len(inner) < len(arguments)
+    return (int if annotation is bool else annotation), False

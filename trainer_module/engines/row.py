@@ -1,0 +1,181 @@
+"""A replica: a row of cells, through which microbatches go forward and back.
+
+GPipe's schedule (Huang et al. 2019, figure 2c), here of 3 stages and 4 microbatches:
+
+    stage 2:          F0 F1 F2 F3 B3 B2 B1 B0
+    stage 1:       F0 F1 F2 F3       B3 B2 B1 B0
+    stage 0:    F0 F1 F2 F3             B3 B2 B1 B0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from stagecraft.trainer_module import schedule
+from stagecraft.trainer_module.engines.cell import Cell
+from stagecraft.trainer_module.engines.training import example_losses, right_answers
+from stagecraft.trainer_module.settings import TrainingSettings
+
+Values = tuple[list[tf.Tensor], list[tf.Tensor]]
+"""Weights and state of a cell."""
+
+
+class Found(NamedTuple):
+    """What a part of the global batch comes to in one cell: all of it is summed over the parts."""
+
+    gradients: list[tf.Tensor]
+    state: dict[int, tf.Tensor]
+    figures: list[tf.Tensor]
+    """``[penalty]``; in the last stage ``[loss, right answers]``. The stages' first add up to the
+    loss."""
+
+    def plus(self, other: Found) -> Found:
+        """The sum; of integers, the later one."""
+        return tf.nest.map_structure(
+            lambda one, two: one + two if one.dtype.is_floating else two, self, other
+        )
+
+
+class Row:
+    """The cells of a replica, and their passes over its part of a batch."""
+
+    def __init__(self, cells: Sequence[Cell], settings: TrainingSettings, parts: int):
+        """Prepares; nothing is computed.
+
+        Args:
+            cells: by stage.
+            settings: of the training.
+            parts: into how many the global batch is divided, over all replicas.
+        """
+        self.cells = cells
+        self._train = settings.train
+        self._microbatches = settings.parallel.microbatches
+        self._parts = parts
+        self.passes_back = [
+            any(cell.weights for cell in cells[:number])
+            and "float" in cell.stage.model.inputs[0].dtype
+            for number, cell in enumerate(cells)
+        ]
+        """Per stage: whether the one before it wants the gradient of what comes in."""
+
+    def read(self) -> list[Values]:
+        """Weights and state of all cells, read once a step."""
+        return [cell.read() for cell in self.cells]
+
+    def forward_and_back(
+        self,
+        values: Sequence[Values],
+        batch: Sequence[tf.Tensor],
+        step: tf.Tensor,
+        scale: tf.Tensor | None,
+    ) -> list[Found]:
+        """All microbatches forward, then backward; per stage what they come to.
+
+        Across stages the data decide what waits for what. Within a stage, each microbatch waits
+        for the one before it: else the executor would take turns between all of them, and all
+        would leave the stage together.
+
+        Args:
+            values: of :meth:`read`.
+            batch: images, labels, weights and rows, each ``[microbatches, examples, ...]``.
+            step: steps done before this one.
+            scale: of the loss, for gradients that fit into float16; None: 1.
+        """
+        count = len(self.cells)
+        images, *rest = batch
+        passed: dict[tuple[int, int], _Passed] = {}
+        latest: list[list[tf.Tensor]] = [[] for _ in self.cells]
+        for cycle in schedule.forward(self._microbatches, count):
+            for m, k in cycle:
+                inputs = passed[m, k - 1].outputs if k else images[m]
+                with self.cells[k].scope(f"forward{m}", after=latest[k]):
+                    passed[m, k] = self._forward(
+                        k, values[k], inputs, [part[m] for part in rest], step, scale
+                    )
+                latest[k] = [passed[m, k].outputs]
+
+        found: dict[int, Found] = {}
+        incoming: dict[tuple[int, int], tf.Tensor] = {}
+        for cycle in schedule.backward(self._microbatches, count):
+            for m, k in cycle:
+                with self.cells[k].scope(f"backward{m}", after=latest[k]):
+                    wanted = [passed[m, k].inputs] if self.passes_back[k] else []
+                    gradients = _backward(
+                        passed[m, k], [*values[k][0], *wanted], incoming.get((m, k))
+                    )
+                    latest[k] = list(gradients)
+                    if wanted:
+                        incoming[m, k - 1] = gradients.pop()
+                    new = Found(gradients, passed[m, k].state, passed[m, k].figures)
+                    found[k] = found[k].plus(new) if k in found else new
+        return [found[k] for k in range(count)]
+
+    def _forward(
+        self,
+        number: int,
+        values: Values,
+        inputs: tf.Tensor,
+        rest: Sequence[tf.Tensor],
+        step: tf.Tensor,
+        scale: tf.Tensor | None,
+    ) -> _Passed:
+        """A microbatch through a cell, on its device."""
+        last = number == len(self.cells) - 1
+        labels, weights, rows = rest
+        inputs = tf.identity(inputs)  # the copy on this device, which the tape watches
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(values[0])
+            if inputs.dtype.is_floating:
+                tape.watch(inputs)
+            result = self.cells[number].stage(*values, inputs, step, rows)
+            loss = result.penalty / self._parts
+            if last:
+                smoothing = self._train.label_smoothing
+                losses = example_losses(result.outputs, labels, weights, smoothing)
+                loss = losses / self._train.batch_size + tf.cast(loss, losses.dtype)
+            target = loss if scale is None else loss * scale
+        figures = [tf.cast(loss, tf.float32)]
+        if last:
+            figures.append(right_answers(result.outputs, labels, weights))
+        return _Passed(tape, inputs, result.outputs, target, result.state, figures)
+
+
+class _Passed(NamedTuple):
+    """A microbatch's way forward through a cell, kept for the way back."""
+
+    tape: tf.GradientTape
+    inputs: tf.Tensor
+    outputs: tf.Tensor
+    target: tf.Tensor
+    """What gradients are taken of, besides ``outputs``: the penalty; in the last stage the loss."""
+
+    state: dict[int, tf.Tensor]
+    figures: list[tf.Tensor]
+
+
+def _backward(
+    passed: _Passed, sources: Sequence[tf.Tensor], incoming: tf.Tensor | None
+) -> list[tf.Tensor]:
+    """The vector-Jacobian product of a cell: gradients of its sources.
+
+    Args:
+        passed: the way forward.
+        sources: the weights, and the inputs where a stage before this one wants them.
+        incoming: gradient of the outputs, from the stage after this one.
+    """
+    if not sources:
+        return []
+    targets, seeds = [passed.target], [tf.ones_like(passed.target)]
+    if incoming is not None:
+        targets.append(passed.outputs)
+        seeds.append(tf.identity(incoming))
+    gradients = passed.tape.gradient(
+        targets,
+        list(sources),
+        output_gradients=seeds,
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
