@@ -49,6 +49,11 @@ class ParallelSettings(Settings):
         description="parts of a replica's examples that are in different stages at the same time; "
         "more than 1 with grid",
     )
+    schedule: Literal["1f1b", "gpipe"] = Field(
+        "1f1b",
+        description="the order of the microbatches in a stage; 1f1b: one forward, one backward, "
+        "so that few are held in memory; gpipe: all forward, then all backward",
+    )
     accumulate: int = Field(
         1,
         ge=1,

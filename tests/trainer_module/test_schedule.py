@@ -3,51 +3,80 @@ from __future__ import annotations
 import pytest
 
 from stagecraft.trainer_module import schedule
+from stagecraft.trainer_module.schedule import BACKWARD, FORWARD, SCHEDULES, Pass, Slot
 
 SIZES = [(1, 1), (1, 3), (4, 1), (2, 2), (4, 3), (3, 4), (8, 2)]
 
 
-def test_the_clock_as_drawn():
-    assert list(schedule.forward(4, 3)) == [
-        [(0, 0)],
-        [(1, 0), (0, 1)],
-        [(2, 0), (1, 1), (0, 2)],
-        [(3, 0), (2, 1), (1, 2)],
-        [(3, 1), (2, 2)],
-        [(3, 2)],
+def unit_slots(name: str, microbatches: int, stages: int) -> list[Slot]:
+    orders = schedule.passes(name, microbatches, stages)
+    return schedule.timetable(orders, [1.0] * stages, [2.0] * stages)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_pictures_in_the_docstring_are_those_that_are_drawn(name: str) -> None:
+    picture = schedule.picture(unit_slots(name, 4, 3))
+    drawn = "\n".join(line.strip() for line in (schedule.__doc__ or "").splitlines())
+    assert picture in drawn
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("microbatches", "stages"), SIZES)
+def test_every_pass_once_after_those_it_needs(name: str, microbatches: int, stages: int) -> None:
+    done = schedule.in_order(name, microbatches, stages)
+    assert len(done) == len(set(done)) == 2 * microbatches * stages
+    when = {each: place for place, each in enumerate(done)}
+    for way, stage, microbatch in done:
+        if way == FORWARD and stage:
+            assert when[Pass(way, stage - 1, microbatch)] < when[Pass(way, stage, microbatch)]
+        if way == BACKWARD:
+            assert when[Pass(FORWARD, stage, microbatch)] < when[Pass(way, stage, microbatch)]
+            if stage < stages - 1:
+                assert when[Pass(way, stage + 1, microbatch)] < when[Pass(way, stage, microbatch)]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("microbatches", "stages"), SIZES)
+def test_no_stage_is_in_two_places_and_the_bubble_is_the_formula(
+    name: str, microbatches: int, stages: int
+) -> None:
+    slots = unit_slots(name, microbatches, stages)
+    for stage in range(stages):
+        own = [slot for slot in slots if slot.done.stage == stage]
+        assert all(one.end <= other.begin for one, other in zip(own, own[1:], strict=False))
+    assert schedule.idle(slots) == pytest.approx(schedule.bubble(microbatches, stages))
+    assert schedule.span(slots) == 3 * (microbatches + stages - 1)
+    assert schedule.speedup(microbatches, stages) == pytest.approx(
+        3 * microbatches * stages / schedule.span(slots)
+    )
+
+
+@pytest.mark.parametrize(("microbatches", "stages"), SIZES)
+def test_how_many_microbatches_are_held(microbatches: int, stages: int) -> None:
+    orders = schedule.passes("gpipe", microbatches, stages)
+    assert [schedule.held(order) for order in orders] == [microbatches] * stages
+    orders = schedule.passes("1f1b", microbatches, stages)
+    assert [schedule.held(order) for order in orders] == [
+        min(microbatches, stages - stage) for stage in range(stages)
     ]
 
 
-@pytest.mark.parametrize(("microbatches", "stages"), SIZES)
-def test_every_cell_once_after_those_it_needs(microbatches, stages):
-    cycles = list(schedule.forward(microbatches, stages))
-    assert len(cycles) == microbatches + stages - 1
-    when = {cell: cycle for cycle, cells in enumerate(cycles) for cell in cells}
-    assert sum(map(len, cycles)) == len(when) == microbatches * stages
-    for (microbatch, stage), cycle in when.items():
-        assert stage == 0 or when[microbatch, stage - 1] < cycle
-        assert microbatch == 0 or when[microbatch - 1, stage] < cycle
+def test_the_slowest_stage_sets_the_pace_and_copies_take_time() -> None:
+    orders = schedule.passes("gpipe", 2, 2)
+    slots = schedule.timetable(orders, [1.0, 3.0], [2.0, 6.0], copies=[0.5])
+    assert [(slot.done, slot.begin, slot.end) for slot in slots] == [
+        (Pass(FORWARD, 0, 0), 0.0, 1.0),
+        (Pass(FORWARD, 0, 1), 1.0, 2.0),
+        (Pass(FORWARD, 1, 0), 1.5, 4.5),
+        (Pass(FORWARD, 1, 1), 4.5, 7.5),
+        (Pass(BACKWARD, 1, 1), 7.5, 13.5),
+        (Pass(BACKWARD, 1, 0), 13.5, 19.5),
+        (Pass(BACKWARD, 0, 1), 14.0, 16.0),
+        (Pass(BACKWARD, 0, 0), 20.0, 22.0),
+    ]
+    assert schedule.idle(slots) == pytest.approx(1 - (6 + 18) / 44)
 
 
-@pytest.mark.parametrize(("microbatches", "stages"), SIZES)
-def test_backward_mirrors_forward(microbatches, stages):
-    there = [cell for cells in schedule.forward(microbatches, stages) for cell in cells]
-    back = [cell for cells in schedule.backward(microbatches, stages) for cell in cells]
-    assert back == there[::-1]
-    assert next(schedule.backward(microbatches, stages)) == [(microbatches - 1, stages - 1)]
-
-
-@pytest.mark.parametrize(("microbatches", "stages"), SIZES)
-def test_the_bubble_is_what_stays_empty_in_the_clock(microbatches, stages):
-    cells = (microbatches + stages - 1) * stages
-    assert schedule.bubble(microbatches, stages) == pytest.approx(
-        (cells - microbatches * stages) / cells
-    )
-    assert schedule.speedup(microbatches, stages) == pytest.approx(
-        stages * (1 - schedule.bubble(microbatches, stages))
-    )
-
-
-def test_two_stages_and_eight_microbatches():
+def test_two_stages_and_eight_microbatches() -> None:
     assert schedule.bubble(8, 2) == pytest.approx(1 / 9)
     assert schedule.speedup(8, 2) == pytest.approx(16 / 9)

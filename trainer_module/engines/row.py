@@ -1,10 +1,11 @@
 """A replica: a row of cells, through which microbatches go forward and back.
 
-GPipe's schedule (Huang et al. 2019, figure 2c), here of 3 stages and 4 microbatches:
+In GPipe's schedule, here of 3 stages and 4 microbatches (both are drawn in
+:mod:`stagecraft.trainer_module.schedule`):
 
-    stage 2:          F0 F1 F2 F3 B3 B2 B1 B0
-    stage 1:       F0 F1 F2 F3       B3 B2 B1 B0
-    stage 0:    F0 F1 F2 F3             B3 B2 B1 B0
+    stage 0  F0 F1 F2 F3                   B3--- B2--- B1--- B0---
+    stage 1     F0 F1 F2 F3          B3--- B2--- B1--- B0---
+    stage 2        F0 F1 F2 F3 B3--- B2--- B1--- B0---
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Row:
         """
         self.cells = cells
         self._train = settings.train
-        self._microbatches = settings.parallel.microbatches
+        parallel = settings.parallel
+        self._passes = schedule.in_order(parallel.schedule, parallel.microbatches, len(cells))
         self._parts = parts
         self.passes_back = [
             any(cell.weights for cell in cells[:number])
@@ -72,11 +74,11 @@ class Row:
         step: tf.Tensor,
         scale: tf.Tensor | None,
     ) -> list[Found]:
-        """All microbatches forward, then backward; per stage what they come to.
+        """All microbatches forward and backward; per stage what they come to.
 
-        Across stages the data decide what waits for what. Within a stage, each microbatch waits
-        for the one before it: else the executor would take turns between all of them, and all
-        would leave the stage together.
+        Across stages the data decide what waits for what. Within a stage, each pass waits for the
+        one before it: else the executor would take turns between all microbatches, and all would
+        leave the stage together.
 
         Args:
             values: of :meth:`read`.
@@ -84,34 +86,28 @@ class Row:
             step: steps done before this one.
             scale: of the loss, for gradients that fit into float16; None: 1.
         """
-        count = len(self.cells)
         images, *rest = batch
         passed: dict[tuple[int, int], _Passed] = {}
+        incoming: dict[tuple[int, int], tf.Tensor] = {}
+        found: dict[int, Found] = {}
         latest: list[list[tf.Tensor]] = [[] for _ in self.cells]
-        for cycle in schedule.forward(self._microbatches, count):
-            for m, k in cycle:
-                inputs = passed[m, k - 1].outputs if k else images[m]
-                with self.cells[k].scope(f"forward{m}", after=latest[k]):
-                    passed[m, k] = self._forward(
+        for way, k, m in self._passes:
+            with self.cells[k].scope(f"{way}{m}", after=latest[k]):
+                if way == schedule.FORWARD:
+                    inputs = passed[k - 1, m].outputs if k else images[m]
+                    passed[k, m] = self._forward(
                         k, values[k], inputs, [part[m] for part in rest], step, scale
                     )
-                latest[k] = [passed[m, k].outputs]
-
-        found: dict[int, Found] = {}
-        incoming: dict[tuple[int, int], tf.Tensor] = {}
-        for cycle in schedule.backward(self._microbatches, count):
-            for m, k in cycle:
-                with self.cells[k].scope(f"backward{m}", after=latest[k]):
-                    wanted = [passed[m, k].inputs] if self.passes_back[k] else []
-                    gradients = _backward(
-                        passed[m, k], [*values[k][0], *wanted], incoming.get((m, k))
-                    )
-                    latest[k] = list(gradients)
-                    if wanted:
-                        incoming[m, k - 1] = gradients.pop()
-                    new = Found(gradients, passed[m, k].state, passed[m, k].figures)
-                    found[k] = found[k].plus(new) if k in found else new
-        return [found[k] for k in range(count)]
+                    latest[k] = [passed[k, m].outputs]
+                    continue
+                wanted = [passed[k, m].inputs] if self.passes_back[k] else []
+                gradients = _backward(passed[k, m], [*values[k][0], *wanted], incoming.get((k, m)))
+                latest[k] = list(gradients)
+                if wanted:
+                    incoming[k - 1, m] = gradients.pop()
+                new = Found(gradients, passed[k, m].state, passed[k, m].figures)
+                found[k] = found[k].plus(new) if k in found else new
+        return [found[k] for k in range(len(self.cells))]
 
     def _forward(
         self,

@@ -1,13 +1,13 @@
 """Lets the microbatches of a grid meet inside its stages, and writes down who was where.
 
-    python meet.py STAGESxMICROBATCHES…
+    python meet.py SCHEDULE:STAGESxMICROBATCHES…
 
 A microbatch leaves its stage only when all that the schedule has at the same time are inside
 theirs: an engine that computes them one after the other never comes to an end, but for the
 time-out. Prints a line of JSON for each grid:
 
-    order       forward and backward, for each stage: the microbatches as they came in
-    together    forward and backward: the most that were inside at once
+    order       for each stage: way and microbatch of the passes as they came in
+    together    the most that were inside at once
     crowded     whether two were ever inside one stage
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -33,37 +33,41 @@ SIZE, CLASSES, PATIENCE_SECONDS = 2, 3, 60.0
 MOST_STAGES = 4
 
 
-class Way:
-    """All microbatches' way through all stages, in one direction."""
+class Clock:
+    """All passes, at their times."""
 
-    def __init__(self, cycles: Iterable[list[schedule.Cell]], stages: int):
+    def __init__(self, name: str, microbatches: int, stages: int):
+        orders = schedule.passes(name, microbatches, stages)
+        cycles: dict[float, list[schedule.Pass]] = {}
+        # A pass back is as long as one forward: all that is at one time begins and ends together.
+        for slot in schedule.timetable(orders, [1.0] * stages, [1.0] * stages):
+            cycles.setdefault(slot.begin, []).append(slot.done)
         self._meetings = {}
-        for cells in cycles:
-            meeting = threading.Barrier(len(cells))
-            self._meetings.update(dict.fromkeys(cells, meeting))
+        for cycle in cycles.values():
+            self._meetings.update(dict.fromkeys(cycle, threading.Barrier(len(cycle))))
         self._lock = threading.Lock()
         self._inside: list[int] = []
-        self.order: list[list[int]] = [[] for _ in range(stages)]
+        self.order: list[list[tuple[str, int]]] = [[] for _ in range(stages)]
         self.together = 0
         self.crowded = False
 
-    def pass_through(self, microbatch: int, stage: int) -> None:
+    def let_through(self, now: schedule.Pass) -> None:
         with self._lock:
-            self.crowded |= stage in self._inside
-            self._inside.append(stage)
-            self.order[stage].append(microbatch)
+            self.crowded |= now.stage in self._inside
+            self._inside.append(now.stage)
+            self.order[now.stage].append((now.way, now.microbatch))
             self.together = max(self.together, len(self._inside))
-        self._meetings[microbatch, stage].wait(PATIENCE_SECONDS)
+        self._meetings[now].wait(PATIENCE_SECONDS)
         with self._lock:
-            self._inside.remove(stage)
+            self._inside.remove(now.stage)
 
 
 class Meeting(keras.layers.Layer):
     """Lets its inputs through, each of which is its microbatch's number."""
 
-    def __init__(self, stage: int, forward: Way, backward: Way):
+    def __init__(self, stage: int, clock: Clock):
         super().__init__(name=f"meeting{stage}")
-        self._stage, self._forward, self._backward = stage, forward, backward
+        self._stage, self._clock = stage, clock
 
     def build(self, shape: tuple[int | None, ...]) -> None:
         self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
@@ -72,15 +76,15 @@ class Meeting(keras.layers.Layer):
         @tf.custom_gradient
         def passes(values: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
             def gradient(upstream: tf.Tensor) -> tf.Tensor:
-                return self._through(self._backward, values, upstream)
+                return self._through("backward", values, upstream)
 
-            return self._through(self._forward, values, values), gradient
+            return self._through("forward", values, values), gradient
 
         return passes(inputs * self.scale)
 
-    def _through(self, way: Way, numbers: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    def _through(self, way: str, numbers: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
         def let_through(numbers: np.ndarray, values: np.ndarray) -> np.ndarray:
-            way.pass_through(int(numbers[0, 0]), self._stage)
+            self._clock.let_through(schedule.Pass(way, self._stage, int(numbers[0, 0])))
             return values
 
         result = tf.numpy_function(let_through, [numbers, values], values.dtype, stateful=False)
@@ -88,7 +92,7 @@ class Meeting(keras.layers.Layer):
         return result
 
 
-def meet(stages: int, microbatches: int) -> dict[str, Any]:
+def meet(name: str, stages: int, microbatches: int) -> dict[str, Any]:
     rows = SIZE * microbatches
     settings = TrainingSettings(
         train=TrainSettings(batch_size=rows),
@@ -97,19 +101,17 @@ def meet(stages: int, microbatches: int) -> dict[str, Any]:
             stages=stages,
             cuts=",".join(f"meeting{stage}" for stage in range(stages - 1)),
             microbatches=microbatches,
+            schedule=name,
             virtual_devices=MOST_STAGES,
         ),
     )
-    ways = {
-        "forward": Way(schedule.forward(microbatches, stages), stages),
-        "backward": Way(schedule.backward(microbatches, stages), stages),
-    }
+    clock = Clock(name, microbatches, stages)
 
     def build(scope: AbstractContextManager[Any]) -> keras.Model:
         with scope:
             values = hidden = keras.Input((CLASSES,))
             for stage in range(stages):
-                hidden = Meeting(stage, **ways)(hidden)
+                hidden = Meeting(stage, clock)(hidden)
             return keras.Model(values, hidden)
 
     engine = make_engine(None, topology.resolve(settings.parallel), settings, 1, build)
@@ -117,15 +119,12 @@ def meet(stages: int, microbatches: int) -> dict[str, Any]:
     values = np.repeat(numbers[:, np.newaxis], CLASSES, axis=1)
     batch = Batch(values, np.zeros(rows, np.int64), np.ones(rows, np.float32))
     engine.gradients(next(engine.feed(tf.data.Dataset.from_tensors(batch))))
-    return {
-        "order": {name: way.order for name, way in ways.items()},
-        "together": {name: way.together for name, way in ways.items()},
-        "crowded": any(way.crowded for way in ways.values()),
-    }
+    return {"order": clock.order, "together": clock.together, "crowded": clock.crowded}
 
 
 if __name__ == "__main__":
     # Who waits for the others holds one of the executor's threads.
     tf.config.threading.set_inter_op_parallelism_threads(2 * MOST_STAGES)
     for grid in sys.argv[1:]:
-        print(json.dumps(meet(*map(int, grid.split("x")))))
+        name, _, sizes = grid.partition(":")
+        print(json.dumps(meet(name, *map(int, sizes.split("x")))))

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
-GRIDS = ((2, 4), (4, 2), (3, 3))
-"""Stages and microbatches."""
+from stagecraft.trainer_module import schedule
+
+GRIDS = [(name, *sizes) for name in schedule.SCHEDULES for sizes in ((2, 4), (4, 2), (3, 3))]
+"""Schedule, stages and microbatches."""
 
 
 @pytest.fixture(scope="module")
-def met() -> dict[tuple[int, int], dict[str, Any]]:
+def met() -> dict[tuple[str, int, int], dict[str, Any]]:
     """Grid -> what meet.py wrote."""
     script = pathlib.Path(__file__).with_name("meet.py")
-    names = [f"{stages}x{microbatches}" for stages, microbatches in GRIDS]
+    names = [f"{name}:{stages}x{microbatches}" for name, stages, microbatches in GRIDS]
     run = subprocess.run([sys.executable, script, *names], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
     lines = run.stdout.splitlines()[-len(GRIDS) :]
@@ -26,18 +28,20 @@ def met() -> dict[tuple[int, int], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_microbatches_are_in_different_stages_at_the_same_time(
-    met: dict[tuple[int, int], dict[str, Any]], grid: tuple[int, int]
+def test_stages_pass_microbatches_at_the_same_time(
+    met: dict[tuple[str, int, int], dict[str, Any]], grid: tuple[str, int, int]
 ) -> None:
-    most = min(grid)
-    assert met[grid]["together"] == {"forward": most, "backward": most}
+    _, stages, microbatches = grid
+    assert met[grid]["together"] == min(stages, microbatches)
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_in_a_stage_one_microbatch_follows_the_other(
-    met: dict[tuple[int, int], dict[str, Any]], grid: tuple[int, int]
+def test_a_stage_makes_its_passes_one_by_one_in_the_order_of_the_schedule(
+    met: dict[tuple[str, int, int], dict[str, Any]], grid: tuple[str, int, int]
 ) -> None:
-    stages, microbatches = grid
-    there, back = list(range(microbatches)), list(reversed(range(microbatches)))
-    assert met[grid]["order"] == {"forward": [there] * stages, "backward": [back] * stages}
+    name, stages, microbatches = grid
+    assert met[grid]["order"] == [
+        [[done.way, done.microbatch] for done in order]
+        for order in schedule.passes(name, microbatches, stages)
+    ]
     assert not met[grid]["crowded"], "two were in one stage at once"
