@@ -9,25 +9,44 @@ count as well as Keras's; the body of a loop counts once.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+
+from stagecraft.trainer_module import functional
+
+
+class Times(NamedTuple):
+    """Of one example through a part of a model: seconds, or floating-point operations."""
+
+    forward: float
+    backward: float
 
 
 @dataclasses.dataclass(frozen=True)
 class StageCost:
     """Of one stage; all of it for one example, forward."""
 
+    first: str
+    """The first layer, and"""
     last: str
-    """The last layer."""
+    """the last one."""
     layers: int
     parameters: int
     flops: int
+    input_bytes: int
+    """Of what comes from the stage before."""
+    activation_bytes: int
+    """Of what all layers give, which about is what a backward pass needs."""
     output_bytes: int
     """Of what goes on to the next stage."""
+    kind: str
+    """Equal for stages that are computed by the same operations on the same shapes."""
 
 
 def stage_costs(stages: Sequence[keras.Model], inputs: Any) -> list[StageCost]:
@@ -40,51 +59,31 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Any) -> list[StageCost]:
     costs = []
     for stage in stages:
         graph, outputs = _trace(stage, inputs)
+        names = _layer_names(stage)
         costs.append(
             StageCost(
-                last=_last_name(stage),
-                layers=sum(not isinstance(each, keras.layers.InputLayer) for each in stage.layers),
+                first=names[0],
+                last=names[-1],
+                layers=len(names),
                 parameters=stage.count_params(),
                 flops=_graph_flops(graph),
-                output_bytes=tensor_bytes(outputs),
+                input_bytes=functional.tensor_bytes(inputs),
+                activation_bytes=_activation_bytes(stage, graph),
+                output_bytes=functional.tensor_bytes(outputs),
+                kind=_kind(graph),
             )
         )
         inputs = outputs
     return costs
 
 
-def table(costs: Sequence[StageCost]) -> str:
-    """The costs as lines of text, with each stage's part of the operations."""
-    rows = [("stage", "last layer", "layers", "parameters", "MFLOP", "of all", "kB out")]
-    flops = sum(cost.flops for cost in costs) or 1
-    rows += [
-        (
-            str(index),
-            cost.last,
-            str(cost.layers),
-            f"{cost.parameters:,}",
-            f"{cost.flops / 1e6:.2f}",
-            f"{cost.flops / flops:.0%}",
-            f"{cost.output_bytes / 1e3:.1f}",
-        )
-        for index, cost in enumerate(costs)
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            text.ljust(width) if column == 1 else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
+Fits = Callable[[int, int, int], bool]
+"""Whether a part, by its number, may have the items from the first place to before the second."""
 
 
-def tensor_bytes(tensor: Any) -> int:
-    """Bytes of one example in a symbolic tensor; dimensions that are not known count as one."""
-    return _elements(tf.TensorShape(tensor.shape[1:])) * tf.as_dtype(tensor.dtype).size
-
-
-def balance(costs: Sequence[Sequence[float]], parts: int) -> list[int]:
+def balance(
+    costs: Sequence[Sequence[float]], parts: int, fits: Fits = lambda part, begin, end: True
+) -> list[int] | None:
     """Divides a sequence into contiguous parts of which the costliest costs least.
 
     Exact, by dynamic programming, in ``O(parts * len(costs) ** 2)``.
@@ -93,37 +92,39 @@ def balance(costs: Sequence[Sequence[float]], parts: int) -> list[int]:
         costs: of each item: by the first cost the parts are judged; among the best divisions by
             that, the second decides, and so on.
         parts: from 1 to ``len(costs)``.
+        fits: which parts there may be.
 
     Returns:
-        Where each part but the first begins.
+        Where each part but the first begins; None: no division fits.
     """
     limits: list[tuple[list[float], float]] = []
 
-    def fits(begin: int, end: int) -> bool:
-        return all(sums[end] - sums[begin] <= most for sums, most in limits)
+    def may(part: int, begin: int, end: int) -> bool:
+        cheap = all(sums[end] - sums[begin] <= most for sums, most in limits)
+        return cheap and fits(part, begin, end)
 
     starts: list[int] = []
     for column in zip(*costs, strict=True):
         sums: list[float] = [0]
         for cost in column:
             sums.append(sums[-1] + cost)
-        most, starts = _least_maximum(sums, parts, fits)
+        most, starts = _least_maximum(sums, parts, may)
+        if most == math.inf:
+            return None
         limits.append((sums, most))
     return starts
 
 
-def _least_maximum(
-    sums: list[float], parts: int, fits: Callable[[int, int], bool]
-) -> tuple[float, list[int]]:
+def _least_maximum(sums: list[float], parts: int, may: Fits) -> tuple[float, list[int]]:
     """The least possible cost of the costliest part, and where parts begin for that."""
     ends = range(1, len(sums))
-    best = {(1, end): (sums[end] if fits(0, end) else math.inf, 0) for end in ends}
+    best = {(1, end): (sums[end] if may(0, 0, end) else math.inf, 0) for end in ends}
     for part in range(2, parts + 1):
         for end in range(part, len(sums)):
             best[part, end] = min(
                 (
                     max(best[part - 1, begin][0], sums[end] - sums[begin])
-                    if fits(begin, end)
+                    if may(part - 1, begin, end)
                     else math.inf,
                     begin,
                 )
@@ -158,10 +159,43 @@ def _trace(model: keras.Model, inputs: Any) -> tuple[Any, tf.TensorSpec]:
     return concrete.graph, concrete.structured_outputs
 
 
-def _last_name(model: keras.Model) -> str:
-    outputs = getattr(model, "outputs", None)
-    # Private, but the last of `layers` is not always the one whose output is the model's.
-    return outputs[0]._keras_history.operation.name if outputs else model.layers[-1].name
+def _layer_names(model: keras.Model) -> list[str]:
+    """In the order of computation where that can be seen, else in that of construction."""
+    if functional.why_not(model):
+        return [layer.name for layer in model.layers] or [model.name]
+    called = [node.operation for node in functional.calls(model)[1:]]
+    inputs = keras.layers.InputLayer
+    return list(dict.fromkeys(each.name for each in called if not isinstance(each, inputs)))
+
+
+def _activation_bytes(model: keras.Model, graph: Any) -> int:
+    """Of a model whose layers cannot be seen, all that its graph computes: an upper bound."""
+    if not functional.why_not(model):
+        return functional.activation_bytes(model)
+    return sum(
+        _elements(output.shape) * output.dtype.size
+        for operation in graph.get_operations()
+        if operation.type not in _MOVES
+        for output in operation.outputs
+    )
+
+
+def _kind(graph: Any) -> str:
+    """Digest of the operations, their shapes and attributes, without names."""
+    lines = []
+    for operation in graph.get_operations():
+        attributes = (
+            f"{name}={value}"
+            for name, value in operation.node_def.attr.items()
+            if not (name.startswith("_") or name in _NAMING or value.HasField("func"))
+        )
+        shapes = (str(value.shape) for value in (*operation.inputs, *operation.outputs))
+        lines.append([operation.type, *shapes, *sorted(attributes)])
+    return hashlib.sha256(json.dumps(lines).encode()).hexdigest()
+
+
+_NAMING = ("shared_name", "container", "value")
+"""Attributes that say what something is called; values of constants are left out too."""
 
 
 def _graph_flops(graph: Any) -> int:

@@ -43,6 +43,17 @@ class ParallelSettings(Settings):
         description="where the model is cut: auto, or the names of the last layers of all stages "
         "but the last, separated by commas",
     )
+    costs: Literal["flops", "measured"] = Field(
+        "flops",
+        description="what cuts: auto makes equal over the stages; flops: floating-point "
+        "operations; measured: seconds, taken on the device before training, which takes some",
+    )
+    memory_mb: int = Field(
+        0,
+        ge=0,
+        description="memory of a device in MB, which no stage may exceed by prediction; 0: not "
+        "looked at",
+    )
     microbatches: int = Field(
         1,
         ge=1,

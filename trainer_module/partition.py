@@ -2,11 +2,6 @@
 
 A model can be cut where exactly one tensor is alive, so that a stage has one input and one output.
 Such a cut point bears the name of the layer before it. Nested models count as one layer.
-
-Where nobody says otherwise, the cuts are those for which the stage with the most floating-point
-operations has the fewest: a pipeline goes at the pace of its slowest stage. Among cuts that are
-equal in this, the largest stage by parameters is the smallest, which is what its device has to
-hold several times (weights, gradients, the optimizer's slots).
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ from typing import Any
 import keras
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import costs
+from stagecraft.trainer_module import costs, functional
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,28 +29,38 @@ class CutPoint:
     """Its output, symbolic: ``[batch, …]``."""
 
 
-def choose_cuts(model: keras.Model, stages: int, cuts: str = "auto") -> list[str]:
-    """The names of the layers that the stages but the last end with.
+def named_cuts(model: keras.Model, stages: int, cuts: str) -> list[str]:
+    """The names in ``parallel.cuts``: of the layers that the stages but the last end with.
+
+    Args:
+        model: built.
+        stages: one more than there are names.
+        cuts: comma-separated.
+
+    Raises:
+        UserError: another number of stages, a cut that is not possible, a model that cannot be cut.
+    """
+    names = [name.strip() for name in cuts.split(",")]
+    if len(names) + 1 != stages:
+        raise UserError(
+            f"parallel.cuts: {cuts!r} makes {len(names) + 1} stages, but parallel.stages is "
+            f"{stages}; name {stages - 1} layers, or set stages: {len(names) + 1}"
+        )
+    _check_names(model, names)
+    return names
+
+
+def all_cuts(model: keras.Model, stages: int) -> list[str]:
+    """The names of all cut points; of a model that stays whole, none.
 
     Args:
         model: built.
         stages: 1 or more.
-        cuts: names, comma-separated, or ``auto``.
 
     Raises:
-        UserError: stages that are not one more than the cuts, or more than there can be; a cut
-            that is not possible; a model that cannot be cut.
+        UserError: more stages than there can be, or a model that cannot be cut.
     """
-    if cuts != "auto":
-        names = [name.strip() for name in cuts.split(",")]
-        if len(names) + 1 != stages:
-            raise UserError(
-                f"parallel.cuts: {cuts!r} makes {len(names) + 1} stages, but parallel.stages is "
-                f"{stages}; name {stages - 1} layers, or set stages: {len(names) + 1}"
-            )
-        _check_names(model, names)
-        return names
-    if stages == 1:
+    if stages == 1 and functional.why_not(model):
         return []
     names = [point.layer for point in cut_points(model)]
     if stages > len(names) + 1:
@@ -63,9 +68,7 @@ def choose_cuts(model: keras.Model, stages: int, cuts: str = "auto") -> list[str
             f"parallel.stages: {stages}, but {model.name} has {len(names)} cut points, places "
             f"where one tensor is alive; set stages: {len(names) + 1} or fewer"
         )
-    pieces = costs.stage_costs(split(model, names), model.inputs[0])
-    starts = costs.balance([(piece.flops, piece.parameters) for piece in pieces], stages)
-    return [names[start - 1] for start in starts]
+    return names
 
 
 def split(model: keras.Model, cuts: Sequence[str]) -> list[keras.Model]:
@@ -101,7 +104,7 @@ def segments(model: keras.Model) -> list[keras.Model]:
     Returns:
         The model itself where it cannot be cut; else as ``split``.
     """
-    if _why_not_functional(model):
+    if functional.why_not(model):
         return [model]
     places = _places(model)
     legal = [index for index, place in enumerate(places) if not place.reason]
@@ -112,7 +115,7 @@ def segments(model: keras.Model) -> list[keras.Model]:
         (sum(place.size for place in places[begin:end]),)
         for begin, end in itertools.pairwise(bounds)
     ]
-    starts = costs.balance(sizes, 1 + math.isqrt(len(legal)))
+    starts = costs.balance(sizes, 1 + math.isqrt(len(legal))) or []
     return split(model, [places[legal[start - 1]].layer for start in starts])
 
 
@@ -126,7 +129,7 @@ def cut_points(model: keras.Model) -> list[CutPoint]:
     Raises:
         UserError: a subclassed model, or one of several inputs or outputs.
     """
-    problem = _why_not_functional(model)
+    problem = functional.why_not(model)
     if problem:
         raise UserError(
             f"parallel.stages: {model.name} cannot be cut: {problem}; give a functional model of "
@@ -134,17 +137,6 @@ def cut_points(model: keras.Model) -> list[CutPoint]:
             "each stage, or set stages: 1"
         )
     return [CutPoint(place.layer, place.tensor) for place in _places(model) if not place.reason]
-
-
-def _why_not_functional(model: keras.Model) -> str:
-    # A functional or sequential model runs its graph with Keras's own `call`; one that has another
-    # need not run the graph at all.
-    of_keras = type(model).call.__module__.split(".")[0] == "keras"
-    if not of_keras or not getattr(model, "inputs", None):
-        return f"{type(model).__name__} is a subclassed model, whose inside cannot be seen"
-    if len(model.inputs) != 1 or len(model.outputs) != 1:
-        return f"it has {len(model.inputs)} inputs and {len(model.outputs)} outputs"
-    return ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +153,7 @@ class _Place:
 
 def _places(model: keras.Model) -> list[_Place]:
     """The places behind all calls, in the order of computation."""
-    nodes = _calls(model)
+    nodes = functional.calls(model)
     last_use: dict[int, int] = {id(model.outputs[0]): len(nodes)}
     spans: dict[int, tuple[int, int, str]] = {}
     for index, node in enumerate(nodes):
@@ -196,35 +188,8 @@ def _places(model: keras.Model) -> list[_Place]:
             reason = "it is called again behind this"  # and a name is to mean one place
         elif getattr(tensor, "_keras_mask", None) is not None:
             reason = "a mask goes with its output"
-        places.append(_Place(name, tensor, _call_bytes(node), reason))
+        places.append(_Place(name, tensor, functional.call_bytes(node), reason))
     return places
-
-
-def _calls(model: keras.Model) -> list[Any]:
-    """The nodes of a model's graph, each after those it depends on; the input's is the first."""
-    # Private: Keras shows a model's layers, but not which tensors go from one to the next.
-    order: dict[int, Any] = {}
-    stack = [(model.outputs[0], False)]
-    while stack:
-        tensor, done = stack.pop()
-        operation, node_index, _ = tensor._keras_history
-        node = operation._inbound_nodes[node_index]
-        if id(node) in order:
-            continue
-        if done:
-            order[id(node)] = node
-            continue
-        stack.append((tensor, True))
-        if tensor is not model.inputs[0]:
-            stack += [(value, False) for value in reversed(node.input_tensors)]
-    return list(order.values())
-
-
-def _call_bytes(node: Any) -> int:
-    inner = node.operation
-    if isinstance(inner, keras.Model) and not _why_not_functional(inner):
-        return sum(place.size for place in _places(inner))
-    return sum(map(costs.tensor_bytes, node.outputs))
 
 
 def _check_names(model: keras.Model, names: Sequence[str]) -> None:

@@ -147,6 +147,14 @@ def resolve(parallel: ParallelSettings) -> Topology:
     return topology
 
 
+def available(parallel: ParallelSettings) -> list[str]:
+    """What ``parallel.devices: auto`` chooses from: GPUs where there are any, else CPUs."""
+    gpus = [f"GPU:{index}" for index in range(len(_devices("GPU")))]
+    if gpus and not parallel.virtual_devices:
+        return gpus
+    return [f"CPU:{index}" for index in range(len(_devices("CPU")))]
+
+
 def _devices(kind: str) -> list[Any]:
     """The physical device behind each logical one, in order; does not start TensorFlow."""
     import tensorflow as tf
@@ -170,9 +178,9 @@ def _choose(parallel: ParallelSettings) -> Sequence[str]:
             )
     if names:
         return names
+    there = available(parallel)
     if parallel.strategy == "multi_worker_mirrored" and not gpus:
-        cpus = cpus[:1]  # TensorFlow takes all of a worker's GPUs, or one CPU
-    there = gpus if gpus and not parallel.virtual_devices else cpus
+        there = there[:1]  # TensorFlow takes all of a worker's GPUs, or one CPU
     if needed > len(there):
         raise UserError(_too_few(parallel, there))
     return there[:needed]

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import Progress
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -73,6 +74,25 @@ def following(state: RunState, *, stderr: bool) -> Iterator[Callable[[Event], No
     with Live(get_renderable=lambda: _table(state), console=console, refresh_per_second=4) as live:
         yield lambda event: None
         live.refresh()
+
+
+@contextlib.contextmanager
+def progress(what: str, *, stderr: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal while something takes its time; gone when it is over.
+
+    Yields:
+        What is to be called with how much is done, and of how much.
+    """
+    with Progress(console=Console(stderr=stderr), transient=True) as bar:
+        task = None
+
+        def show(done: int, total: int) -> None:
+            nonlocal task
+            if task is None:
+                task = bar.add_task(what, total=total)
+            bar.update(task, completed=done)
+
+        yield show
 
 
 class _Lines:

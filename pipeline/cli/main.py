@@ -7,6 +7,7 @@ import click
 from stagecraft.pipeline.cli.config import config
 from stagecraft.pipeline.cli.doctor import doctor
 from stagecraft.pipeline.cli.parity import parity
+from stagecraft.pipeline.cli.plan import plan
 from stagecraft.pipeline.cli.run import run
 
 
@@ -18,6 +19,7 @@ def main() -> None:
     stagecraft run                   the quickstart: a generated sample, about two minutes
     stagecraft run --data download   the same on CIFAR-10
     stagecraft config --describe     everything that can be set
+    stagecraft plan                  what a topology costs, before training
     stagecraft parity                prove that topologies compute what one device does
     stagecraft doctor                what this machine can run
     """
@@ -25,5 +27,6 @@ def main() -> None:
 
 main.add_command(run)
 main.add_command(config)
+main.add_command(plan)
 main.add_command(parity)
 main.add_command(doctor)

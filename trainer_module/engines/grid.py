@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module import clipping, dropout, ema, partition, placement
+from stagecraft.trainer_module import clipping, dropout, ema, partition, placement, planner
 from stagecraft.trainer_module.collectives import Group
 from stagecraft.trainer_module.engines.cell import COUNTERS, Cell
 from stagecraft.trainer_module.engines.row import Found, Row
@@ -63,7 +63,9 @@ class GridEngine(TrainingEngine):
         self._topology = topology
         self._template = build_model(tf.device("CPU:0"))
         dropout.key_layers(self._template, train.seed)
-        self.cuts = partition.choose_cuts(self._template, topology.stages, parallel.cuts)
+        self.cuts: list[str] = []
+        if topology.stages > 1:
+            self.cuts = planner.make_plan(self._template, settings, topology.devices).cuts
         self._stages = [
             Stage(model, jit=parallel.jit, remat=parallel.remat)
             for model in partition.split(self._template, self.cuts)

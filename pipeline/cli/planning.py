@@ -1,0 +1,80 @@
+"""What ``stagecraft plan`` does: build the model, plan, show."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stagecraft.pipeline import parity_data
+from stagecraft.pipeline.cli import console
+from stagecraft.pipeline.cli.plan_text import plan_text
+from stagecraft.pipeline.settings import SettingsError, load
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import accelerators, planner, topology
+from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.plan import Plan
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """The command line of ``stagecraft plan``, as given."""
+
+    config: str
+    overrides: tuple[str, ...]
+    devices: str | None
+    measure: bool
+    as_json: bool
+
+
+def show(request: Request) -> int:
+    """Plans and shows; the command's exit code."""
+    try:
+        plan = _plan(request)
+    except (SettingsError, UserError) as error:
+        if request.as_json:
+            console.say_json({"error": str(error)})
+        console.error(str(error))
+        return 1
+    console.say(plan_text(plan), stderr=request.as_json)
+    if request.as_json:
+        console.say_json(dataclasses.asdict(plan))
+    return 0
+
+
+def _plan(request: Request) -> Plan:
+    measured = ("parallel.costs=measured",) if request.measure else ()
+    settings = load(request.config, (*request.overrides, *measured))
+    training = TrainingSettings(train=settings.train, parallel=settings.parallel)
+    parallel = training.parallel
+    accelerator = None
+    if request.devices:
+        if request.measure:
+            raise UserError("--measure is for devices that are here; leave it or --devices out")
+        count, accelerator = accelerators.parse(request.devices)
+        there = [f"{accelerator.name}:{index}" for index in range(count)]
+        devices = _first(there, parallel)
+    else:
+        devices = list(topology.resolve(parallel).devices)
+        there = topology.available(parallel)
+    classes = parity_data.num_classes(settings.data)
+    model = assemble(training.train, classes, precision=parallel.precision)
+    with console.progress("timing the parts of the model", stderr=True) as on_progress:
+        return planner.make_plan(
+            model,
+            training,
+            devices,
+            available=len(there),
+            accelerator=accelerator,
+            on_progress=on_progress,
+        )
+
+
+def _first(there: list[str], parallel: ParallelSettings) -> list[str]:
+    needed = parallel.replicas * parallel.stages
+    if needed > len(there):
+        raise UserError(
+            f"--devices: parallel.replicas: {parallel.replicas} × parallel.stages: "
+            f"{parallel.stages} need {needed} devices for each worker, and these are {len(there)}; "
+            f"use --devices {needed}x{there[0].partition(':')[0]}"
+        )
+    return there[:needed]

@@ -1,0 +1,73 @@
+"""Published figures of accelerators, to plan for devices that are not here.
+
+From the vendor's data sheets: peak operations of dense matrices, memory, its bandwidth, and that of
+the link between devices in one direction (NVLink of the SXM boards, else PCIe). float32 is TF32 on
+the devices that have it, as TensorFlow computes convolutions and matrix products by default. What
+a training reaches is less, by a factor that does not much depend on how the model is cut.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from stagecraft.schemas.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Accelerator:
+    """Peak figures of one device."""
+
+    name: str
+    memory_gb: float
+    """GB, of 1e9 bytes."""
+    memory_gb_per_second: float
+    link_gb_per_second: float
+    """To another device of the host, in one direction."""
+    float32_tflops: float
+    float64_tflops: float
+    float16_tflops: float
+    bfloat16_tflops: float
+
+    def flops_per_second(self, precision: str) -> float:
+        """Peak, for a value of ``parallel.precision``."""
+        column = precision.removeprefix("mixed_")
+        teraflops: float = getattr(self, f"{column}_tflops")
+        return teraflops * 1e12
+
+
+# fmt: off
+ACCELERATORS = {
+    each.name: each
+    for each in (
+        #           name        memory  bandwidth link float32 float64 float16 bfloat16
+        Accelerator("V100-16GB",  16,     900,   150,   15.7,    7.8,   125,    15.7),
+        Accelerator("V100-32GB",  32,     900,   150,   15.7,    7.8,   125,    15.7),
+        Accelerator("T4-16GB",    16,     320,    16,    8.1,    0.25,   65,     8.1),
+        Accelerator("A10-24GB",   24,     600,    32,   62.5,    0.49,  125,   125),
+        Accelerator("L4-24GB",    24,     300,    32,   60,      0.47,  121,   121),
+        Accelerator("A100-40GB",  40,   1_555,   300,  156,      9.7,   312,   312),
+        Accelerator("A100-80GB",  80,   2_039,   300,  156,      9.7,   312,   312),
+        Accelerator("H100-80GB",  80,   3_350,   450,  495,     34,     989,   989),
+    )
+}
+# fmt: on
+
+_GIVEN = re.compile(r"(?:(\d+)\s*[x×*]\s*)?([\w-]+)", re.IGNORECASE)
+
+
+def parse(text: str) -> tuple[int, Accelerator]:
+    """How many of which, from such as ``"4xA100-40GB"``.
+
+    Raises:
+        UserError: no such device, or none of it.
+    """
+    found = _GIVEN.fullmatch(text.strip())
+    count = int(found[1] or 1) if found else 0
+    by_name = {name.lower(): each for name, each in ACCELERATORS.items()}
+    if not found or not count or found[2].lower() not in by_name:
+        raise UserError(
+            f"--devices: {text!r} is no number of known devices; use such as 4xA100-40GB, with one "
+            f"of {', '.join(ACCELERATORS)}"
+        )
+    return count, by_name[found[2].lower()]
