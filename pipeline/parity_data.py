@@ -17,14 +17,6 @@ BATCHES = 8
 """That the steps go through, over and over."""
 
 
-def num_classes(data: DataSettings) -> int:
-    """Of the labels that are learned."""
-    dataset = (
-        features.SAMPLE if data.source == source.SAMPLE else features.DATASETS[data.dataset_name]
-    )
-    return dataset.num_classes
-
-
 def save(data: DataSettings, batch_size: int, path: pathlib.Path) -> None:
     """Writes the first pictures of the train part, normalised over themselves per channel.
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from stagecraft.schemas.features import DATASETS, SAMPLE
+from stagecraft.schemas.features import DATASETS, SAMPLE, DataSet
 from stagecraft.trainer_module.settings import (
     Settings,
     TrainingSettings,
@@ -69,8 +69,16 @@ class DataSettings(Settings):
     @property
     def schema_path(self) -> str:
         """Path of the schema that the data is held against."""
-        dataset = SAMPLE if self.source == "sample" else DATASETS[self.dataset_name]
-        return self.schema_file or dataset.schema_file
+        return self.schema_file or self._dataset.schema_file
+
+    @property
+    def num_classes(self) -> int:
+        """Of the labels that are learned."""
+        return self._dataset.num_classes
+
+    @property
+    def _dataset(self) -> DataSet:
+        return SAMPLE if self.source == "sample" else DATASETS[self.dataset_name]
 
 
 class TransformSettings(Settings):

@@ -105,7 +105,7 @@ def _rows(
 
     check = Check(
         data,
-        parity_data.num_classes(settings.data),
+        settings.data.num_classes,
         folder,
         steps=settings.parity.steps,
         timeout_seconds=settings.parity.timeout_seconds,

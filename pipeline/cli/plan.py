@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -41,6 +42,7 @@ def plan(
     Without --measure and --devices, times are floating-point operations: they tell how stages
     compare, and nothing of copies between devices. Exit code: 0; 1 when it cannot be.
     """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what TensorFlow says as it starts
     try:
         from stagecraft.pipeline.cli.planning import Request, show  # --help needs none of it
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from stagecraft.pipeline import parity_data
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.plan_text import plan_text
 from stagecraft.pipeline.settings import SettingsError, load
@@ -56,8 +55,7 @@ def _plan(request: Request) -> Plan:
     else:
         devices = list(topology.resolve(parallel).devices)
         there = topology.available(parallel)
-    classes = parity_data.num_classes(settings.data)
-    model = assemble(training.train, classes, precision=parallel.precision)
+    model = assemble(training.train, settings.data.num_classes, precision=parallel.precision)
     with console.progress("timing the parts of the model", stderr=True) as on_progress:
         return planner.make_plan(
             model,

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from stagecraft.trainer_module import costs, partition
+from stagecraft.trainer_module import costs, functional, partition
 from stagecraft.trainer_module.models import registry
 
 # In multiplications with addition: the stem, then 18 convolutions of 3 by 3, two of which halve the
@@ -59,18 +59,27 @@ def test_resnet20_is_as_published():
 
 
 def test_bytes_of_an_example():
-    assert costs.tensor_bytes(keras.KerasTensor((None, 3, 4), "float32")) == 48
-    assert costs.tensor_bytes(keras.KerasTensor((None, None, 4), "bfloat16")) == 8
+    assert functional.tensor_bytes(keras.KerasTensor((None, 3, 4), "float32")) == 48
+    assert functional.tensor_bytes(keras.KerasTensor((None, None, 4), "bfloat16")) == 8
 
 
-def test_the_table():
-    model = registry.build("cnn")
-    stages = partition.split(model, ["block2_pool"])
-    lines = costs.table(costs.stage_costs(stages, model.inputs[0])).splitlines()
-    assert lines[0].split("  ")[:2] == ["stage", "last layer"]
-    assert lines[1].split()[:4] == ["0", "block2_pool", "4", "19,392"]
-    assert lines[2].split()[:3] == ["1", "logits", "5"]
-    assert len(set(map(len, lines))) == 1
+def test_activations_are_what_layers_give():
+    inputs = keras.Input((4,))
+    inner = keras.Sequential([keras.Input((6,)), layers.Dense(8)])
+    model = keras.Model(inputs, layers.ReLU()(inner(layers.Dense(6)(inputs))))
+    (cost,) = costs.stage_costs([model], inputs)
+    assert cost.activation_bytes == 4 * (6 + 8 + 8)
+    assert (cost.input_bytes, cost.output_bytes) == (16, 32)
+
+
+def test_kinds_are_by_what_is_computed():
+    model = registry.build("resnet20")
+    pieces = partition.split(model, [point.layer for point in partition.cut_points(model)])
+    found = costs.stage_costs(pieces, model.inputs[0])
+    kinds = {cost.kind: cost for cost in found}
+    # Three groups of a block that halves (the first does not) and two that do not, ReLUs between.
+    assert len(found) == 23 and len(kinds) == 12
+    assert all(kinds[cost.kind].flops == cost.flops for cost in found)
 
 
 class Subclassed(keras.Model):
@@ -92,6 +101,8 @@ def test_subclassed_stages_and_bare_operations():
     assert [cost.parameters for cost in costs_of] == [30, 35]
     assert [cost.output_bytes for cost in costs_of] == [20, 28]
     assert [cost.last.rstrip("_0123456789") for cost in costs_of] == ["relu", "head"]
+    assert [cost.layers for cost in costs_of] == [2, 1]
+    assert costs_of[1].activation_bytes == 4 * 7, "all that its graph computes"
 
 
 def _by_trying(items, parts):
@@ -124,3 +135,11 @@ def test_counting_leaves_the_model_as_it_is():
     tf.nest.map_structure(
         np.testing.assert_array_equal, [variable.numpy() for variable in model.variables], before
     )
+
+
+def test_parts_that_may_not_be_are_not_chosen():
+    items = [(1,), (1,), (1,), (3,)]
+    assert costs.balance(items, 2) == [3]
+    assert costs.balance(items, 2, lambda part, begin, end: end - begin <= 2) == [2]
+    assert costs.balance(items, 2, lambda part, begin, end: part == 0 or end - begin >= 3) == [1]
+    assert costs.balance(items, 2, lambda part, begin, end: end - begin == 1) is None

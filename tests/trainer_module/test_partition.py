@@ -74,7 +74,6 @@ def test_the_pieces_are_the_model(name):
 def test_no_cuts_is_the_model_itself():
     model = _chain("a", "b")
     assert partition.split(model, []) == [model]
-    assert partition.choose_cuts(model, 1) == []
 
 
 def test_a_sequential_model_can_be_cut_behind_each_layer():
@@ -181,27 +180,27 @@ def test_a_layer_of_two_outputs():
 )
 def test_names_that_are_no_cut_points(cuts, message):
     with pytest.raises(UserError, match=f"parallel.cuts: .*{message}"):
-        partition.choose_cuts(_residual(), 2, cuts)
+        partition.named_cuts(_residual(), 2, cuts)
 
 
 @pytest.mark.parametrize(("cuts", "set_to"), [("b, a", "a,b"), ("a,a", "a")])
 def test_cuts_out_of_order(cuts, set_to):
     with pytest.raises(UserError, match=f"not in the order .*; set cuts: {set_to}$"):
-        partition.choose_cuts(_chain("a", "b", "c"), 3, cuts)
+        partition.named_cuts(_chain("a", "b", "c"), 3, cuts)
 
 
 def test_cuts_and_stages_that_do_not_fit():
     with pytest.raises(UserError, match="'a' makes 2 stages, but parallel.stages is 3; name 2"):
-        partition.choose_cuts(_chain("a", "b", "c"), 3, "a")
+        partition.named_cuts(_chain("a", "b", "c"), 3, "a")
 
 
 def test_more_stages_than_there_can_be():
     model = _chain("a", "b", "c")
-    assert partition.choose_cuts(model, 3) == ["a", "b"]
+    assert partition.all_cuts(model, 3) == ["a", "b"]
     with pytest.raises(UserError, match="parallel.stages: 4, .* 2 cut points, .* set stages: 3"):
-        partition.choose_cuts(model, 4)
+        partition.all_cuts(model, 4)
     with pytest.raises(UserError, match="model has no cut points; set stages: 1"):
-        partition.choose_cuts(_chain("a"), 2, "a")
+        partition.named_cuts(_chain("a"), 2, "a")
 
 
 def _two_outputs():
@@ -232,29 +231,21 @@ class _FunctionalWithCall(keras.Model):
 )
 def test_models_that_cannot_be_cut(make, message):
     model = make()
-    assert partition.choose_cuts(model, 1) == []
+    assert partition.all_cuts(model, 1) == []
     assert partition.segments(model) == [model]
     with pytest.raises(UserError, match=f"parallel.stages: .*{message}.*a list of models"):
-        partition.choose_cuts(model, 2)
+        partition.all_cuts(model, 2)
 
 
 def test_names_given_are_taken():
     model = registry.build("resnet20")
-    cuts = partition.choose_cuts(model, 3, "stem_relu, group1_block1_relu")
+    cuts = partition.named_cuts(model, 3, "stem_relu, group1_block1_relu")
     stages = partition.split(model, cuts)
     assert [stage.layers[-1].name for stage in stages] == [
         "stem_relu",
         "group1_block1_relu",
         "logits",
     ]
-
-
-def test_automatic_cuts_halve_the_operations():
-    model = registry.build("resnet20")
-    # 18 equal convolutions but for the two that halve the side, and a stem of a fifth: halves
-    # meet in the middle of group 2, whose second block is in one stage as a whole.
-    (cut,) = partition.choose_cuts(model, 2)
-    assert cut == "group2_block1_relu"
 
 
 def test_segments_are_as_many_as_the_root_of_the_cut_points():

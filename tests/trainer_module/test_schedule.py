@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from stagecraft.trainer_module import schedule
@@ -43,7 +45,7 @@ def test_no_stage_is_in_two_places_and_the_bubble_is_the_formula(
     slots = unit_slots(name, microbatches, stages)
     for stage in range(stages):
         own = [slot for slot in slots if slot.done.stage == stage]
-        assert all(one.end <= other.begin for one, other in zip(own, own[1:], strict=False))
+        assert all(one.end <= other.begin for one, other in itertools.pairwise(own))
     assert schedule.idle(slots) == pytest.approx(schedule.bubble(microbatches, stages))
     assert schedule.span(slots) == 3 * (microbatches + stages - 1)
     assert schedule.speedup(microbatches, stages) == pytest.approx(

@@ -1,0 +1,72 @@
+"""``stagecraft plan``: what is shown, as text and as JSON, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+GRID = ("--set", "parallel.strategy=grid", "--set", "parallel.stages=3")
+GRID += ("--set", "parallel.microbatches=4")
+THERE = ("--devices", "3xT4-16GB")
+
+
+def test_text(stagecraft):
+    ran = stagecraft("plan", *GRID, *THERE, "--set", "train.model=resnet20")
+    assert ran.code == 0
+    lines = ran.stdout.splitlines()
+    assert lines[0].startswith("resnet20 under grid, 1 × 3 (replicas × stages); 64 examples a step")
+    assert lines[0].endswith(", in 4 microbatches of 16")
+    assert "replica 0  T4-16GB:0 → T4-16GB:1 → T4-16GB:2" in lines
+    table = [line.split() for line in lines if line.strip()[:2] in ("0 ", "1 ", "2 ")]
+    assert sum(int(row[1]) for row in table) == 70
+    shares = [int(word.rstrip("%")) for row in table for word in row if word.endswith("%")]
+    assert len(shares) == 3 and sum(shares) == pytest.approx(100, abs=1)
+    assert "stage 0  F0 F1 F2             B0--- F3 B1---    B2---    B3---" in lines
+    assert any(
+        line.startswith("bubble        33.3% = (K - 1) / (M + K - 1), K = 3, M = 4")
+        for line in lines
+    )
+    assert any(line.startswith("faster        parallel.microbatches: ") for line in lines)
+
+
+def test_json_says_the_same(stagecraft):
+    ran = stagecraft("plan", *GRID, "--devices", "4xA100-40GB", "--json")
+    assert ran.code == 0
+    assert len(ran.stdout.splitlines()) == 1
+    found = ran.last_line
+    assert found["bubble"] == pytest.approx(2 / 6)
+    assert found["devices"] == [["A100-40GB:0", "A100-40GB:1", "A100-40GB:2"]]
+    assert found["times"] == "peak"
+    assert len(found["stages"]) == 3 and len(found["cuts"]) == 2
+    assert f"a step        {found['step_seconds'] * 1e6:.0f} µs" in ran.stderr
+    assert f"{found['speedup']:.2f} over one device (at most 3)" in ran.stderr
+    assert found["suggestion"]["stages"] in (3, 4)
+
+
+def test_one_device_and_measured(stagecraft):
+    ran = stagecraft("plan", "--measure")
+    assert ran.code == 0
+    assert "cnn under one_device, 1 × 1 (replicas × stages); 64 examples a step" in ran.stdout
+    assert "measured here" in ran.stdout and "examples/s" in ran.stdout
+    assert "speed-up      1.00 over one device (at most 1)" in ran.stdout
+    assert "bubble" not in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((*GRID, "--devices", "2xA100-40GB"), "use --devices 3xA100-40GB"),
+        ((*GRID, "--devices", "3xB7"), "--devices: '3xB7' is no number of known devices"),
+        ((*GRID, "--devices", "3xT4-16GB", "--measure"), "--measure is for devices that are here"),
+        ((*GRID, *THERE, "--set", "parallel.memory_mb=1"), "parallel.memory_mb: 1 MB"),
+        (
+            (*GRID, *THERE, "--set", "parallel.cuts=a,b"),
+            "parallel.cuts: 'a': cnn has no such layer",
+        ),
+        (("--config", "no.yaml"), "no.yaml"),
+    ],
+)
+def test_what_cannot_be_is_refused(stagecraft, arguments, message):
+    ran = stagecraft("plan", *arguments, "--json")
+    assert ran.code == 1
+    assert message in ran.stderr
+    assert message in ran.last_line["error"]

@@ -1,0 +1,281 @@
+"""The planner's arithmetic: cuts, memory, times, and what is said of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import keras
+import pytest
+from keras import layers
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import accelerators, costs, measure, planner, schedule
+from stagecraft.trainer_module.costs import Times
+from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.plan import Plan
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
+
+WIDTH = 64
+A100 = accelerators.ACCELERATORS["A100-40GB"]
+
+
+def chain(count: int, width: int = WIDTH) -> keras.Model:
+    """Dense layers of equal cost: each 2 w w + 2 w operations or so, and w floats given."""
+    values = inputs = keras.Input((width,))
+    for number in range(count):
+        values = layers.Dense(width, use_bias=False, name=f"layer{number}")(values)
+    return keras.Model(inputs, values, name="chain")
+
+
+def settings(batch_size: int = 32, train: Any = None, **parallel: Any) -> TrainingSettings:
+    grid = {"strategy": "grid"} | parallel
+    return TrainingSettings(
+        train=TrainSettings(batch_size=batch_size, **(train or {})),
+        parallel=ParallelSettings(**grid),
+    )
+
+
+def make(model: keras.Model, given: TrainingSettings, **more: Any) -> Plan:
+    parallel = given.parallel
+    devices = [f"CPU:{index}" for index in range(parallel.replicas * parallel.stages)]
+    return planner.make_plan(model, given, devices, **more)
+
+
+def test_automatic_cuts_halve_the_operations() -> None:
+    # 18 equal convolutions but for the two that halve the side, and a stem of a fifth: halves
+    # meet in the middle of group 2, whose second block is in one stage as a whole.
+    plan = make(registry.build("resnet20"), settings(stages=2))
+    assert plan.cuts == ["group2_block1_relu"]
+
+
+def test_names_given_are_taken_and_priced() -> None:
+    plan = make(chain(4), settings(stages=2, cuts="layer0", microbatches=4))
+    assert plan.cuts == ["layer0"]
+    assert [(stage.first, stage.last, stage.layers) for stage in plan.stages] == [
+        ("layer0", "layer0", 1),
+        ("layer1", "layer3", 3),
+    ]
+    assert [stage.share for stage in plan.stages] == pytest.approx([0.25, 0.75])
+    assert plan.limit == "stage 1 (it takes 75% of the time; an equal part is 50%)"
+
+
+def test_stages_add_up_to_the_model() -> None:
+    model = registry.build("resnet20")
+    (whole,) = costs.stage_costs([model], model.inputs[0])
+    stages = make(model, settings(stages=4)).stages
+    assert sum(stage.parameters for stage in stages) == model.count_params()
+    assert sum(stage.flops for stage in stages) == whole.flops
+    assert sum(stage.layers for stage in stages) == whole.layers
+    assert sum(stage.activation_bytes for stage in stages) == whole.activation_bytes
+    assert sum(stage.share for stage in stages) == pytest.approx(1)
+    assert stages[-1].output_bytes == 4 * 10
+
+
+def test_equal_stages_have_the_bubble_of_the_formula() -> None:
+    plan = make(chain(4), settings(stages=4, microbatches=8))
+    assert plan.bubble == schedule.bubble(8, 4)
+    assert plan.idle == pytest.approx(plan.bubble)
+    assert plan.speedup == pytest.approx(schedule.speedup(8, 4))
+    assert plan.speedup_over_naive == pytest.approx(schedule.speedup(8, 4))
+    assert plan.ideal_speedup == 4
+    assert (plan.step_seconds, plan.all_reduce_seconds) == (None, None)
+    assert (plan.microbatch_size, plan.times) == (4, "flops")
+
+
+def test_replicas_multiply_and_one_stage_has_no_bubble() -> None:
+    plan = make(chain(2), settings(strategy="mirrored", replicas=4, accumulate=2))
+    assert (plan.speedup, plan.speedup_over_naive, plan.bubble) == (pytest.approx(4), 1, 0)
+    assert plan.devices == [["CPU:0"], ["CPU:1"], ["CPU:2"], ["CPU:3"]]
+    assert (plan.microbatch_size, plan.cuts, plan.suggestion) == (4, [], None)
+    assert plan.limit == "nothing much"
+
+
+# --- memory ---
+
+WEIGHTS = WIDTH * WIDTH * 4
+
+
+def sizes(**given: Any) -> list[int]:
+    plan = make(chain(4), settings(**given))
+    return [stage.memory_bytes for stage in plan.stages]
+
+
+def test_memory_is_weights_and_what_the_schedule_holds() -> None:
+    row = 4 * WIDTH  # of one example, in or out of a layer
+    # Two layers each: weight, gradient, its sum, momentum; in: one row, activations: two.
+    held = [2, 1]
+    expected = [2 * 4 * WEIGHTS + count * 8 * 3 * row for count in held]
+    assert sizes(stages=2, microbatches=4) == expected
+    expected = [2 * 4 * WEIGHTS + 4 * 8 * 3 * row] * 2
+    assert sizes(stages=2, microbatches=4, schedule="gpipe") == expected
+    expected = [2 * 3 * WEIGHTS + 32 * 3 * row] * 2
+    assert sizes(stages=2) == expected
+
+
+def test_memory_by_optimizer_average_and_precision() -> None:
+    plain = sizes(stages=4)[0]
+    assert sizes(stages=4, train={"optimizer": "adamw"})[0] - plain == WEIGHTS
+    assert sizes(stages=4, train={"ema_decay": 0.9})[0] - plain == WEIGHTS
+    assert sizes(stages=4, precision="float64")[0] - plain == 3 * WEIGHTS
+    assert sizes(stages=4, precision="mixed_bfloat16")[0] - plain == WEIGHTS // 2
+
+
+def test_remat_takes_less() -> None:
+    model = registry.build("resnet20")
+    plain, less = (
+        [stage.memory_bytes for stage in make(model, settings(stages=2, remat=remat)).stages]
+        for remat in (False, True)
+    )
+    assert all(two < 0.6 * one for one, two in zip(plain, less, strict=True))
+
+
+def test_the_cap_moves_the_cuts() -> None:
+    """1F1B holds more in the first stages, which therefore have to be smaller."""
+    given: dict[str, Any] = {"stages": 2, "microbatches": 8, "batch_size": 16_384}
+    free = make(chain(8), settings(**given))
+    assert free.cuts == ["layer3"]
+    cap = max(stage.memory_bytes for stage in free.stages) // 1_000_000
+    assert cap == 5
+    capped = make(chain(8), settings(memory_mb=cap, **given))
+    assert capped.cuts == ["layer2"]
+    assert max(stage.memory_bytes for stage in capped.stages) <= cap * 1e6
+
+
+def test_what_does_not_fit_names_the_smallest_number_of_stages_that_does() -> None:
+    model, given = chain(8, width=256), {"batch_size": 64, "memory_mb": 2}
+    with pytest.raises(
+        UserError, match=r"parallel.memory_mb: 2 MB .*use parallel.stages: (\d)$"
+    ) as raised:
+        make(model, settings(stages=2, **given))
+    needed = int(str(raised.value)[-1])
+    assert make(model, settings(stages=needed, **given)).cuts
+    with pytest.raises(UserError, match=f"use parallel.stages: {needed}$"):
+        make(model, settings(stages=needed - 1, **given))
+    with pytest.raises(
+        UserError, match=f"cuts: layer0 .* MB.*stages: {needed}, parallel.cuts: auto"
+    ):
+        make(model, settings(stages=2, cuts="layer0", **given))
+
+
+def test_what_never_fits_says_so() -> None:
+    with pytest.raises(UserError, match="no number of stages fits; use parallel.remat: true, or a"):
+        make(chain(4, width=512), settings(stages=2, memory_mb=1))
+
+
+def test_an_accelerator_has_its_memory() -> None:
+    tiny = dataclasses.replace(A100, memory_gb=0.001)
+    with pytest.raises(UserError, match="A100-40GB: 1 MB is less than a stage takes"):
+        make(chain(4, width=512), settings(stages=2), accelerator=tiny)
+
+
+# --- times ---
+
+
+def test_published_figures() -> None:
+    given = settings(stages=2, microbatches=2, replicas=2)
+    plan = make(chain(2), given, accelerator=A100)
+    operations = plan.stages[0].flops
+    row = 4 * WIDTH
+    forward = 8 * (operations / 156e12 + 2 * row / 1_555e9)
+    first = plan.stages[0]
+    assert (first.forward_seconds, first.backward_seconds) == pytest.approx((forward, 2 * forward))
+    copy = 8 * row / 300e9
+    assert plan.all_reduce_seconds == pytest.approx(WEIGHTS / 300e9)  # 2 (R - 1) / R, R = 2
+    orders = schedule.passes("1f1b", 2, 2)
+    slots = schedule.timetable(orders, [forward] * 2, [2 * forward] * 2, [copy])
+    assert plan.step_seconds == pytest.approx(schedule.span(slots) + WEIGHTS / 300e9)
+    half = settings(stages=2, microbatches=2, replicas=2, precision="mixed_bfloat16")
+    faster = make(chain(2), half, accelerator=A100).stages[0].forward_seconds
+    assert faster == pytest.approx(8 * (operations / 312e12 + 2 * row / 1_555e9))
+
+
+def test_measured_times_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def piece_times(pieces: Any, found: Any, **more: Any) -> list[Times]:
+        seen.update(more)
+        slow = ("layer0", "layer1")
+        return [Times(0.003 if cost.last in slow else 0.001, 0.004) for cost in found]
+
+    monkeypatch.setattr(measure, "piece_times", piece_times)
+    given = settings(stages=2, microbatches=4, costs="measured", remat=True)
+    plan = make(chain(6), given)
+    assert (seen["examples"], seen["device"], seen["remat"]) == (8, "CPU:0", True)
+    assert plan.cuts == ["layer1"] or plan.cuts == ["layer2"]
+    assert plan.times == "measured"
+    by_hand = min(
+        max(7 * min(k, 2) + 5 * max(k - 2, 0), 7 * max(2 - k, 0) + 5 * (6 - max(k, 2)))
+        for k in range(1, 6)
+    )
+    worst = max(stage.share for stage in plan.stages)
+    assert worst == pytest.approx(by_hand / (2 * 7 + 4 * 5))
+    assert plan.stages[0].backward_seconds == pytest.approx(8 * 0.004 * plan.stages[0].layers)
+
+
+def test_pieces_are_really_timed() -> None:
+    model = registry.build("resnet20")
+    kinds = []
+    given = settings(stages=3, microbatches=4, costs="measured")
+    plan = make(model, given, on_progress=lambda done, total: kinds.append((done, total)))
+    assert kinds == [(done, 12) for done in range(13)]
+    assert plan.step_seconds and plan.step_seconds > 0
+    for stage in plan.stages:
+        assert stage.forward_seconds and stage.backward_seconds
+        # ResNet-20's 82 MFLOP a picture: no CPU does that in a microsecond, none needs a second.
+        assert 8e-6 < stage.forward_seconds < 8
+
+
+# --- suggestions ---
+
+
+def test_a_faster_topology_is_suggested() -> None:
+    plan = make(chain(8), settings(stages=2, microbatches=2), available=4)
+    assert plan.limit.startswith("the bubble, with parallel.microbatches: 2 (a stage waits 33%")
+    better = plan.suggestion
+    assert better and (better.stages, better.microbatches) == (4, 16)
+    asked = make(chain(8), settings(stages=4, microbatches=16))
+    assert asked.speedup == pytest.approx(better.speedup)
+    assert make(chain(8), settings(stages=4, microbatches=16), available=4).suggestion is None
+
+
+def test_suggested_are_only_what_divides_the_batch_and_devices_that_are_there() -> None:
+    plan = make(chain(8), settings(stages=2, microbatches=1, batch_size=6), available=3)
+    better = plan.suggestion
+    assert better and better.stages == 3 and 6 % better.microbatches == 0
+    two = make(chain(8), settings(stages=2, microbatches=8), available=2)
+    assert two.suggestion is None, "eight are four a stage: enough"
+
+
+def test_the_best_cuts_are_those_of_all() -> None:
+    """Against every division of a real model: none has a faster slowest stage."""
+    model = registry.build("resnet20")
+    given = settings(stages=3)
+    plan = make(model, given)
+    names = [
+        plan.cuts,
+        *itertools.combinations(
+            [f"group{g}_block{b}_add" for g in (1, 2, 3) for b in (1, 2, 3)], 2
+        ),
+    ]
+    slowest = [
+        max(s.share for s in make(model, settings(stages=3, cuts=",".join(cuts))).stages)
+        for cuts in names[:12]
+    ]
+    assert slowest[0] == min(slowest)
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "name"),
+    [("4xA100-40GB", 4, "A100-40GB"), ("H100-80GB", 1, "H100-80GB"), ("2×t4-16gb", 2, "T4-16GB")],
+)
+def test_devices_by_name(text: str, count: int, name: str) -> None:
+    found = accelerators.parse(text)
+    assert (found[0], found[1].name) == (count, name)
+
+
+@pytest.mark.parametrize("text", ["", "4xA1000", "0xA100-40GB", "A100-40GBx4", "x", "4 x"])
+def test_devices_that_are_not_known(text: str) -> None:
+    with pytest.raises(UserError, match="--devices: .*4xA100-40GB, with one of V100-16GB"):
+        accelerators.parse(text)
