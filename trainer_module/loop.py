@@ -5,11 +5,13 @@ The same for every engine: what a step is, and where it runs, is theirs.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
@@ -18,6 +20,7 @@ from stagecraft.trainer_module.engines.base import Engine, NonFiniteLossError
 from stagecraft.trainer_module.pace import Pace
 from stagecraft.trainer_module.reporting import Reporter
 from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.timeline import Timeline
 
 DEFAULT_EPOCHS = 10.0
 """Where the settings give neither steps nor epochs."""
@@ -74,12 +77,24 @@ class Loop:
         *,
         total: int,
         eval_every: int,
+        timeline: Timeline | None = None,
     ):
+        """Prepares.
+
+        Args:
+            engine: what is trained.
+            checkpoints: where it goes on from, and what it is saved to.
+            reporter: is told of steps and evaluations.
+            total: steps.
+            eval_every: steps between evaluations.
+            timeline: watches its step, if that is still to come.
+        """
         self._engine = engine
         self._checkpoints = checkpoints
         self._reporter = reporter
         self._total = total
         self._eval_every = eval_every
+        self._timeline = timeline
         self._pace = Pace()
         self._evaluations: list[Evaluation] = []
 
@@ -138,9 +153,15 @@ class Loop:
         engine, pace = self._engine, self._pace
         while engine.step < boundary:
             steps = min(pace.steps_per_call, boundary - engine.step)
+            watching: AbstractContextManager[None] = contextlib.nullcontext()
+            if self._timeline and engine.step < self._timeline.step:
+                before = self._timeline.step - 1 - engine.step
+                steps = min(steps, before or 1)
+                watching = watching if before else self._timeline.watching()
             start = time.perf_counter()
             try:
-                metrics = engine.train(batches, steps)
+                with watching:
+                    metrics = engine.train(batches, steps)
             except NonFiniteLossError as error:
                 raise self._diverged(f"the loss is {error.loss} at step {error.step}") from None
             seconds = time.perf_counter() - start

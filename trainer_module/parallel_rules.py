@@ -42,6 +42,7 @@ def check(parallel: ParallelSettings) -> None:
         _all_reduce,
         _precision,
         _jit,
+        _timeline,
     ):
         rule(parallel)
 
@@ -264,6 +265,14 @@ def _precision(parallel: ParallelSettings) -> None:
 def _jit(parallel: ParallelSettings) -> None:
     if parallel.jit and parallel.strategy == "tpu":
         raise ValueError("jit: true is always so on tpu, all of the step at once; use jit: false")
+
+
+def _timeline(parallel: ParallelSettings) -> None:
+    if parallel.timeline_step and parallel.strategy != "grid":
+        raise ValueError(
+            f"timeline_step: {parallel.timeline_step} is of the passes of stages, and "
+            f"{parallel.strategy} has none; use strategy: grid, or timeline_step: 0"
+        )
 
 
 def _refuse_duplicates(field: str, names: Sequence[str]) -> None:

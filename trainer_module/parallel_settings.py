@@ -97,6 +97,12 @@ class ParallelSettings(Settings):
         description="processes that train together; more than 1 with multi_worker_mirrored and "
         "parameter_server",
     )
+    timeline_step: int = Field(
+        0,
+        ge=0,
+        description="step of which it is written down when each stage made each pass (with grid); "
+        "0: none",
+    )
     virtual_devices: int = Field(
         0, ge=0, description="logical CPU devices to make, for laptops and tests; 0: none"
     )

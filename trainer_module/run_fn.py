@@ -19,6 +19,7 @@ from stagecraft.trainer_module.export import export
 from stagecraft.trainer_module.loop import Loop, steps_between_evaluations, total_steps
 from stagecraft.trainer_module.reporting import Reporter
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.timeline import Timeline
 
 
 def run_fn(fn_args: Any) -> None:
@@ -62,6 +63,9 @@ def run_fn(fn_args: Any) -> None:
             reporter,
             total=total,
             eval_every=steps_between_evaluations(train, examples["train"]),
+            timeline=Timeline(parallel.timeline_step, run_dir, parallel.microbatches)
+            if parallel.timeline_step
+            else None,
         )
         outcome = loop.run(
             lambda first: input_data.train_dataset(

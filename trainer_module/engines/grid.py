@@ -132,7 +132,9 @@ class GridEngine(TrainingEngine):
             def body(index: tf.Tensor, sums: Any) -> Any:
                 return index + 1, self._summed(sums, turn(index))
 
-            start = (tf.constant(1), found)
+            with tf.control_dependencies(tf.nest.flatten(found)):
+                second = tf.identity(1)  # else it would begin beside the first, and take its memory
+            start = (second, found)
             found = tf.while_loop(
                 lambda index, _: index < accumulate, body, start, parallel_iterations=1
             )[1]

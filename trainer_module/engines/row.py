@@ -88,24 +88,29 @@ class Row:
         """
         images, *rest = batch
         passed: dict[tuple[int, int], _Passed] = {}
-        incoming: dict[tuple[int, int], tf.Tensor] = {}
+        incoming: dict[tuple[int, int], list[tf.Tensor]] = {}
         found: dict[int, Found] = {}
         latest: list[list[tf.Tensor]] = [[] for _ in self.cells]
         for way, k, m in self._passes:
             with self.cells[k].scope(f"{way}{m}", after=latest[k]):
                 if way == schedule.FORWARD:
-                    inputs = passed[k - 1, m].outputs if k else images[m]
-                    passed[k, m] = self._forward(
-                        k, values[k], inputs, [part[m] for part in rest], step, scale
-                    )
+                    came = passed[k - 1, m].outputs if k else images[m]
+                    inputs = tf.identity(came)  # the copy on this device, which the tape watches
+                    with tf.control_dependencies([inputs]):
+                        passed[k, m] = self._forward(
+                            k, values[k], inputs, [part[m] for part in rest], step
+                        )
                     latest[k] = [passed[k, m].outputs]
                     continue
-                wanted = [passed[k, m].inputs] if self.passes_back[k] else []
-                gradients = _backward(passed[k, m], [*values[k][0], *wanted], incoming.get((k, m)))
+                there = passed.pop((k, m))
+                wanted = [there.inputs] if self.passes_back[k] else []
+                arrived = [tf.identity(each) for each in incoming.pop((k, m), [])]
+                with tf.control_dependencies(arrived):
+                    gradients = self._backward(there, [*values[k][0], *wanted], arrived, scale)
                 latest[k] = list(gradients)
                 if wanted:
-                    incoming[k - 1, m] = gradients.pop()
-                new = Found(gradients, passed[k, m].state, passed[k, m].figures)
+                    incoming[k - 1, m] = [gradients.pop()]
+                new = Found(gradients, there.state, self._figures(there))
                 found[k] = found[k].plus(new) if k in found else new
         return [found[k] for k in range(len(self.cells))]
 
@@ -116,27 +121,62 @@ class Row:
         inputs: tf.Tensor,
         rest: Sequence[tf.Tensor],
         step: tf.Tensor,
-        scale: tf.Tensor | None,
     ) -> _Passed:
         """A microbatch through a cell, on its device."""
-        last = number == len(self.cells) - 1
         labels, weights, rows = rest
-        inputs = tf.identity(inputs)  # the copy on this device, which the tape watches
+        losses = right = None
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values[0])
             if inputs.dtype.is_floating:
                 tape.watch(inputs)
             result = self.cells[number].stage(*values, inputs, step, rows)
-            loss = result.penalty / self._parts
-            if last:
+            if number == len(self.cells) - 1:
                 smoothing = self._train.label_smoothing
                 losses = example_losses(result.outputs, labels, weights, smoothing)
-                loss = losses / self._train.batch_size + tf.cast(loss, losses.dtype)
-            target = loss if scale is None else loss * scale
-        figures = [tf.cast(loss, tf.float32)]
-        if last:
-            figures.append(right_answers(result.outputs, labels, weights))
-        return _Passed(tape, inputs, result.outputs, target, result.state, figures)
+                right = right_answers(result.outputs, labels, weights)
+        return _Passed(tape, inputs, *result, losses, right)
+
+    def _backward(
+        self,
+        passed: _Passed,
+        sources: Sequence[tf.Tensor],
+        incoming: Sequence[tf.Tensor],
+        scale: tf.Tensor | None,
+    ) -> list[tf.Tensor]:
+        """The vector-Jacobian product of a cell: gradients of its sources.
+
+        Args:
+            passed: the way forward.
+            sources: the weights, and the inputs where a stage before this one wants them.
+            incoming: gradient of the outputs, from the stage after this one; of the last, none.
+            scale: of the loss.
+        """
+        if not sources:
+            return []
+        targets, seeds = [*([passed.outputs] if incoming else [])], [*incoming]
+        for value, divisor in self._parts_of_loss(passed):
+            targets.append(value)
+            one = tf.ones_like(value) if scale is None else tf.cast(scale, value.dtype)
+            seeds.append(one / divisor)
+        gradients = passed.tape.gradient(
+            targets,
+            list(sources),
+            output_gradients=seeds,
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _figures(self, passed: _Passed) -> list[tf.Tensor]:
+        values = [value / divisor for value, divisor in self._parts_of_loss(passed)]
+        loss = tf.add_n([tf.cast(value, tf.float32) for value in values])
+        return [loss] if passed.right is None else [loss, passed.right]
+
+    def _parts_of_loss(self, passed: _Passed) -> list[tuple[tf.Tensor, int]]:
+        """Sums, and what each is divided by to be a part of the global batch's loss."""
+        parts = [(passed.penalty, self._parts)]
+        if passed.losses is not None:
+            parts.append((passed.losses, self._train.batch_size))
+        return parts
 
 
 class _Passed(NamedTuple):
@@ -145,33 +185,9 @@ class _Passed(NamedTuple):
     tape: tf.GradientTape
     inputs: tf.Tensor
     outputs: tf.Tensor
-    target: tf.Tensor
-    """What gradients are taken of, besides ``outputs``: the penalty; in the last stage the loss."""
-
     state: dict[int, tf.Tensor]
-    figures: list[tf.Tensor]
-
-
-def _backward(
-    passed: _Passed, sources: Sequence[tf.Tensor], incoming: tf.Tensor | None
-) -> list[tf.Tensor]:
-    """The vector-Jacobian product of a cell: gradients of its sources.
-
-    Args:
-        passed: the way forward.
-        sources: the weights, and the inputs where a stage before this one wants them.
-        incoming: gradient of the outputs, from the stage after this one.
-    """
-    if not sources:
-        return []
-    targets, seeds = [passed.target], [tf.ones_like(passed.target)]
-    if incoming is not None:
-        targets.append(passed.outputs)
-        seeds.append(tf.identity(incoming))
-    gradients = passed.tape.gradient(
-        targets,
-        list(sources),
-        output_gradients=seeds,
-        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-    )
-    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+    penalty: tf.Tensor
+    losses: tf.Tensor | None
+    """Sum over the examples, and"""
+    right: tf.Tensor | None
+    """right answers: in the last stage."""
