@@ -1,17 +1,22 @@
 """Do the stages of the grid work at the same time? Microbatches, against the ideal M*K/(M+K-1).
 
     python benchmarks/overlap.py [--rounds 5] [--forward-ms 20] [--backward-ms 40]
+                                 [--schedule 1f1b --schedule gpipe]
 
 K stages on emulated devices: a layer whose passes take their device for themselves and sleep, so
 long for each microbatch. So the processors have no part in it, and what is missing to the ideal is
 what the engine, TensorFlow's executor and waking up take. The naive split is the same engine with
 one microbatch, which sleeps as long as the M microbatches together, and nothing is beside it. Both
 are traced first, then interleaved.
+
+Then the profiler watches one more step: the last two columns are the part of it in which stages
+waited, by its timeline, and the (K-1)/(M+K-1) that is predicted.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import platform
 import statistics
 import sys
@@ -26,7 +31,7 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from stagecraft.trainer_module import schedule, topology
+from stagecraft.trainer_module import schedule, timeline, topology
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.input_data import Batch
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
@@ -42,6 +47,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--forward-ms", type=float, default=20.0, help="for each microbatch")
     parser.add_argument("--backward-ms", type=float, default=40.0, help="for each microbatch")
+    parser.add_argument(
+        "--schedule", choices=schedule.SCHEDULES, action="append", help="default: 1f1b"
+    )
     args = parser.parse_args()
     tf.get_logger().setLevel("ERROR")  # twelve engines are no retracing
     sys.setswitchinterval(1e-4)  # a thread that holds Python's lock is no part of a device
@@ -52,22 +60,29 @@ def main() -> None:
         f"{args.forward_ms:g} ms forward and {args.backward_ms:g} ms backward in every stage; "
         f"medians of {args.rounds} rounds"
     )
-    print("stages  microbatches  naive ms  step ms  speed-up  ideal  share of ideal")
-    for stages in STAGES:
-        for microbatches in MICROBATCHES:
-            scale = microbatches / BATCH / 1000
-            seconds = args.forward_ms * scale, args.backward_ms * scale  # for each example
-            sides = [stepper(stages, m, seconds) for m in (1, microbatches)]
-            rounds = [[timed(step) for step in sides] for _ in range(args.rounds)]
-            naive, ours = (statistics.median(times) * 1e3 for times in zip(*rounds, strict=True))
-            # Round by round, so that what slows the machine down slows down both.
-            found = statistics.median(one / other for one, other in rounds)
-            ideal = schedule.speedup(microbatches, stages)
-            print(
-                f"{stages:6}  {microbatches:12}  {naive:8.1f}  {ours:7.1f}  {found:8.3f}  "
-                f"{ideal:5.3f}  {found / ideal:14.1%}",
-                flush=True,
-            )
+    print(
+        "schedule  stages  microbatches  naive ms  step ms  speed-up  ideal  share of ideal  "
+        "bubble  predicted"
+    )
+    for name, stages, microbatches in itertools.product(
+        args.schedule or ["1f1b"], STAGES, MICROBATCHES
+    ):
+        scale = microbatches / BATCH / 1000
+        seconds = args.forward_ms * scale, args.backward_ms * scale  # for each example
+        sides = [stepper(name, stages, m, seconds) for m in (1, microbatches)]
+        rounds = [[timed(step) for step in sides] for _ in range(args.rounds)]
+        naive, ours = (statistics.median(times) * 1e3 for times in zip(*rounds, strict=True))
+        # Round by round, so that what slows the machine down slows down both.
+        found = statistics.median(one / other for one, other in rounds)
+        ideal = schedule.speedup(microbatches, stages)
+        with timeline.recording() as ops:
+            sides[1]()
+        print(
+            f"{name:8}  {stages:6}  {microbatches:12}  {naive:8.1f}  {ours:7.1f}  {found:8.3f}  "
+            f"{ideal:5.3f}  {found / ideal:14.1%}  {timeline.idle(timeline.spans_of(ops)):6.1%}  "
+            f"{schedule.bubble(microbatches, stages):9.1%}",
+            flush=True,
+        )
 
 
 def timed(step: Callable[[], object]) -> float:
@@ -77,7 +92,9 @@ def timed(step: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def stepper(stages: int, microbatches: int, seconds: tuple[float, float]) -> Callable[[], object]:
+def stepper(
+    name: str, stages: int, microbatches: int, seconds: tuple[float, float]
+) -> Callable[[], object]:
     """Takes one step of a grid; traced, and warm."""
     settings = TrainingSettings(
         train=TrainSettings(batch_size=BATCH, learning_rate=1e-6, weight_decay=0),
@@ -86,6 +103,7 @@ def stepper(stages: int, microbatches: int, seconds: tuple[float, float]) -> Cal
             stages=stages,
             cuts=",".join(f"sleeper{k}" for k in range(stages - 1)),
             microbatches=microbatches,
+            schedule=name,
             virtual_devices=max(STAGES),
         ),
     )

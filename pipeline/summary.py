@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfx.dsl.io import fileio
 from tfx.types import Artifact
 
 from stagecraft.pipeline.evaluation import ACCURACY, Evaluation, read_evaluation
 from stagecraft.schemas import features
+from stagecraft.trainer_module.timeline import DATA, TRACE
 
 Artifacts = Mapping[str, Sequence[Artifact]]
 
@@ -65,6 +69,18 @@ def pushed_to(artifacts: Artifacts) -> str | None:
     return str(model.get_string_custom_property("pushed_destination"))
 
 
+def timeline(artifacts: Artifacts) -> dict[str, Any] | None:
+    """The step that was watched, from the Trainer's artifacts; None: none was."""
+    folder = artifacts["model_run"][0].uri
+    path = os.path.join(folder, DATA)
+    if not fileio.exists(path):
+        return None
+    with fileio.open(path) as file:
+        found = json.load(file)
+    wanted = ("step", "seconds", "bubble", "idle", "shares")
+    return {name: found[name] for name in wanted} | {"trace": os.path.join(folder, TRACE)}
+
+
 def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
     """The part of ``--json`` that comes from artifacts.
 
@@ -74,6 +90,8 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
     found: dict[str, Any] = {"examples": {}, "metrics": {}, "blessed": False, "pushed": None}
     if "Cifar10ExampleGen" in outputs:
         found["examples"] = example_counts(outputs["Cifar10ExampleGen"])
+    if "Trainer" in outputs and (watched := timeline(outputs["Trainer"])):
+        found["timeline"] = watched
     if "Evaluator" in outputs:
         result = evaluation(outputs["Evaluator"])
         found["metrics"] = result.metrics

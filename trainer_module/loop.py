@@ -154,7 +154,7 @@ class Loop:
         while engine.step < boundary:
             steps = min(pace.steps_per_call, boundary - engine.step)
             watching: AbstractContextManager[None] = contextlib.nullcontext()
-            if self._timeline and engine.step < self._timeline.step:
+            if self._timeline and engine.step < self._timeline.step:  # 0 is no step
                 before = self._timeline.step - 1 - engine.step
                 steps = min(steps, before or 1)
                 watching = watching if before else self._timeline.watching()

@@ -63,9 +63,9 @@ def run_fn(fn_args: Any) -> None:
             reporter,
             total=total,
             eval_every=steps_between_evaluations(train, examples["train"]),
-            timeline=Timeline(parallel.timeline_step, run_dir, parallel.microbatches)
-            if parallel.timeline_step
-            else None,
+            timeline=Timeline(
+                parallel.timeline_step, run_dir, parallel.microbatches, parallel.accumulate
+            ),
         )
         outcome = loop.run(
             lambda first: input_data.train_dataset(

@@ -69,24 +69,26 @@ class Span:
 class Timeline:
     """Watches one step, and writes what it saw."""
 
-    def __init__(self, step: int, folder: str, microbatches: int):
+    def __init__(self, step: int, folder: str, microbatches: int, turns: int = 1):
         """Prepares.
 
         Args:
             step: the one that is watched, from 1.
             folder: gets ``timeline.json`` and ``timeline.trace.json``.
             microbatches: of the schedule, for the predicted bubble.
+            turns: ``parallel.accumulate``.
         """
         self.step = step
         self._folder = pathlib.Path(folder)
         self._microbatches = microbatches
+        self._turns = turns
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """In it, the step is to be taken."""
         with recording() as ops:
             yield
-        spans = spans_of(ops)
+        spans = spans_of(ops, self._turns)
         data = describe(self.step, spans, self._microbatches)
         (self._folder / DATA).write_text(json.dumps(data, indent=1))
         (self._folder / TRACE).write_text(json.dumps(chrome_trace(spans)))
@@ -115,25 +117,35 @@ def recording() -> Iterator[list[Op]]:
             ops.extend(_ops(xplane_pb2.XSpace.FromString(path.read_bytes())))
 
 
-def spans_of(ops: Iterable[Op]) -> list[Span]:
-    """What was done when, of ops in the scopes of the grid, by begin."""
-    grouped: dict[_Key, dict[tuple[str, int], list[Op]]] = collections.defaultdict(dict)
-    seen: dict[str, int] = collections.Counter()
-    for op in sorted(ops, key=lambda op: op.begin):
-        if not (match := _SCOPE.search(op.name)):
-            continue
-        around = op.name[: match.start()]
-        what = "backward" if _GRADIENT in around else match[3]
-        microbatch = int(match[4]) if match[4] else None
-        key = _Key(int(match[1]), int(match[2]), what, microbatch)
-        # With `accumulate`, the ops of the first turn are followed by those in the body of a loop.
-        turn = around.replace(_GRADIENT, ""), seen[op.name]
-        seen[op.name] += 1
-        grouped[key].setdefault(turn if microbatch is not None else ("", 0), []).append(op)
-    spans = []
-    for key, turns in grouped.items():
-        ranges = sorted((min(o.begin for o in t), max(o.end for o in t)) for t in turns.values())
-        spans += [Span(begin, end, *key, turn) for turn, (begin, end) in enumerate(ranges)]
+def spans_of(ops: Iterable[Op], turns: int = 1) -> list[Span]:
+    """What was done when, by begin.
+
+    Args:
+        ops: those in the scopes of the grid count.
+        turns: ``parallel.accumulate``.
+    """
+    matched = [(op, match) for op in ops if (match := _SCOPE.search(op.name))]
+    matched.sort(key=lambda pair: pair[0].begin)
+    executed = collections.Counter(op.name for op, _ in matched)
+    before: dict[str, int] = collections.Counter()
+    around: list[str] = []
+    found: dict[_Key, list[Op]] = collections.defaultdict(list)
+    for op, match in matched:
+        scope = op.name[: match.start()]
+        what = "backward" if _GRADIENT in scope else match[3]
+        microbatch, turn = (int(match[4]), 0) if match[4] else (None, 0)
+        if microbatch is not None:
+            # The first turn comes before a loop of the others, which has a scope of its own.
+            scope = scope.replace(_GRADIENT, "")
+            around += [] if scope in around else [scope]
+            if scope != around[0]:
+                turn = 1 + before[op.name] * (turns - 1) // executed[op.name]
+            before[op.name] += 1
+        found[_Key(int(match[1]), int(match[2]), what, microbatch, turn)].append(op)
+    spans = [
+        Span(min(op.begin for op in own), max(op.end for op in own), *key)
+        for key, own in found.items()
+    ]
     return _from_zero(_one_by_one(spans))
 
 
@@ -142,6 +154,7 @@ class _Key(NamedTuple):
     stage: int
     what: str
     microbatch: int | None
+    turn: int
 
 
 def _one_by_one(spans: Iterable[Span]) -> list[Span]:

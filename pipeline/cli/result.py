@@ -52,6 +52,8 @@ def as_json(
         "pushed": report.get("pushed"),
         "output": str(output) if output else None,
     }
+    if "timeline" in report:
+        found["timeline"] = report["timeline"]
     return found if error is None else {**found, "error": error}
 
 
@@ -68,6 +70,8 @@ def as_rows(
             found.append(("pushed", report["pushed"] or "no"))
         else:
             found.append(("pushed", "no: only a blessed model is"))
+    if report.get("timeline"):
+        found.append(("timeline", _timeline(report["timeline"])))
     found += [("log", str(log)), ("time", duration(seconds))]
     next_step = _next(settings, state, report)
     return [*found, ("next", next_step)] if next_step else found
@@ -76,6 +80,13 @@ def as_rows(
 def _accuracy(metrics: dict[str, float]) -> str:
     extra = [f"{name} {metrics[key]:.3f}" for name, key in _EXTRA if key in metrics]
     return f"{metrics['accuracy']:.4f}" + (f" ({', '.join(extra)})" if extra else "")
+
+
+def _timeline(watched: dict[str, Any]) -> str:
+    return (
+        f"step {watched['step']}: stages waited {watched['idle']:.1%} of the time "
+        f"({watched['bubble']:.1%} if they were equal); in a trace viewer: {watched['trace']}"
+    )
 
 
 _EXTRA = (("top 3", "top_3_accuracy"), ("loss", "loss"))

@@ -29,6 +29,13 @@ from stagecraft.pipeline.cli.options import data_option, settings_options
 @click.option("--from", "from_node", metavar="COMPONENT", help="Start here, cached or not.")
 @click.option("--to", "to_node", metavar="COMPONENT", help="Stop after this one.")
 @click.option("--require-blessing", is_flag=True, help="Fail if the model is not good enough.")
+@click.option(
+    "--timeline",
+    type=int,
+    metavar="STEP",
+    help="Write down when each stage made each pass of this step, with parallel.strategy: grid; "
+    "the same as --set parallel.timeline_step=STEP.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object as the last line.")
 def run(
     config: str,
@@ -39,6 +46,7 @@ def run(
     from_node: str | None,
     to_node: str | None,
     require_blessing: bool,
+    timeline: int | None,
     as_json: bool,
 ) -> None:
     """Run the pipeline, from data to pushed model, and show how it goes.
@@ -58,9 +66,10 @@ def run(
     try:
         from stagecraft.pipeline.cli.execute import Request, execute  # --help needs none of it
 
+        watched = () if timeline is None else (f"parallel.timeline_step={timeline}",)
         request = Request(
             config=config,
-            overrides=overrides,
+            overrides=(*overrides, *watched),
             data=data,
             output=output,
             runner=runner,

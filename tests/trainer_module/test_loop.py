@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -88,6 +89,7 @@ def _run(
     reporter: QuietReporter | None = None,
     total: int = 10,
     val: bool = True,
+    timeline: Any = None,
 ) -> loop.Outcome:
     def batches(start: int) -> Iterator[int]:
         while True:
@@ -100,6 +102,7 @@ def _run(
         reporter or QuietReporter(),  # type: ignore[arg-type]
         total=total,
         eval_every=4,
+        timeline=timeline,
     )
     return trainer.run(batches, () if val else None)
 
@@ -113,6 +116,36 @@ def test_evaluates_at_every_boundary_and_at_the_end(tmp_path: pathlib.Path) -> N
     assert outcome.best == loop.Evaluation(10, 0.1, 0.3)
     assert outcome.resumed_from == 0
     assert outcome.images_per_second > 0
+
+
+class Watch:
+    """Notes the calls of the engine that are made in it."""
+
+    def __init__(self, step: int, engine: CountingEngine):
+        self.step, self.seen = step, []
+        self._engine = engine
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        begin = self._engine.step
+        yield
+        self.seen.append((begin, self._engine.step))
+
+
+@pytest.mark.parametrize("step", [1, 4, 5, 7, 10])
+def test_one_step_is_watched_by_itself(tmp_path: pathlib.Path, step: int) -> None:
+    engine = CountingEngine({4: 0.1, 8: 0.2, 10: 0.3})
+    watch = Watch(step, engine)
+    assert _run(engine, tmp_path, timeline=watch).steps == 10
+    assert watch.seen == [(step - 1, step)]
+
+
+def test_a_step_that_is_over_or_never_comes_is_not_watched(tmp_path: pathlib.Path) -> None:
+    for step, total in ((0, 4), (3, 8), (20, 10)):
+        engine = CountingEngine({4: 0.1, 8: 0.2, 10: 0.3})
+        watch = Watch(step, engine)
+        assert _run(engine, tmp_path, total=total, timeline=watch).steps == total
+        assert watch.seen == []
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,16 @@ RULES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "precision: float64",
         {"precision": "float32"},
     ),
+    "a timeline without stages": (
+        MIRRORED | {"timeline_step": 5},
+        "timeline_step: 5",
+        {"strategy": "grid"},
+    ),
+    "a timeline without stages, other way": (
+        {"timeline_step": 5},
+        "timeline_step: 5",
+        {"timeline_step": 0},
+    ),
     "jit of tpu": (TPU | {"jit": True}, "jit: true", {"jit": False}),
 }
 

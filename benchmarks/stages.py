@@ -1,0 +1,145 @@
+"""How much faster are two stages than one device, with real computing? One thread for each device.
+
+    python benchmarks/stages.py [--model resnet56] [--stages 2] [--rounds 10] [--jit off --jit on]
+
+Sides, each in a process of its own that sleeps while another one computes, all with kernels of one
+thread:
+
+    one device   the whole model on one device, kernels one after the other
+    naive        the stages one after the other: one microbatch
+    M = 4, 8     the stages at the same time, microbatch by microbatch
+
+In each round every side takes a step; ratios are of the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+MICROBATCHES = (4, 8)
+CLASSES = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="resnet56")
+    parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--schedule", default="1f1b")
+    parser.add_argument("--jit", choices=("off", "on"), action="append", help="default: both")
+    parser.add_argument("--child", nargs=2, type=int, metavar=("K", "M"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        serve(args, *args.child)
+        return
+    print(
+        f"{args.model}, {args.stages} stages, {args.batch} examples a step, {args.schedule}, "
+        f"Python {platform.python_version()}, {os.cpu_count()} cores; medians of {args.rounds} "
+        "rounds, with the range"
+    )
+    print("jit  side        images/s  to one device        to naive")
+    for jit in args.jit or ["off", "on"]:
+        compare(args, jit)
+
+
+def compare(args: argparse.Namespace, jit: str) -> None:
+    """Starts all sides, lets them take steps in turns, and prints their rows."""
+    sides = {"one device": (1, 1), "naive": (args.stages, 1)}
+    sides |= {f"M = {m}": (args.stages, m) for m in MICROBATCHES}
+    children = {name: start(args, jit, *grid) for name, grid in sides.items()}
+    try:
+        for child in children.values():  # one by one: tracing and the first steps take long
+            ask(child)
+        rounds = [
+            {name: ask(child) for name, child in children.items()} for _ in range(args.rounds)
+        ]
+    finally:
+        for child in children.values():
+            child.kill()
+    for name in sides:
+        rate = args.batch / statistics.median(times[name] for times in rounds)
+        ratios = [
+            spread([times[other] / times[name] for times in rounds])
+            for other in ("one device", "naive")
+        ]
+        print(f"{jit:3}  {name:10}  {rate:8.1f}  {ratios[0]:19}  {ratios[1]}", flush=True)
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def start(args: argparse.Namespace, jit: str, stages: int, microbatches: int) -> Any:
+    command = [
+        *(sys.executable, __file__, "--model", args.model, "--batch", str(args.batch)),
+        *("--schedule", args.schedule, "--jit", jit, "--child", str(stages), str(microbatches)),
+    ]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def ask(child: Any) -> float:
+    """Seconds of a step."""
+    child.stdin.write("step\n")
+    child.stdin.flush()
+    while not (line := child.stdout.readline()).startswith("seconds "):
+        if not line:
+            raise SystemExit("a side died; see above")
+    return float(line.split()[1])
+
+
+def serve(args: argparse.Namespace, stages: int, microbatches: int) -> None:
+    """Takes a step for each line that comes."""
+    import numpy as np
+    import tensorflow as tf
+
+    from stagecraft.trainer_module import topology
+    from stagecraft.trainer_module.assemble import assemble
+    from stagecraft.trainer_module.engines.factory import make_engine
+    from stagecraft.trainer_module.input_data import Batch
+    from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    if stages == 1:
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    settings = TrainingSettings(
+        train=TrainSettings(model=args.model, batch_size=args.batch, schedule="constant"),
+        parallel=ParallelSettings(
+            strategy="grid",
+            stages=stages,
+            microbatches=microbatches,
+            schedule=args.schedule,
+            jit=args.jit == ["on"],
+            virtual_devices=stages,
+        ),
+    )
+    devices = topology.resolve(settings.parallel)
+    engine = make_engine(
+        None, devices, settings, 1000, functools.partial(assemble, settings.train, CLASSES)
+    )
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((args.batch, 32, 32, 3), np.float32)
+    labels = rng.integers(CLASSES, size=args.batch)
+    batch = Batch(images, labels, np.ones(args.batch, np.float32))
+    batches = engine.feed(tf.data.Dataset.from_tensors(batch).repeat())
+    for number, _ in enumerate(sys.stdin):
+        if not number:
+            engine.train(batches, 2)
+        begun = time.perf_counter()
+        engine.train(batches, 1)
+        print(f"seconds {time.perf_counter() - begun}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A real step under the profiler: every pass is seen, in the order of the schedule."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import driving
+import pytest
+from driving import GRID, STAGES, label
+
+from stagecraft.trainer_module import schedule, timeline
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [{**GRID, "accumulate": 2}, {**STAGES, "schedule": "gpipe"}, {**STAGES, "jit": True}],
+    ids=label,
+)
+def test_passes_are_in_order(parallel: dict[str, Any]) -> None:
+    engine = driving.make(parallel, "norm")
+    batches = driving.feed(engine)
+    engine.train(batches, 1)
+    with timeline.recording() as ops:
+        engine.train(batches, 1)
+    turns, replicas = parallel.get("accumulate", 1), parallel.get("replicas", 1)
+    spans = timeline.spans_of(ops, turns)
+    orders = schedule.passes(
+        parallel.get("schedule", "1f1b"), parallel["microbatches"], parallel["stages"]
+    )
+    for replica, (stage, order) in itertools.product(range(replicas), enumerate(orders)):
+        own = [span for span in spans if (span.replica, span.stage) == (replica, stage)]
+        passes = [(span.what, span.microbatch, span.turn) for span in own if span.what in WAYS]
+        assert passes == [
+            (done.way, done.microbatch, turn) for turn in range(turns) for done in order
+        ]
+        assert all(one.end <= other.begin for one, other in itertools.pairwise(own))
+        rest = [span.what for span in own if span.what not in WAYS]
+        assert rest == (["reduce", "update"] if replicas > 1 else rest) and "update" in rest
+    begins = {(s.replica, s.stage, s.what, s.microbatch, s.turn): s.begin for s in spans}
+    for (replica, stage, way, microbatch, turn), begin in begins.items():
+        if way == "forward" and stage:
+            assert begins[replica, stage - 1, way, microbatch, turn] < begin
+        if way == "backward" and stage < parallel["stages"] - 1:
+            assert begins[replica, stage + 1, way, microbatch, turn] < begin
+        if turn:  # in memory, one turn is there at a time
+            assert begin > max(b for key, b in begins.items() if key[-1] < turn and key[2] in WAYS)
+    assert 0 <= timeline.idle(spans) < 1
+
+
+WAYS = (schedule.FORWARD, schedule.BACKWARD)
