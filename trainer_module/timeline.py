@@ -175,9 +175,9 @@ def _one_by_one(spans: Iterable[Span]) -> list[Span]:
             result.append(dataclasses.replace(span, end=end))
         free = result[-1].end if passes else 0.0
         for span in sorted((span for span in own if span.microbatch is None), key=_by_end):
-            begin = min(max(span.begin, free), span.end)
-            result.append(dataclasses.replace(span, begin=begin))
-            free = max(free, span.end)
+            begin = max(span.begin, free)
+            free = max(span.end, begin)
+            result.append(dataclasses.replace(span, begin=begin, end=free))
     return result
 
 
