@@ -154,7 +154,7 @@ images = np.random.default_rng(0).standard_normal((rows, 32, 32, 3), np.float32)
 batch = Batch(images, np.arange(rows) % 10, np.ones(rows, np.float32))
 # The first step is held against the plan, op by op.
 engine.train(engine.feed(tf.data.Dataset.from_tensors(batch)), 1)
-print(json.dumps({"devices": devices.devices, "cuts": engine.cuts, "step": engine.step}))
+print(json.dumps({"devices": devices.devices, "cuts": engine.plan.cuts, "step": engine.step}))
 """
 
 

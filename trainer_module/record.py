@@ -11,6 +11,7 @@ import platform
 from typing import Any
 
 from stagecraft.trainer_module.loop import Outcome
+from stagecraft.trainer_module.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.topology import Topology
 
@@ -24,6 +25,7 @@ def write(
     topology: Topology,
     outcome: Outcome,
     examples: dict[str, int],
+    plan: Plan | None = None,
 ) -> None:
     """Writes ``folder/record.json``.
 
@@ -33,11 +35,13 @@ def write(
         topology: as it was resolved.
         outcome: steps, best evaluation, all evaluations, images per second.
         examples: split -> number of examples.
+        plan: what was predicted, of a model in stages.
     """
     versions = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "tfx")}
     record = {
         **dataclasses.asdict(outcome),
         "examples": examples,
+        "plan": dataclasses.asdict(plan) if plan else None,
         "settings": settings.flat(),
         "topology": dataclasses.asdict(topology),
         "versions": {"python": platform.python_version(), **versions},

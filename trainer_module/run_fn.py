@@ -83,7 +83,12 @@ def run_fn(fn_args: Any) -> None:
         if not chief:
             return
         record.write(
-            run_dir, settings=settings, topology=devices, outcome=outcome, examples=examples
+            run_dir,
+            settings=settings,
+            topology=devices,
+            outcome=outcome,
+            examples=examples,
+            plan=engine.plan,
         )
         weights = engine.weights()
         export(fn_args.serving_model_dir, build_model(), weights, transform, class_names)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from stagecraft.trainer_module.plan import Plan
+
 
 class Metrics(NamedTuple):
     """Figures over a number of examples."""
@@ -32,6 +34,10 @@ class NonFiniteLossError(Exception):
 
 class Engine(Protocol):
     """Holds a model, its optimizer and a step counter on the devices of a topology."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """What was predicted, of a model in stages."""
 
     @property
     def step(self) -> int:

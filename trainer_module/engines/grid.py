@@ -63,12 +63,12 @@ class GridEngine(TrainingEngine):
         self._topology = topology
         self._template = build_model(tf.device("CPU:0"))
         dropout.key_layers(self._template, train.seed)
-        self.cuts: list[str] = []
         if topology.stages > 1:
-            self.cuts = planner.make_plan(self._template, settings, topology.devices).cuts
+            self.plan = planner.make_plan(self._template, settings, topology.devices)
+        cuts = self.plan.cuts if self.plan else []
         self._stages = [
             Stage(model, jit=parallel.jit, remat=parallel.remat)
-            for model in partition.split(self._template, self.cuts)
+            for model in partition.split(self._template, cuts)
         ]
         self._parts = topology.replicas * parallel.accumulate * parallel.microbatches
         self._cells = [

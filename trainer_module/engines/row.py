@@ -110,6 +110,7 @@ class Row:
                 latest[k] = list(gradients)
                 if wanted:
                     incoming[k - 1, m] = [gradients.pop()]
+            with self.cells[k].scope("accumulate"):
                 new = Found(gradients, there.state, self._figures(there))
                 found[k] = found[k].plus(new) if k in found else new
         return [found[k] for k in range(len(self.cells))]

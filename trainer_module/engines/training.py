@@ -19,6 +19,7 @@ from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.input_data import Batch
 from stagecraft.trainer_module.loss_scale import LossScale
 from stagecraft.trainer_module.losses import cross_entropy
+from stagecraft.trainer_module.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
@@ -34,6 +35,8 @@ class Figures(NamedTuple):
 
 class TrainingEngine(abc.ABC):
     """Base of the :class:`~stagecraft.trainer_module.engines.base.Engine` implementations."""
+
+    plan: Plan | None = None
 
     def __init__(self, settings: TrainingSettings, total_steps: int):
         """Makes the step counter and what else is on the host.

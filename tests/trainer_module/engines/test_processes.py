@@ -141,7 +141,14 @@ def test_parameter_server(train: Callable[..., types.SimpleNamespace]) -> None:
 
 def test_three_stages(train: Callable[..., types.SimpleNamespace]) -> None:
     stages = {"parallel_strategy": "grid", "parallel_stages": 3, "parallel_virtual_devices": 3}
-    alone, split = train("alone"), train("split", **stages)
+    alone, split = train("alone"), train("split", **stages, parallel_timeline_step=3)
     _assert_close(_state(split, 6), _state(alone, 6))
-    assert record.read(split.model_run_dir)["topology"]["devices"] == ["CPU:0", "CPU:1", "CPU:2"]
+    notes = record.read(split.model_run_dir)
+    assert notes["topology"]["devices"] == ["CPU:0", "CPU:1", "CPU:2"]
+    assert sum(stage["share"] for stage in notes["plan"]["stages"]) == pytest.approx(1)
+    watched = json.loads(pathlib.Path(split.model_run_dir, "timeline.json").read_text())
+    assert watched["step"] == 3
+    assert {(span["stage"], span["what"]) for span in watched["spans"]} >= {
+        (stage, what) for stage in range(3) for what in ("forward", "backward", "update")
+    }
     assert _devices(split.serving_model_dir) <= {"", "*", "/device:CPU:*", "/device:CPU:0"}

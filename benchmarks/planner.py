@@ -1,0 +1,124 @@
+"""Are the planner's stages as long as it says, and are its cuts better than equal layers?
+
+    python benchmarks/planner.py [--model resnet20 --model resnet56 --model wide_resnet_16_4]
+                                 [--stages 2 --stages 3 --stages 4] [--rounds 7]
+
+For each model and number of stages K, on logical CPUs, stages one after the other (M = 1), so that
+none is in another's way:
+
+    off by      largest difference of a stage's part of the time from the prediction, in points:
+                times measured before training, piece by piece; and floating-point operations, of
+                the same cuts
+    slowest     what the slowest stage takes, cut by measured times, against the same number of
+                layers in each stage: below 1 the planner's is faster
+
+Stages' times are those of the step's timeline, medians of rounds in which both cuts take a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.trainer_module import partition, planner, timeline, topology
+from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.engines.factory import make_engine
+from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
+
+MODELS, STAGES = ("resnet20", "resnet56", "wide_resnet_16_4"), (2, 3, 4)
+BATCH, CLASSES = 32, 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", action="append")
+    parser.add_argument("--stages", type=int, action="append")
+    parser.add_argument("--rounds", type=int, default=7)
+    args = parser.parse_args()
+    tf.get_logger().setLevel("ERROR")  # several engines are no retracing
+    print(f"{BATCH} examples a step, medians of {args.rounds} rounds")
+    print("model             K  off by, measured  off by, operations  slowest, to equal layers")
+    for name, stages in itertools.product(args.model or MODELS, args.stages or STAGES):
+        train = TrainSettings(model=name, batch_size=BATCH, schedule="constant")
+        parallel = ParallelSettings(
+            strategy="grid", stages=stages, virtual_devices=max(STAGES), costs="measured"
+        )
+        devices = topology.resolve(parallel)
+        model = assemble(train, CLASSES)
+        plan = planner.make_plan(
+            model, TrainingSettings(train=train, parallel=parallel), devices.devices
+        )
+        even = equal_layers(model, stages)
+        by_operations = planner.make_plan(
+            model, with_cuts(train, parallel, plan.cuts), devices.devices
+        )
+        sides = [stepper(with_cuts(train, parallel, cuts)) for cuts in (plan.cuts, even)]
+        rounds = [[side() for side in sides] for _ in range(args.rounds)]
+        ours, _ = (
+            [statistics.median(times) for times in zip(*side, strict=True)]
+            for side in zip(*rounds, strict=True)
+        )
+        found = [one / sum(ours) for one in ours]
+        ratios = [max(one) / max(other) for one, other in rounds]
+        print(
+            f"{name:16}  {stages}  {off_by(found, [s.share for s in plan.stages]):16.1f}  "
+            f"{off_by(found, [s.share for s in by_operations.stages]):18.1f}  "
+            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            flush=True,
+        )
+
+
+def off_by(found: Sequence[float], predicted: Sequence[float]) -> float:
+    """Points."""
+    return 100 * max(abs(one - other) for one, other in zip(found, predicted, strict=True))
+
+
+def with_cuts(
+    train: TrainSettings, parallel: ParallelSettings, cuts: Sequence[str]
+) -> TrainingSettings:
+    named = parallel.model_copy(update={"cuts": ",".join(cuts), "costs": "flops"})
+    return TrainingSettings(train=train, parallel=named)
+
+
+def equal_layers(model: keras.Model, stages: int) -> list[str]:
+    """The cuts nearest to the same number of layers in each stage."""
+    names = [layer.name for layer in model.layers]
+    legal = [point.layer for point in partition.cut_points(model)]
+    wanted = [len(names) * (number + 1) / stages for number in range(stages - 1)]
+    return [min(legal, key=lambda name: abs(names.index(name) + 1 - place)) for place in wanted]
+
+
+def stepper(settings: TrainingSettings) -> Callable[[], list[float]]:
+    """Takes a step, and tells each stage's seconds in it."""
+    devices = topology.resolve(settings.parallel)
+    engine = make_engine(
+        None, devices, settings, 1000, functools.partial(assemble, settings.train, CLASSES)
+    )
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((BATCH, 32, 32, 3), np.float32)
+    batch = Batch(images, rng.integers(CLASSES, size=BATCH), np.ones(BATCH, np.float32))
+    batches = engine.feed(tf.data.Dataset.from_tensors(batch).repeat())
+    engine.train(batches, 2)
+
+    def step() -> list[float]:
+        with timeline.recording() as ops:
+            engine.train(batches, 1)
+        slots = timeline.slots_of(timeline.spans_of(ops))
+        return [
+            sum(slot.end - slot.begin for slot in slots if slot.done.stage == stage)
+            for stage in range(settings.parallel.stages)
+        ]
+
+    return step
+
+
+if __name__ == "__main__":
+    main()
