@@ -1,0 +1,89 @@
+"""How many images a second does the Trainer's input pipeline give?
+
+    python benchmarks/input_data.py ARCHIVE [--rounds 5] [--seconds 3]
+
+ARCHIVE is cifar-10-binary.tar.gz. The data steps are run once (``stagecraft run --to Transform``);
+then the Trainer's own dataset of global batches of 128 is gone through without training, with each
+shuffle and augmentation, the sides in turns. Each side warms up in every round, because tf.data
+chooses its number of threads as it goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import psutil
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from stagecraft.trainer_module import input_data
+from stagecraft.trainer_module.settings import TrainSettings
+
+AUGMENTATIONS = ("none", "flip", "crop,flip", "crop,flip,cutout")
+SHUFFLES = ("memory", "stream")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("archive", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        output = pathlib.Path(folder)
+        stagecraft = pathlib.Path(sys.executable).parent / "stagecraft"
+        subprocess.run(
+            [stagecraft, "run", "--to", "Transform", "--data", args.archive, "--output", output],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        (examples,) = output.glob("pipeline_root/Cifar10ExampleGen/examples/*/Split-train")
+        (graph,) = output.glob("pipeline_root/Transform/transform_graph/*")
+        files = [str(examples / "*")]
+        count = input_data.count_examples(files)
+        transform = tft.TFTransformOutput(str(graph))
+        print(
+            f"TensorFlow {tf.__version__}, Python {platform.python_version()}, "
+            f"{psutil.cpu_count()} cores; {count:,} examples; medians of {args.rounds} rounds, "
+            "with the range"
+        )
+        sides = list(itertools.product(SHUFFLES, AUGMENTATIONS))
+        datasets = [
+            iter(
+                input_data.train_dataset(
+                    files,
+                    transform,
+                    TrainSettings(batch_size=128, shuffle=shuffle, augment=augment),
+                    count,
+                )
+            )
+            for shuffle, augment in sides
+        ]
+        rounds = [[rate(data, args.seconds) for data in datasets] for _ in range(args.rounds)]
+        print("shuffle  augment            images/s")
+        for (shuffle, augment), rates in zip(sides, zip(*rounds, strict=True), strict=True):
+            print(
+                f"{shuffle:7}  {augment:16}  {statistics.median(rates):9,.0f} "
+                f"({min(rates):,.0f} to {max(rates):,.0f})"
+            )
+
+
+def rate(batches: object, seconds: float) -> float:
+    """Images a second, after a second of warming up."""
+    for wanted in (1.0, seconds):
+        begun, images = time.perf_counter(), 0
+        while (took := time.perf_counter() - begun) < wanted:
+            images += int(next(batches).labels.shape[0])  # type: ignore[call-overload]
+    return images / took
+
+
+if __name__ == "__main__":
+    main()
