@@ -17,7 +17,7 @@ SETTINGS = (
     "data.sample_train=20000",  # every component takes long enough to be caught
     "data.sample_test=100",
     "data.shards=4",
-    "train.steps=2000",
+    "train.steps=200",
     "evaluate.min_accuracy=0",
 )
 
