@@ -1,8 +1,13 @@
-"""How long the pieces of a model take on a device: each kind of piece is timed once."""
+"""How long the pieces of a model take on a device: each kind of piece is timed by itself.
+
+All kinds are timed in turns, so that what slows the machine down slows down all of them. What a
+call takes that computes nothing is subtracted: in a stage, there is no call for each piece.
+"""
 
 from __future__ import annotations
 
 import logging
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,9 +21,9 @@ from stagecraft.trainer_module.stage import Stage
 
 _log = logging.getLogger(__name__)
 
-_LEAST_RUNS, _MOST_RUNS = 3, 20
-_ENOUGH_SECONDS = 0.2
-"""Of a kind of piece, after its first run."""
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 20
+_ENOUGH_SECONDS = 8.0
+"""Of all rounds together, once there are as many as there have to be."""
 
 
 def piece_times(
@@ -31,7 +36,7 @@ def piece_times(
     remat: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Times]:
-    """Seconds of one example through each piece, from the fastest of some runs.
+    """Seconds of one example through each piece: medians.
 
     Args:
         pieces: models that follow one another, of one input and one output each.
@@ -40,26 +45,37 @@ def piece_times(
         device: such as ``"GPU:0"``.
         jit: as in the training, and
         remat: likewise.
-        on_progress: called with kinds done and kinds in all.
+        on_progress: called with kinds that are ready to be timed, and kinds in all.
     """
     kinds: dict[str, keras.Model] = {}
     for piece, cost in zip(pieces, costs, strict=True):
         kinds.setdefault(cost.kind, piece)
-    found: dict[str, Times] = {}
-    for kind, piece in kinds.items():
-        on_progress(len(found), len(kinds))
-        found[kind] = _time(piece, examples, device, jit=jit, remat=remat)
-        _log.debug("%s: %s", piece.name, found[kind])
-    on_progress(len(found), len(kinds))
+    inputs = keras.Input(pieces[0].inputs[0].shape[1:], dtype=pieces[0].inputs[0].dtype)
+    nothing = keras.Model(inputs, keras.layers.Identity()(inputs))
+    runs: list[Callable[[], Any]] = []
+    for done, piece in enumerate([nothing, *kinds.values()]):
+        on_progress(done, len(kinds))
+        runs += _runs(Stage(piece, jit=jit, remat=remat), examples, device)
+        for run in runs[-2:]:
+            _wait(run())  # traced
+    medians = _medians(runs)
+    pairs = zip(medians[::2], medians[1::2], strict=True)
+    overhead, *taken = (Times(there, max(both - there, 0)) for there, both in pairs)
+    found = {}
+    for kind, times in zip(kinds, taken, strict=True):
+        forward = max(times.forward - overhead.forward, 0) / examples
+        backward = max(times.backward - overhead.backward, 0) / examples
+        found[kind] = Times(forward, backward)
+        _log.debug("%s: %s", kinds[kind].name, found[kind])
     return [found[cost.kind] for cost in costs]
 
 
-def _time(model: keras.Model, examples: int, device: str, *, jit: bool, remat: bool) -> Times:
-    stage = Stage(model, jit=jit, remat=remat)
+def _runs(stage: Stage, examples: int, device: str) -> list[Callable[[], Any]]:
+    """Forward; and forward and backward."""
     with tf.device(device):
         weights = [tf.identity(variable.value) for variable in stage.trainable]
         state = [tf.identity(variable.value) for variable in stage.state]
-        inputs = _inputs(model, examples)
+        inputs = _inputs(stage.model, examples)
         step, rows = tf.constant(0, tf.int64), tf.range(examples, dtype=tf.int64)
 
     def forward() -> Any:
@@ -76,10 +92,7 @@ def _time(model: keras.Model, examples: int, device: str, *, jit: bool, remat: b
                 [outputs, penalty], sources, unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
 
-    runs = [tf.function(function, autograph=False) for function in (forward, both)]
-    seconds = _fastest(runs)
-    there = seconds[0] / examples
-    return Times(there, max(seconds[1] / examples - there, there / 2))
+    return [tf.function(function, autograph=False) for function in (forward, both)]
 
 
 def _inputs(model: keras.Model, examples: int) -> tf.Tensor:
@@ -89,20 +102,18 @@ def _inputs(model: keras.Model, examples: int) -> tf.Tensor:
     return tf.cast(tf.constant(values), inputs.dtype)
 
 
-def _fastest(runs: Sequence[Callable[[], Any]]) -> list[float]:
-    """Seconds of the fastest of several runs of each, taken in turns."""
-    for run in runs:
-        _wait(run())
+def _medians(runs: Sequence[Callable[[], Any]]) -> list[float]:
+    """Seconds of each, taken in turns."""
     started = time.perf_counter()
     seconds: list[list[float]] = [[] for _ in runs]
-    while len(seconds[0]) < _LEAST_RUNS or (
-        len(seconds[0]) < _MOST_RUNS and time.perf_counter() - started < _ENOUGH_SECONDS
-    ):
+    for done in range(_MOST_ROUNDS):
+        if done >= _LEAST_ROUNDS and time.perf_counter() - started > _ENOUGH_SECONDS:
+            break
         for run, taken in zip(runs, seconds, strict=True):
             begun = time.perf_counter()
             _wait(run())
             taken.append(time.perf_counter() - begun)
-    return [min(taken) for taken in seconds]
+    return [statistics.median(taken) for taken in seconds]
 
 
 def _wait(values: Any) -> None:
