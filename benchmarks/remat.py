@@ -1,6 +1,7 @@
 """How much memory does parallel.remat save, and does a number change?
 
     python benchmarks/remat.py [--model resnet56] [--batch 128] [--microbatches 1 --microbatches 4]
+                               [--schedule 1f1b]
 
 Two stages on two logical CPUs, remat off and on, each in a process of its own: three steps of SGD
 on noise. Resident sets are measured, the largest of a step (VmHWM) after setting it back by
@@ -41,14 +42,15 @@ def main() -> None:
     parser.add_argument("--model", default="resnet56")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--microbatches", type=int, action="append", help="default: 1 and 4")
+    parser.add_argument("--schedule", default="1f1b", help="or gpipe")
     parser.add_argument("--child", nargs=2, metavar=("on|off", "NPZ"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     counts = args.microbatches or [1, 4]
     if args.child:
         remat, out = args.child
-        print(json.dumps(measure(args.model, args.batch, counts[0], remat == "on", out)))
+        print(json.dumps(measure(args, counts[0], remat == "on", out)))
         return
-    print(f"{args.model}, two stages, {args.batch} examples a step")
+    print(f"{args.model}, two stages, {args.batch} examples a step, {args.schedule}")
     print("microbatches  remat  graph MB  step MB  together MB")
     with tempfile.TemporaryDirectory() as folder:
         for count in counts:
@@ -67,7 +69,8 @@ def run(args: argparse.Namespace, microbatches: int, remat: str, folder: str) ->
     out = os.path.join(folder, f"{microbatches}-{remat}.npz")
     command = [
         *(sys.executable, __file__, "--model", args.model, "--batch", str(args.batch)),
-        *("--microbatches", str(microbatches), "--child", remat, out),
+        *("--schedule", args.schedule, "--microbatches", str(microbatches)),
+        *("--child", remat, out),
     ]
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "TF_CPP_MIN_LOG_LEVEL": "2"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -89,7 +92,7 @@ def worst(one: Any, two: Any, unequal: list[str]) -> str:
     return f", at most by {by[name]:.1e} of the largest entry ({name})"
 
 
-def measure(model: str, batch: int, microbatches: int, remat: bool, out: str) -> dict[str, float]:
+def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) -> dict[str, float]:
     """Takes three steps; MB as above, and the numbers after the first one to ``out``."""
     import keras
     import tensorflow as tf
@@ -100,10 +103,16 @@ def measure(model: str, batch: int, microbatches: int, remat: bool, out: str) ->
     from stagecraft.trainer_module.input_data import Batch
     from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
+    batch = args.batch
     settings = TrainingSettings(
-        train=TrainSettings(model=model, batch_size=batch, schedule="constant"),
+        train=TrainSettings(model=args.model, batch_size=batch, schedule="constant"),
         parallel=ParallelSettings(
-            strategy="grid", stages=2, microbatches=microbatches, remat=remat, virtual_devices=2
+            strategy="grid",
+            stages=2,
+            microbatches=microbatches,
+            schedule=args.schedule,
+            remat=remat,
+            virtual_devices=2,
         ),
     )
     devices = topology.resolve(settings.parallel)
