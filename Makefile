@@ -25,7 +25,7 @@ setup:  ## make the environment; done in no time when nothing changed
 run: setup  ## run the quickstart pipeline, about two minutes
 	$(BIN)/stagecraft run --config quickstart $(ARGS)
 
-parity: setup  ## hold every topology against one device, by model and optimizer; takes long
+parity: setup  ## hold every topology against one device, by model and optimizer; about 45 minutes
 	@failed=0; for model in cnn resnet20; do for optimizer in sgd adamw; do \
 		echo "$$model, $$optimizer"; \
 		$(BIN)/stagecraft parity --set train.model=$$model --set train.optimizer=$$optimizer \
