@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from stagecraft.schemas import features
+
 
 def why_not(model: keras.Model) -> str:
     """Why a model's graph cannot be read as one way from an input to an output; empty: it can."""
@@ -18,6 +20,12 @@ def why_not(model: keras.Model) -> str:
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         return f"it has {len(model.inputs)} inputs and {len(model.outputs)} outputs"
     return ""
+
+
+def input_of(model: keras.Model) -> Any:
+    """A model's symbolic input; of one that does not tell, a picture."""
+    known = getattr(model, "inputs", None)
+    return known[0] if known else keras.KerasTensor((None, *features.IMAGE_SHAPE))
 
 
 def calls(model: keras.Model) -> list[Any]:

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.trainer_module import functional
 from stagecraft.trainer_module.costs import StageCost, Times
 from stagecraft.trainer_module.stage import Stage
 
@@ -50,7 +51,8 @@ def piece_times(
     kinds: dict[str, keras.Model] = {}
     for piece, cost in zip(pieces, costs, strict=True):
         kinds.setdefault(cost.kind, piece)
-    inputs = keras.Input(pieces[0].inputs[0].shape[1:], dtype=pieces[0].inputs[0].dtype)
+    first = functional.input_of(pieces[0])
+    inputs = keras.Input(first.shape[1:], dtype=first.dtype)
     nothing = keras.Model(inputs, keras.layers.Identity()(inputs))
     runs: list[Callable[[], Any]] = []
     for done, piece in enumerate([nothing, *kinds.values()]):
@@ -96,7 +98,7 @@ def _runs(stage: Stage, examples: int, device: str) -> list[Callable[[], Any]]:
 
 
 def _inputs(model: keras.Model, examples: int) -> tf.Tensor:
-    inputs = model.inputs[0]
+    inputs = functional.input_of(model)
     shape = [examples, *(1 if size is None else size for size in inputs.shape[1:])]
     values = np.random.default_rng(0).standard_normal(shape)
     return tf.cast(tf.constant(values), inputs.dtype)

@@ -42,6 +42,7 @@ def check(parallel: ParallelSettings) -> None:
         _all_reduce,
         _precision,
         _jit,
+        _memory,
         _timeline,
     ):
         rule(parallel)
@@ -265,6 +266,14 @@ def _precision(parallel: ParallelSettings) -> None:
 def _jit(parallel: ParallelSettings) -> None:
     if parallel.jit and parallel.strategy == "tpu":
         raise ValueError("jit: true is always so on tpu, all of the step at once; use jit: false")
+
+
+def _memory(parallel: ParallelSettings) -> None:
+    if parallel.memory_mb and parallel.strategy != "grid":
+        raise ValueError(
+            f"memory_mb: {parallel.memory_mb} decides where a model is cut, and "
+            f"{parallel.strategy} does not cut it; use strategy: grid, or memory_mb: 0"
+        )
 
 
 def _timeline(parallel: ParallelSettings) -> None:

@@ -20,9 +20,8 @@ from typing import NamedTuple
 
 import keras
 
-from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import costs, measure, partition, schedule
+from stagecraft.trainer_module import costs, functional, measure, partition, schedule
 from stagecraft.trainer_module.accelerators import Accelerator
 from stagecraft.trainer_module.costs import StageCost, Times
 from stagecraft.trainer_module.plan import Plan, StagePlan, Suggestion
@@ -64,8 +63,7 @@ def make_plan(
     chosen = partition.named_cuts(model, parallel.stages, parallel.cuts) if named else []
     names = partition.all_cuts(model, parallel.stages)
     pieces = partition.split(model, names)
-    inputs = getattr(model, "inputs", None) or [keras.KerasTensor((None, *features.IMAGE_SHAPE))]
-    found = costs.stage_costs(pieces, inputs[0])
+    found = costs.stage_costs(pieces, functional.input_of(model))
     factor = 3 if parallel.remat else 2
     if accelerator:
         unit = "peak"
@@ -201,7 +199,7 @@ class _Work:
         """
         parallel = self._settings.parallel
         problem = f"{self._whose}: {self._memory / 1e6:,.0f} MB is less than a stage takes with "
-        if starts is not None:
+        if parallel.cuts != "auto" and starts is not None:
             problem += f"parallel.cuts: {parallel.cuts}"
             largest = max(self._sizes(starts, parallel.microbatches))
             problem += f" ({largest / 1e6:,.0f} MB)"
@@ -209,8 +207,9 @@ class _Work:
             problem += f"parallel.stages: {parallel.stages}, wherever the model is cut"
         for stages in range(parallel.stages, len(self._pieces) + 1):
             if self.cut(stages, parallel.microbatches) is not None:
-                auto = ", parallel.cuts: auto" if starts is not None else ""
-                return f"{problem}; use parallel.stages: {stages}{auto}"
+                grid = "" if parallel.strategy == "grid" else "parallel.strategy: grid, "
+                auto = "" if parallel.cuts == "auto" else ", parallel.cuts: auto"
+                return f"{problem}; use {grid}parallel.stages: {stages}{auto}"
         remat = "" if parallel.remat else "parallel.remat: true, or "
         return (
             f"{problem}, and no number of stages fits; use {remat}a smaller train.batch_size, or a "

@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 from keras import layers
 
@@ -168,6 +169,34 @@ def test_an_accelerator_has_its_memory() -> None:
     tiny = dataclasses.replace(A100, memory_gb=0.001)
     with pytest.raises(UserError, match="A100-40GB: 1 MB is less than a stage takes"):
         make(chain(4, width=512), settings(stages=2), accelerator=tiny)
+
+
+def test_a_model_that_is_copied_whole_is_to_be_cut() -> None:
+    # A layer takes 3 MB of weights and 1.5 of pictures: one fits, four do not.
+    tiny = dataclasses.replace(A100, memory_gb=0.005)
+    given = settings(strategy="mirrored", replicas=2)
+    message = "A100-40GB: 5 MB .*; use parallel.strategy: grid, parallel.stages: 4$"
+    with pytest.raises(UserError, match=message):
+        make(chain(4, width=512), given, accelerator=tiny)
+
+
+class Subclassed(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat, self.head = layers.Flatten(), layers.Dense(10)
+
+    def call(self, images: Any) -> Any:
+        return self.head(self.flat(images))
+
+
+@pytest.mark.parametrize("by", ["flops", "measured"])
+def test_a_subclassed_model_is_priced_as_a_whole(by: str) -> None:
+    model = Subclassed()
+    model(np.zeros((1, 32, 32, 3), np.float32))
+    plan = make(model, settings(strategy="one_device", costs=by))
+    (stage,) = plan.stages
+    assert (stage.parameters, stage.layers, stage.share) == (30_730, 2, 1)
+    assert (plan.step_seconds is None) == (by == "flops")
 
 
 # --- times ---

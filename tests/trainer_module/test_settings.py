@@ -170,6 +170,16 @@ RULES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "precision: float64",
         {"precision": "float32"},
     ),
+    "memory without a grid": (
+        MIRRORED | {"memory_mb": 100},
+        "memory_mb: 100",
+        {"strategy": "grid"},
+    ),
+    "memory without a grid, other way": (
+        {"memory_mb": 100},
+        "memory_mb: 100",
+        {"memory_mb": 0},
+    ),
     "a timeline without stages": (
         MIRRORED | {"timeline_step": 5},
         "timeline_step: 5",

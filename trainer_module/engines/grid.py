@@ -63,7 +63,7 @@ class GridEngine(TrainingEngine):
         self._topology = topology
         self._template = build_model(tf.device("CPU:0"))
         dropout.key_layers(self._template, train.seed)
-        if topology.stages > 1:
+        if topology.stages > 1 or parallel.memory_mb:
             self.plan = planner.make_plan(self._template, settings, topology.devices)
         cuts = self.plan.cuts if self.plan else []
         self._stages = [
