@@ -7,7 +7,7 @@ import json
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,8 @@ TOPOLOGIES: dict[str, dict[str, Any]] = {
     "two_turns": {"accumulate": 2, "virtual_devices": 2},
     "four_turns": {"accumulate": 4, "virtual_devices": 2},
     "mirrored": {"strategy": "mirrored", "replicas": 2, "virtual_devices": 2},
-    "central_storage": {"strategy": "central_storage", "replicas": 2, "virtual_devices": 2},
-    "mirrored_two_turns": {
-        "strategy": "mirrored",
+    "central_storage": {
+        "strategy": "central_storage",
         "replicas": 2,
         "accumulate": 2,
         "virtual_devices": 2,
@@ -45,8 +44,7 @@ TOPOLOGIES: dict[str, dict[str, Any]] = {
 
 SAME_PARTS = {
     "mirrored": "two_turns",
-    "central_storage": "two_turns",
-    "mirrored_two_turns": "four_turns",
+    "central_storage": "four_turns",
     "grid_3_stages": "four_turns",
     "grid_2x2": "four_turns",
 }
@@ -83,7 +81,13 @@ def _select(results: Results, prefix: str) -> Results:
     }
 
 
-SPLIT = list(SAME_PARTS)
+def marked(names: Iterable[str]) -> list[Any]:
+    """As parameters; not all of them are among the fast tests."""
+    slow = ("central_storage", "grid_2x2")
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in names]
+
+
+SPLIT = marked(SAME_PARTS)
 
 
 @pytest.mark.parametrize("model", ["plain", "norm"])
@@ -111,7 +115,7 @@ def test_any_topology_computes_what_one_device_does(
             np.testing.assert_allclose(two[name], value, rtol=0, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("topology", marked(TOPOLOGIES))
 def test_evaluates_every_example_once(driven: Callable[[str], Results], topology: str) -> None:
     loss, accuracy, examples = driven(topology)["plain/evaluation"]
     expected = driven("one_device")["plain/evaluation"]
@@ -121,7 +125,7 @@ def test_evaluates_every_example_once(driven: Callable[[str], Results], topology
     assert loss == pytest.approx(expected[0], rel=1e-6)
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("topology", marked(TOPOLOGIES))
 @pytest.mark.parametrize("model", ["plain", "norm"])
 def test_taking_over_changes_no_bit(
     driven: Callable[[str], Results], topology: str, model: str
