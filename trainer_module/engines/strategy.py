@@ -266,9 +266,10 @@ def _accumulate(
     def body(index: tf.Tensor, sums: Any) -> Any:
         return index + 1, tf.nest.map_structure(add, sums, take(index))
 
-    # The first by itself: it shows which state changes.
-    start = (tf.constant(1), take(0))
-    return tf.while_loop(lambda i, _: i < turns, body, start, parallel_iterations=1)[1]
+    first = take(0)  # by itself: it shows which state changes
+    with tf.control_dependencies(tf.nest.flatten(first)):
+        second = tf.identity(1)  # else it would begin beside the first
+    return tf.while_loop(lambda i, _: i < turns, body, (second, first), parallel_iterations=1)[1]
 
 
 def _all_reduce(context: Any, tensors: list[tf.Tensor]) -> list[tf.Tensor]:

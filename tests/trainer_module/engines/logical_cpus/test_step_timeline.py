@@ -7,7 +7,7 @@ from typing import Any
 
 import driving
 import pytest
-from driving import GRID, STAGES, label
+from driving import GRID, MIRRORED, ONE, STAGES, label
 
 from stagecraft.trainer_module import schedule, timeline
 
@@ -46,6 +46,22 @@ def test_passes_are_in_order(parallel: dict[str, Any]) -> None:
         if turn:  # in memory, one turn is there at a time
             assert begin > max(b for key, b in begins.items() if key[-1] < turn and key[2] in WAYS)
     assert 0 <= timeline.idle(spans) < 1
+
+
+@pytest.mark.parametrize("parallel", [ONE, MIRRORED], ids=label)
+def test_turns_follow_each_other(parallel: dict[str, Any]) -> None:
+    engine = driving.make({**parallel, "accumulate": 2}, "norm")
+    batches = driving.feed(engine)
+    engine.train(batches, 1)
+    with timeline.recording() as ops:
+        engine.train(batches, 1)
+    passes = [op for op in ops if "Conv2D" in op.name or "MatMul" in op.name]
+    for replica in range(parallel.get("replicas", 1)):
+        own = [op for op in passes if ("replica_1/" in op.name) == bool(replica)]
+        later = [op for op in own if op.name.count("while/body") > 1]
+        first = [op for op in own if op.name.count("while/body") == 1]
+        assert len(later) == len(first) > 2
+        assert max(op.end for op in first) < min(op.begin for op in later)
 
 
 WAYS = (schedule.FORWARD, schedule.BACKWARD)
