@@ -5,8 +5,9 @@ PYTHON ?=
 ARGS ?=
 
 BIN := $(VENV)/bin
-# Most of a test's time is one thread importing TensorFlow. Tests of a file share what they run.
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
+# Most of a test's time is one thread importing TensorFlow, or a process that waits for another one.
+# Tests of a file share what they run.
+PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 --dist loadfile
 export VENV PYTHON
 
 .DEFAULT_GOAL := help

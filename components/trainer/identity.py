@@ -25,13 +25,17 @@ def training_key(
 
     Args:
         folders: what for -> the folders whose files are read (splits, transform graph, schema).
-        settings: ``TrainingSettings.flat()``. ``parallel_*`` are left out: a checkpoint fits any
-            topology, so that a training can go on with fewer or more devices.
+        settings: ``TrainingSettings.flat()``. Of ``parallel_*`` only the precision counts: a
+            checkpoint fits any topology, so that a training can go on with fewer or more devices.
         code: fingerprint of the code.
     """
     identity = {
         "data": {name: [_digest(folder) for folder in paths] for name, paths in folders.items()},
-        "settings": {k: v for k, v in settings.items() if not k.startswith("parallel_")},
+        "settings": {
+            name: value
+            for name, value in settings.items()
+            if not name.startswith("parallel_") or name == "parallel_precision"
+        },
         "code": code,
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]

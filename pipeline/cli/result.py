@@ -72,6 +72,8 @@ def as_rows(
             found.append(("pushed", "no: only a blessed model is"))
     if report.get("timeline"):
         found.append(("timeline", _timeline(report["timeline"])))
+    elif settings.parallel.timeline_step and "Trainer" in state.nodes:
+        found.append(("timeline", _no_timeline(settings.parallel.timeline_step)))
     found += [("log", str(log)), ("time", duration(seconds))]
     next_step = _next(settings, state, report)
     return [*found, ("next", next_step)] if next_step else found
@@ -86,6 +88,13 @@ def _timeline(watched: dict[str, Any]) -> str:
     return (
         f"step {watched['step']}: stages waited {watched['idle']:.1%} of the time "
         f"({watched['bubble']:.1%} if they were equal); in a trace viewer: {watched['trace']}"
+    )
+
+
+def _no_timeline(step: int) -> str:
+    return (
+        f"none: step {step} was not taken in this run; an earlier one had done it (another "
+        "train.seed trains anew), or the training is shorter"
     )
 
 

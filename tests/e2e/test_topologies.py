@@ -1,10 +1,12 @@
 """The whole pipeline under each strategy and runner, and with Transform materialised.
 
-All in one output folder: what the data steps gave is in the cache after the first.
+All in one output folder: what the data steps gave is in the cache after the first. Each with a seed
+of its own: else a topology would go on from another one's checkpoints, and find everything done.
 """
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 
 import pytest
@@ -20,6 +22,9 @@ GRID = ("parallel.strategy=grid", "parallel.microbatches=2", "parallel.virtual_d
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return tmp_path_factory.mktemp("topologies") / "out"
+
+
+SEEDS = itertools.count(1)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,8 @@ def test_ends_pushed(
     output: pathlib.Path, settings: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     before = set(output.glob("serving/*"))
-    done = run(output, *words, settings=(*TINY, "evaluate.not_worse=false", *settings))
+    own = (f"train.seed={next(SEEDS)}", "evaluate.not_worse=false")
+    done = run(output, *words, settings=(*TINY, *own, *settings))
     assert done.code == 0, done.stderr
     assert set(done.states.values()) <= {"done", "cached"}
     assert done.executed() >= {"Trainer", "Evaluator", "Pusher"}

@@ -107,6 +107,7 @@ def test_trains_and_notes_the_figures(make_run: Callable[..., Run]) -> None:
         ({}, True),
         ({"parallel_virtual_devices": 4}, True),
         ({"parallel_strategy": "mirrored"}, True),
+        ({"parallel_precision": "mixed_float16"}, False),
         ({"train_learning_rate": 0.02}, False),
         ({"train_seed": 1}, False),
         ({"code_fingerprint": "fedcba9876543210"}, False),

@@ -127,6 +127,17 @@ def test_not_blessed_is_said_and_is_an_error_only_if_required(stagecraft):
     assert stagecraft("run", "--require-blessing", fake=ALL).code == 0
 
 
+def test_the_watched_step_is_told(stagecraft):
+    grid = ("--set", "parallel.strategy=grid", "--timeline", "20")
+    watched = {"step": 20, "idle": 0.21, "bubble": 0.2, "trace": "out/timeline.trace.json"}
+    events = [*ALL[:-1], {**END, "report": {**REPORT, "timeline": watched}}]
+    found = stagecraft("run", *grid, fake=events).stdout
+    assert "step 20: stages waited 21.0% of the time (20.0% if they were equal); in a tr" in found
+    assert stagecraft("run", "--json", *grid, fake=events).last_line["timeline"] == watched
+    assert "none: step 20 was not taken in this run" in stagecraft("run", *grid, fake=ALL).stdout
+    assert "timeline" not in stagecraft("run", fake=ALL).stdout
+
+
 def test_ctrl_c_ends_with_130(stagecraft, tmp_path):
     def interrupt() -> None:
         while not (tmp_path / "out" / "hanging").exists():
