@@ -75,18 +75,8 @@ def _table(plan: Plan) -> str:
         ).rstrip()
         for row in rows
     ]
-    return "\n".join(
-        [
-            *lines,
-            "MFLOP (forward) and activations: of one example; memory: of the device, at most; "
-            "seconds: of a microbatch",
-        ]
-        if seconds
-        else [
-            *lines,
-            "MFLOP (forward) and activations: of one example; memory: of the device, at most",
-        ]
-    )
+    legend = "MFLOP (forward) and activations: of one example; memory: of the device, at most"
+    return "\n".join([*lines, legend + ("; seconds: of a microbatch" if seconds else "")])
 
 
 def _picture(plan: Plan) -> str:
