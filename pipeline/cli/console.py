@@ -83,7 +83,11 @@ def progress(what: str, *, stderr: bool) -> Iterator[Callable[[int, int], None]]
     Yields:
         What is to be called with how much is done, and of how much.
     """
-    with Progress(console=Console(stderr=stderr), transient=True) as bar:
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    with Progress(console=console, transient=True) as bar:
         task = None
 
         def show(done: int, total: int) -> None:

@@ -72,7 +72,7 @@ def as_rows(
             found.append(("pushed", "no: only a blessed model is"))
     if report.get("timeline"):
         found.append(("timeline", _timeline(report["timeline"])))
-    elif settings.parallel.timeline_step and "Trainer" in state.nodes:
+    elif settings.parallel.timeline_step and state.nodes["Trainer"].state == "done":
         found.append(("timeline", _no_timeline(settings.parallel.timeline_step)))
     found += [("log", str(log)), ("time", duration(seconds))]
     next_step = _next(settings, state, report)
