@@ -1,11 +1,6 @@
 """A replica: a row of cells, through which microbatches go forward and back.
 
-In GPipe's schedule, here of 3 stages and 4 microbatches (both are drawn in
-:mod:`stagecraft.trainer_module.schedule`):
-
-    stage 0  F0 F1 F2 F3                   B3--- B2--- B1--- B0---
-    stage 1     F0 F1 F2 F3          B3--- B2--- B1--- B0---
-    stage 2        F0 F1 F2 F3 B3--- B2--- B1--- B0---
+In the order of :mod:`stagecraft.trainer_module.schedule`, which draws it.
 """
 
 from __future__ import annotations
