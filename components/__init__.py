@@ -12,6 +12,7 @@ import typing
 if typing.TYPE_CHECKING:
     from stagecraft.components.anomaly_gate.component import AnomalyGate
     from stagecraft.components.baseline import LatestBlessedBaseline
+    from stagecraft.components.evaluator import Evaluator
     from stagecraft.components.example_gen.component import Cifar10ExampleGen
     from stagecraft.components.import_schema import ImportSchema
     from stagecraft.components.parity_gate.component import ParityGate
@@ -20,6 +21,7 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "AnomalyGate",
     "Cifar10ExampleGen",
+    "Evaluator",
     "ImportSchema",
     "LatestBlessedBaseline",
     "ParityGate",
@@ -29,6 +31,7 @@ __all__ = [
 _HOMES = {
     "AnomalyGate": "anomaly_gate.component",
     "Cifar10ExampleGen": "example_gen.component",
+    "Evaluator": "evaluator",
     "ImportSchema": "import_schema",
     "LatestBlessedBaseline": "baseline",
     "ParityGate": "parity_gate.component",

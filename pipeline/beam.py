@@ -31,16 +31,19 @@ def beam_args(settings: BeamSettings) -> list[str]:
 
 
 @contextlib.contextmanager
-def pinned() -> Iterator[None]:
-    """Makes a bare ``beam.Pipeline()`` run in this process too.
+def in_process() -> Iterator[None]:
+    """Makes a bare ``beam.Pipeline()`` run in this process, and that run without a state cache.
 
-    TFX's BeamDagRunner makes one, and so may anybody's executor.
+    TFX's BeamDagRunner makes such a pipeline, and so may anybody's executor. The cache spares
+    workers a request over the network; within a process it saves nothing, and to know its size
+    it goes through all objects of all modules. Beam itself has it on for its own tests only.
     """
     from apache_beam.options.pipeline_options import StandardOptions
+    from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
-    stock = StandardOptions.DEFAULT_RUNNER
-    StandardOptions.DEFAULT_RUNNER = IN_PROCESS
+    runner, cache = StandardOptions.DEFAULT_RUNNER, worker_handlers.STATE_CACHE_SIZE_MB
+    StandardOptions.DEFAULT_RUNNER, worker_handlers.STATE_CACHE_SIZE_MB = IN_PROCESS, 0
     try:
         yield
     finally:
-        StandardOptions.DEFAULT_RUNNER = stock
+        StandardOptions.DEFAULT_RUNNER, worker_handlers.STATE_CACHE_SIZE_MB = runner, cache

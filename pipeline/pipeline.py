@@ -6,7 +6,6 @@ import pathlib
 
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import schema_pb2
-from tfx.components.evaluator.component import Evaluator
 from tfx.components.pusher.component import Pusher
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
@@ -21,6 +20,7 @@ from tfx.types.channel import Channel
 from stagecraft.components import (
     AnomalyGate,
     Cifar10ExampleGen,
+    Evaluator,
     ImportSchema,
     LatestBlessedBaseline,
     ParityGate,

@@ -52,7 +52,7 @@ class _Runner:
         with contextlib.ExitStack() as stack:
             stack.enter_context(interrupt.handled())
             stack.enter_context(_swept(connection, pipeline))
-            stack.enter_context(beam.pinned())
+            stack.enter_context(beam.in_process())
             stack.enter_context(launcher.installed())
             _tell_plan(pipeline, _prepare_partial(connection, pipeline, run_options))
             try:
