@@ -196,7 +196,7 @@ class Loop:
         self._checkpoints.save(
             step, self._engine.state(), progress, best_step=ranked[0].step if ranked else step
         )
-        self._engine.wait_for_all()  # the others read what the chief writes
+        self._engine.sum_over_workers([0.0])  # the others read what the chief writes
 
     def _ranked(self) -> list[Evaluation]:
         """The highest accuracy first; among equals the lowest loss, then the earliest."""

@@ -94,8 +94,36 @@ class ParallelSettings(Settings):
     workers: int = Field(
         1,
         ge=1,
-        description="processes that train together; more than 1 with multi_worker_mirrored and "
-        "parameter_server",
+        description="processes that train together, each with its replicas and stages; more than "
+        "1 with multi_worker_mirrored, parameter_server and grid",
+    )
+    ps: int = Field(
+        1, ge=1, description="processes that hold the variables under parameter_server"
+    )
+    evaluator: bool = Field(
+        False,
+        description="one process more, which evaluates each new checkpoint while the others train "
+        "on",
+    )
+    launcher: Literal["auto", "in_process", "local"] = Field(
+        "auto",
+        description="who starts the processes; local: the Trainer, on this host; in_process: "
+        "somebody else, who sets TF_CONFIG in each; auto: local where there are several and "
+        "TF_CONFIG is not set",
+    )
+    max_restarts: int = Field(
+        3,
+        ge=0,
+        description="times that the processes are started again, from the newest checkpoint, "
+        "after one was lost",
+    )
+    start_timeout_seconds: int = Field(
+        300, ge=1, description="seconds that the processes may take to find each other"
+    )
+    silence_timeout_seconds: int = Field(
+        10,
+        ge=2,
+        description="seconds without a sign of life after which a process counts as frozen",
     )
     timeline_step: int = Field(
         0,

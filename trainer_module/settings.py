@@ -82,6 +82,18 @@ class TrainSettings(Settings):
     eval_every: int = Field(
         0, ge=0, description="steps between evaluations on the val split; 0: once an epoch"
     )
+    checkpoint_every: int = Field(
+        0, ge=0, description="steps between checkpoints; 0: at each evaluation only"
+    )
+    keep: int = Field(
+        2, ge=1, description="newest checkpoints that are kept; the best one is kept besides"
+    )
+    resume_id: str = Field(
+        "default",
+        pattern=r"^[A-Za-z0-9_.-]+$",
+        description="keeps trainings apart that have the same data and code: each goes on from "
+        "its own checkpoints",
+    )
     seed: int = Field(
         0, ge=0, lt=2**32, description="seed of weights, order, augmentation and dropout"
     )

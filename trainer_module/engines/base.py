@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -76,8 +76,11 @@ class Engine(Protocol):
     def gradients(self, batch: Any) -> tuple[float, dict[str, np.ndarray]]:
         """Loss and gradient (by variable path) of one global batch; changes nothing."""
 
-    def wait_for_all(self) -> None:
-        """Returns when every worker has called it; at once where there is one."""
+    def sum_over_workers(self, values: Sequence[float]) -> list[float]:
+        """The sum over all workers of what each gives; they all call it, and wait for each other.
+
+        Where there is one worker, or one that drives all, it is what was given.
+        """
 
     def weights(self) -> dict[str, np.ndarray]:
         """Variable path -> value, of the model that is evaluated and exported."""

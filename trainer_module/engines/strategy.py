@@ -208,10 +208,15 @@ class StrategyEngine(TrainingEngine):
         """One replica's, of a value that is the same on all of them."""
         return self._strategy.experimental_local_results(value)[0]
 
-    def wait_for_all(self) -> None:
-        """Returns when every worker has called it."""
-        if self._topology.workers > 1:
-            self._strategy.reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0), axis=None)
+    def sum_over_workers(self, values: Sequence[float]) -> list[float]:
+        """The sum over all workers of what each gives; they all call it, and wait for each other."""
+        if self._topology.workers == 1 or self._topology.strategy == "parameter_server":
+            return list(values)
+        own = tf.constant(values, tf.float64) / self._topology.replicas  # each of them adds it
+        summed = self._strategy.reduce(
+            tf.distribute.ReduceOp.SUM, self._strategy.run(lambda: own), axis=None
+        )
+        return [float(value) for value in summed]
 
     # --- evaluation ---
 

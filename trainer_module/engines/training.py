@@ -7,7 +7,7 @@ one call of a graph, so that Python has no part in them.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,9 +82,9 @@ class TrainingEngine(abc.ABC):
     def _model_variables(self) -> dict[str, Variable]:
         """Everything but the step and the loss scale, by name in a checkpoint."""
 
-    def wait_for_all(self) -> None:
-        """Returns when every worker has called it; here there is one."""
-        return
+    def sum_over_workers(self, values: Sequence[float]) -> list[float]:
+        """The sum over all workers of what each gives; here there is one."""
+        return list(values)
 
     @abc.abstractmethod
     def weights(self) -> dict[str, np.ndarray]:
