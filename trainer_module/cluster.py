@@ -15,10 +15,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import socket
+from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.settings import ParallelSettings
+from stagecraft.trainer_module.roles import jobs, roles
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 """What a process can be. An evaluator watches checkpoints and has no part in training."""
@@ -47,6 +50,12 @@ class Cluster:
     has_chief: bool
     """Whether there is a process of the role chief; else worker 0 does what a chief does."""
 
+    def peers(self) -> dict[str, str]:
+        """Name, such as ``worker 1``, to address, of all processes."""
+        chief = {"chief 0": self.workers[0]} if self.has_chief else {}
+        workers = {f"worker {i}": address for i, address in enumerate(self.remote_workers)}
+        return chief | workers | {f"ps {i}": address for i, address in enumerate(self.ps)}
+
     @property
     def is_chief(self) -> bool:
         """Whether this process is the chief, or worker 0 where there is none."""
@@ -73,7 +82,7 @@ def read() -> Cluster | None:
     Raises:
         UserError: it is not JSON, not as above, or contradicts itself.
     """
-    if not _is_set():
+    if not is_set():
         return None
     found = resolver()
     jobs = found.cluster_spec().as_dict()
@@ -111,20 +120,22 @@ def resolver() -> Any:
     return tf.distribute.cluster_resolver.TFConfigClusterResolver()
 
 
-def _is_set() -> bool:
+def is_set() -> bool:
+    """Whether ``TF_CONFIG`` says anything."""
     return os.environ.get("TF_CONFIG", "").strip() not in ("", "{}")
 
 
 def training(parallel: ParallelSettings) -> Cluster | None:
     """The cluster that a training with these settings is part of.
 
-    None under the strategies of one process, which leave ``TF_CONFIG`` alone, and for
-    ``multi_worker_mirrored`` with one worker where it is unset.
+    None under the strategies of one process and a grid of one worker, which leave ``TF_CONFIG``
+    alone, and for ``multi_worker_mirrored`` with one worker where it is unset.
 
     Raises:
         UserError: ``TF_CONFIG`` is not as it should be or does not fit the settings.
     """
-    if parallel.strategy == "multi_worker_mirrored":
+    of_grid = parallel.strategy == "grid" and parallel.workers > 1
+    if parallel.strategy == "multi_worker_mirrored" or of_grid:
         return _in_step(parallel)
     if parallel.strategy == "parameter_server":
         return _by_a_chief(parallel)
@@ -142,16 +153,15 @@ def _in_step(parallel: ParallelSettings) -> Cluster | None:
         )
     if not cluster.workers:
         raise _error(
-            'cluster has no "worker", but strategy: multi_worker_mirrored trains on workers',
+            f'cluster has no "worker", but strategy: {parallel.strategy} trains on workers',
             '"worker": ["host0:2222", "host1:2222"]',
         )
     if cluster.ps:
         raise _error(
-            f'cluster has "ps" {list(cluster.ps)}, which strategy: multi_worker_mirrored has no '
-            "use for",
+            f'cluster has "ps" {list(cluster.ps)}, which strategy: {parallel.strategy} has no use '
+            "for",
             "a cluster without ps, or strategy: parameter_server",
         )
-    _refuse_evaluator(cluster)
     _check_count(len(cluster.workers), parallel.workers)
     return cluster
 
@@ -175,17 +185,62 @@ def _by_a_chief(parallel: ParallelSettings) -> Cluster:
                 "parameter servers",
                 f'"cluster": {example}',
             )
-    _refuse_evaluator(cluster)
     _check_count(len(cluster.remote_workers), parallel.workers)
     return cluster
 
 
-def _refuse_evaluator(cluster: Cluster) -> None:
-    if cluster.role == "evaluator":
+def is_evaluator(parallel: ParallelSettings) -> bool:
+    """Whether this process evaluates what the others train.
+
+    Raises:
+        UserError: ``TF_CONFIG`` is not as it should be, or has an evaluator and the settings none.
+    """
+    if not is_set() or read().role != "evaluator":  # type: ignore[union-attr]
+        return False
+    if not parallel.evaluator:
         raise _error(
-            "this process is the evaluator, which has no part in training",
-            'a task of "type": "worker" to train',
+            "this process is the evaluator, and parallel.evaluator is false: the others evaluate "
+            "by themselves",
+            'parallel.evaluator: true, or a task of "type": "worker"',
         )
+    return True
+
+
+def adopt_job(flat: Mapping[str, Any]) -> None:
+    """Makes ``TF_CONFIG`` from what Kubernetes tells a pod of an Indexed Job, where it is unset.
+
+    The job's pods are the topology's processes in the order of ``roles.jobs``. A pod has its
+    place in ``JOB_COMPLETION_INDEX`` and, behind a headless service, a host name that ends its
+    first part in that number, as its peers' do
+    (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). They listen on
+    ``STAGECRAFT_PORT``, by default 2222.
+
+    Args:
+        flat: the training's settings.
+
+    Raises:
+        UserError: the variables are not as they should be.
+    """
+    index = os.environ.get("JOB_COMPLETION_INDEX")
+    parallel = TrainingSettings.from_flat(dict(flat)).parallel
+    count = sum(jobs(parallel).values())
+    if is_set() or index is None or not count:
+        return
+    if not index.isdecimal() or int(index) >= count:
+        raise UserError(
+            f"environment variable JOB_COMPLETION_INDEX: {index!r}, but the topology has {count} "
+            f"processes; use completions: {count} and parallelism: {count} in the Job"
+        )
+    first, dot, rest = socket.getfqdn().partition(".")
+    stem, dash, last = first.rpartition("-")
+    if not dash or last != index:
+        raise UserError(
+            f"this host's name is {first}, and JOB_COMPLETION_INDEX {index}: expected a name that "
+            f"ends in -{index}; use completionMode: Indexed, and a subdomain in the Job's pods"
+        )
+    port = os.environ.get("STAGECRAFT_PORT", "2222")
+    hosts = [f"{stem}-{number}{dot}{rest}:{port}" for number in range(count)]
+    os.environ["TF_CONFIG"] = roles(parallel, hosts)[int(index)].tf_config or ""
 
 
 def _check_count(there: int, wanted: int) -> None:

@@ -13,6 +13,7 @@ from tfx.types import artifact_utils
 from tfx.utils import json_utils, proto_utils
 
 from stagecraft.components import training_properties
+from stagecraft.components.trainer import launch
 from stagecraft.components.trainer.identity import training_key
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
@@ -53,12 +54,14 @@ class Executor(GenericExecutor):
             input_dict,
             output_dict,
             {
-                "run_fn": exec_properties["run_fn"],
+                "run_fn": f"{launch.__name__}.{launch.run.__name__}",
                 "train_args": proto_utils.proto_to_json(
                     trainer_pb2.TrainArgs(splits=[features.TRAIN])
                 ),
                 "eval_args": proto_utils.proto_to_json(trainer_pb2.EvalArgs(splits=[features.VAL])),
-                "custom_config": json_utils.dumps({"settings": flat}),
+                "custom_config": json_utils.dumps(
+                    {"settings": flat, launch.RUN_FN: exec_properties["run_fn"]}
+                ),
                 "checkpoint_root": exec_properties["checkpoint_root"],
                 "code_fingerprint": exec_properties["code_fingerprint"],
             },
@@ -75,8 +78,8 @@ class Executor(GenericExecutor):
                 "transform_graph": [fn_args.transform_graph_path],
                 "schema": [os.path.dirname(fn_args.schema_path)],
             },
-            fn_args.custom_config["settings"],
             exec_properties["code_fingerprint"],
+            fn_args.custom_config["settings"]["train_resume_id"],
         )
         fn_args.working_dir = os.path.join(exec_properties["checkpoint_root"], key)
         return fn_args

@@ -29,6 +29,7 @@ class Request:
     runner: str
     from_node: str | None
     to_node: str | None
+    fresh: bool
     require_blessing: bool
     as_json: bool
 
@@ -50,7 +51,14 @@ def execute(request: Request) -> int:
 
     log_path = pathlib.Path(log.name)
     console.rows([("output", str(output)), ("log", str(log_path))], stderr=request.as_json)
-    spec = RunSpec(settings, output.absolute(), request.runner, request.from_node, request.to_node)
+    spec = RunSpec(
+        settings=settings,
+        output=output.absolute(),
+        runner=request.runner,
+        from_node=request.from_node,
+        to_node=request.to_node,
+        fresh=request.fresh,
+    )
     outcome = _follow(spec, log, state, stderr=request.as_json)
     seconds = time.monotonic() - started
 

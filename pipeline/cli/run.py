@@ -28,6 +28,11 @@ from stagecraft.pipeline.cli.options import data_option, settings_options
 )
 @click.option("--from", "from_node", metavar="COMPONENT", help="Start here, cached or not.")
 @click.option("--to", "to_node", metavar="COMPONENT", help="Stop after this one.")
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Forget the checkpoints in the output folder: a training that was stopped starts over.",
+)
 @click.option("--require-blessing", is_flag=True, help="Fail if the model is not good enough.")
 @click.option(
     "--timeline",
@@ -45,6 +50,7 @@ def run(
     runner: str,
     from_node: str | None,
     to_node: str | None,
+    fresh: bool,
     require_blessing: bool,
     timeline: int | None,
     as_json: bool,
@@ -75,6 +81,7 @@ def run(
             runner=runner,
             from_node=from_node,
             to_node=to_node,
+            fresh=fresh,
             require_blessing=require_blessing,
             as_json=as_json,
         )

@@ -15,6 +15,11 @@ def metadata_db(output: pathlib.Path) -> pathlib.Path:
     return output / "metadata.db"
 
 
+def checkpoints(output: pathlib.Path) -> pathlib.Path:
+    """What stopped trainings go on from: one folder for each."""
+    return output / "checkpoints"
+
+
 def logs(output: pathlib.Path) -> pathlib.Path:
     """One file a run, named by the time it started."""
     return output / "logs"

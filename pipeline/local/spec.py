@@ -24,6 +24,9 @@ class RunSpec:
 
     from_node: str | None = None
     to_node: str | None = None
+    fresh: bool = False
+    """Whether the output's checkpoints are forgotten first."""
+
     create: str = CREATE_PIPELINE
     """``module:function`` of the function ``(settings, output) -> Pipeline``."""
 

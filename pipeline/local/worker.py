@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -17,7 +18,7 @@ import time
 import traceback
 from typing import Any
 
-from stagecraft.pipeline.local import events, interrupt, lock
+from stagecraft.pipeline.local import events, interrupt, layout, lock
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.spec import RunSpec
 
@@ -70,6 +71,8 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
             from_nodes=[spec.from_node] if spec.from_node else None,
             to_nodes=[spec.to_node] if spec.to_node else None,
         )
+    if spec.fresh:
+        shutil.rmtree(layout.checkpoints(spec.output), ignore_errors=True)
     # Now: whichever component uses TensorFlow first would settle the devices for all.
     configure_devices(spec.settings.parallel)
     try:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from stagecraft.trainer_module.parity import criteria, processes
-from stagecraft.trainer_module.parity.cases import Case
+from stagecraft.trainer_module.parity.cases import Case, changed_parallel
 from stagecraft.trainer_module.parity.criteria import Finding
 from stagecraft.trainer_module.parity.processes import ProcessError
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Results, Task, points
+from stagecraft.trainer_module.roles import roles
 from stagecraft.trainer_module.settings import TrainingSettings
 
 START_SECONDS = 120.0
@@ -112,9 +113,8 @@ class Check:
     ) -> list[pathlib.Path]:
         """What the processes of a topology wrote; the chief's first."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        roles = processes.roles(settings.parallel)
         tasks, outs = [], []
-        for role in roles:
+        for role in roles(changed_parallel(settings.parallel, evaluator=False)):
             stem = f"{name}-{role.name}".replace(" ", "_")
             task = self._folder / f"{stem}.json"
             out = self._folder / f"{stem}.npz"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 from collections.abc import Callable
@@ -12,9 +11,10 @@ import psutil
 import pytest
 
 from stagecraft.trainer_module.parity import processes
-from stagecraft.trainer_module.parity.processes import ProcessError, Role
+from stagecraft.trainer_module.parity.processes import ProcessError
 from stagecraft.trainer_module.parity.task import Results, Task
-from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+from stagecraft.trainer_module.roles import roles
+from stagecraft.trainer_module.settings import TrainingSettings
 
 Fake = Callable[..., None]
 
@@ -25,7 +25,7 @@ def _run(
     settings = TrainingSettings.model_validate({"parallel": parallel})
     phases: list[str] = []
     tasks = []
-    for role in processes.roles(settings.parallel):
+    for role in roles(settings.parallel):
         path = folder / f"{role.name}.json"
         Task(
             settings=settings,
@@ -46,33 +46,6 @@ def _run(
     return phases
 
 
-def test_one_process_is_no_cluster() -> None:
-    assert processes.roles(ParallelSettings(strategy="mirrored", replicas=2)) == [Role("process")]
-    assert processes.roles(ParallelSettings(strategy="multi_worker_mirrored")) == [Role("process")]
-
-
-@pytest.mark.parametrize(
-    ("strategy", "roles"),
-    [
-        ("multi_worker_mirrored", [("worker 0", False), ("worker 1", False)]),
-        (
-            "parameter_server",
-            [("chief 0", False), ("worker 0", True), ("worker 1", True), ("ps 0", True)],
-        ),
-    ],
-)
-def test_a_clusters_processes_know_each_other(strategy: Any, roles: list[Any]) -> None:
-    found = processes.roles(ParallelSettings(strategy=strategy, workers=2))
-    assert [(role.name, role.serves) for role in found] == roles
-    configs = [json.loads(role.tf_config or "") for role in found]
-    assert all(config["cluster"] == configs[0]["cluster"] for config in configs)
-    addresses = [address for job in configs[0]["cluster"].values() for address in job]
-    assert len(set(addresses)) == len(roles)
-    assert all(address.startswith("127.0.0.1:") for address in addresses)
-    tasks = [(config["task"]["type"], config["task"]["index"]) for config in configs]
-    assert [f"{job} {index}" for job, index in tasks] == [name for name, _ in roles]
-
-
 def test_they_write_and_tell(fake: Fake, tmp_path: pathlib.Path) -> None:
     assert _run(tmp_path, accumulate=2) == ["float32"]
     results = Results(str(tmp_path / "process.npz"))
@@ -89,7 +62,7 @@ def test_those_that_serve_are_ended(fake: Fake, tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        ("die", r"the process ended with 4; it said last: noise"),
+        ("die", r"the process ended with exit code 4; it said last: noise"),
         ("segfault", "the process was ended by SIGSEGV"),
         ("error", "^train.model: cannot be cut$"),
     ],

@@ -1,0 +1,139 @@
+"""Who starts the processes of a training: this one is it, or it starts them on this host."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import cluster
+from stagecraft.trainer_module.events import Event
+from stagecraft.trainer_module.roles import Role, jobs
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+from stagecraft.trainer_module.supervisor import WORKER, Supervisor, shares
+from stagecraft.trainer_module.worker import write_task
+
+RUN_FN = "run_fn"
+"""In ``custom_config``: dotted path of the function that trains."""
+
+_progress = logging.getLogger("stagecraft.progress")
+_log = logging.getLogger(__name__)
+
+
+def run(fn_args: Any) -> None:
+    """What TFX's Trainer calls in place of the ``run_fn`` that ``custom_config`` names.
+
+    Raises:
+        UserError: the training cannot go on.
+    """
+    path = fn_args.custom_config.pop(RUN_FN)
+    parallel = TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel
+    if is_local(parallel):
+        run_local(path, fn_args, parallel)
+        return
+    module, _, name = path.rpartition(".")
+    getattr(importlib.import_module(module), name)(fn_args)
+
+
+def is_local(parallel: ParallelSettings) -> bool:
+    """Whether this process starts the others, and does not train itself."""
+    if parallel.launcher == "auto":
+        return bool(jobs(parallel)) and not cluster.is_set()
+    return parallel.launcher == "local"
+
+
+def run_local(
+    path: str,
+    fn_args: Any,
+    parallel: ParallelSettings,
+    *,
+    on_event: Any = None,
+    program: Sequence[str] = WORKER,
+) -> None:
+    """Trains in processes on this host, to their end.
+
+    Args:
+        path: dotted path of ``run_fn``.
+        fn_args: as TFX gives them.
+        parallel: the topology.
+        on_event: takes the chief's events and the supervisor's; None: they are shown as progress.
+        program: what the processes run.
+
+    Raises:
+        UserError: the training cannot go on: the first cause.
+    """
+    with tempfile.TemporaryDirectory(prefix="stagecraft-") as scratch:
+        task = pathlib.Path(scratch, "task.json")
+        write_task(task, path, fn_args)
+        Supervisor(
+            parallel,
+            [str(task)],
+            write_log=_write_log,
+            on_event=on_event or _show,
+            environments=lambda roles: environments(parallel, roles),
+            program=program,
+        ).run()
+
+
+def environments(
+    parallel: ParallelSettings, roles: Sequence[Role]
+) -> list[Mapping[str, str | None]]:
+    """Each process's part of this host's cores and GPUs.
+
+    Raises:
+        UserError: there are GPUs, and not enough for all workers.
+    """
+    gpus = _gpus(parallel)
+    needed = parallel.replicas * parallel.stages
+    trains = [role.job in ("worker", "process") or role.name == "chief 0" for role in roles]
+    if parallel.strategy == "parameter_server":
+        trains = [role.job == "worker" for role in roles]
+    if gpus and sum(trains) * needed > len(gpus):
+        raise UserError(
+            f"parallel.workers: {sum(trains)} × parallel.replicas × parallel.stages: {needed} "
+            f"needs {sum(trains) * needed} GPUs, but this host has {len(gpus)}; use "
+            f"parallel.workers: {max(1, len(gpus) // needed)}, or parallel.virtual_devices: "
+            f"{needed} for CPUs"
+        )
+    found: list[Mapping[str, str | None]] = []
+    for index, (share, trains_here) in enumerate(zip(shares(roles), trains, strict=True)):
+        first = sum(trains[:index]) * needed
+        own = gpus[first : first + needed] if trains_here else ["-1"]
+        found.append(share | ({"CUDA_VISIBLE_DEVICES": ",".join(own)} if gpus else {}))
+    return found
+
+
+def _gpus(parallel: ParallelSettings) -> list[str]:
+    """Numbers of this host's GPUs that are to be used, as ``CUDA_VISIBLE_DEVICES`` has them."""
+    import tensorflow as tf
+
+    if parallel.virtual_devices or any(n.startswith("CPU") for n in parallel.device_names):
+        return []
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    count = len(tf.config.list_physical_devices("GPU"))
+    return visible[:count] if visible else [str(number) for number in range(count)]
+
+
+def _write_log(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def _show(event: Event) -> None:
+    """The chief's progress is the progress of all; a restart is told as such."""
+    fields = {key: value for key, value in event.items() if key != "event"}
+    if event["event"] == "progress":
+        told = ("step %s of %s", event.get("step"), event.get("total"))
+        _progress.info(*told, extra={"progress": fields})
+    elif event["event"] == "restart":
+        _progress.warning(
+            "restart %d: %s",
+            event["number"],
+            event["message"],
+            extra={"progress": {"phase": "restart", "done": event["number"], **fields}},
+        )

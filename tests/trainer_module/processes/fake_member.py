@@ -1,0 +1,66 @@
+"""Stands in for a training's process: python fake_member.py FOLDER DESCRIPTOR
+
+FOLDER/plan.json says for each role what it does in its first, second, … life; the last stays.
+Every life leaves a line in FOLDER/lives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+from stagecraft.trainer_module import events
+from stagecraft.trainer_module.processes import end_with_parent
+
+folder, descriptor = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+name = f"{task['type']} {task['index']}"
+end_with_parent()
+with (folder / "lives").open("a") as lives:
+    lives.write(f"{name} {os.getpid()}\n")
+life = sum(line.startswith(name) for line in (folder / "lives").read_text().splitlines())
+plan = json.loads((folder / "plan.json").read_text()).get(name, ["done"])
+what = plan[min(life, len(plan)) - 1]
+
+
+def tell(event: str, **fields: object) -> None:
+    events.write(descriptor, {"event": event, **fields})
+
+
+def forever() -> None:
+    while True:
+        tell("beat")
+        time.sleep(0.05)
+
+
+print(f"{name} does: {what}", flush=True)
+tell("started")
+tell("progress", phase="train", step=life)
+if what == "done":
+    tell("done")
+elif what == "for good":
+    tell("failed", message="train.model: no such model")
+    sys.exit(1)
+elif what == "lost peer":
+    tell("failed", message="UnavailableError: connection reset")
+    sys.exit(138)
+elif what == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+elif what == "freeze":
+    os.kill(os.getpid(), signal.SIGSTOP)
+elif what == "save":  # as a training does when it is asked to end
+    signal.signal(signal.SIGTERM, lambda *_: ((folder / "saved").touch(), sys.exit(143)))
+    forever()
+elif what == "forever":
+    forever()
+elif what.startswith("until "):  # NAME has lived so often
+    _, *words, often = what.split()
+    while sum(x.startswith(" ".join(words)) for x in (folder / "lives").open()) < int(often):
+        time.sleep(0.05)
+    tell("done")
+elif what == "unstarted":
+    sys.exit(7)

@@ -1,0 +1,209 @@
+"""A topology's processes are started, watched, restarted, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import supervisor
+from stagecraft.trainer_module.settings import ParallelSettings
+from stagecraft.trainer_module.supervisor import Supervisor
+
+FAKE = pathlib.Path(__file__).parent / "fake_member.py"
+IN_STEP: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}
+BY_A_CHIEF: dict[str, Any] = {"strategy": "parameter_server", "workers": 2}
+
+
+class Run:
+    """What came of it."""
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder = folder
+        self.log: list[str] = []
+        self.events: list[dict[str, Any]] = []
+
+    @property
+    def lives(self) -> list[str]:
+        """Roles, in the order in which they came to life."""
+        lines = (self._folder / "lives").read_text().splitlines()
+        return sorted(line.rpartition(" ")[0] for line in lines)
+
+    @property
+    def alive(self) -> list[int]:
+        pids = [int(x.split()[-1]) for x in (self._folder / "lives").read_text().splitlines()]
+        return [pid for pid in pids if psutil.pid_exists(pid)]
+
+    def kinds(self, *which: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] in which]
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+    monkeypatch.setattr(supervisor.time, "sleep", lambda seconds: None)  # the back-off
+    monkeypatch.setattr(supervisor, "GATHER_SECONDS", 0.5)
+
+    def of(plan: dict[str, list[str]], error: str | None = None, **parallel: Any) -> Run:
+        (tmp_path / "plan.json").write_text(json.dumps(plan))
+        result = Run(tmp_path)
+        training = Supervisor(
+            ParallelSettings(**parallel),
+            [str(tmp_path)],
+            write_log=result.log.append,
+            on_event=result.events.append,
+            environments=supervisor.shares,
+            program=[str(FAKE)],
+        )
+        if error is None:
+            training.run()
+        else:
+            with pytest.raises(UserError, match=error):
+                training.run()
+        assert result.alive == []
+        return result
+
+    return of
+
+
+def test_all_are_started_and_end(run: Callable[..., Run]) -> None:
+    result = run({}, **IN_STEP)
+    assert result.lives == ["worker 0", "worker 1"]
+    assert "worker 1: worker 1 does: done" in result.log
+    # The chief's are the events of all.
+    assert [event["event"] for event in result.events] == ["started", "progress", "done"]
+
+
+def test_one_that_was_killed_brings_all_back(run: Callable[..., Run]) -> None:
+    result = run({"worker 0": ["forever", "done"], "worker 1": ["kill", "done"]}, **IN_STEP)
+    assert result.lives == ["worker 0", "worker 0", "worker 1", "worker 1"]
+    [lost] = result.kinds("lost")
+    assert lost["message"].startswith("worker 1 was ended by SIGKILL; it said last: worker 1 does")
+
+
+def test_who_was_lost_is_told_and_not_who_lost_it(run: Callable[..., Run]) -> None:
+    result = run({"worker 0": ["lost peer", "done"], "worker 1": ["kill", "done"]}, **IN_STEP)
+    assert result.kinds("lost")[0]["message"].startswith("worker 1 was ended by SIGKILL")
+
+
+def test_a_lost_peer_alone_is_worth_another_attempt(run: Callable[..., Run]) -> None:
+    result = run({"worker 0": ["lost peer", "done"]}, **IN_STEP)
+    assert result.kinds("lost")[0]["message"] == "worker 0: UnavailableError: connection reset"
+
+
+def test_what_is_for_good_is_not_tried_again(run: Callable[..., Run]) -> None:
+    plan = {"worker 0": ["lost peer"], "worker 1": ["for good"]}
+    result = run(plan, error="^worker 1: train.model: no such model$", **IN_STEP)
+    assert result.lives == ["worker 0", "worker 1"]
+
+
+def test_an_end_without_a_word_is_for_good(run: Callable[..., Run]) -> None:
+    run({"worker 1": ["unstarted"]}, error="worker 1 ended with exit code 7; it said", **IN_STEP)
+
+
+def test_it_gives_up(run: Callable[..., Run]) -> None:
+    result = run(
+        {"worker 1": ["kill"]},
+        error=r"given up after 2 restarts \(parallel.max_restarts\): worker 1 was ended by SIGKILL",
+        max_restarts=2,
+        **IN_STEP,
+    )
+    assert len(result.lives) == 6
+    assert [event["number"] for event in result.kinds("restart")] == [1, 2]
+
+
+def test_one_that_is_frozen_counts_as_lost(run: Callable[..., Run]) -> None:
+    started = time.monotonic()
+    result = run(
+        {"worker 0": ["forever", "done"], "worker 1": ["freeze", "done"]},
+        silence_timeout_seconds=2,
+        **IN_STEP,
+    )
+    assert "worker 1 gave no sign of life for" in result.kinds("lost")[0]["message"]
+    assert time.monotonic() - started < 2 + 10  # and a stopped process ends, too
+
+
+def test_a_worker_of_a_parameter_server_comes_back_alone(run: Callable[..., Run]) -> None:
+    plan = {
+        "chief 0": ["until worker 1 2"],
+        "worker 0": ["forever"],
+        "worker 1": ["kill", "forever"],
+        "ps 0": ["forever"],
+    }
+    result = run(plan, **BY_A_CHIEF)
+    assert result.lives == ["chief 0", "ps 0", "worker 0", "worker 1", "worker 1"]
+    assert len(result.kinds("restart")) == 1
+
+
+def test_a_parameter_server_takes_all_with_it(run: Callable[..., Run]) -> None:
+    plan = {
+        "chief 0": ["forever", "done"],
+        "worker 0": ["forever"],
+        "worker 1": ["forever"],
+        "ps 0": ["kill", "forever"],
+    }
+    result = run(plan, **BY_A_CHIEF)
+    assert result.lives.count("chief 0") == result.lives.count("worker 1") == 2
+
+
+def test_an_evaluator_comes_back_alone(run: Callable[..., Run]) -> None:
+    plan = {"chief 0": ["until evaluator 0 2"], "evaluator 0": ["kill", "done"]}
+    assert run(plan, evaluator=True).lives == ["chief 0", "evaluator 0", "evaluator 0"]
+
+
+def test_asked_to_stop_they_may_save(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps({"worker 0": ["save"], "worker 1": ["save"]}))
+    parent = _parent(tmp_path)
+    _wait_for(lambda: len(_lives(tmp_path)) == 2)
+    time.sleep(0.3)
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(20) != 0
+    assert (tmp_path / "saved").exists()
+    assert not [pid for pid in _lives(tmp_path) if psutil.pid_exists(pid)]
+
+
+def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps({f"worker {i}": ["forever"] for i in (0, 1)}))
+    parent = _parent(tmp_path)
+    _wait_for(lambda: len(_lives(tmp_path)) == 2)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait(5)
+    _wait_for(lambda: not [pid for pid in _lives(tmp_path) if psutil.pid_exists(pid)])
+
+
+def _parent(folder: pathlib.Path) -> subprocess.Popen[bytes]:
+    code = textwrap.dedent(f"""
+        import sys
+        from stagecraft.trainer_module import supervisor
+        from stagecraft.trainer_module.settings import ParallelSettings
+        parallel = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
+        supervisor.Supervisor(
+            parallel, [{str(folder)!r}], write_log=print, on_event=print,
+            environments=supervisor.shares, program=[{str(FAKE)!r}],
+        ).run()
+    """)
+    return subprocess.Popen([sys.executable, "-c", code])
+
+
+def _lives(folder: pathlib.Path) -> list[int]:
+    path = folder / "lives"
+    return (
+        [int(line.split()[-1]) for line in path.read_text().splitlines()] if path.exists() else []
+    )
+
+
+def _wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

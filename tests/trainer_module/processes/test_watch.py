@@ -1,0 +1,82 @@
+"""Who is frozen, who hangs, and who is only busy."""
+
+from __future__ import annotations
+
+import pytest
+
+from stagecraft.trainer_module import watch
+from stagecraft.trainer_module.watch import Watch
+
+BEAT, STEP = {"event": "beat"}, {"event": "progress"}
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def life(clock: Clock) -> Watch:
+    watched = Watch(10, clock)
+    watched.begin("worker 1")
+    return watched
+
+
+def _live(life: Watch, clock: Clock, seconds: int) -> None:
+    for _ in range(seconds):
+        clock.now += 1
+        life.note("worker 1", BEAT)
+
+
+def test_silence(life: Watch, clock: Clock) -> None:
+    life.note("worker 1", STEP)
+    clock.now += 10
+    assert life.silent() == ""
+    clock.now += 1
+    assert life.silent().startswith("worker 1 gave no sign of life for 11 s")
+
+
+def test_imports_may_hold_up_everything(life: Watch, clock: Clock) -> None:
+    clock.now += 10 * watch.BEFORE_STEPS
+    assert life.silent() == ""
+    clock.now += 1
+    assert "no sign of life" in life.silent()
+
+
+def test_no_step_for_long(life: Watch, clock: Clock) -> None:
+    life.note("worker 1", STEP)
+    _live(life, clock, 120)
+    assert life.silent() == ""
+    _live(life, clock, 1)
+    assert life.silent() == "worker 1 took no step for 121 s"
+
+
+def test_long_steps_are_given_longer(life: Watch, clock: Clock) -> None:
+    for _ in range(2):
+        life.note("worker 1", STEP)
+        _live(life, clock, 30)
+    _live(life, clock, 19 * 30)
+    assert life.silent() == ""
+    _live(life, clock, 1)
+    assert "took no step" in life.silent()
+
+
+def test_saving_and_evaluating_may_take_their_time(life: Watch, clock: Clock) -> None:
+    life.note("worker 1", STEP)
+    life.note("worker 1", {"event": "phase", "phase": "save"})
+    _live(life, clock, 1000)
+    assert life.silent() == ""
+
+
+def test_nothing_is_expected_of_one_that_has_ended(life: Watch, clock: Clock) -> None:
+    life.end("worker 1")
+    life.note("worker 1", BEAT)
+    clock.now += 1000
+    assert life.silent() == ""

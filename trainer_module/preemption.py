@@ -1,0 +1,51 @@
+"""SIGTERM: somebody wants this process to end soon. A training saves first. Imports no TensorFlow.
+
+A Python signal handler would wait for the end of whatever C++ is at, which may be for ever. So
+the signal is blocked in all threads, and one thread does nothing but take it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+
+from stagecraft.trainer_module import exit_codes
+
+GRACE_SECONDS = 25.0
+"""Kubernetes kills 30 s after SIGTERM, unless told otherwise."""
+
+_log = logging.getLogger(__name__)
+_requested = threading.Event()
+_saves = threading.Event()
+
+
+def requested() -> bool:
+    """Whether this process was asked to end."""
+    return _requested.is_set()
+
+
+def saves() -> None:
+    """From now on there is a training that asks :func:`requested`, and saves before it ends."""
+    _saves.set()
+
+
+def watch(grace: float = GRACE_SECONDS) -> None:
+    """Begins to watch; call it in the main thread, before libraries start threads of theirs.
+
+    Args:
+        grace: seconds after which the process ends anyway.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def wait() -> None:
+        signal.sigwait([signal.SIGTERM])
+        _requested.set()
+        if _saves.is_set():
+            _log.warning("SIGTERM: saving, and ending within %.0f s", grace)
+            threading.Event().wait(grace)
+            _log.error("SIGTERM: still not saved after %.0f s", grace)
+        os._exit(exit_codes.PREEMPTED)
+
+    threading.Thread(target=wait, name="preemption", daemon=True).start()

@@ -1,0 +1,120 @@
+"""A process that tells events, and ends with the one that started it. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+from stagecraft.trainer_module import exit_codes
+from stagecraft.trainer_module.events import Event
+
+
+class Process:
+    """``python PROGRAM … ARGUMENT … DESCRIPTOR`` in a session of its own.
+
+    DESCRIPTOR is where it writes its events; its standard input ends when this process does,
+    however that ends (see :func:`end_with_parent`).
+    """
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str | None],
+        output: IO[bytes] | None = None,
+    ):
+        """Starts it.
+
+        Args:
+            program: such as ``("-m", "package.module")``.
+            arguments: between that and the descriptor.
+            environment: on top of this process's own; None takes a variable away.
+            output: what it prints is written to; None: to the pipe :attr:`printed`.
+        """
+        own = dict(os.environ)
+        # The user's own modules are found where this process finds them.
+        own["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        own.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+        own |= {key: value for key, value in environment.items() if value is not None}
+        for key, value in environment.items():
+            if value is None:
+                own.pop(key, None)
+        reader, writer = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, *program, *arguments, str(writer)],
+                stdin=subprocess.PIPE,  # stays open: its end tells the process to end
+                stdout=output or subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[writer],
+                env=own,
+                start_new_session=True,
+                bufsize=0,
+            )
+        finally:
+            os.close(writer)
+        self.events: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
+        self.printed: IO[bytes] | None = self._process.stdout
+        self._buffer = b""
+
+    @property
+    def pid(self) -> int:
+        """Of the process, and of its group."""
+        return self._process.pid
+
+    def read(self) -> list[Event] | None:
+        """Events that have come; None: it has closed the pipe, which is that it has ended."""
+        chunk = self.events.read(1 << 16)
+        if not chunk:
+            return None
+        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def exit_code(self) -> int:
+        """Waits for its end; 128 + n after signal n."""
+        return exit_codes.of_status(self._process.wait())
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to it, and not to what it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def end(self) -> None:
+        """Ends it and whatever it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self.events.close()
+        for pipe in (self._process.stdin, self.printed):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+def end_with_parent() -> None:
+    """Ends this process, with whatever it has started, as soon as its standard input ends."""
+
+    def wait() -> None:
+        while os.read(0, 1024):  # not sys.stdin, whose lock the interpreter wants when it ends
+            pass
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+        os._exit(exit_codes.PREEMPTED)
+
+    threading.Thread(target=wait, name="lifeline", daemon=True).start()
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code in words."""
+    if code > 128 and code != exit_codes.LOST_PEER:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(code - 128).name}"
+    return f"ended with exit code {code}"

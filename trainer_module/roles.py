@@ -1,0 +1,77 @@
+"""Which processes a topology consists of, and what each is told. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import socket
+from collections.abc import Sequence
+
+from stagecraft.trainer_module.settings import ParallelSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """One process."""
+
+    name: str
+    """Such as ``worker 1``."""
+
+    tf_config: str | None = None
+    """Its environment's ``TF_CONFIG``, where it is one of several."""
+
+    serves: bool = False
+    """Whether it works for a chief, and never ends by itself."""
+
+    @property
+    def job(self) -> str:
+        """``chief``, ``worker``, ``ps`` or ``evaluator``; ``process`` of the only one."""
+        return self.name.partition(" ")[0]
+
+
+def jobs(parallel: ParallelSettings) -> dict[str, int]:
+    """Processes of each kind, the chief's first; empty where there is one in all."""
+    found: dict[str, int] = {}
+    if parallel.strategy == "parameter_server":
+        found = {"chief": 1, "worker": parallel.workers, "ps": parallel.ps}
+    elif parallel.workers > 1:
+        found = {"worker": parallel.workers}
+    elif parallel.evaluator:
+        found = {"chief": 1}
+    return found | ({"evaluator": 1} if parallel.evaluator else {})
+
+
+def roles(parallel: ParallelSettings, addresses: Sequence[str] | None = None) -> list[Role]:
+    """The processes of a topology, the chief's first.
+
+    Args:
+        parallel: the topology.
+        addresses: ``host:port`` of each process; None: free ports of this host.
+    """
+    counts = jobs(parallel)
+    if not counts:
+        return [Role("process")]
+    if addresses is None:
+        addresses = [f"127.0.0.1:{port}" for port in _free_ports(sum(counts.values()))]
+    left = iter(addresses)
+    cluster = {job: [next(left) for _ in range(count)] for job, count in counts.items()}
+    # Nobody talks to it, and TensorFlow's servers would wait for it.
+    cluster.pop("evaluator", None)
+    return [
+        Role(
+            f"{job} {index}",
+            json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}),
+            serves=parallel.strategy == "parameter_server" and job in ("worker", "ps"),
+        )
+        for job, count in counts.items()
+        for index in range(count)
+    ]
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

@@ -1,0 +1,77 @@
+"""Which process gives no sign of life: one that is frozen keeps all others waiting."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+from stagecraft.trainer_module.events import Event
+
+BEFORE_STEPS = 6
+"""Times as long a process may be silent until it has taken a step: imports hold everything up."""
+
+STANDSTILL_SECONDS = 120.0
+STANDSTILL_STEPS = 20.0
+"""No step in all this time, and in so many times the longest one: it hangs, if alive."""
+
+
+@dataclasses.dataclass
+class _Life:
+    heard: float
+    steps: float | None = None
+    """When the last step was told; None: not stepping now."""
+
+    stepped: bool = False
+    longest: float = 0.0
+
+
+class Watch:
+    """Takes events, and says who has fallen silent."""
+
+    def __init__(self, silence: float, clock: Callable[[], float] = time.monotonic):
+        """
+        Args:
+            silence: seconds without an event after which a process counts as frozen.
+            clock: seconds.
+        """
+        self._silence = silence
+        self._clock = clock
+        self._lives: dict[str, _Life] = {}
+
+    def begin(self, name: str) -> None:
+        """A process starts."""
+        self._lives[name] = _Life(self._clock())
+
+    def end(self, name: str) -> None:
+        """A process has ended; nothing is expected of it."""
+        self._lives.pop(name, None)
+
+    def note(self, name: str, event: Event) -> None:
+        """A process has told something: it lives, and maybe it steps."""
+        life, now = self._lives.get(name), self._clock()
+        if life is None:
+            return
+        life.heard = now
+        if event["event"] == "phase":  # steps pause while it saves or evaluates
+            life.steps = None
+        elif event["event"] == "progress":
+            if life.steps is not None:
+                life.longest = max(life.longest, now - life.steps)
+            life.steps, life.stepped = now, True
+
+    def silent(self) -> str:
+        """Who is frozen or hangs, in words; empty: nobody."""
+        now = self._clock()
+        for name, life in self._lives.items():
+            limit = self._silence * (1 if life.stepped else BEFORE_STEPS)
+            if now - life.heard > limit:
+                return (
+                    f"{name} gave no sign of life for {now - life.heard:.0f} s "
+                    "(parallel.silence_timeout_seconds)"
+                )
+            if life.steps is not None:
+                limit = max(STANDSTILL_SECONDS, STANDSTILL_STEPS * life.longest)
+                if now - life.steps > limit:
+                    return f"{name} took no step for {now - life.steps:.0f} s"
+        return ""

@@ -1,0 +1,106 @@
+"""A process of a training, wherever it is started: by the Trainer, by Kubernetes, by hand.
+
+    python -m stagecraft.trainer_module.worker TASK.json [EVENTS]
+
+TASK.json holds ``run_fn``, the dotted path of a function, and ``fn_args``, the fields of the
+TFX ``FnArgs`` that it takes. Which process this one is says ``TF_CONFIG``, or, in an Indexed Job
+of Kubernetes, ``JOB_COMPLETION_INDEX`` (see :func:`~stagecraft.trainer_module.cluster.adopt_job`).
+EVENTS, if given, is a file descriptor for :mod:`~stagecraft.trainer_module.events`; standard input
+is then a pipe whose end ends this process.
+
+Exit codes: 0 done; 1 for good (data, settings, code); 138 another process was lost, and 128 + n
+signal n: worth starting again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import pathlib
+import sys
+import traceback
+import types
+from typing import Any
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import events, exit_codes, preemption
+from stagecraft.trainer_module.processes import end_with_parent
+
+
+def write_task(path: pathlib.Path, run_fn: str, fn_args: Any) -> None:
+    """Writes TASK.json.
+
+    Args:
+        path: of the file.
+        run_fn: dotted path.
+        fn_args: whose attributes are strings, numbers, lists and dicts; ``data_accessor``, which
+            holds functions, stays behind.
+    """
+    fields = {name: value for name, value in vars(fn_args).items() if name != "data_accessor"}
+    path.write_text(json.dumps({"run_fn": run_fn, "fn_args": fields}))
+
+
+def main(task: str, descriptor: str | None = None) -> int:
+    """Runs the task; the process's exit code."""
+    preemption.watch()
+    if descriptor is not None:
+        end_with_parent()
+        events.attach(int(descriptor))
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
+    )
+    try:
+        _run(task)
+    except Exception as error:
+        traceback.print_exc()
+        code, message = _judge(error)
+        events.tell("failed", message, message=message)
+        return code
+    events.tell("done")
+    return 0
+
+
+def _run(task: str) -> None:
+    from stagecraft.trainer_module import cluster  # Kubernetes's variables
+
+    content = json.loads(pathlib.Path(task).read_text())
+    fn_args = types.SimpleNamespace(data_accessor=None, **content["fn_args"])
+    cluster.adopt_job(fn_args.custom_config["settings"])
+    module, _, name = content["run_fn"].rpartition(".")
+    getattr(importlib.import_module(module), name)(fn_args)
+
+
+def _judge(error: Exception) -> tuple[int, str]:
+    """Exit code, and what to say."""
+    from stagecraft.trainer_module.loop import Preempted
+
+    if isinstance(error, UserError):
+        return exit_codes.PERMANENT, str(error)
+    if isinstance(error, Preempted):
+        return exit_codes.PREEMPTED, str(error)
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
+    return (exit_codes.LOST_PEER if _is_loss(error) else exit_codes.PERMANENT), text
+
+
+def _is_loss(error: Exception) -> bool:
+    """Whether an error is what TensorFlow says of a process that it lost."""
+    from stagecraft.trainer_module import cluster
+
+    if not cluster.is_set():
+        return False
+    import tensorflow as tf
+
+    return isinstance(
+        error,
+        (
+            tf.errors.UnavailableError,
+            tf.errors.AbortedError,
+            tf.errors.CancelledError,
+            tf.errors.DeadlineExceededError,
+        ),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
