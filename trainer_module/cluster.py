@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.roles import jobs, roles
+from stagecraft.trainer_module.processes.roles import jobs, roles
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 ROLES = ("chief", "worker", "ps", "evaluator")

@@ -5,7 +5,7 @@
 TASK.json holds ``run_fn``, the dotted path of a function, and ``fn_args``, the fields of the
 TFX ``FnArgs`` that it takes. Which process this one is says ``TF_CONFIG``, or, in an Indexed Job
 of Kubernetes, ``JOB_COMPLETION_INDEX`` (see :func:`~stagecraft.trainer_module.cluster.adopt_job`).
-EVENTS, if given, is a file descriptor for :mod:`~stagecraft.trainer_module.events`; standard input
+EVENTS, if given, is a file descriptor for :mod:`~stagecraft.trainer_module.processes.events`; standard input
 is then a pipe whose end ends this process.
 
 Exit codes: 0 done; 1 for good (data, settings, code); 138 another process was lost, and 128 + n
@@ -24,8 +24,8 @@ import types
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import events, exit_codes, preemption
-from stagecraft.trainer_module.processes import end_with_parent
+from stagecraft.trainer_module.processes import events, exit_codes, preemption
+from stagecraft.trainer_module.processes.process import end_with_parent
 
 
 def write_task(path: pathlib.Path, run_fn: str, fn_args: Any) -> None:

@@ -8,15 +8,15 @@ import os
 import pathlib
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import cluster
-from stagecraft.trainer_module.events import Event
-from stagecraft.trainer_module.roles import Role, jobs
+from stagecraft.trainer_module.processes import shares
+from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.roles import jobs
+from stagecraft.trainer_module.processes.supervisor import WORKER, Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
-from stagecraft.trainer_module.supervisor import WORKER, Supervisor, shares
 from stagecraft.trainer_module.worker import write_task
 
 RUN_FN = "run_fn"
@@ -76,48 +76,14 @@ def run_local(
             [str(task)],
             write_log=_write_log,
             on_event=on_event or _show,
-            environments=lambda roles: environments(parallel, roles),
+            environments=lambda roles: shares.environments(
+                parallel,
+                roles,
+                cores=len(os.sched_getaffinity(0)),
+                gpus=shares.gpus(parallel),
+            ),
             program=program,
         ).run()
-
-
-def environments(
-    parallel: ParallelSettings, roles: Sequence[Role]
-) -> list[Mapping[str, str | None]]:
-    """Each process's part of this host's cores and GPUs.
-
-    Raises:
-        UserError: there are GPUs, and not enough for all workers.
-    """
-    gpus = _gpus(parallel)
-    needed = parallel.replicas * parallel.stages
-    trains = [role.job in ("worker", "process") or role.name == "chief 0" for role in roles]
-    if parallel.strategy == "parameter_server":
-        trains = [role.job == "worker" for role in roles]
-    if gpus and sum(trains) * needed > len(gpus):
-        raise UserError(
-            f"parallel.workers: {sum(trains)} × parallel.replicas × parallel.stages: {needed} "
-            f"needs {sum(trains) * needed} GPUs, but this host has {len(gpus)}; use "
-            f"parallel.workers: {max(1, len(gpus) // needed)}, or parallel.virtual_devices: "
-            f"{needed} for CPUs"
-        )
-    found: list[Mapping[str, str | None]] = []
-    for index, (share, trains_here) in enumerate(zip(shares(roles), trains, strict=True)):
-        first = sum(trains[:index]) * needed
-        own = gpus[first : first + needed] if trains_here else ["-1"]
-        found.append(share | ({"CUDA_VISIBLE_DEVICES": ",".join(own)} if gpus else {}))
-    return found
-
-
-def _gpus(parallel: ParallelSettings) -> list[str]:
-    """Numbers of this host's GPUs that are to be used, as ``CUDA_VISIBLE_DEVICES`` has them."""
-    import tensorflow as tf
-
-    if parallel.virtual_devices or any(n.startswith("CPU") for n in parallel.device_names):
-        return []
-    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    count = len(tf.config.list_physical_devices("GPU"))
-    return visible[:count] if visible else [str(number) for number in range(count)]
 
 
 def _write_log(line: str) -> None:

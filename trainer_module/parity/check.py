@@ -16,7 +16,7 @@ from stagecraft.trainer_module.parity.criteria import Finding
 from stagecraft.trainer_module.parity.processes import ProcessError
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Results, Task, points
-from stagecraft.trainer_module.roles import roles
+from stagecraft.trainer_module.processes.roles import roles
 from stagecraft.trainer_module.settings import TrainingSettings
 
 START_SECONDS = 120.0

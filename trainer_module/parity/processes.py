@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from stagecraft.trainer_module.events import Event
-from stagecraft.trainer_module.processes import Process, how_it_ended
-from stagecraft.trainer_module.roles import Role
+from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.process import Process, how_it_ended
+from stagecraft.trainer_module.processes.roles import Role
 
 _WORKER: tuple[str, ...] = ("-m", "stagecraft.trainer_module.parity.worker")
 

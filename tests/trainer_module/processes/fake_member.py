@@ -13,8 +13,8 @@ import signal
 import sys
 import time
 
-from stagecraft.trainer_module import events
-from stagecraft.trainer_module.processes import end_with_parent
+from stagecraft.trainer_module.processes import events
+from stagecraft.trainer_module.processes.process import end_with_parent
 
 folder, descriptor = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 task = json.loads(os.environ["TF_CONFIG"])["task"]

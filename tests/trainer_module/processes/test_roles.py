@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.roles import Role, roles
+from stagecraft.trainer_module.processes.roles import Role, roles
 from stagecraft.trainer_module.settings import ParallelSettings
 
 

@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import supervisor
+from stagecraft.trainer_module.processes import supervisor, team
+from stagecraft.trainer_module.processes.supervisor import Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings
-from stagecraft.trainer_module.supervisor import Supervisor
 
 FAKE = pathlib.Path(__file__).parent / "fake_member.py"
 IN_STEP: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}
@@ -52,7 +52,7 @@ class Run:
 @pytest.fixture
 def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     monkeypatch.setattr(supervisor.time, "sleep", lambda seconds: None)  # the back-off
-    monkeypatch.setattr(supervisor, "GATHER_SECONDS", 0.5)
+    monkeypatch.setattr(team, "GATHER_SECONDS", 0.5)
 
     def of(plan: dict[str, list[str]], error: str | None = None, **parallel: Any) -> Run:
         (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -62,7 +62,7 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
             [str(tmp_path)],
             write_log=result.log.append,
             on_event=result.events.append,
-            environments=supervisor.shares,
+            environments=lambda roles: [{}] * len(roles),
             program=[str(FAKE)],
         )
         if error is None:
@@ -81,7 +81,9 @@ def test_all_are_started_and_end(run: Callable[..., Run]) -> None:
     assert result.lives == ["worker 0", "worker 1"]
     assert "worker 1: worker 1 does: done" in result.log
     # The chief's are the events of all.
-    assert [event["event"] for event in result.events] == ["started", "progress", "done"]
+    told = [event["event"] for event in result.events if event["event"] != "process"]
+    assert told == ["started", "progress", "done"]
+    assert [each["name"] for each in result.kinds("process")] == ["worker 0", "worker 1"]
 
 
 def test_one_that_was_killed_brings_all_back(run: Callable[..., Run]) -> None:
@@ -147,13 +149,14 @@ def test_a_worker_of_a_parameter_server_comes_back_alone(run: Callable[..., Run]
 
 def test_a_parameter_server_takes_all_with_it(run: Callable[..., Run]) -> None:
     plan = {
-        "chief 0": ["forever", "done"],
+        "chief 0": ["until ps 0 2"],
         "worker 0": ["forever"],
         "worker 1": ["forever"],
         "ps 0": ["kill", "forever"],
     }
     result = run(plan, **BY_A_CHIEF)
-    assert result.lives.count("chief 0") == result.lives.count("worker 1") == 2
+    assert result.lives.count("ps 0") == 2
+    assert len(result.kinds("restart")) == 1
 
 
 def test_an_evaluator_comes_back_alone(run: Callable[..., Run]) -> None:
@@ -184,12 +187,12 @@ def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: pathlib.Path) ->
 def _parent(folder: pathlib.Path) -> subprocess.Popen[bytes]:
     code = textwrap.dedent(f"""
         import sys
-        from stagecraft.trainer_module import supervisor
+        from stagecraft.trainer_module.processes import supervisor, team
         from stagecraft.trainer_module.settings import ParallelSettings
         parallel = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
         supervisor.Supervisor(
             parallel, [{str(folder)!r}], write_log=print, on_event=print,
-            environments=supervisor.shares, program=[{str(FAKE)!r}],
+            environments=lambda roles: [dict()] * len(roles), program=[{str(FAKE)!r}],
         ).run()
     """)
     return subprocess.Popen([sys.executable, "-c", code])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stagecraft.trainer_module import watch
-from stagecraft.trainer_module.watch import Watch
+from stagecraft.trainer_module.processes import watch
+from stagecraft.trainer_module.processes.watch import Watch
 
 BEAT, STEP = {"event": "beat"}, {"event": "progress"}
 

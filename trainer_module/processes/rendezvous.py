@@ -13,8 +13,8 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 
-from stagecraft.trainer_module import events, exit_codes
 from stagecraft.trainer_module.cluster import Cluster
+from stagecraft.trainer_module.processes import events, exit_codes
 
 _PROBE_SECONDS = 2.0
 

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from stagecraft.trainer_module.events import Event
+from stagecraft.trainer_module.processes.events import Event
 
 BEFORE_STEPS = 6
 """Times as long a process may be silent until it has taken a step: imports hold everything up."""

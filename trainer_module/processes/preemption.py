@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 
-from stagecraft.trainer_module import exit_codes
+from stagecraft.trainer_module.processes import exit_codes
 
 GRACE_SECONDS = 25.0
 """Kubernetes kills 30 s after SIGTERM, unless told otherwise."""

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from stagecraft.trainer_module import exit_codes
-from stagecraft.trainer_module.events import Event
+from stagecraft.trainer_module.processes import exit_codes
+from stagecraft.trainer_module.processes.events import Event
 
 
 class Process:

@@ -1,30 +1,20 @@
-"""Runs the processes of a topology on this host: starts, watches, restarts, and leaves none behind.
-
-What trains in step ends and starts together: ``tf.distribute`` takes nobody back, so when one
-process is lost all are ended, and start again from the newest checkpoint. A worker of a parameter
-server, and an evaluator, is started again by itself. Imports no TensorFlow.
-"""
+"""The processes of one attempt, followed together. Imports no TensorFlow."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import logging
-import os
 import selectors
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import exit_codes
-from stagecraft.trainer_module.events import Event
-from stagecraft.trainer_module.processes import Process, how_it_ended
-from stagecraft.trainer_module.roles import Role, roles
-from stagecraft.trainer_module.settings import ParallelSettings
-from stagecraft.trainer_module.watch import Watch
-
-WORKER = ("-m", "stagecraft.trainer_module.worker")
+from stagecraft.trainer_module.processes import exit_codes
+from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.process import Process, how_it_ended
+from stagecraft.trainer_module.processes.roles import Role
+from stagecraft.trainer_module.processes.watch import Watch
 
 GRACE_SECONDS = 4.0
 """For a checkpoint, once this process was asked to stop; who asked waits a little longer."""
@@ -32,100 +22,15 @@ GRACE_SECONDS = 4.0
 GATHER_SECONDS = 2.0
 """After the first process has ended: the others' reasons may say more."""
 
-_LONGEST_BACK_OFF = 30.0
 _TICK_SECONDS = 0.5
 _LAST_LINES = 5
 
-_log = logging.getLogger(__name__)
 
-
-class _LostError(Exception):
+class LostError(Exception):
     """A process is lost, and another attempt may go better."""
 
 
-class Supervisor:
-    """Runs a training of several processes to its end."""
-
-    def __init__(
-        self,
-        parallel: ParallelSettings,
-        arguments: Sequence[str],
-        *,
-        write_log: Callable[[str], None],
-        on_event: Callable[[Event], None],
-        environments: Callable[[Sequence[Role]], Sequence[Mapping[str, str | None]]],
-        program: Sequence[str] = WORKER,
-    ):
-        """Nothing runs yet.
-
-        Args:
-            parallel: the topology, and how often and how patiently it is tried.
-            arguments: of each process.
-            write_log: takes what the processes print, a line at a time, its role in front.
-            on_event: takes the chief's events, and ``lost`` and ``restart`` of its own.
-            environments: each role's own part of the environment.
-            program: what the processes run, as :class:`Process` takes it.
-        """
-        self._parallel = parallel
-        self._arguments = arguments
-        self._write_log = write_log
-        self._on_event = on_event
-        self._environments = environments
-        self._program = program
-        self._restarts = 0
-
-    def run(self) -> None:
-        """Returns when the training is done; nothing of it runs any more, whatever happens.
-
-        Raises:
-            UserError: it cannot go on: the first cause.
-        """
-        while True:
-            try:
-                self._attempt()
-                return
-            except _LostError as error:
-                self._take_restart(str(error))
-            time.sleep(min(2.0 ** (self._restarts - 1), _LONGEST_BACK_OFF))
-
-    def _take_restart(self, cause: str) -> None:
-        self._on_event({"event": "lost", "message": cause})
-        limit = self._parallel.max_restarts
-        if self._restarts == limit:
-            after = f" after {limit} restarts (parallel.max_restarts)" if limit else ""
-            raise UserError(f"Training was given up{after}: {cause}")
-        self._restarts += 1
-        _log.warning("%s; restart %d of at most %d", cause, self._restarts, limit)
-        self._on_event({"event": "restart", "number": self._restarts, "message": cause})
-
-    def _attempt(self) -> None:
-        found = roles(self._parallel)
-        environments = self._environments(found)
-        with _Team(self._write_log, self._parallel.silence_timeout_seconds) as team:
-            for role, environment in zip(found, environments, strict=True):
-                own = {"TF_CONFIG": role.tf_config, **environment}
-                team.add(_Member(role, self._program, self._arguments, own))
-            while not team.is_done:
-                for member, event in team.events():
-                    if member is team.members[0]:
-                        self._on_event(event)
-                for member in team.ended():
-                    self._replace(team, member)
-                if frozen := team.frozen():
-                    raise _LostError(frozen)
-
-    def _replace(self, team: _Team, member: _Member) -> None:
-        """Of a process that has ended and had not done its part."""
-        alone = member.role.job == "evaluator" or (
-            member.role.job == "worker" and self._parallel.strategy == "parameter_server"
-        )
-        if not (alone and exit_codes.retryable(member.code)):
-            raise team.cause()
-        self._take_restart(member.cause())
-        team.replace(member, member.again())
-
-
-class _Member:
+class Member:
     """A process in its role."""
 
     def __init__(
@@ -144,9 +49,9 @@ class _Member:
         self._rest = b""
         self._last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
 
-    def again(self) -> _Member:
+    def again(self) -> Member:
         """A new process in the same role, at the same address."""
-        return _Member(self.role, *self._start)
+        return Member(self.role, *self._start)
 
     def note(self, event: Event) -> None:
         """Remembers what is asked for later."""
@@ -172,17 +77,17 @@ class _Member:
         return f"{self.role.name} {how_it_ended(self.code)}{said}"
 
 
-class _Team:
+class Team:
     """The processes of an attempt; none is left when the block ends."""
 
     def __init__(self, write_log: Callable[[str], None], silence: float):
-        self.members: list[_Member] = []
+        self.members: list[Member] = []
         self._write_log = write_log
         self._watch = Watch(silence)
         self._selector = selectors.DefaultSelector()
-        self._ended: list[_Member] = []
+        self._ended: list[Member] = []
 
-    def __enter__(self) -> _Team:
+    def __enter__(self) -> Team:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -193,7 +98,7 @@ class _Team:
             member.process.end()
         self._selector.close()
 
-    def add(self, member: _Member) -> None:
+    def add(self, member: Member) -> None:
         """Takes a process in."""
         self.members.append(member)
         self._watch.begin(member.role.name)
@@ -201,24 +106,23 @@ class _Team:
         assert member.process.printed is not None
         self._selector.register(member.process.printed, selectors.EVENT_READ, member)
 
-    def replace(self, member: _Member, other: _Member) -> None:
-        """Takes one in for another."""
+    def remove(self, member: Member) -> None:
+        """Lets one go that has ended."""
         self.members.remove(member)
         with contextlib.suppress(KeyError):
             self._selector.unregister(member.process.printed)  # type: ignore[arg-type]
         member.process.end()
-        self.add(other)
 
     @property
     def is_done(self) -> bool:
         """Whether all that end by themselves have, well."""
         return all(m.role.serves or (m.done and m.code is not None) for m in self.members)
 
-    def events(self, seconds: float = _TICK_SECONDS) -> list[tuple[_Member, Event]]:
+    def events(self, seconds: float = _TICK_SECONDS) -> list[tuple[Member, Event]]:
         """Waits a little; what has come since. What was printed goes to the log."""
-        found: list[tuple[_Member, Event]] = []
+        found: list[tuple[Member, Event]] = []
         for key, _ in self._selector.select(seconds):
-            member: _Member = key.data
+            member: Member = key.data
             if key.fileobj is member.process.printed:
                 self._print(member)
                 continue
@@ -235,7 +139,7 @@ class _Team:
                 found.append((member, event))
         return found
 
-    def ended(self) -> list[_Member]:
+    def ended(self) -> list[Member]:
         """Those that have ended since the last call, and have not done their part."""
         ended, self._ended = self._ended, []
         return [m for m in ended if not (m.done and m.code == 0)]
@@ -257,9 +161,9 @@ class _Team:
             return UserError(for_good[0].cause())
         # One that was lost by itself says more than one that lost it.
         lost.sort(key=lambda member: member.code == exit_codes.LOST_PEER)
-        return _LostError(lost[0].cause())
+        return LostError(lost[0].cause())
 
-    def _print(self, member: _Member) -> None:
+    def _print(self, member: Member) -> None:
         lines = member.lines()
         if lines is None:
             self._selector.unregister(member.process.printed)  # type: ignore[arg-type]
@@ -275,18 +179,3 @@ class _Team:
             m.code is None for m in self.members if not m.role.serves
         ):
             self.events(left)
-
-
-def shares(processes: Sequence[Role]) -> list[dict[str, str | None]]:
-    """Each role's part of this host's cores, as TensorFlow reads it.
-
-    Those that compute share them evenly; what serves, or evaluates, takes no part in that.
-    """
-    computing = [role for role in processes if role.job == "worker"]
-    each = max(1, len(os.sched_getaffinity(0)) // max(1, len(computing)))
-    return [
-        {"TF_NUM_INTRAOP_THREADS": os.environ.get("TF_NUM_INTRAOP_THREADS", str(each))}
-        if len(computing) > 1
-        else {}
-        for _ in processes
-    ]

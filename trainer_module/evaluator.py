@@ -1,0 +1,75 @@
+"""The process that evaluates each new checkpoint, on one device, while the others train on.
+
+It reads the folder of checkpoints and writes what it finds beside them; it takes no part in the
+training, and may be lost and come back.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import resume
+from stagecraft.trainer_module.checkpoints import Checkpoints, UnreadableCheckpointError
+from stagecraft.trainer_module.engines.base import Engine
+from stagecraft.trainer_module.evaluations import Evaluation, Evaluations
+from stagecraft.trainer_module.reporting import Reporter
+
+POLL_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+def evaluate_all(
+    engine: Engine,
+    val_data: Any,
+    checkpoints: Checkpoints,
+    reporter: Reporter,
+    settings: resume.Flat,
+    on_phase: Callable[[str], None],
+) -> None:
+    """Evaluates checkpoints as they come, oldest first, until that of the last step is.
+
+    Args:
+        engine: with the model; its weights are overwritten.
+        val_data: finite dataset.
+        checkpoints: as those that train write them.
+        reporter: is told of evaluations.
+        settings: :func:`resume.resolved`; checkpoints of other settings are not this training's.
+        on_phase: told of what begins.
+
+    Raises:
+        UserError: the loss on the val split is not finite.
+    """
+    found = Evaluations(checkpoints.root)
+    while True:
+        done = {entry.step for entry in found.read()}
+        for step in checkpoints.steps():
+            if step in done:
+                continue
+            try:
+                checkpoint = checkpoints.load(step)
+            except UnreadableCheckpointError as error:  # or dropped since it was listed
+                _log.info("Not evaluated: %s", error)
+                continue
+            if resume.changes(checkpoint.progress["settings"], settings, step):
+                continue
+            on_phase("evaluate")
+            engine.restore(checkpoint.state)
+            metrics = engine.evaluate(val_data)
+            if not math.isfinite(metrics.loss):
+                raise UserError(
+                    f"the loss on the val split is {metrics.loss} after step {step} "
+                    f"({checkpoints.root}); lower train.learning_rate, or raise train.warmup_steps"
+                )
+            found.add(Evaluation(step, metrics.loss, metrics.accuracy))
+            reporter.evaluation(step, metrics.loss, metrics.accuracy)
+            _log.info("Step %d: loss %.4f, accuracy %.4f", step, metrics.loss, metrics.accuracy)
+            done.add(step)
+        if settings["train_steps"] in done:
+            return
+        threading.Event().wait(POLL_SECONDS)
