@@ -20,20 +20,27 @@ GROUP_KEY_BASE = 1000
 TIMEOUT_SECONDS = 300.0
 """A peer that does not come is an error, not a wait for ever."""
 
+_DTYPES = 64
+"""More than there are."""
+
 _groups = itertools.count(GROUP_KEY_BASE)
 
 
 class Group:
-    """The same stage on all replicas."""
+    """The same stage on all replicas of all workers.
 
-    def __init__(self, devices: Sequence[str], all_reduce: str):
+    Workers know a group by its number, so each of them makes the same groups in the same order.
+    """
+
+    def __init__(self, devices: Sequence[str], all_reduce: str, workers: int = 1):
         """Makes a token on each device.
 
         Args:
-            devices: one per replica.
+            devices: one per replica of this worker.
             all_reduce: ``auto``, ``ring`` or ``nccl``: the collective's hint.
+            workers: processes, each with as many replicas as this one.
         """
-        self._size = len(devices)
+        self._size = len(devices) * workers
         self._key = next(_groups)
         self._hint = all_reduce
         self._tokens = []
@@ -44,20 +51,22 @@ class Group:
     def all_reduce(self, replica: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The sum over the replicas of each tensor; every replica of the group calls it.
 
+        ``replica`` counts those of this worker.
+
         The result is the same, bit for bit, on all of them. Call it under the replica's device.
         """
         tensors = list(tensors)
         if self._size == 1 or not tensors:
             return tensors
         summed: dict[int, tf.Tensor] = {}
-        for number, dtype in enumerate(dict.fromkeys(tensor.dtype for tensor in tensors)):
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             places = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
             flat = tf.concat([tf.reshape(tensors[i], [-1]) for i in places], axis=0)
             flat = tf.raw_ops.CollectiveReduceV2(
                 input=flat,
                 group_size=self._size,
                 group_key=self._key,
-                instance_key=number,
+                instance_key=_instance(flat),
                 ordering_token=[self._tokens[replica].handle],
                 merge_op="Add",
                 final_op="Id",
@@ -68,3 +77,8 @@ class Group:
             for i, part in zip(places, tf.split(flat, sizes), strict=True):
                 summed[i] = tf.reshape(part, tensors[i].shape)
         return [summed[i] for i in range(len(tensors))]
+
+
+def _instance(flat: tf.Tensor) -> int:
+    """A number for each dtype and size: an instance is held to those of its first use."""
+    return (_DTYPES * flat.shape.num_elements() + flat.dtype.as_datatype_enum) % 2**31

@@ -13,7 +13,10 @@ from collections.abc import Sequence
 if typing.TYPE_CHECKING:
     from stagecraft.trainer_module.parallel_settings import ParallelSettings
 
-OVER_WORKERS = ("multi_worker_mirrored", "parameter_server")
+TAKES_ALL = ("multi_worker_mirrored", "parameter_server")
+"""Strategies whose workers take all GPUs that they see, or their first CPU."""
+
+OVER_WORKERS = (*TAKES_ALL, "grid")
 """Strategies of several processes."""
 
 ALL_REDUCES = {
@@ -147,12 +150,9 @@ def _replicas(parallel: ParallelSettings) -> None:
 def _workers(parallel: ParallelSettings) -> None:
     if parallel.workers == 1 or parallel.strategy in OVER_WORKERS:
         return
-    where = {"grid": "grid trains on one host", "tpu": "tpu trains from one process"}.get(
-        parallel.strategy, f"{parallel.strategy} trains in one process"
-    )
     raise ValueError(
-        f"workers: {parallel.workers}: {where}; use strategy: multi_worker_mirrored with "
-        f"workers: {parallel.workers}, or workers: 1"
+        f"workers: {parallel.workers}: {parallel.strategy} trains in one process; use strategy: "
+        f"multi_worker_mirrored or grid with workers: {parallel.workers}, or workers: 1"
     )
 
 
@@ -178,7 +178,7 @@ def _devices(parallel: ParallelSettings) -> None:
             f"{parallel.devices} names GPUs; use virtual_devices: 0"
         )
     highest = max((int(name[4:]) for name in names if name.startswith("CPU")), default=0)
-    if highest and parallel.strategy in OVER_WORKERS:
+    if highest and parallel.strategy in TAKES_ALL:
         raise ValueError(
             f"devices: {parallel.devices} is another CPU than the one that a worker of "
             f"{parallel.strategy} takes; use devices: CPU:0"

@@ -14,7 +14,7 @@ from typing import Any
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import cluster, tpu
-from stagecraft.trainer_module.parallel_rules import OVER_WORKERS
+from stagecraft.trainer_module.parallel_rules import TAKES_ALL
 from stagecraft.trainer_module.settings import ParallelSettings
 
 
@@ -109,8 +109,8 @@ def resolve(parallel: ParallelSettings) -> Topology:
 
     GPUs where there are any, else CPUs; ``virtual_devices`` means CPUs in any case. It does
     not start TensorFlow (but for ``tpu``): strategies of several processes have to do that
-    themselves. Under those, a worker's other GPUs are hidden, because TensorFlow takes all
-    that it sees, and ``devices`` are numbered without them.
+    themselves. Where TensorFlow takes all GPUs that it sees, a worker's other ones are hidden, and
+    ``devices`` are numbered without them.
 
     Raises:
         UserError: the machine has not the devices, ``TF_CONFIG`` does not fit, this process
@@ -126,7 +126,7 @@ def resolve(parallel: ParallelSettings) -> Topology:
             f"parallel.all_reduce: nccl is between GPUs, and this machine has none that "
             f"TensorFlow sees ({', '.join(devices)}); use parallel.all_reduce: auto"
         )
-    if parallel.strategy in OVER_WORKERS:
+    if parallel.strategy in TAKES_ALL:
         devices = _show_only(devices)
     topology = Topology(
         strategy=parallel.strategy,
@@ -244,12 +244,12 @@ def _refuse_a_second(topology: Topology) -> None:
     workers therefore run each in a process of their own.
     """
     for other in _resolved:
-        alike = other.strategy == topology.strategy
-        if topology.strategy != "multi_worker_mirrored" or other == topology:
-            continue
-        if alike or topology.workers > 1:
+        mirrored = topology.strategy == "multi_worker_mirrored"
+        between_workers = topology.workers > 1 and (mirrored or topology.strategy == "grid")
+        renumbered = mirrored and other.strategy == topology.strategy
+        if other != topology and (between_workers or renumbered):
             raise UserError(
-                f"a second topology in one process: parallel.strategy: multi_worker_mirrored "
+                f"a second topology in one process: parallel.strategy: {topology.strategy} "
                 f"({topology.workers} workers × {topology.replicas} replicas) after "
                 f"{other.strategy} ({other.workers} × {other.replicas}), whose collectives are "
                 "in the way; start a new process"

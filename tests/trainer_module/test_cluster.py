@@ -16,6 +16,7 @@ WORKERS = {"worker": ["a:1", "b:1"]}
 WITH_CHIEF = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
 WITH_PS = WITH_CHIEF | {"ps": ["p:1"]}
 IN_STEP = {"strategy": "multi_worker_mirrored"}
+GRID = {"strategy": "grid", "workers": 2}
 BY_A_CHIEF = {"strategy": "parameter_server"}
 
 Set = Callable[..., None]
@@ -157,6 +158,10 @@ def test_what_contradicts_itself(
             ("parallel.workers: 2", "TF_CONFIG has 3", "use parallel.workers: 3"),
         ),
         (IN_STEP, WORKERS, "worker", ("workers: 1", "use parallel.workers: 2")),
+        (GRID, None, "", ("unset", "parallel.workers: 2", "workers: 1")),
+        (GRID, {"ps": ["p:1"]}, "ps", ('no "worker"', "strategy: grid trains")),
+        (GRID, WITH_PS, "worker", ('"ps"', "strategy: grid has no use", "parameter_server")),
+        (GRID, WITH_CHIEF, "worker", ("TF_CONFIG has 3", "use parallel.workers: 3")),
         (BY_A_CHIEF, None, "", ("unset", "parameter_server", '"ps": [')),
         (BY_A_CHIEF, WITH_CHIEF, "chief", ('no "ps"', '"ps": [')),
         (BY_A_CHIEF, WORKERS | {"ps": ["p:1"]}, "ps", ('no "chief"', '"chief": [')),
@@ -191,9 +196,10 @@ def test_a_cluster_that_fits(config: Set, role: str) -> None:
     assert found.role == role
     if role != "ps":
         config(WITH_CHIEF, role)
-        found = cluster.training(ParallelSettings.model_validate(IN_STEP | {"workers": 3}))
-        assert found is not None
-        assert found.worker == (0 if role == "chief" else 1)
+        for strategy in (IN_STEP, GRID):
+            found = cluster.training(ParallelSettings.model_validate(strategy | {"workers": 3}))
+            assert found is not None
+            assert found.worker == (0 if role == "chief" else 1)
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored", "central_storage", "tpu", "grid"])

@@ -57,13 +57,12 @@ RULES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "replicas: 2",
         {"replicas": 1, "workers": 4, "devices": "CPU:0"},
     ),
-    "workers of a grid": (
-        GRID | {"workers": 2},
-        "workers: 2: grid trains on one host",
+    "workers of mirrored": (MIRRORED | {"workers": 2}, "workers: 2", {"workers": 1}),
+    "workers of mirrored, other way": (
+        MIRRORED | {"workers": 2},
+        "workers: 2: mirrored trains in one process",
         {"strategy": "multi_worker_mirrored", "workers": 2},
     ),
-    "workers of a grid, other way": (GRID | {"workers": 2}, "workers: 2", {"workers": 1}),
-    "workers of mirrored": (MIRRORED | {"workers": 2}, "workers: 2", {"workers": 1}),
     "workers of one_device": (
         {"workers": 4},
         "workers: 4",
@@ -220,6 +219,12 @@ BATCHES: list[tuple[dict[str, Any], int, str, int]] = [
         96,
     ),
     (WORKERS | {"replicas": 2}, 6, "parallel.workers: 2 × parallel.replicas: 2 = 4", 4),
+    (
+        GRID | {"workers": 2, "replicas": 2, "stages": 2, "microbatches": 2},
+        12,
+        "parallel.workers: 2 × parallel.replicas: 2 × parallel.microbatches: 2 = 8",
+        8,
+    ),
     (PS | {"workers": 3, "accumulate": 2}, 9, "by parallel.accumulate: 2", 8),
 ]
 

@@ -148,6 +148,18 @@ def test_workers_come_from_tf_config(gpus: list[str], monkeypatch: pytest.Monkey
     assert topology.resolve(ParallelSettings(strategy="mirrored", replicas=2)).workers == 1
 
 
+def test_workers_of_a_grid_keep_their_gpus(
+    gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    parallel = ParallelSettings(strategy="grid", workers=2, stages=2, devices="GPU:2,GPU:0")
+    found = topology.resolve(parallel)
+    assert found.devices == ("GPU:2", "GPU:0")
+    assert (found.rows, found.global_replicas) == ((1, 2), 2)
+    assert gpus == ["untouched"]
+
+
 def test_a_second_topology_whose_collectives_clash(
     gpus: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +182,13 @@ def test_a_second_topology_whose_collectives_clash(
     topology.resolve(grid)
     with pytest.raises(UserError, match="after grid .*start a new process"):
         topology.resolve(two)
+    of_two = ParallelSettings(strategy="grid", workers=2)
+    with pytest.raises(UserError, match=r"grid \(2 workers .*after grid .*start a new process"):
+        topology.resolve(of_two)
+    monkeypatch.setattr(topology, "_resolved", [])
+    topology.resolve(of_two)
+    topology.resolve(of_two)  # as for another precision
+    topology.resolve(grid)
 
 
 def test_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,22 +1,24 @@
-"""Replicas x stages of one host's devices.
+"""Workers x replicas x stages: a model cut over devices, copied within and between processes.
 
 ``tf.device`` around a forward pass and one gradient tape would leave the whole
 backward pass on the first device. So each stage has a tape of its own, and its
 vector-Jacobian product is taken under its device. No strategy of
 ``tf.distribute`` lets a replica own several devices; here each (replica, stage) is
 a :class:`~stagecraft.trainer_module.engines.cell.Cell` with plain variables, and
-the cells of a stage sum their gradients in one collective.
+the cells of a stage sum their gradients in one collective, those of other workers with
+them. What is the same on all replicas is then the same on all workers: that a step is skipped,
+or by how much gradients are clipped, needs no word between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module import clipping, dropout, ema, partition, placement, planner
+from stagecraft.trainer_module import clipping, dropout, ema, partition, placement
 from stagecraft.trainer_module.collectives import Group
 from stagecraft.trainer_module.engines.cell import COUNTERS, Cell
 from stagecraft.trainer_module.engines.row import Found, Row
@@ -29,6 +31,7 @@ from stagecraft.trainer_module.engines.training import (
     evaluation_sums,
     unique,
 )
+from stagecraft.trainer_module.engines.workers import Workers
 from stagecraft.trainer_module.input_data import Batch
 from stagecraft.trainer_module.loss_scale import all_finite
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -61,16 +64,18 @@ class GridEngine(TrainingEngine):
         super().__init__(settings, total_steps)
         train, parallel = settings.train, settings.parallel
         self._topology = topology
+        self._workers = Workers(topology)
         self._template = build_model(tf.device("CPU:0"))
         dropout.key_layers(self._template, train.seed)
+        self._workers.take_from_chief(self._template.variables)
         if topology.stages > 1 or parallel.memory_mb:
-            self.plan = planner.make_plan(self._template, settings, topology.devices)
+            self.plan = self._workers.make_plan(self._template, settings)
         cuts = self.plan.cuts if self.plan else []
         self._stages = [
             Stage(model, jit=parallel.jit, remat=parallel.remat)
             for model in partition.split(self._template, cuts)
         ]
-        self._parts = topology.replicas * parallel.accumulate * parallel.microbatches
+        self._parts = parallel.parts
         self._cells = [
             [
                 Cell(stage, topology.device(replica, number), replica, number, train)
@@ -80,14 +85,14 @@ class GridEngine(TrainingEngine):
         ]
         self._rows = [Row(row, settings, self._parts) for row in self._cells]
         self._groups = [
-            Group([cell.device for cell in column], parallel.all_reduce)
+            Group([cell.device for cell in column], parallel.all_reduce, topology.workers)
             for column in zip(*self._cells, strict=True)
         ]
 
     # --- data ---
 
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
-        """Iterator over global batches, on the host."""
+        """Iterator over this worker's rows of global batches, on the host."""
         return iter(dataset)
 
     # --- training ---
@@ -107,7 +112,7 @@ class GridEngine(TrainingEngine):
         return figures, self._commit(finite, figures.loss, lambda: self._update(found))
 
     def _reduced(self, batch: Batch) -> list[list[Found]]:
-        """Per replica and stage: sums over the global batch, the same on all replicas."""
+        """Per replica and stage: sums over the global batch, the same on all of the replicas."""
         accumulate, scale = self._settings.parallel.accumulate, self._loss_scale
         factor = scale.value if scale else None
         values = [row.read() for row in self._rows]
@@ -115,7 +120,9 @@ class GridEngine(TrainingEngine):
         shape = [self._topology.replicas, accumulate, self._settings.parallel.microbatches, -1]
         with tf.device("CPU:0"):
             step = self._step.read_value()
-            rows = tf.range(self._settings.train.batch_size, dtype=tf.int64)
+            worker, workers = self._topology.rows
+            size = self._settings.train.batch_size // workers
+            rows = tf.range(worker * size, (worker + 1) * size, dtype=tf.int64)
             cut = [tf.reshape(part, [*shape, *part.shape[1:]]) for part in (*batch, rows)]
 
         def turn(index: tf.Tensor | int) -> list[list[Found]]:
@@ -156,7 +163,7 @@ class GridEngine(TrainingEngine):
     def _all_reduce(
         self, replica: int, number: int, found: Found, scale: tf.Tensor | None
     ) -> Found:
-        """Sums over the replicas; the state becomes the mean over all parts."""
+        """Sums over the replicas of all workers; the state becomes the mean over all parts."""
         with self._cells[replica][number].scope("reduce"):
             means = {
                 index: value / self._parts
@@ -257,7 +264,11 @@ class GridEngine(TrainingEngine):
             with row[-1].scope("evaluate"):
                 sums.append(evaluation_sums(hidden, part))
         with tf.device("CPU:0"):
-            return tf.add_n(sums)
+            return self._workers.all_reduce(tf.add_n(sums))
+
+    def sum_over_workers(self, values: Sequence[float]) -> list[float]:
+        """The sum over the workers of what each gives; all call it, and wait for each other."""
+        return self._workers.sum(values)
 
     # --- state ---
 

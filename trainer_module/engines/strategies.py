@@ -11,7 +11,7 @@ multi_worker_mirrored   auto | ring | nccl     CollectiveReduceV2 between the wo
 parameter_server        auto                   nothing: each worker updates by itself
 tpu                     auto                   the TPU's own interconnect
 grid                    auto | ring | nccl     CollectiveReduceV2 between the replicas of a
-                                               stage; see ``collectives.py``
+                                               stage, on all workers; see ``collectives.py``
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ def connect(topology: Topology, parallel: ParallelSettings) -> tf.distribute.Str
     """
     devices = list(topology.devices)
     if topology.strategy == "grid":
+        if topology.workers > 1:
+            # For what making it starts: the server that collectives between processes go through.
+            tf.distribute.MultiWorkerMirroredStrategy()
         return None
     if topology.strategy == "one_device":
         return tf.distribute.OneDeviceStrategy(devices[0])

@@ -209,7 +209,7 @@ class StrategyEngine(TrainingEngine):
         return self._strategy.experimental_local_results(value)[0]
 
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
-        """The sum over all workers of what each gives; they all call it, and wait for each other."""
+        """The sum over the workers of what each gives; all call it, and wait for each other."""
         if self._topology.workers == 1 or self._topology.strategy == "parameter_server":
             return list(values)
         own = tf.constant(values, tf.float64) / self._topology.replicas  # each of them adds it

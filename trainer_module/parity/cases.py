@@ -40,6 +40,16 @@ NAMED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**_GRID, "replicas": 2, "stages": 3, "microbatches": 2, "accumulate": 2},
         {},
     ),
+    "grid-2x1x2": (
+        "two processes, each of two stages, two microbatches",
+        {**_GRID, "workers": 2, "stages": 2, "microbatches": 2},
+        {},
+    ),
+    "grid-2x2x2": (
+        "two processes, each of two replicas of two stages, two microbatches",
+        {**_GRID, "workers": 2, "replicas": 2, "stages": 2, "microbatches": 2},
+        {},
+    ),
     "microbatches-2": ("two stages", {**_GRID, "stages": 2, "microbatches": 2}, {}),
     "microbatches-4": ("two stages", {**_GRID, "stages": 2, "microbatches": 4}, {}),
     "microbatches-8": ("two stages", {**_GRID, "stages": 2, "microbatches": 8}, {}),

@@ -2,14 +2,15 @@
 
     python drive.py OUT.npz '{"strategy": "mirrored", "replicas": 2, "virtual_devices": 2}'
 
-Every topology sees the same batches. Writes, for the models `plain` (nothing in it
-depends on how a batch is split) and `norm` (BatchNorm, dropout):
+Every topology sees the same batches; of several workers, each its rows. Writes, for the
+models `plain` (nothing in it depends on how a batch is split) and `norm` (BatchNorm, dropout):
 
     MODEL/STEP/NAME         the engine's state after 1 and 6 steps
     MODEL/evaluation        loss, accuracy, examples of 21 examples in batches of 8
     norm/resumed/NAME       after 6 steps, the last 3 by a second engine that took over
     MODEL/drift             largest difference between two replicas' copies of a variable
     MODEL/gradients/NAME    of the first batch, at the initial weights
+    sum                     over the workers, of [1, the worker's number]
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ TRAIN = {
 }
 
 
-def build(kind: str, scope: AbstractContextManager[Any]) -> keras.Model:
+def build(kind: str, worker: int, scope: AbstractContextManager[Any]) -> keras.Model:
     keras.utils.clear_session()
-    keras.utils.set_random_seed(3)
+    keras.utils.set_random_seed(3 + worker)  # the chief's weights are what all begin with
     with scope:
         return model(kind)
 
@@ -67,19 +68,20 @@ def examples(count: int) -> tuple[np.ndarray, np.ndarray]:
     return images, labels
 
 
-def train_data(start: int) -> tf.data.Dataset:
+def train_data(start: int, rows: slice) -> tf.data.Dataset:
     images, labels = examples(STEPS * BATCH)
     parts = (images, labels, np.ones(len(labels), np.float32))
-    return tf.data.Dataset.from_tensor_slices(Batch(*parts)).batch(BATCH, True).skip(start)
+    whole = tf.data.Dataset.from_tensor_slices(Batch(*parts)).batch(BATCH, True).skip(start)
+    return whole.map(lambda batch: Batch(*(part[rows] for part in batch)))
 
 
-def eval_data() -> tf.data.Dataset:
+def eval_data(rows: slice) -> tf.data.Dataset:
     images, labels = examples(21)
     batches = []
     for begin in range(0, 21, BATCH):
-        rows = np.minimum(np.arange(begin, begin + BATCH), 20)
-        weights = (np.arange(begin, begin + BATCH) < 21).astype(np.float32)
-        batches.append(Batch(images[rows], labels[rows], weights))
+        places = np.arange(begin, begin + BATCH)[rows]
+        there = np.minimum(places, 20)
+        batches.append(Batch(images[there], labels[there], (places < 21).astype(np.float32)))
     return tf.data.Dataset.from_tensor_slices(Batch(*map(np.stack, zip(*batches, strict=True))))
 
 
@@ -95,6 +97,8 @@ def main(out: str, parallel: str) -> None:
     asked = ParallelSettings(**json.loads(parallel))
     devices = topology.resolve(asked)
     strategy = connect(devices, asked)
+    worker, workers = devices.rows
+    rows = slice(BATCH * worker // workers, BATCH * (worker + 1) // workers)
     results: dict[str, Any] = {}
 
     def note(name: str, state: dict[str, np.ndarray]) -> None:
@@ -104,23 +108,25 @@ def main(out: str, parallel: str) -> None:
 
         def make(kind: str = kind, train: TrainSettings = train) -> Engine:
             settings = TrainingSettings(train=train, parallel=asked)
-            return make_engine(strategy, devices, settings, STEPS, functools.partial(build, kind))
+            own = functools.partial(build, kind, worker)
+            return make_engine(strategy, devices, settings, STEPS, own)
 
         engine = make()
-        note(f"{kind}/gradients", engine.gradients(next(engine.feed(train_data(0))))[1])
-        batches = engine.feed(train_data(0))
+        note(f"{kind}/gradients", engine.gradients(next(engine.feed(train_data(0, rows))))[1])
+        batches = engine.feed(train_data(0, rows))
         engine.train(batches, 1)
         note(f"{kind}/1", engine.state())
         engine.train(batches, 2)
         halfway = engine.state()
         engine.train(batches, STEPS - 3)
         note(f"{kind}/6", engine.state())
-        results[f"{kind}/evaluation"] = np.asarray(engine.evaluate(eval_data()), np.float64)
+        results[f"{kind}/evaluation"] = np.asarray(engine.evaluate(eval_data(rows)), np.float64)
         results[f"{kind}/drift"] = drift(engine)
         second = make()
         second.restore(halfway)
-        second.train(second.feed(train_data(3)), STEPS - 3)
+        second.train(second.feed(train_data(3, rows)), STEPS - 3)
         note(f"{kind}/resumed", second.state())
+        results["sum"] = np.array(engine.sum_over_workers([1.0, float(devices.worker)]))
     np.savez(out, **results)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,6 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from stagecraft.trainer_module.processes.roles import roles
+from stagecraft.trainer_module.settings import ParallelSettings
 
 TOPOLOGIES: dict[str, dict[str, Any]] = {
     # With as many logical devices as the others, so that all have the same threads.
@@ -40,6 +45,22 @@ TOPOLOGIES: dict[str, dict[str, Any]] = {
         "microbatches": 2,
         "virtual_devices": 4,
     },
+    "grid_2x1x2": {
+        "strategy": "grid",
+        "workers": 2,
+        "stages": 2,
+        "microbatches": 2,
+        "virtual_devices": 2,
+    },
+    "grid_2x2x2": {
+        "strategy": "grid",
+        "workers": 2,
+        "replicas": 2,
+        "stages": 2,
+        "costs": "measured",
+        "virtual_devices": 4,
+    },
+    "workers_2": {"strategy": "multi_worker_mirrored", "workers": 2, "accumulate": 2},
 }
 
 SAME_PARTS = {
@@ -47,6 +68,9 @@ SAME_PARTS = {
     "central_storage": "four_turns",
     "grid_3_stages": "four_turns",
     "grid_2x2": "four_turns",
+    "grid_2x1x2": "four_turns",
+    "grid_2x2x2": "four_turns",
+    "workers_2": "four_turns",
 }
 """One device that normalises over the same parts of each batch."""
 
@@ -61,16 +85,35 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Results]
     @functools.cache
     def drive(topology: str) -> Results:
         script = pathlib.Path(__file__).with_name("drive.py")
-        out = folder / f"{topology}.npz"
-        run = subprocess.run(
-            [sys.executable, script, out, json.dumps(TOPOLOGIES[topology])],
-            capture_output=True,
-            text=True,
-        )
-        assert run.returncode == 0, run.stderr[-3000:]
-        return dict(np.load(out))
+        asked = TOPOLOGIES[topology]
+        with contextlib.ExitStack() as stack:
+            started = []
+            for role in roles(ParallelSettings(**asked)):
+                out = folder / f"{topology} {role.name}.npz"
+                log = stack.enter_context(out.with_suffix(".log").open("w+"))
+                process = subprocess.Popen(
+                    [sys.executable, script, out, json.dumps(asked)],
+                    env=os.environ | {"TF_CONFIG": role.tf_config or ""},
+                    stdout=log,
+                    stderr=log,
+                )
+                stack.callback(process.wait)
+                stack.callback(process.kill)
+                started.append((process, out, log))
+            for process, _, log in started:
+                code = process.wait(240)
+                log.seek(0)
+                assert code == 0, log.read()[-3000:]
+        first, *others = (dict(np.load(out)) for _, out, _ in started)
+        for other in others:
+            assert _bytes(other) == _bytes(first), "workers drift apart"
+        return first
 
     return drive
+
+
+def _bytes(results: Results) -> dict[str, bytes]:
+    return {name: value.tobytes() for name, value in results.items()}
 
 
 def _select(results: Results, prefix: str) -> Results:
@@ -83,7 +126,7 @@ def _select(results: Results, prefix: str) -> Results:
 
 def marked(names: Iterable[str]) -> list[Any]:
     """As parameters; not all of them are among the fast tests."""
-    slow = ("central_storage", "grid_2x2")
+    slow = ("central_storage", "grid_2x2", "grid_2x1x2", "grid_2x2x2", "workers_2")
     return [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in names]
 
 
@@ -143,6 +186,12 @@ def test_replicas_do_not_drift_apart(
     driven: Callable[[str], Results], topology: str, model: str
 ) -> None:
     assert driven(topology)[f"{model}/drift"] == 0.0
+
+
+@pytest.mark.parametrize("topology", marked(TOPOLOGIES))
+def test_sums_over_workers(driven: Callable[[str], Results], topology: str) -> None:
+    workers = TOPOLOGIES[topology].get("workers", 1)
+    assert list(driven(topology)["sum"]) == [workers, sum(range(workers))]
 
 
 @pytest.mark.parametrize("topology", SPLIT)

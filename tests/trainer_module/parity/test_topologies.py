@@ -31,6 +31,7 @@ SELECTION = {
         "mirrored-4",
         "central_storage-2",
         "workers-2",
+        "grid-2x1x2",
         "parameter_server-1",
         "accumulate-4",
         "stages-4",

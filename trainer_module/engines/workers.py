@@ -1,0 +1,80 @@
+"""What the workers of a grid tell each other besides gradients, from host to host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from stagecraft.trainer_module import partition, planner
+from stagecraft.trainer_module.collectives import Group
+from stagecraft.trainer_module.plan import Plan
+from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.topology import Topology
+
+_HOST = "CPU:0"
+
+
+class Workers:
+    """All workers of a topology, seen from one; each method is called by all of them."""
+
+    def __init__(self, topology: Topology):
+        """Makes the group; nothing is sent.
+
+        Args:
+            topology: says how many there are, and which of them this is.
+        """
+        self._topology = topology
+        self._group = Group([_HOST], "auto", topology.workers)
+
+    def all_reduce(self, value: tf.Tensor) -> tf.Tensor:
+        """The sum over the workers, in a graph; under the host's device."""
+        return self._group.all_reduce(0, [value])[0]
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """The sum over the workers of what each gives."""
+        with tf.device(_HOST):
+            own = tf.constant(values, tf.float64)
+            return [float(value) for value in self._group.all_reduce(0, [own])[0]]
+
+    def take_from_chief(self, variables: Sequence[keras.Variable]) -> None:
+        """Sets a new model's variables, here on the host, to the chief's."""
+        if self._topology.workers == 1:
+            return
+        for variable, value in zip(
+            variables, self._chiefs([variable.value for variable in variables]), strict=True
+        ):
+            variable.assign(tf.cast(value, variable.dtype))
+
+    def make_plan(self, model: keras.Model, settings: TrainingSettings) -> Plan:
+        """The plan of the model's stages, cut on all workers as on the chief.
+
+        Raises:
+            UserError: as :func:`stagecraft.trainer_module.planner.make_plan`.
+        """
+        parallel, devices = settings.parallel, self._topology.devices
+        same = parallel.costs == "flops" or parallel.cut_names
+        if self._topology.workers == 1 or same:
+            return planner.make_plan(model, settings, devices)
+        # No two workers measure the same seconds.
+        names = [point.layer for point in partition.cut_points(model)]
+        if self._topology.worker == 0:
+            plan = planner.make_plan(model, settings, devices)
+            self._chiefs([tf.constant([names.index(cut) for cut in plan.cuts], tf.int64)])
+            return plan
+        (chosen,) = self._chiefs([tf.zeros([parallel.stages - 1], tf.int64)])
+        cuts = ",".join(names[index] for index in chosen)
+        known = parallel.model_copy(update={"cuts": cuts or "auto", "costs": "flops"})
+        return planner.make_plan(model, settings.model_copy(update={"parallel": known}), devices)
+
+    def _chiefs(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """What the chief gives, integers as int64; the others give values of the same shapes."""
+        with tf.device(_HOST):
+            wide = [
+                tf.convert_to_tensor(value) if value.dtype.is_floating else tf.cast(value, tf.int64)
+                for value in values
+            ]
+            # A sum, because that is the collective there is: nothing is added to the chief's.
+            own = wide if self._topology.worker == 0 else [tf.zeros_like(value) for value in wide]
+            return self._group.all_reduce(0, own)
