@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stagecraft.trainer_module import cluster
@@ -53,7 +53,8 @@ def run_local(
     fn_args: Any,
     parallel: ParallelSettings,
     *,
-    on_event: Any = None,
+    on_event: Callable[[Event], None] | None = None,
+    write_log: Callable[[str], None] | None = None,
     program: Sequence[str] = WORKER,
 ) -> None:
     """Trains in processes on this host, to their end.
@@ -63,6 +64,7 @@ def run_local(
         fn_args: as TFX gives them.
         parallel: the topology.
         on_event: takes the chief's events and the supervisor's; None: they are shown as progress.
+        write_log: takes what the processes print, a line at a time; None: to standard error.
         program: what the processes run.
 
     Raises:
@@ -74,7 +76,7 @@ def run_local(
         Supervisor(
             parallel,
             [str(task)],
-            write_log=_write_log,
+            write_log=write_log or _print,
             on_event=on_event or _show,
             environments=lambda roles: shares.environments(
                 parallel,
@@ -84,10 +86,6 @@ def run_local(
             ),
             program=program,
         ).run()
-
-
-def _write_log(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
 
 
 def _show(event: Event) -> None:
@@ -103,3 +101,7 @@ def _show(event: Event) -> None:
             event["message"],
             extra={"progress": {"phase": "restart", "done": event["number"], **fields}},
         )
+
+
+def _print(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

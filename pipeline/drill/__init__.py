@@ -1,0 +1,1 @@
+"""The drill: faults are injected into real trainings, and what comes of each is measured."""

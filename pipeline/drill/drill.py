@@ -1,0 +1,92 @@
+"""What the scenarios share: data, settings, and a training that nothing happens to."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from typing import IO, Any
+
+from stagecraft.pipeline.drill.data import Data
+from stagecraft.pipeline.drill.faulty import Fault
+from stagecraft.pipeline.drill.training import Training
+from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.settings import TrainingSettings
+
+STEPS = 24
+CHECKPOINT_EVERY = 4
+FAULT_AT = 10
+"""A step between two checkpoints."""
+
+TRAIN: dict[str, Any] = {
+    "train_steps": STEPS,
+    "train_checkpoint_every": CHECKPOINT_EVERY,
+    "train_eval_every": 12,
+    "train_batch_size": 32,
+    "train_schedule": "constant",
+    "train_learning_rate": 0.005,
+    "train_ema_decay": 0.9,
+    "parallel_silence_timeout_seconds": 8,
+    "parallel_start_timeout_seconds": 60,
+}
+
+IN_STEP: dict[str, Any] = {"parallel_strategy": "multi_worker_mirrored", "parallel_workers": 2}
+SERVED: dict[str, Any] = {"parallel_strategy": "parameter_server", "parallel_workers": 2}
+
+
+class Drill:
+    """Makes trainings on the same data, and knows how they end undisturbed."""
+
+    def __init__(self, settings: PipelineSettings, folder: pathlib.Path, log: IO[bytes]):
+        """Prepares the data.
+
+        Args:
+            settings: the data, and what is not in :data:`TRAIN`.
+            folder: for everything.
+            log: for what all processes print.
+
+        Raises:
+            UserError: the data cannot be prepared.
+        """
+        self.folder = folder
+        self._log = log
+        self._flat = TrainingSettings(train=settings.train).flat()
+        self._flat.pop("train_epochs", None)
+        self._undisturbed: dict[str, bytes] | None = None
+        self.data = Data(settings, folder / "data", log)
+
+    def training(self, name: str, topology: dict[str, Any] = IN_STEP, **changes: Any) -> Training:
+        """A training that has not begun; of one name, it goes on where the last one ended.
+
+        Args:
+            name: of its folder.
+            topology: flat settings.
+            **changes: flat settings.
+        """
+        fn_args = self.data.fn_args(self.folder / name, self._flat | TRAIN | topology | changes)
+        return Training(fn_args, self.struck(name), self._log)
+
+    def undisturbed(self) -> dict[str, bytes]:
+        """Everything that workers in step save last, bit for bit, if nothing happens to them.
+
+        Raises:
+            UserError: they fail.
+        """
+        if self._undisturbed is None:
+            calm = self.training("undisturbed").run()
+            if calm.error:
+                raise UserError(f"the undisturbed training failed: {calm.error}")
+            self._undisturbed = calm.weights()
+        return self._undisturbed
+
+    def program(self, name: str, kind: str, role: str, step: int = FAULT_AT) -> list[str]:
+        """A worker with a fault in it; see :class:`Fault`."""
+        path = self.folder / f"{name}.fault.json"
+        fault = Fault(kind=kind, role=role, step=step, struck=str(self.struck(name)))
+        path.write_text(json.dumps(dataclasses.asdict(fault)))
+        return ["-m", "stagecraft.pipeline.drill.faulty", str(path)]
+
+    def struck(self, name: str) -> pathlib.Path:
+        """The file that says when the fault struck."""
+        return self.folder / f"{name}.struck"

@@ -1,0 +1,163 @@
+"""One training of the drill: what is done to it, and when things happened."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Callable, Sequence
+from typing import IO, Any
+
+import numpy as np
+
+from stagecraft.components.trainer import launch
+from stagecraft.pipeline.drill.faulty import strike
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import record
+from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.supervisor import WORKER
+from stagecraft.trainer_module.settings import TrainingSettings
+
+RUN_FN = "stagecraft.trainer_module.run_fn.run_fn"
+
+
+@dataclasses.dataclass(frozen=True)
+class Signal:
+    """A signal to one process, as soon as the chief has told of a step."""
+
+    number: signal.Signals
+    role: str
+    step: int
+
+
+class Training:
+    """Runs a training to its end or its failure, and keeps the times."""
+
+    def __init__(self, fn_args: types.SimpleNamespace, struck: pathlib.Path, log: IO[bytes]):
+        """
+        Args:
+            fn_args: as TFX gives them.
+            struck: file that holds the time at which the fault struck.
+            log: for what the processes print.
+        """
+        self.fn_args = fn_args
+        self.restarts = 0
+        self.error: str | None = None
+        self.detected: float | None = None
+        """Seconds from the fault until it was noticed; None: it was not."""
+
+        self.recovered: float | None = None
+        """Seconds from the fault until the training was past it; None: it was not."""
+
+        self.causes: list[str] = []
+        """Of each time that a process was lost."""
+
+        self.progressed = 0
+        """Times that the chief told of steps."""
+
+        self._struck = struck
+        self._log = log
+        self._pids: dict[str, int] = {}
+        self._step = 0
+        self._before = 0  # the largest step when it was noticed
+
+    def run(
+        self,
+        *,
+        send: Signal | None = None,
+        on_lost: Callable[[], None] = lambda: None,
+        watch: Callable[[Event], None] = lambda event: None,
+        program: Sequence[str] = WORKER,
+    ) -> Training:
+        """Trains in processes on this host.
+
+        Args:
+            send: to one of them.
+            on_lost: called when a process is lost, before all start again.
+            watch: takes all events.
+            program: what the processes run.
+        """
+
+        def on_event(event: Event) -> None:
+            watch(event)
+            if event["event"] == "process":
+                self._pids[event["name"]] = event["pid"]
+            elif event["event"] == "lost":
+                self.detected = self._since()
+                self._before = self._step
+                self.causes.append(event["message"])
+                on_lost()
+            elif event["event"] == "restart":
+                self.restarts += 1
+            elif event["event"] == "progress":
+                self.progressed += 1
+                self._note(event["step"])
+                if send and event["step"] >= send.step and not self._struck.exists():
+                    strike(str(self._struck))
+                    os.kill(self._pids[send.role], send.number)
+
+        settings = TrainingSettings.from_flat(self.fn_args.custom_config["settings"])
+        try:
+            launch.run_local(
+                RUN_FN,
+                self.fn_args,
+                settings.parallel,
+                on_event=on_event,
+                write_log=lambda line: self._log.write(line.encode() + b"\n") and None,
+                program=program,
+            )
+        except UserError as error:
+            self.error = str(error)
+            self.detected = self.detected or self._since()
+        return self
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Trains in processes that a process of its own starts."""
+        code = (
+            "import json, sys, types\n"
+            "from stagecraft.components.trainer import launch\n"
+            "from stagecraft.trainer_module.settings import TrainingSettings\n"
+            "fn_args = types.SimpleNamespace(**json.loads(sys.argv[1]))\n"
+            "settings = TrainingSettings.from_flat(fn_args.custom_config['settings'])\n"
+            f"launch.run_local({RUN_FN!r}, fn_args, settings.parallel)\n"
+        )
+        words = [sys.executable, "-c", code, json.dumps(vars(self.fn_args))]
+        return subprocess.Popen(words, stdout=self._log, stderr=self._log)
+
+    def _note(self, step: int) -> None:
+        self._step = step
+        if self.detected is not None and self.recovered is None and step > self._before:
+            self.recovered = self._since()
+
+    def _since(self) -> float | None:
+        if not self._struck.exists():
+            return None
+        return time.time() - float(self._struck.read_text())
+
+    @property
+    def steps_lost(self) -> int | None:
+        """Steps that had to be done again; None: the training did not go on."""
+        if self.detected is None or self.error:
+            return None
+        return max(0, self._before - record.read(self.fn_args.model_run_dir)["resumed_from"])
+
+    def notes(self) -> dict[str, Any]:
+        """The record of the chief."""
+        return record.read(self.fn_args.model_run_dir)
+
+    def checkpoints(self) -> Checkpoints:
+        """What it has saved."""
+        return Checkpoints(self.fn_args.working_dir, writes=False)
+
+    def weights(self) -> dict[str, bytes]:
+        """Everything in the last checkpoint, bit for bit."""
+        store = self.checkpoints()
+        state = store.load(store.steps()[-1]).state
+        return {name: np.ascontiguousarray(value).tobytes() for name, value in state.items()}

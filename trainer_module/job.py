@@ -1,0 +1,44 @@
+"""What a training is about, on whatever devices it runs."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import tensorflow_transform as tft
+
+from stagecraft.trainer_module import input_data, labels
+from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.steps import total_steps
+from stagecraft.trainer_module.topology import Topology
+
+
+class Job:
+    """Data, model and length of a training."""
+
+    def __init__(self, fn_args: Any, settings: TrainingSettings):
+        """Reads what TFX hands over.
+
+        Raises:
+            UserError: the schema or the examples are not as they should be.
+        """
+        train = settings.train
+        self._eval_files, self._batch_size = fn_args.eval_files, train.eval_batch_size
+        self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)
+        self.class_names = labels.class_names(fn_args.schema_path)
+        count = input_data.count_examples
+        self.examples = {"train": count(fn_args.train_files), "val": count(fn_args.eval_files)}
+        self.total = total_steps(train, self.examples["train"])
+        self.build_model = functools.partial(
+            assemble, train, len(self.class_names), precision=settings.parallel.precision
+        )
+        self.checkpoints = fn_args.working_dir or os.path.join(fn_args.model_run_dir, "checkpoints")
+
+    def val_data(self, devices: Topology) -> Any | None:
+        """The val split; None where it has no examples."""
+        if not self.examples["val"]:
+            return None
+        batch_size = devices.fitting_batch(self._batch_size)
+        return input_data.eval_dataset(self._eval_files, self.transform, batch_size, devices.rows)
