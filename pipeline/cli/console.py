@@ -114,7 +114,9 @@ class _Lines:
             figure = f" ({event['figure']})" if event.get("figure") else ""
             took = f"{event['seconds']:.1f} s"
             say(f"{event['node']}: {event['state']}, {took}{figure}", stderr=self._stderr)
-        elif event["kind"] == "progress" and time.monotonic() - self._told >= _LINE_SECONDS:
+        elif event["kind"] == "progress" and (
+            event.get("phase") == "restart" or time.monotonic() - self._told >= _LINE_SECONDS
+        ):
             self._told = time.monotonic()
             say(f"  {progress_text(event)}", stderr=self._stderr)
 

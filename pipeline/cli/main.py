@@ -6,6 +6,7 @@ import click
 
 from stagecraft.pipeline.cli.config import config
 from stagecraft.pipeline.cli.doctor import doctor
+from stagecraft.pipeline.cli.drill import drill
 from stagecraft.pipeline.cli.parity import parity
 from stagecraft.pipeline.cli.plan import plan
 from stagecraft.pipeline.cli.run import run
@@ -21,6 +22,7 @@ def main() -> None:
     stagecraft config --describe     everything that can be set
     stagecraft plan                  what a topology costs, before training
     stagecraft parity                prove that topologies compute what one device does
+    stagecraft drill                 what happens when a process is killed, a disk full, …
     stagecraft doctor                what this machine can run
     """
 
@@ -29,4 +31,5 @@ main.add_command(run)
 main.add_command(config)
 main.add_command(plan)
 main.add_command(parity)
+main.add_command(drill)
 main.add_command(doctor)

@@ -19,6 +19,8 @@ def progress_text(event: Event) -> str:
         if event.get("eta_seconds") is not None:
             parts.append(f"{duration(event['eta_seconds'])} left")
         return ", ".join(parts)
+    if phase == "restart":
+        return f"restart {done:,}: {event['message']}"
     if phase == "download":
         return f"download: {done / 1e6:.1f}" + (f" of {total / 1e6:.1f}" if total else "") + " MB"
     return f"{phase}: {done:,}" + (f" of {total:,}" if total else "")

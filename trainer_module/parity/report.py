@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from stagecraft.trainer_module.columns import columns
 from stagecraft.trainer_module.parity.criteria import DRIFT, GRADIENTS, TRAJECTORY, Finding
 
 HEADER = (
@@ -105,9 +106,4 @@ def markdown(rows: Sequence[Row]) -> str:
 
 def text(rows: Sequence[Row]) -> str:
     """The table alone, in columns."""
-    lines = [HEADER, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    return columns([HEADER, *(row.cells() for row in rows)])
