@@ -57,6 +57,11 @@ class Cluster:
         return chief | workers | {f"ps {i}": address for i, address in enumerate(self.ps)}
 
     @property
+    def address(self) -> str:
+        """This process's own, of one that is no evaluator."""
+        return self.peers()[f"{self.role} {self.index}"]
+
+    @property
     def is_chief(self) -> bool:
         """Whether this process is the chief, or worker 0 where there is none."""
         return self.role == "chief" or (

@@ -11,6 +11,10 @@ from stagecraft.schemas.errors import UserError
 
 _BATCH = 1024
 
+_FRAME_BYTES = 8 + 4 + 4
+"""Around each record of a TFRecord: length, and two checksums
+(``tensorflow/core/lib/io/record_writer.h``)."""
+
 
 def expand(files: Sequence[str]) -> list[str]:
     """The files that paths and patterns (``folder/*``) stand for, in the order of their names.
@@ -86,12 +90,14 @@ def _naming_damaged(paths: Sequence[str]) -> Iterator[None]:
         yield
     except tf.errors.DataLossError:
         for path in paths:
+            whole, offset = 0, 0
             try:
-                _count([path])
-            except tf.errors.DataLossError as error:
-                whole = sum(1 for _ in records([path]).ignore_errors())
+                for record in records([path]).as_numpy_iterator():
+                    whole, offset = whole + 1, offset + len(record) + _FRAME_BYTES
+            except tf.errors.DataLossError:
+                place = f"byte {offset:,}" + (" uncompressed" if compression([path]) else "")
                 raise UserError(
-                    f"{path}: damaged after {whole} whole records ({error.message}); have the "
-                    "component that wrote it run again"
+                    f"{path}: damaged after {whole} whole records, at {place}; have the component "
+                    "that wrote it run again"
                 ) from None
         raise

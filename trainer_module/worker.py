@@ -5,8 +5,8 @@
 TASK.json holds ``run_fn``, the dotted path of a function, and ``fn_args``, the fields of the
 TFX ``FnArgs`` that it takes. Which process this one is says ``TF_CONFIG``, or, in an Indexed Job
 of Kubernetes, ``JOB_COMPLETION_INDEX`` (see :func:`~stagecraft.trainer_module.cluster.adopt_job`).
-EVENTS, if given, is a file descriptor for :mod:`~stagecraft.trainer_module.processes.events`; standard input
-is then a pipe whose end ends this process.
+EVENTS, if given, is a file descriptor (see :mod:`~stagecraft.trainer_module.processes.events`);
+standard input is then a pipe whose end ends this process.
 
 Exit codes: 0 done; 1 for good (data, settings, code); 138 another process was lost, and 128 + n
 signal n: worth starting again.
@@ -24,7 +24,7 @@ import types
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes import events, exit_codes, preemption
+from stagecraft.trainer_module.processes import events, exit_codes, preemption, rendezvous
 from stagecraft.trainer_module.processes.process import end_with_parent
 
 
@@ -73,32 +73,35 @@ def _run(task: str) -> None:
 
 def _judge(error: Exception) -> tuple[int, str]:
     """Exit code, and what to say."""
-    from stagecraft.trainer_module.loop import Preempted
-
     if isinstance(error, UserError):
         return exit_codes.PERMANENT, str(error)
-    if isinstance(error, Preempted):
+    if isinstance(error, preemption.Preempted):
         return exit_codes.PREEMPTED, str(error)
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
-    return (exit_codes.LOST_PEER if _is_loss(error) else exit_codes.PERMANENT), text
+    if isinstance(error, rendezvous.PeersMissingError):
+        return exit_codes.LOST_PEER, str(error)
+    kind, text = type(error).__name__, " ".join(str(error).split())
+    if _is_loss(error):
+        return exit_codes.LOST_PEER, f"another process was lost ({kind}: {text[:100]})"
+    return exit_codes.PERMANENT, f"{kind}: {text}"[:600]
 
 
 def _is_loss(error: Exception) -> bool:
     """Whether an error is what TensorFlow says of a process that it lost."""
     from stagecraft.trainer_module import cluster
 
-    if not cluster.is_set():
-        return False
-    import tensorflow as tf
-
-    return isinstance(
-        error,
-        (
-            tf.errors.UnavailableError,
-            tf.errors.AbortedError,
-            tf.errors.CancelledError,
-            tf.errors.DeadlineExceededError,
-        ),
+    tf = sys.modules.get("tensorflow")
+    return (
+        cluster.is_set()
+        and tf is not None
+        and isinstance(
+            error,
+            (
+                tf.errors.UnavailableError,
+                tf.errors.AbortedError,
+                tf.errors.CancelledError,
+                tf.errors.DeadlineExceededError,
+            ),
+        )
     )
 
 

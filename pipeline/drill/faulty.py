@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 from stagecraft.trainer_module import worker
+from stagecraft.trainer_module.processes.process import end_with_parent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ def main(fault_path: str, task: str, descriptor: str) -> int:
 
 def _stay_away(fault: Fault) -> None:
     strike(fault.struck)
-    worker.end_with_parent()
+    end_with_parent()
     threading.Event().wait()
 
 
@@ -115,7 +116,7 @@ def _spoil_batch(fault: Fault) -> None:
 
         return train_dataset(*args).enumerate().map(spoil)
 
-    input_data.train_dataset = spoiled
+    input_data.train_dataset = spoiled  # type: ignore[assignment]
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -150,7 +151,6 @@ def test_what_contradicts_itself(
         (IN_STEP | {"workers": 2}, None, "", ("unset", "parallel.workers: 2", "workers: 1")),
         (IN_STEP | {"workers": 2}, {"ps": ["p:1"]}, "ps", ('no "worker"',)),
         (IN_STEP | {"workers": 2}, WITH_PS, "worker", ('"ps"', "parameter_server")),
-        (IN_STEP | {"workers": 2}, WORKERS, "evaluator", ("evaluator", '"type": "worker"')),
         (
             IN_STEP | {"workers": 2},
             WITH_CHIEF,
@@ -166,7 +166,6 @@ def test_what_contradicts_itself(
         (BY_A_CHIEF, WITH_CHIEF, "chief", ('no "ps"', '"ps": [')),
         (BY_A_CHIEF, WORKERS | {"ps": ["p:1"]}, "ps", ('no "chief"', '"chief": [')),
         (BY_A_CHIEF, {"chief": ["c:1"], "ps": ["p:1"]}, "ps", ('no "worker"', '"worker": [')),
-        (BY_A_CHIEF, WITH_PS, "evaluator", ("evaluator",)),
         (BY_A_CHIEF, WITH_PS, "chief", ("workers: 1", "has 2", "use parallel.workers: 2")),
     ],
 )
@@ -208,3 +207,80 @@ def test_strategies_of_one_process_leave_it_alone(
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", "{not even JSON")
     assert cluster.training(ParallelSettings.model_validate({"strategy": strategy})) is None
+
+
+def test_an_evaluator(config: Set) -> None:
+    parallel = ParallelSettings(evaluator=True)
+    assert not cluster.is_evaluator(parallel)
+    config(WORKERS, "evaluator", 0)
+    assert cluster.is_evaluator(parallel)
+    with pytest.raises(UserError, match="parallel.evaluator is false.*parallel.evaluator: true"):
+        cluster.is_evaluator(ParallelSettings())
+    config(WORKERS, "worker", 1)
+    assert not cluster.is_evaluator(parallel)
+
+
+def test_peers_by_name(config: Set) -> None:
+    config(WITH_PS, "chief", 0)
+    members = cluster.read()
+    assert members is not None
+    names = [*members.peers()]
+    assert names == ["chief 0", *(f"worker {i}" for i in range(len(WITH_PS["worker"]))), "ps 0"]
+    assert list(members.peers().values()) == [
+        *WITH_PS["chief"],
+        *WITH_PS["worker"],
+        *WITH_PS["ps"],
+    ]
+
+
+def _pod(monkeypatch: pytest.MonkeyPatch, index: str, host: str) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", index)
+    monkeypatch.setattr(cluster.socket, "getfqdn", lambda: host)
+
+
+SERVED = {"parallel_strategy": "parameter_server", "parallel_workers": 2, "parallel_evaluator": 1}
+
+
+def test_pods_of_an_indexed_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    _pod(monkeypatch, "2", "train-2.train.models.svc.cluster.local")
+    cluster.adopt_job(SERVED)
+    config = json.loads(os.environ["TF_CONFIG"])
+    hosts = [f"train-{number}.train.models.svc.cluster.local:2222" for number in range(4)]
+    assert config == {
+        "cluster": {"chief": hosts[:1], "worker": hosts[1:3], "ps": hosts[3:]},
+        "task": {"type": "worker", "index": 1},
+    }
+
+
+def test_a_config_that_is_set_counts(config: Set, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pod(monkeypatch, "0", "train-0")
+    config(WORKERS, "worker", 1)
+    before = os.environ["TF_CONFIG"]
+    cluster.adopt_job(SERVED)
+    assert os.environ["TF_CONFIG"] == before
+
+
+def test_a_job_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    _pod(monkeypatch, "0", "train-0")
+    cluster.adopt_job({})
+    assert "TF_CONFIG" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("index", "host", "words"),
+    [
+        ("5", "train-5.train", ("JOB_COMPLETION_INDEX: '5'", "completions: 5")),
+        ("x", "train-x.train", ("JOB_COMPLETION_INDEX: 'x'",)),
+        ("2", "laptop", ("laptop", "ends in -2", "completionMode: Indexed")),
+        ("2", "train-1.train", ("train-1", "ends in -2")),
+    ],
+)
+def test_a_pod_that_is_none(
+    monkeypatch: pytest.MonkeyPatch, index: str, host: str, words: tuple[str, ...]
+) -> None:
+    _pod(monkeypatch, index, host)
+    with pytest.raises(UserError) as caught:
+        cluster.adopt_job(SERVED)
+    for word in words:
+        assert word in str(caught.value)

@@ -204,7 +204,7 @@ def damaged(raw, tmp_path) -> tuple[list[str], pathlib.Path]:
 
 def test_a_damaged_file_is_named(damaged, train, transform):
     files, path = damaged
-    message = f"{path}: damaged after 20 whole records .*run again"
+    message = f"{path}: damaged after 20 whole records, at byte .*run again"
     with pytest.raises(UserError, match=message):
         input_data.count_examples(files)
     with pytest.raises(UserError, match=message):

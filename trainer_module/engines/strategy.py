@@ -65,6 +65,7 @@ class StrategyEngine(TrainingEngine):
         self._strategy = strategy
         super().__init__(settings, total_steps)
         self._topology = topology
+        self._sum_graph = tf.function(self._sum, autograph=False)
         self._model = build_model(self._strategy.scope())
         dropout.key_layers(self._model, settings.train.seed)
         parallel = settings.parallel
@@ -212,11 +213,12 @@ class StrategyEngine(TrainingEngine):
         """The sum over the workers of what each gives; all call it, and wait for each other."""
         if self._topology.workers == 1 or self._topology.strategy == "parameter_server":
             return list(values)
-        own = tf.constant(values, tf.float64) / self._topology.replicas  # each of them adds it
-        summed = self._strategy.reduce(
-            tf.distribute.ReduceOp.SUM, self._strategy.run(lambda: own), axis=None
-        )
-        return [float(value) for value in summed]
+        return [float(value) for value in self._sum_graph(tf.constant(values, tf.float64))]
+
+    def _sum(self, values: tf.Tensor) -> tf.Tensor:
+        own = values / self._topology.replicas  # each of them adds it
+        of_replicas = self._strategy.run(lambda: own)
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, of_replicas, axis=None)
 
     # --- evaluation ---
 

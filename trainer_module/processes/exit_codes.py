@@ -21,6 +21,6 @@ def of_status(returncode: int) -> int:
     return 128 - returncode if returncode < 0 else returncode
 
 
-def retryable(code: int) -> bool:
-    """Whether another attempt may end otherwise."""
-    return code >= 128
+def retryable(code: int | None) -> bool:
+    """Whether another attempt may end otherwise; None: it has not ended."""
+    return code is not None and code >= 128

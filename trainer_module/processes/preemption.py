@@ -21,6 +21,14 @@ _requested = threading.Event()
 _saves = threading.Event()
 
 
+class Preempted(Exception):
+    """The training was told to stop; it goes on from the checkpoint of its step."""
+
+    def __init__(self, step: int):
+        super().__init__(f"stopped after step {step}")
+        self.step = step
+
+
 def requested() -> bool:
     """Whether this process was asked to end."""
     return _requested.is_set()

@@ -1,47 +1,83 @@
 """Waiting for the other processes, and not for ever. Imports no TensorFlow.
 
-``tf.distribute`` waits silently for a peer that never comes. Each process's server listens as
-soon as it waits itself, so that those missing are the ones that take no connection.
+``tf.distribute`` waits for a peer that never comes without a word, and holds Python's lock while
+it does, so that no thread of this process could end that. So the processes meet here first: each
+listens where its server will be, until it has seen all others listen.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
+import errno
+import signal
 import socket
-import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator
 
 from stagecraft.trainer_module.cluster import Cluster
-from stagecraft.trainer_module.processes import events, exit_codes
 
 _PROBE_SECONDS = 2.0
+_PAUSE_SECONDS = 0.2
 
-_log = logging.getLogger(__name__)
+
+class PeersMissingError(Exception):
+    """Not all processes of a topology have come; the message names those that have not."""
 
 
 @contextlib.contextmanager
-def deadline(members: Cluster | None, seconds: float) -> Iterator[None]:
-    """Ends this process, with the names of those missing, if the block takes too long.
+def meeting(members: Cluster | None, seconds: float) -> Iterator[None]:
+    """Waits for all members; then the block, in which TensorFlow waits, may take as long again.
+
+    If that takes longer, a peer was lost in between, and SIGALRM ends this process: exit code 142.
 
     Args:
-        members: whom the block waits for; None: nobody.
-        seconds: how long it may.
+        members: this process's, and it one of them; None: nobody is waited for.
+        seconds: how long it may take until all are there.
+
+    Raises:
+        PeersMissingError: not all have come.
     """
     if members is None:
         yield
         return
-    timer = threading.Timer(seconds, _give_up, [members, seconds])
-    timer.daemon = True
-    timer.start()
+    _meet(members, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        timer.cancel()
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def missing(addresses: Sequence[str]) -> list[str]:
+def _meet(members: Cluster, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    names = {address: name for name, address in members.peers().items()}
+    with _listening(names.pop(members.address), members.address):
+        missing = list(names)
+        while missing := absent(missing):
+            if time.monotonic() > deadline:
+                who = ", ".join(f"{names[address]} ({address})" for address in missing)
+                raise PeersMissingError(
+                    f"{who}: not there after {seconds:.0f} s (parallel.start_timeout_seconds)"
+                )
+            time.sleep(_PAUSE_SECONDS)
+
+
+@contextlib.contextmanager
+def _listening(name: str, address: str) -> Iterator[None]:
+    port = int(address.rpartition(":")[2])
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    try:
+        server = socket.create_server(("", port), family=family, dualstack_ipv6=dual)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise PeersMissingError(f"{name}: the port of {address} is taken") from None
+    with server:  # who connects waits in the queue, which is enough to have been seen
+        yield
+
+
+def absent(addresses: Iterable[str]) -> list[str]:
     """Those of ``host:port`` that take no connection."""
     return [address for address in addresses if not _listens(address)]
 
@@ -49,19 +85,7 @@ def missing(addresses: Sequence[str]) -> list[str]:
 def _listens(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), timeout=_PROBE_SECONDS):
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS):
             return True
     except OSError:  # unknown host, refused, no answer
         return False
-
-
-def _give_up(members: Cluster, seconds: float) -> None:
-    names = {address: name for name, address in members.peers().items()}
-    absent = [f"{names[address]} ({address})" for address in missing(list(names))]
-    who = ", ".join(absent) or "all processes are there, but at least one is not ready"
-    message = (
-        f"{who}: not there after {seconds:.0f} s" if absent else f"{who} after {seconds:.0f} s"
-    ) + " (parallel.start_timeout_seconds)"
-    events.tell("failed", message, message=message)
-    logging.shutdown()
-    os._exit(exit_codes.LOST_PEER)

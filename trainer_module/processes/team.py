@@ -22,6 +22,9 @@ GRACE_SECONDS = 4.0
 GATHER_SECONDS = 2.0
 """After the first process has ended: the others' reasons may say more."""
 
+_QUIET_SECONDS = 4.0
+"""Who lives tells so every second."""
+
 _TICK_SECONDS = 0.5
 _LAST_LINES = 5
 
@@ -73,8 +76,10 @@ class Member:
         if self._message:
             return f"{self.role.name}: {self._message}"
         assert self.code is not None
-        said = f"; it said last: {' / '.join(self._last)}"[:600] if self._last else ""
-        return f"{self.role.name} {how_it_ended(self.code)}{said}"
+        told = f"{self.role.name} {how_it_ended(self.code)}"
+        if self._last and self.code != 128 + signal.SIGKILL:  # which comes from outside
+            told += f"; it said last: {' / '.join(self._last)}"[:600]
+        return told
 
 
 class Team:
@@ -156,12 +161,14 @@ class Team:
         ):
             self.events(left)
         lost = [m for m in self.members if m.code is not None and not (m.done and m.code == 0)]
-        for_good = [m for m in lost if not exit_codes.retryable(m.code or 0)]
+        for_good = [m for m in lost if not exit_codes.retryable(m.code)]
         if for_good:
             return UserError(for_good[0].cause())
         # One that was lost by itself says more than one that lost it.
         lost.sort(key=lambda member: member.code == exit_codes.LOST_PEER)
-        return LostError(lost[0].cause())
+        quiet = self._watch.quiet(_QUIET_SECONDS)
+        seems = f"; {', '.join(quiet)} gave no sign of life" if quiet else ""
+        return LostError(lost[0].cause() + seems)
 
     def _print(self, member: Member) -> None:
         lines = member.lines()

@@ -60,6 +60,11 @@ class Watch:
                 life.longest = max(life.longest, now - life.steps)
             life.steps, life.stepped = now, True
 
+    def quiet(self, seconds: float) -> list[str]:
+        """Those who have told nothing for so long."""
+        now = self._clock()
+        return [name for name, life in self._lives.items() if now - life.heard > seconds]
+
     def silent(self) -> str:
         """Who is frozen or hangs, in words; empty: nobody."""
         now = self._clock()

@@ -1,0 +1,132 @@
+"""What a training's process tells, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stagecraft.trainer_module.worker import write_task
+
+HERE = pathlib.Path(__file__).parent
+CLUSTER = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
+
+
+class Ended:
+    """A worker that has come to its end."""
+
+    def __init__(self, code: int, events: list[dict[str, Any]], log: str):
+        self.code, self.events, self.log = code, events, log
+
+    @property
+    def message(self) -> str:
+        (event,) = [event for event in self.events if event["event"] == "failed"]
+        return event["message"]
+
+
+@pytest.fixture
+def worker(tmp_path: pathlib.Path) -> Callable[..., Ended]:
+    def run(what: str, *, in_cluster: bool = False) -> Ended:
+        process, reader = _start(tmp_path, what, in_cluster=in_cluster)
+        log = process.communicate_later()
+        with os.fdopen(reader) as pipe:
+            events = [json.loads(line) for line in pipe]
+        return Ended(process.wait(), events, log())
+
+    return run
+
+
+class _Process:
+    def __init__(self, process: subprocess.Popen[bytes], log: pathlib.Path):
+        self.process, self._log = process, log
+
+    def communicate_later(self) -> Callable[[], str]:
+        return self._log.read_text
+
+    def wait(self) -> int:
+        code = self.process.wait(60)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return code
+
+
+def _start(folder: pathlib.Path, what: str, *, in_cluster: bool) -> tuple[_Process, int]:
+    fn_args = types.SimpleNamespace(
+        train_files=what, data_accessor=print, custom_config={"settings": {}}
+    )
+    write_task(folder / "task.json", "stand_in.run_fn", fn_args)
+    reader, writer = os.pipe()
+    environment = os.environ | {"PYTHONPATH": str(HERE)}
+    environment.pop("TF_CONFIG", None)
+    if in_cluster:
+        environment["TF_CONFIG"] = json.dumps(CLUSTER)
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "stagecraft.trainer_module.worker",
+                folder / "task.json",
+                str(writer),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            pass_fds=[writer],
+            env=environment,
+            start_new_session=True,
+        )
+    os.close(writer)
+    return _Process(process, log), reader
+
+
+def test_it_does_its_part(worker: Callable[..., Ended]) -> None:
+    ended = worker("good")
+    assert ended.code == 0, ended.log
+    kinds = [event["event"] for event in ended.events if event["event"] != "beat"]
+    assert kinds == ["phase", "done"]
+
+
+@pytest.mark.parametrize(
+    ("what", "in_cluster", "code", "message"),
+    [
+        ("user error", False, 1, "train.model: no such model"),
+        ("bug", True, 1, "KeyError: 'weight'"),
+        (
+            "lost peer",
+            True,
+            138,
+            "another process was lost (UnavailableError: connection reset by peer)",
+        ),
+        ("preempted", True, 143, "stopped after step 7"),
+    ],
+)
+def test_it_says_why_it_ends(
+    worker: Callable[..., Ended], what: str, in_cluster: bool, code: int, message: str
+) -> None:
+    ended = worker(what, in_cluster=in_cluster)
+    assert (ended.code, ended.message) == (code, message), ended.log
+    assert "Traceback" in ended.log  # for who reads the log
+
+
+def test_sigterm_with_nothing_to_save(worker: Callable[..., Ended]) -> None:
+    ended = worker("terminated")
+    assert ended.code == 143
+    assert not [event for event in ended.events if event["event"] == "failed"]
+
+
+def test_it_ends_with_who_started_it(tmp_path: pathlib.Path) -> None:
+    process, reader = _start(tmp_path, "forever", in_cluster=False)
+    with os.fdopen(reader) as pipe:
+        assert json.loads(pipe.readline()) == {"event": "beat"}
+        assert process.process.stdin is not None
+        process.process.stdin.close()
+        assert process.process.wait(10) == -9  # with its whole group
