@@ -3,9 +3,9 @@
     python -m stagecraft.trainer_module.worker TASK.json [EVENTS]
 
 TASK.json holds ``run_fn``, the dotted path of a function, and ``fn_args``, the fields of the
-TFX ``FnArgs`` that it takes. Which process this one is says ``TF_CONFIG``, or, in an Indexed Job
-of Kubernetes, ``JOB_COMPLETION_INDEX`` (see :func:`~stagecraft.trainer_module.cluster.adopt_job`).
-EVENTS, if given, is a file descriptor (see :mod:`~stagecraft.trainer_module.processes.events`);
+TFX ``FnArgs`` that it takes; ``-`` is a line of standard input. Which process this one is says
+``TF_CONFIG``, or, in an Indexed Job of Kubernetes, ``JOB_COMPLETION_INDEX`` (see
+:func:`~stagecraft.trainer_module.cluster.adopt_job`). EVENTS, if given, is a file descriptor (see :mod:`~stagecraft.trainer_module.processes.events`);
 standard input is then a pipe whose end ends this process.
 
 Exit codes: 0 done; 1 for good (data, settings, code); 138 another process was lost, and 128 + n
@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import pathlib
 import sys
 import traceback
@@ -28,22 +29,22 @@ from stagecraft.trainer_module.processes import events, exit_codes, preemption, 
 from stagecraft.trainer_module.processes.process import end_with_parent
 
 
-def write_task(path: pathlib.Path, run_fn: str, fn_args: Any) -> None:
-    """Writes TASK.json.
+def task_of(run_fn: str, fn_args: Any) -> str:
+    """TASK.json, in a line.
 
     Args:
-        path: of the file.
         run_fn: dotted path.
         fn_args: whose attributes are strings, numbers, lists and dicts; ``data_accessor``, which
             holds functions, stays behind.
     """
     fields = {name: value for name, value in vars(fn_args).items() if name != "data_accessor"}
-    path.write_text(json.dumps({"run_fn": run_fn, "fn_args": fields}))
+    return json.dumps({"run_fn": run_fn, "fn_args": fields})
 
 
 def main(task: str, descriptor: str | None = None) -> int:
     """Runs the task; the process's exit code."""
     preemption.watch()
+    text = _first_line() if task == "-" else pathlib.Path(task).read_text()
     if descriptor is not None:
         end_with_parent()
         events.attach(int(descriptor))
@@ -51,7 +52,7 @@ def main(task: str, descriptor: str | None = None) -> int:
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
     try:
-        _run(task)
+        _run(text)
     except Exception as error:
         traceback.print_exc()
         code, message = _judge(error)
@@ -61,14 +62,21 @@ def main(task: str, descriptor: str | None = None) -> int:
     return 0
 
 
-def _run(task: str) -> None:
+def _run(text: str) -> None:
     from stagecraft.trainer_module import cluster  # Kubernetes's variables
 
-    content = json.loads(pathlib.Path(task).read_text())
+    content = json.loads(text)
     fn_args = types.SimpleNamespace(data_accessor=None, **content["fn_args"])
     cluster.adopt_job(fn_args.custom_config["settings"])
     module, _, name = content["run_fn"].rpartition(".")
     getattr(importlib.import_module(module), name)(fn_args)
+
+
+def _first_line() -> str:
+    line = b""
+    while not line.endswith(b"\n") and (read := os.read(0, 1 << 16)):
+        line += read
+    return line.decode()
 
 
 def _judge(error: Exception) -> tuple[int, str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import pathlib
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +15,7 @@ from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.roles import jobs
 from stagecraft.trainer_module.processes.supervisor import WORKER, Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
-from stagecraft.trainer_module.worker import write_task
+from stagecraft.trainer_module.worker import task_of
 
 RUN_FN = "run_fn"
 """In ``custom_config``: dotted path of the function that trains."""
@@ -70,22 +68,20 @@ def run_local(
     Raises:
         UserError: the training cannot go on: the first cause.
     """
-    with tempfile.TemporaryDirectory(prefix="stagecraft-") as scratch:
-        task = pathlib.Path(scratch, "task.json")
-        write_task(task, path, fn_args)
-        Supervisor(
+    Supervisor(
+        parallel,
+        ["-"],
+        told=task_of(path, fn_args),
+        write_log=write_log or _print,
+        on_event=on_event or _show,
+        environments=lambda roles: shares.environments(
             parallel,
-            [str(task)],
-            write_log=write_log or _print,
-            on_event=on_event or _show,
-            environments=lambda roles: shares.environments(
-                parallel,
-                roles,
-                cores=len(os.sched_getaffinity(0)),
-                gpus=shares.gpus(parallel),
-            ),
-            program=program,
-        ).run()
+            roles,
+            cores=len(os.sched_getaffinity(0)),
+            gpus=shares.gpus(parallel),
+        ),
+        program=program,
+    ).run()
 
 
 def _show(event: Event) -> None:

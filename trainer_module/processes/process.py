@@ -30,6 +30,7 @@ class Process:
         *,
         environment: Mapping[str, str | None],
         output: IO[bytes] | None = None,
+        told: str = "",
     ):
         """Starts it.
 
@@ -38,6 +39,7 @@ class Process:
             arguments: between that and the descriptor.
             environment: on top of this process's own; None takes a variable away.
             output: what it prints is written to; None: to the pipe :attr:`printed`.
+            told: a line on its standard input.
         """
         own = dict(os.environ)
         # The user's own modules are found where this process finds them.
@@ -61,6 +63,10 @@ class Process:
             )
         finally:
             os.close(writer)
+        assert self._process.stdin is not None
+        if told:
+            with contextlib.suppress(BrokenPipeError):  # it has ended already: events will tell
+                self._process.stdin.write(told.encode() + b"\n")
         self.events: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
         self.printed: IO[bytes] | None = self._process.stdout
         self._buffer = b""

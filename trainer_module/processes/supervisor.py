@@ -33,6 +33,7 @@ class Supervisor:
         parallel: ParallelSettings,
         arguments: Sequence[str],
         *,
+        told: str = "",
         write_log: Callable[[str], None],
         on_event: Callable[[Event], None],
         environments: Callable[[Sequence[Role]], Sequence[Mapping[str, str | None]]],
@@ -43,6 +44,7 @@ class Supervisor:
         Args:
             parallel: the topology, and how often and how patiently it is tried.
             arguments: of each process.
+            told: a line on the standard input of each.
             write_log: takes what the processes print, a line at a time, its role in front.
             on_event: takes the chief's events, and of its own ``process`` (``name``, ``pid``),
                 ``lost`` (``message``) and ``restart`` (``number``, ``message``).
@@ -51,6 +53,7 @@ class Supervisor:
         """
         self._parallel = parallel
         self._arguments = arguments
+        self._told = told
         self._write_log = write_log
         self._on_event = on_event
         self._environments = environments
@@ -87,7 +90,7 @@ class Supervisor:
         with Team(self._write_log, self._parallel.silence_timeout_seconds) as team:
             for role, environment in zip(found, environments, strict=True):
                 own = {"TF_CONFIG": role.tf_config, **environment}
-                self._start(team, Member(role, self._program, self._arguments, own))
+                self._start(team, Member(role, self._program, self._arguments, own, self._told))
             while not team.is_done:
                 for member, event in team.events():
                     if member is team.members[0]:

@@ -42,10 +42,11 @@ class Member:
         program: Sequence[str],
         arguments: Sequence[str],
         environment: Mapping[str, str | None],
+        told: str,
     ):
         self.role = role
-        self._start = (program, arguments, environment)
-        self.process = Process(program, arguments, environment=environment)
+        self._start = (program, arguments, environment, told)
+        self.process = Process(program, arguments, environment=environment, told=told)
         self.done = False
         self.code: int | None = None  # it runs
         self._message = ""

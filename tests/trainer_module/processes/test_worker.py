@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.worker import write_task
+from stagecraft.trainer_module.worker import task_of
 
 HERE = pathlib.Path(__file__).parent
 CLUSTER = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 0}}
@@ -61,7 +61,7 @@ def _start(folder: pathlib.Path, what: str, *, in_cluster: bool) -> tuple[_Proce
     fn_args = types.SimpleNamespace(
         train_files=what, data_accessor=print, custom_config={"settings": {}}
     )
-    write_task(folder / "task.json", "stand_in.run_fn", fn_args)
+    (folder / "task.json").write_text(task_of("stand_in.run_fn", fn_args))
     reader, writer = os.pipe()
     environment = os.environ | {"PYTHONPATH": str(HERE)}
     environment.pop("TF_CONFIG", None)
