@@ -5,8 +5,9 @@
 TASK.json holds ``run_fn``, the dotted path of a function, and ``fn_args``, the fields of the
 TFX ``FnArgs`` that it takes; ``-`` is a line of standard input. Which process this one is says
 ``TF_CONFIG``, or, in an Indexed Job of Kubernetes, ``JOB_COMPLETION_INDEX`` (see
-:func:`~stagecraft.trainer_module.cluster.adopt_job`). EVENTS, if given, is a file descriptor (see :mod:`~stagecraft.trainer_module.processes.events`);
-standard input is then a pipe whose end ends this process.
+:func:`~stagecraft.trainer_module.cluster.adopt_job`). EVENTS, if given, is a file descriptor for
+:mod:`~stagecraft.trainer_module.processes.events`; standard input is then a pipe whose end ends
+this process.
 
 Exit codes: 0 done; 1 for good (data, settings, code); 138 another process was lost, and 128 + n
 signal n: worth starting again.
