@@ -9,7 +9,6 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
 
 import psutil
 
@@ -22,6 +21,7 @@ from stagecraft.pipeline.drill.drill import (
 )
 from stagecraft.pipeline.drill.faulty import strike
 from stagecraft.pipeline.drill.training import Signal, Training
+from stagecraft.trainer_module.processes.events import Event
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,12 +209,15 @@ def _two_runs(drill: Drill, name: str) -> Row:
     first, second = drill.training(name), drill.training(name)
     told: list[str] = []
 
-    def start_another(event: dict[str, Any]) -> None:
-        if event["event"] == "progress" and not told:
-            strike(str(drill.struck(name)))
-            second.fn_args.model_run_dir += "-second"
-            second.run()
-            told.append(second.error or "nothing was said")
+    def start_another(event: Event) -> None:
+        if event["event"] != "progress" or told:
+            return
+        first.send_all(signal.SIGSTOP)  # else it would be done before the other has begun
+        strike(str(drill.struck(name)))
+        second.fn_args.model_run_dir += "-second"
+        second.run()
+        first.send_all(signal.SIGCONT)
+        told.append(second.error or "nothing was said")
 
     first.run(watch=start_another)
     equal = not first.error and first.weights() == drill.undisturbed()

@@ -118,6 +118,11 @@ class Training:
             self.detected = self.detected or self._since()
         return self
 
+    def send_all(self, number: signal.Signals) -> None:
+        """Sends a signal to all of its processes."""
+        for pid in self._pids.values():
+            os.kill(pid, number)
+
     def start(self) -> subprocess.Popen[bytes]:
         """Trains in processes that a process of its own starts."""
         code = (

@@ -11,6 +11,9 @@ from stagecraft.trainer_module.processes.events import Event
 BEFORE_STEPS = 6
 """Times as long a process may be silent until it has taken a step: imports hold everything up."""
 
+PAUSE_SECONDS = 2.0
+"""Whoever has not looked for so long was held up itself, and that time counts for nobody."""
+
 STANDSTILL_SECONDS = 120.0
 STANDSTILL_STEPS = 20.0
 """No step in all this time, and in so many times the longest one: it hangs, if alive."""
@@ -38,6 +41,7 @@ class Watch:
         self._silence = silence
         self._clock = clock
         self._lives: dict[str, _Life] = {}
+        self._looked = clock()
 
     def begin(self, name: str) -> None:
         """A process starts."""
@@ -68,6 +72,12 @@ class Watch:
     def silent(self) -> str:
         """Who is frozen or hangs, in words; empty: nobody."""
         now = self._clock()
+        if (paused := now - self._looked) > PAUSE_SECONDS:
+            for life in self._lives.values():
+                life.heard += paused
+                if life.steps is not None:
+                    life.steps += paused
+        self._looked = now
         for name, life in self._lives.items():
             limit = self._silence * (1 if life.stepped else BEFORE_STEPS)
             if now - life.heard > limit:
