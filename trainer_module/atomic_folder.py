@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from stagecraft.schemas.errors import UserError
 
 PARTIAL = ".partial"
-"""Ending of a folder that is being written; after a crash it may be left, and means nothing."""
+"""Ending of a folder that is being written or removed; a crash may leave it, meaning nothing."""
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space there",
@@ -39,13 +39,34 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
             aside.mkdir(parents=True)
             yield aside
             _sync(aside)
-            if path.exists():
-                shutil.rmtree(path)
+            replaced = _set_aside(path) if path.exists() else None
             aside.rename(path)
             _sync_entry(path.parent)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
+    if replaced:
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def remove_folder(path: str | os.PathLike[str]) -> None:
+    """Removes what :func:`atomic_folder` made: like it, whole or not at all.
+
+    Raises:
+        UserError: it cannot be removed.
+    """
+    with disk_errors(path):
+        aside = _set_aside(pathlib.Path(path))
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_leftovers(root: str | os.PathLike[str]) -> None:
+    """Removes what a crash left half-written or half-removed in ``root``.
+
+    Only for the one process that writes there: what another one is writing looks the same.
+    """
+    for leftover in pathlib.Path(root).glob(f".*{PARTIAL}"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -65,6 +86,13 @@ def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
             if getattr(error, "errno", None) == number or os.strerror(number) in str(error):
                 raise UserError(f"{path}: cannot write: {advice} and run again") from error
         raise
+
+
+def _set_aside(path: pathlib.Path) -> pathlib.Path:
+    """Renames a folder to what means nothing, and says how it is called now."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.old{PARTIAL}")
+    shutil.rmtree(aside, ignore_errors=True)  # of an earlier removal that did not get through
+    return path.rename(aside)
 
 
 def _sync(folder: pathlib.Path) -> None:

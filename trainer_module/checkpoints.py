@@ -5,6 +5,10 @@
         state.index      the arrays, by name ("model/conv2d/kernel", "optimizer/…", "step")
         state.data-…
         progress.json    step, settings and evaluations so far
+      .lock              who trains here
+
+Checkpoints are written in the background, from a copy of the state, while training
+goes on: the disk takes longer than the copy.
 
 The arrays are in TensorFlow's own checkpoint format: it takes every dtype (npz
 has no bfloat16), carries a checksum per array that is verified on reading, and
@@ -14,21 +18,30 @@ plain names and values, so no object graph, strategy or device is in it.
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import logging
 import pathlib
-import shutil
-from collections.abc import Mapping
+import zlib
+from collections.abc import Collection, Mapping
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.atomic_folder import PARTIAL, atomic_folder
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.atomic_folder import (
+    atomic_folder,
+    remove_folder,
+    remove_leftovers,
+)
+from stagecraft.trainer_module.checkpoint_lock import locked
 
-FORMAT = 1
-KEEP_NEWEST = 2
+FORMAT = 2
+KEEP = 2
 """So that there is one to fall back to when the newest cannot be read."""
 
 _log = logging.getLogger(__name__)
@@ -51,19 +64,59 @@ class UnreadableCheckpointError(Exception):
 
 
 class Checkpoints:
-    """The checkpoints of one training, under one folder."""
+    """The checkpoints of one training, under one folder.
 
-    def __init__(self, root: str | pathlib.Path, writes: bool = True):
-        """Takes ``root`` (made when first needed), and removes what a crash left half-written.
+    As a context manager it is the only one that writes there; outside of one it only reads.
+    """
+
+    def __init__(self, root: str | pathlib.Path, writes: bool = True, keep: int = KEEP):
+        """Takes ``root``, which is made when first needed.
 
         Args:
             root: the folder.
             writes: False on all workers but the chief: they have the same state, and only read.
+            keep: how many of the newest are kept, besides the best one.
         """
         self.root = pathlib.Path(root)
         self._writes = writes
-        for leftover in self.root.glob(f".*{PARTIAL}") if writes else ():
-            shutil.rmtree(leftover, ignore_errors=True)
+        self._keep = keep
+        self._unreadable: set[int] = set()
+        self._held = contextlib.ExitStack()
+        self._writer: concurrent.futures.Executor | None = None
+        self._pending: concurrent.futures.Future[None] | None = None
+
+    def __enter__(self) -> Checkpoints:
+        """Locks ``root``, and removes what a crash left half-written.
+
+        Raises:
+            UserError: another training uses ``root``, or it cannot be written.
+        """
+        if self._writes:
+            with contextlib.ExitStack() as held:
+                held.enter_context(locked(self.root))
+                remove_leftovers(self.root)
+                self._writer = held.enter_context(
+                    concurrent.futures.ThreadPoolExecutor(1, "checkpoints")
+                )
+                self._held = held.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Lets the save that is under way come to its end, and frees ``root``."""
+        with self._held:
+            try:
+                self.flush()
+            except Exception as failure:
+                if error is None:
+                    raise
+                _log.warning("The last checkpoint was not written: %s", failure)
+            finally:
+                self._writer = None
 
     def steps(self) -> list[int]:
         """The committed steps, oldest first."""
@@ -76,27 +129,52 @@ class Checkpoints:
         state: Mapping[str, np.ndarray],
         progress: Mapping[str, Any],
         best_step: int,
+        needed: Collection[int] = (),
     ) -> None:
-        """Commits a step, then drops all but the newest two and ``best_step``.
+        """Begins to commit a step; then drops all but the newest, ``best_step`` and ``needed``.
+
+        Waits for the save before it. That this one is done, only :meth:`flush` says.
+
+        Args:
+            step: its name.
+            state: arrays that nothing changes any more, as ``Engine.state`` gives them.
+            progress: what JSON can hold.
+            best_step: stays.
+            needed: stay too: somebody still has to read them.
+
+        Raises:
+            UserError: the disk was full or could not be written in the save before this one; what
+                was there stays as it was.
+        """
+        if not self._writes:
+            return
+        if self._writer is None:
+            raise RuntimeError(f"{self.root} is not locked: save inside of `with Checkpoints(…)`")
+        self.flush()
+        notes = {"format": FORMAT, "step": step, "arrays": len(state), **progress}
+        # A copy of the dictionary: what is written is taken out of it.
+        self._pending = self._writer.submit(self._commit, dict(state), notes, {best_step, *needed})
+
+    def flush(self) -> None:
+        """Waits until what was saved is on the disk.
 
         Raises:
             UserError: the disk is full or cannot be written; what was there stays as it was.
         """
-        if not self._writes:
-            return
-        names = sorted(state)
-        with atomic_folder(self.root / str(step)) as folder, tf.device("CPU:0"):
-            tf.raw_ops.SaveV2(
-                prefix=str(folder / "state"),
-                tensor_names=names,
-                shape_and_slices=[""] * len(names),
-                tensors=[tf.convert_to_tensor(state[name]) for name in names],
-            )
-            notes = {"format": FORMAT, "step": step, "arrays": len(names), **progress}
-            (folder / "progress.json").write_text(json.dumps(notes, indent=1))
-        steps = self.steps()
-        for old in set(steps) - set(steps[-KEEP_NEWEST:]) - {best_step}:
-            shutil.rmtree(self.root / str(old), ignore_errors=True)
+        pending, self._pending = self._pending, None
+        if pending:
+            pending.result()
+
+    def clear(self) -> None:
+        """Removes all checkpoints; the newest goes last, and speaks for the others until then.
+
+        Raises:
+            UserError: they cannot be removed.
+        """
+        if self._writes:
+            self.flush()
+            for step in self.steps():
+                remove_folder(self.root / str(step))
 
     def load(self, step: int) -> Checkpoint:
         """Reads and verifies one checkpoint.
@@ -109,6 +187,8 @@ class Checkpoints:
             progress = json.loads((folder / "progress.json").read_text())
             if progress["format"] != FORMAT:
                 raise ValueError(f"format {progress['format']}, expected {FORMAT}")
+            if progress.pop("checksum") != _checksum(progress):
+                raise ValueError("progress.json: its checksum is not that of its contents")
             reader = tf.train.load_checkpoint(str(folder / "state"))
             names = reader.get_variable_to_shape_map()
             if len(names) != progress["arrays"]:
@@ -124,5 +204,33 @@ class Checkpoints:
             try:
                 return self.load(step)
             except UnreadableCheckpointError as error:
+                self._unreadable.add(step)
                 _log.warning("Checkpoint cannot be read, taking the one before: %s", error)
         return None
+
+    def _commit(
+        self, state: dict[str, np.ndarray], notes: Mapping[str, Any], stay: Collection[int]
+    ) -> None:
+        step, names = notes["step"], sorted(state)
+        with atomic_folder(self.root / str(step)) as folder, tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=str(folder / "state"),
+                tensor_names=names,
+                shape_and_slices=[""] * len(names),
+                # Popped, because a tensor is a copy: never all of them are there twice.
+                tensors=[tf.convert_to_tensor(state.pop(name)) for name in names],
+            )
+            summed = {**notes, "checksum": _checksum(notes)}
+            (folder / "progress.json").write_text(json.dumps(summed, indent=1))
+        self._unreadable.discard(step)
+        committed = self.steps()
+        # One that cannot be read takes no place among the newest: there is nothing to fall back to.
+        newest = [each for each in committed if each not in self._unreadable][-self._keep :]
+        for old in set(committed) - {*newest, *stay}:
+            with contextlib.suppress(UserError, OSError):
+                remove_folder(self.root / str(old))
+
+
+def _checksum(notes: Mapping[str, Any]) -> int:
+    """Of the values, as JSON reads them: spaces do not count."""
+    return zlib.crc32(json.dumps(notes, sort_keys=True).encode())

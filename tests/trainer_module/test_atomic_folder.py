@@ -5,13 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import pathlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.atomic_folder import atomic_folder
+from stagecraft.trainer_module.atomic_folder import (
+    atomic_folder,
+    remove_folder,
+    remove_leftovers,
+)
 
 
 @pytest.fixture
@@ -45,6 +50,34 @@ def test_replaces_what_was_there(tmp_path: pathlib.Path) -> None:
         with atomic_folder(tmp_path / "b") as folder:
             (folder / text).write_text(text)
     assert os.listdir(tmp_path / "b") == ["new"]
+
+
+def test_what_was_there_is_there_until_it_is_replaced(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with atomic_folder(tmp_path / "b") as folder:
+        (folder / "old").write_text("old")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output"), atomic_folder(tmp_path / "b") as folder:
+        (folder / "new").write_text("new")
+    assert os.listdir(tmp_path) == ["b"]
+    assert os.listdir(tmp_path / "b") == ["old"]
+
+
+def test_is_removed_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with atomic_folder(tmp_path / "b") as folder:
+        (folder / "file").write_text("x")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # a crash before it
+        remove_folder(tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+    assert os.listdir(tmp_path) != []
+    remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])

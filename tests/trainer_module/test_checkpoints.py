@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import os
 import pathlib
 import subprocess
+import sys
+import threading
+from collections.abc import Iterator
 
 import ml_dtypes
 import numpy as np
@@ -28,11 +33,15 @@ PROGRESS = {"evaluations": [], "seconds": 1.5, "examples": 3}
 
 @pytest.fixture
 def saved(tmp_path: pathlib.Path) -> Checkpoints:
-    """Steps 1, 2 and 7."""
-    store = Checkpoints(tmp_path / "root")
-    for step in (1, 2, 7):
-        store.save(step, STATE, PROGRESS, best_step=1)
+    """Steps 1, 2 and 7; nobody writes there any more."""
+    with Checkpoints(tmp_path / "root") as store:
+        for step in (1, 2, 7):
+            store.save(step, STATE, PROGRESS, best_step=1)
     return store
+
+
+def _folders(store: Checkpoints) -> list[str]:
+    return sorted(name for name in os.listdir(store.root) if name != ".lock")
 
 
 def test_gives_back_what_was_saved_bit_for_bit(saved: Checkpoints) -> None:
@@ -45,11 +54,153 @@ def test_gives_back_what_was_saved_bit_for_bit(saved: Checkpoints) -> None:
     assert found.progress["seconds"] == 1.5
 
 
-def test_keeps_the_newest_two_and_the_best(tmp_path: pathlib.Path) -> None:
-    store = Checkpoints(tmp_path)
-    for step in (1, 2, 3, 10):
-        store.save(step, STATE, PROGRESS, best_step=min(step, 2))
-    assert store.steps() == [2, 3, 10]
+def test_keeps_the_newest_the_best_and_what_is_needed(tmp_path: pathlib.Path) -> None:
+    with Checkpoints(tmp_path) as store:
+        for step in (1, 2, 3, 10):
+            store.save(step, STATE, PROGRESS, best_step=min(step, 2))
+        store.flush()
+        assert store.steps() == [2, 3, 10]
+    with Checkpoints(tmp_path, keep=1) as store:
+        store.save(11, STATE, PROGRESS, best_step=2, needed=[3, 99])
+        store.flush()
+        assert store.steps() == [2, 3, 11]
+        store.save(12, STATE, PROGRESS, best_step=12)
+    assert _folders(store) == ["12"]
+
+
+def test_nothing_is_removed_before_the_newer_is_there(
+    saved: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = []
+
+    def remove(path: pathlib.Path) -> None:
+        there.append((path.name, saved.steps()))
+
+    monkeypatch.setattr(checkpoints, "remove_folder", remove)
+    with saved:
+        saved.save(9, STATE, PROGRESS, best_step=1)
+    assert there == [("2", [1, 2, 7, 9])]
+
+
+def test_one_that_cannot_be_read_takes_no_place_among_the_newest(saved: Checkpoints) -> None:
+    (saved.root / "7" / "state.index").write_bytes(b"")
+    with saved:
+        found = saved.newest()
+        assert found is not None and found.step == 2
+        saved.save(3, STATE, PROGRESS, best_step=3)
+    assert saved.steps() == [2, 3]
+
+
+def test_one_that_cannot_be_read_is_replaced(saved: Checkpoints) -> None:
+    (saved.root / "7" / "state.index").write_bytes(b"")
+    with saved:
+        assert saved.newest() is not None
+        saved.save(7, STATE, PROGRESS, best_step=1)
+    assert _folders(saved) == ["1", "2", "7"]
+    assert saved.load(7).state.keys() == STATE.keys()
+
+
+def test_all_are_removed_the_newest_last(
+    saved: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed, remove = [], checkpoints.remove_folder
+
+    def note(path: pathlib.Path) -> None:
+        removed.append(path.name)
+        remove(path)
+
+    monkeypatch.setattr(checkpoints, "remove_folder", note)
+    with saved:
+        saved.clear()
+    assert removed == ["1", "2", "7"]
+    assert _folders(saved) == []
+
+
+class Gate:
+    """Holds a save up before it is committed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.reached, self.open = threading.Event(), threading.Event()
+        atomic_folder = checkpoints.atomic_folder
+
+        @contextlib.contextmanager
+        def held_up(path: pathlib.Path) -> Iterator[pathlib.Path]:
+            with atomic_folder(path) as folder:
+                yield folder
+                self.reached.set()
+                assert self.open.wait(60)
+
+        monkeypatch.setattr(checkpoints, "atomic_folder", held_up)
+
+
+def test_a_save_is_written_while_training_goes_on(
+    saved: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
+    with saved:
+        saved.save(9, STATE, PROGRESS, best_step=1)
+        assert gate.reached.wait(60)
+        assert saved.steps() == [1, 2, 7], "it is not committed yet"
+        gate.open.set()
+        saved.flush()
+        assert saved.steps() == [1, 7, 9]
+
+
+def test_the_end_waits_for_the_save(saved: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    with pytest.raises(KeyboardInterrupt), saved:
+        saved.save(9, STATE, PROGRESS, best_step=1)
+        assert gate.reached.wait(60)
+        gate.open.set()
+        raise KeyboardInterrupt
+    assert _folders(saved) == ["1", "7", "9"]
+
+
+def test_a_save_that_failed_is_said_at_the_next_one(
+    saved: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with saved:
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoints.json, "dumps", _fail)
+            saved.save(9, STATE, PROGRESS, best_step=1)
+            with pytest.raises(UserError, match="9: cannot write: the disk is full"):
+                saved.save(10, STATE, PROGRESS, best_step=1)
+        assert _folders(saved) == ["1", "2", "7"]
+        saved.save(10, STATE, PROGRESS, best_step=1)  # it was said once
+    assert saved.steps() == [1, 7, 10]
+
+
+def test_a_save_that_failed_is_said_at_the_end(
+    saved: Checkpoints, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checkpoints.json, "dumps", _fail)
+    with pytest.raises(UserError, match="the disk is full"), saved:
+        saved.save(9, STATE, PROGRESS, best_step=1)
+    with pytest.raises(KeyError), saved:
+        saved.save(9, STATE, PROGRESS, best_step=1)
+        raise KeyError("it does not hide what else went wrong")
+    assert "The last checkpoint was not written" in caplog.text
+    with saved:
+        pass  # and root is free again
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_saves_only_where_it_is_the_only_one(saved: Checkpoints) -> None:
+    with pytest.raises(RuntimeError, match="is not locked"):
+        saved.save(9, STATE, PROGRESS, best_step=1)
+    with saved, pytest.raises(UserError, match="train.resume_id"), Checkpoints(saved.root):
+        pytest.fail("there are two")
+
+
+def test_other_workers_only_read(saved: Checkpoints) -> None:
+    with saved, Checkpoints(saved.root, writes=False) as other:
+        other.save(9, STATE, PROGRESS, best_step=9)
+        other.clear()
+        assert other.newest() is not None
+    assert saved.steps() == [1, 2, 7]
 
 
 def test_nothing_there_is_nothing_found(tmp_path: pathlib.Path) -> None:
@@ -89,6 +240,23 @@ def test_every_flipped_byte_is_found_or_changes_nothing(saved: Checkpoints, file
         }, f"byte {position} of {file}"
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"{}", b"[1]", b"garbage", b'{"format": 2', b"\xff\xfe", b'{"format": 2, "arrays": 5}'],
+)
+def test_garbage_in_the_notes_is_found(saved: Checkpoints, content: bytes) -> None:
+    (saved.root / "7" / "progress.json").write_bytes(content)
+    with pytest.raises(UnreadableCheckpointError, match="/7: "):
+        saved.load(7)
+
+
+def test_a_changed_figure_in_the_notes_is_found(saved: Checkpoints) -> None:
+    path = saved.root / "7" / "progress.json"
+    path.write_text(path.read_text().replace("1.5", "1.7"))
+    with pytest.raises(UnreadableCheckpointError, match="checksum"):
+        saved.load(7)
+
+
 def test_another_format_is_not_read(saved: Checkpoints) -> None:
     path = saved.root / "7" / "progress.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
@@ -96,22 +264,35 @@ def test_another_format_is_not_read(saved: Checkpoints) -> None:
         saved.load(7)
 
 
-def test_an_interrupted_save_leaves_the_others(
-    saved: Checkpoints, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+KILLED = """
+import os, pathlib, sys
+import numpy as np
+from stagecraft.trainer_module.checkpoints import Checkpoints
 
-    monkeypatch.setattr(checkpoints.json, "dumps", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        saved.save(9, STATE, PROGRESS, best_step=1)
-    assert sorted(os.listdir(saved.root)) == ["1", "2", "7"]
+with Checkpoints(sys.argv[1]) as store:
+    store.save(8, {"step": np.asarray(8)}, {}, best_step=8)
+    store.flush()
+    pathlib.Path.rename = lambda *_: os._exit(9)
+    store.save(9, {"step": np.asarray(9)}, {}, best_step=9)
+"""
+
+
+def test_a_process_killed_before_the_commit_leaves_the_one_before(tmp_path: pathlib.Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True)
+    assert ended.returncode == 9, ended.stderr.decode()
+    assert any(name.startswith(".9.") for name in os.listdir(tmp_path))
+    with Checkpoints(tmp_path) as store:
+        found = store.newest()
+        assert found is not None and found.step == 8
+        assert _folders(store) == ["8"]
 
 
 def test_what_a_crash_left_is_removed(saved: Checkpoints) -> None:
     (saved.root / ".9.123.partial").mkdir()
-    assert Checkpoints(saved.root).steps() == [1, 2, 7]
-    assert sorted(os.listdir(saved.root)) == ["1", "2", "7"]
+    Checkpoints(saved.root).newest()
+    assert (saved.root / ".9.123.partial").exists(), "a reader leaves alone what is being written"
+    with Checkpoints(saved.root):
+        assert _folders(saved) == ["1", "2", "7"]
 
 
 def test_a_full_disk_is_said_plainly(tmp_path: pathlib.Path) -> None:
@@ -121,11 +302,12 @@ def test_a_full_disk_is_said_plainly(tmp_path: pathlib.Path) -> None:
     if mounted.returncode:
         pytest.skip(f"a small tmpfs cannot be mounted: {mounted.stderr.decode().strip()}")
     try:
-        store = Checkpoints(tmp_path / "root")
-        store.save(1, STATE, PROGRESS, best_step=1)
-        with pytest.raises(UserError, match="the disk is full"):
+        with Checkpoints(tmp_path / "root") as store:
+            store.save(1, STATE, PROGRESS, best_step=1)
             store.save(2, {"step": np.zeros(1_000_000, np.float32)}, PROGRESS, best_step=1)
-        assert os.listdir(store.root) == ["1"]
-        assert store.newest() is not None
+            with pytest.raises(UserError, match="the disk is full"):
+                store.flush()
+            assert _folders(store) == ["1"]
+            assert store.newest() is not None
     finally:
         subprocess.run(["umount", tmp_path], check=True)
