@@ -9,32 +9,27 @@ import contextlib
 import dataclasses
 import logging
 import math
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import resume, starting_point
 from stagecraft.trainer_module.checkpoints import Checkpoints, UnreadableCheckpointError
 from stagecraft.trainer_module.engines.base import Engine, NonFiniteLossError
+from stagecraft.trainer_module.evaluations import Evaluation, Evaluations
+from stagecraft.trainer_module.evaluator import POLL_SECONDS
 from stagecraft.trainer_module.pace import Pace
+from stagecraft.trainer_module.processes.preemption import Preempted
 from stagecraft.trainer_module.reporting import Reporter
-from stagecraft.trainer_module.settings import TrainSettings
 from stagecraft.trainer_module.timeline import Timeline
 
-DEFAULT_EPOCHS = 10.0
-"""Where the settings give neither steps nor epochs."""
+EVALUATOR_SECONDS = 600.0
+"""For the last evaluation of another process, once the training is done."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """The val split after a step."""
-
-    step: int
-    loss: float
-    accuracy: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,19 +48,6 @@ class Outcome:
     """Steps that an earlier attempt had done; 0: none."""
 
 
-def total_steps(train: TrainSettings, num_examples: int) -> int:
-    """Optimizer steps of the whole training."""
-    if train.steps is not None:
-        return train.steps
-    epochs = DEFAULT_EPOCHS if train.epochs is None else train.epochs
-    return max(1, round(epochs * num_examples / train.batch_size))
-
-
-def steps_between_evaluations(train: TrainSettings, num_examples: int) -> int:
-    """``eval_every``, or the steps of one epoch."""
-    return train.eval_every or max(1, round(num_examples / train.batch_size))
-
-
 class Loop:
     """Trains an engine to ``total`` steps, from the newest checkpoint on."""
 
@@ -77,7 +59,13 @@ class Loop:
         *,
         total: int,
         eval_every: int,
+        checkpoint_every: int = 0,
+        settings: Mapping[str, Any],
+        chief: bool = True,
         timeline: Timeline | None = None,
+        evaluations: Evaluations | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        on_phase: Callable[[str], None] = lambda _: None,
     ):
         """Prepares.
 
@@ -87,40 +75,60 @@ class Loop:
             reporter: is told of steps and evaluations.
             total: steps.
             eval_every: steps between evaluations.
+            checkpoint_every: steps between checkpoints, besides those at evaluations; 0: none.
+            settings: ``TrainingSettings.flat()``, kept with each checkpoint.
+            chief: whether this worker decides what all have to agree on.
             timeline: watches its step, if that is still to come.
+            evaluations: what another process finds, which evaluates the checkpoints.
+            stop: asked before each call of the engine; where it says so on any worker, all stop.
+            on_phase: told of what begins: ``train``, ``evaluate``, ``save``, ``done``.
         """
         self._engine = engine
         self._checkpoints = checkpoints
         self._reporter = reporter
         self._total = total
+        self._periods = [period for period in (eval_every, checkpoint_every) if period]
         self._eval_every = eval_every
+        self._settings = resume.resolved(settings, total)
+        self._chief = chief
         self._timeline = timeline
+        self._evaluations_of_another = evaluations
+        self._stop = stop
+        self._on_phase = on_phase
         self._pace = Pace()
         self._evaluations: list[Evaluation] = []
+        self._saved: int | None = None
 
     def run(self, train_data: Callable[[int], Any], val_data: Any | None) -> Outcome:
         """Trains, and leaves the engine with the weights that were best on the val split.
 
         A training that was stopped goes on exactly where its newest checkpoint is; one that
-        was finished is not trained again.
+        was finished is not trained again, unless other settings are asked for.
 
         Args:
             train_data: number of the first -> the infinite dataset of global batches from there on.
             val_data: finite dataset; None: nothing is evaluated, and the last weights count.
 
         Raises:
-            UserError: the loss is not finite, or a checkpoint cannot be written.
+            UserError: the loss is not finite, a checkpoint cannot be written, or there is one that
+                other settings made.
+            Preempted: ``stop`` said so; a checkpoint of the last step is on the disk.
         """
         engine = self._engine
         self._resume()
         begin = engine.step
         batches = engine.feed(train_data(engine.batches)) if begin < self._total else iter(())
         while engine.step < self._total:
-            boundary = (engine.step // self._eval_every + 1) * self._eval_every
+            step = engine.step
+            boundary = min((step // period + 1) * period for period in self._periods)
             self._train_until(min(boundary, self._total), batches)
-            if val_data is not None:
+            due = engine.step % self._eval_every == 0 or engine.step == self._total
+            if due and val_data is not None:
                 self._evaluate(val_data)
             self._save()
+        self._settle()
+        self._await_evaluator()
+        self._on_phase("done")
         steps = engine.step
         return Outcome(
             steps=steps,
@@ -131,28 +139,30 @@ class Loop:
         )
 
     def _resume(self) -> None:
-        found = self._checkpoints.newest()
+        engine, checkpoints = self._engine, self._checkpoints
+        found = starting_point.find(checkpoints, engine, self._settings, self._chief)
         if found is None:
+            if self._evaluations_of_another and self._chief:
+                self._evaluations_of_another.clear()  # of another training
             return
         try:
-            self._engine.restore(found.state)
+            engine.restore(found.state)
         except ValueError as error:
             raise UserError(
-                f"{self._checkpoints.root}/{found.step}: {error}; give another checkpoint folder, "
-                "or delete this one"
+                f"{checkpoints.root}/{found.step}: {error}; give another checkpoint folder, or "
+                "delete this one"
             ) from None
-        notes = found.progress
+        self._saved, notes = found.step, found.progress
         self._pace = Pace(notes["seconds"], notes["examples"])
         for entry in notes["evaluations"]:
             self._note(Evaluation(**entry))  # an earlier attempt's logs are gone with it
-        _log.info(
-            "Going on from step %d of %d, %s", found.step, self._total, self._checkpoints.root
-        )
+        _log.info("Going on from step %d of %d, %s", found.step, self._total, checkpoints.root)
 
     def _train_until(self, boundary: int, batches: Iterator[Any]) -> None:
         engine, pace = self._engine, self._pace
+        self._on_phase("train")
         while engine.step < boundary:
-            steps = min(pace.steps_per_call, boundary - engine.step)
+            steps = min(self._agreed_steps(), boundary - engine.step)
             watching: AbstractContextManager[None] = contextlib.nullcontext()
             if self._timeline and engine.step < self._timeline.step:  # 0 is no step
                 before = self._timeline.step - 1 - engine.step
@@ -175,7 +185,22 @@ class Loop:
                 eta_seconds=pace.eta_seconds(self._total - engine.step),
             )
 
+    def _agreed_steps(self) -> int:
+        """Steps of the next call: the chief's, because each worker measures another pace.
+
+        Raises:
+            Preempted: a worker has been told to stop.
+        """
+        steps = self._pace.steps_per_call if self._chief else 0
+        stops, steps_of_all = self._engine.sum_over_workers([float(self._stop()), float(steps)])
+        if stops:
+            self._save()
+            self._settle()
+            raise Preempted(self._engine.step)
+        return int(steps_of_all)
+
     def _evaluate(self, val_data: Any) -> None:
+        self._on_phase("evaluate")
         metrics, step = self._engine.evaluate(val_data), self._engine.step
         if not math.isfinite(metrics.loss):
             raise self._diverged(f"the loss on the val split is {metrics.loss} after step {step}")
@@ -187,16 +212,58 @@ class Loop:
 
     def _save(self) -> None:
         step = self._engine.step
-        progress = {
-            "evaluations": [dataclasses.asdict(entry) for entry in self._evaluations],
-            "seconds": self._pace.seconds,
-            "examples": self._pace.examples,
-        }
+        if step == self._saved:
+            return
+        self._on_phase("save")
+        self._checkpoints.flush()  # before the copy: else two would be in memory
+        needed = self._look_at_evaluations()
         ranked = self._ranked()
         self._checkpoints.save(
-            step, self._engine.state(), progress, best_step=ranked[0].step if ranked else step
+            step,
+            self._engine.state(),
+            {
+                "evaluations": [dataclasses.asdict(entry) for entry in self._evaluations],
+                "seconds": self._pace.seconds,
+                "examples": self._pace.examples,
+                "settings": self._settings,
+                "finished": step == self._total,
+            },
+            best_step=ranked[0].step if ranked else step,
+            needed=needed,
         )
-        self._engine.sum_over_workers([0.0])  # the others read what the chief writes
+        self._saved = step
+
+    def _look_at_evaluations(self) -> list[int]:
+        """Takes what another process has found; the steps that it has still to look at."""
+        if self._evaluations_of_another is None:
+            return []
+        self._evaluations = self._evaluations_of_another.read()
+        done = {entry.step for entry in self._evaluations}
+        return [step for step in self._checkpoints.steps() if step not in done]
+
+    def _await_evaluator(self) -> None:
+        """Waits for the evaluation of the last step, which may be the best one."""
+        if self._evaluations_of_another is None:
+            return
+        self._on_phase("evaluate")
+        deadline = time.monotonic() + EVALUATOR_SECONDS
+        while self._chief and self._engine.step in self._look_at_evaluations():
+            if time.monotonic() > deadline:
+                _log.warning(
+                    "The evaluator has not looked at step %d within %.0f s; the best of the others "
+                    "is taken",
+                    self._engine.step,
+                    EVALUATOR_SECONDS,
+                )
+                break
+            threading.Event().wait(POLL_SECONDS)
+        self._engine.sum_over_workers([0.0])
+        self._look_at_evaluations()
+
+    def _settle(self) -> None:
+        """Waits until what was saved is on the disk: the others read what the chief writes."""
+        self._checkpoints.flush()
+        self._engine.sum_over_workers([0.0])
 
     def _ranked(self) -> list[Evaluation]:
         """The highest accuracy first; among equals the lowest loss, then the earliest."""
@@ -216,6 +283,10 @@ class Loop:
         return None
 
     def _diverged(self, what: str) -> UserError:
+        try:
+            self._checkpoints.flush()
+        except UserError as error:  # that the loss is not finite is the worse of the two
+            _log.warning("The last checkpoint was not written: %s", error)
         steps = self._checkpoints.steps()
         kept = f"; the last good checkpoint is step {steps[-1]}" if steps else ""
         return UserError(

@@ -62,7 +62,7 @@ class Trainer(base_component.BaseComponent):
             schema: the raw examples' schema, which names the classes.
             settings: what is trained, and on which topology.
             checkpoint_root: folder that outlives a failed attempt; each training has its own
-                folder in it, by data, code and settings.
+                folder in it, by data, code and ``train.resume_id``.
             run_fn: dotted path of the function that trains. It and all of the user's code that it
                 imports are part of the cache key, as is the module of a ``package.module:function``
                 model.

@@ -1,8 +1,9 @@
 """Which training it is: the name of its checkpoint folder.
 
 A retried Trainer must find the checkpoints of the attempt before, and changed
-data, code or settings must never find those of another training. Artifacts are
-known by content, not by URI: URIs begin anew with a new metadata store.
+data or code must never find those of another training. Changed settings do find
+them: the trainer compares, and says what differs. Artifacts are known by content,
+not by URI: URIs begin anew with a new metadata store.
 """
 
 from __future__ import annotations
@@ -11,32 +12,24 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from tfx.dsl.io import fileio
 
 _BLOCK = 1 << 20
 
 
-def training_key(
-    folders: Mapping[str, Iterable[str]], settings: Mapping[str, Any], code: str
-) -> str:
-    """24 hexadecimal digits that stand for data, settings and code.
+def training_key(folders: Mapping[str, Iterable[str]], code: str, resume_id: str) -> str:
+    """24 hexadecimal digits that stand for data, code and ``resume_id``.
 
     Args:
         folders: what for -> the folders whose files are read (splits, transform graph, schema).
-        settings: ``TrainingSettings.flat()``. Of ``parallel_*`` only the precision counts: a
-            checkpoint fits any topology, so that a training can go on with fewer or more devices.
         code: fingerprint of the code.
+        resume_id: ``train.resume_id``, which keeps trainings of the same data and code apart.
     """
     identity = {
         "data": {name: [_digest(folder) for folder in paths] for name, paths in folders.items()},
-        "settings": {
-            name: value
-            for name, value in settings.items()
-            if not name.startswith("parallel_") or name == "parallel_precision"
-        },
         "code": code,
+        "resume_id": resume_id,
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
 
