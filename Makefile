@@ -11,14 +11,14 @@ PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 --dist l
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run parity test test-slow test-all lint types format lock clean
+.PHONY: help setup run parity drill soak test test-slow test-all lint types format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo '  VENV=DIR     the environment (default .venv)'
 	@echo '  PYTHON=3.12  the Python to make it with (default: what fits this machine)'
-	@echo '  ARGS="..."   more arguments for run, parity, test and lock'
+	@echo '  ARGS="..."   more arguments for run, parity, drill, soak, test and lock'
 
 setup:  ## make the environment; done in no time when nothing changed
 	@tools/setup
@@ -33,13 +33,19 @@ parity: setup  ## hold every topology against one device, by model and optimizer
 			$(ARGS) || failed=1; \
 	done; done; exit $$failed
 
+drill: setup  ## kill, freeze and starve small trainings, about ten minutes
+	$(BIN)/stagecraft drill $(ARGS)
+
+soak: setup  ## fifty trainings in a row, each of them killed: nothing may be left; about 25 minutes
+	$(BIN)/python benchmarks/soak.py $(ARGS)
+
 test: setup  ## the fast tests
-	$(BIN)/pytest $(PARALLEL) -m 'not slow' $(ARGS)
+	$(BIN)/pytest $(PARALLEL) -m 'not slow and not drill' $(ARGS)
 
 test-slow: setup  ## the slow tests: whole pipelines, builds
 	$(BIN)/pytest $(PARALLEL) -m slow $(ARGS)
 
-test-all: setup  ## both
+test-all: setup  ## both, and all faults of the drill
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 lint: setup types  ## what CI checks besides tests: ruff, mypy, hadolint

@@ -7,6 +7,7 @@ import sys
 import click
 
 from stagecraft.pipeline.cli.options import data_option, settings_options
+from stagecraft.pipeline.cli.quiet import quiet
 
 
 @click.command(short_help="Kill, freeze and starve trainings, and see what comes of it.")
@@ -44,6 +45,7 @@ def drill(
     All of them take about ten minutes on two cores. Exit code: 0 when all went as they should; 1
     when one did not; 130 after Ctrl-C.
     """
+    quiet()
     try:
         from stagecraft.pipeline.cli.drilling import Request, run  # --help needs none of it
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import warnings
 
 import click
 
 from stagecraft.pipeline.cli.options import settings_options
+from stagecraft.pipeline.cli.quiet import quiet
 
 
 @click.command(short_help="Predict what a topology costs, without training.")
@@ -43,9 +42,7 @@ def plan(
     Without --measure and --devices, times are floating-point operations: they tell how stages
     compare, and nothing of copies between devices. Exit code: 0; 1 when it cannot be.
     """
-    # What TensorFlow says as it starts, and a Google library about Python 3.10.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    warnings.filterwarnings("ignore", category=FutureWarning, module="google.api_core")
+    quiet()
     try:
         from stagecraft.pipeline.cli.planning import Request, show  # --help needs none of it
 

@@ -1,0 +1,34 @@
+"""Each fault of the drill, in real processes: some with the slow tests, the rest on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from stagecraft.pipeline.drill.drill import Drill
+from stagecraft.pipeline.drill.scenarios import SCENARIOS
+from stagecraft.pipeline.settings import load
+
+SELECTED = ("worker-killed", "preempted", "disk-full", "served-worker-killed")
+
+
+@pytest.fixture(scope="module")
+def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
+    folder = tmp_path_factory.mktemp("drill")
+    settings = load("quickstart", ("data.sample_train=600", "data.sample_test=100"))
+    with (folder / "log").open("ab", buffering=0) as log:
+        yield Drill(settings, folder, log)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in SELECTED else pytest.mark.drill)
+        for name in SCENARIOS
+    ],
+)
+def test_it_comes_out_as_it_should(drill: Drill, name: str) -> None:
+    row = SCENARIOS[name][1](drill, name)
+    tail = (drill.folder / "log").read_text(errors="replace")[-3000:]
+    assert row.passed, f"{row}\n{tail}"
