@@ -182,13 +182,8 @@ class Checkpoints:
         Raises:
             UnreadableCheckpointError: it is not there, damaged, or of another format.
         """
-        folder = self.root / str(step)
+        folder, progress = self.root / str(step), self.notes(step)
         try:
-            progress = json.loads((folder / "progress.json").read_text())
-            if progress["format"] != FORMAT:
-                raise ValueError(f"format {progress['format']}, expected {FORMAT}")
-            if progress.pop("checksum") != _checksum(progress):
-                raise ValueError("progress.json: its checksum is not that of its contents")
             reader = tf.train.load_checkpoint(str(folder / "state"))
             names = reader.get_variable_to_shape_map()
             if len(names) != progress["arrays"]:
@@ -197,6 +192,23 @@ class Checkpoints:
         except Exception as error:  # of a damaged file TensorFlow says IndexError, RuntimeError, …
             raise UnreadableCheckpointError(f"{folder}: {error}") from error
         return Checkpoint(step, state, progress)
+
+    def notes(self, step: int) -> dict[str, Any]:
+        """The loop's own notes beside a checkpoint, without its arrays.
+
+        Raises:
+            UnreadableCheckpointError: as :meth:`load`.
+        """
+        folder = self.root / str(step)
+        try:
+            progress: dict[str, Any] = json.loads((folder / "progress.json").read_text())
+            if progress["format"] != FORMAT:
+                raise ValueError(f"format {progress['format']}, expected {FORMAT}")
+            if progress.pop("checksum") != _checksum(progress):
+                raise ValueError("progress.json: its checksum is not that of its contents")
+        except Exception as error:  # of damaged text json says ValueError, KeyError, …
+            raise UnreadableCheckpointError(f"{folder}: {error}") from error
+        return progress
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that can be read; warns about each that cannot."""

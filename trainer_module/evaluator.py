@@ -6,6 +6,7 @@ training, and may be lost and come back.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -48,28 +49,46 @@ def evaluate_all(
     found = Evaluations(checkpoints.root)
     while True:
         done = {entry.step for entry in found.read()}
-        for step in checkpoints.steps():
-            if step in done:
-                continue
-            try:
-                checkpoint = checkpoints.load(step)
-            except UnreadableCheckpointError as error:  # or dropped since it was listed
-                _log.info("Not evaluated: %s", error)
-                continue
-            if resume.changes(checkpoint.progress["settings"], settings, step):
-                continue
-            on_phase("evaluate")
-            engine.restore(checkpoint.state)
-            metrics = engine.evaluate(val_data)
-            if not math.isfinite(metrics.loss):
-                raise UserError(
-                    f"the loss on the val split is {metrics.loss} after step {step} "
-                    f"({checkpoints.root}); lower train.learning_rate, or raise train.warmup_steps"
-                )
-            found.add(Evaluation(step, metrics.loss, metrics.accuracy))
-            reporter.evaluation(step, metrics.loss, metrics.accuracy)
-            _log.info("Step %d: loss %.4f, accuracy %.4f", step, metrics.loss, metrics.accuracy)
-            done.add(step)
-        if settings["train_steps"] in done:
-            return
+        for step in _own(checkpoints, settings):
+            if step not in done:
+                _evaluate(step, engine, val_data, checkpoints, reporter, on_phase, found)
+            elif step == settings["train_steps"]:
+                return
         threading.Event().wait(POLL_SECONDS)
+
+
+def _own(checkpoints: Checkpoints, settings: resume.Flat) -> list[int]:
+    """Steps of this training, oldest first; there may be another's, until this one begins."""
+    own = []
+    for step in checkpoints.steps():
+        with contextlib.suppress(UnreadableCheckpointError):  # or dropped since it was listed
+            if not resume.changes(checkpoints.notes(step)["settings"], settings, step):
+                own.append(step)
+    return own
+
+
+def _evaluate(
+    step: int,
+    engine: Engine,
+    val_data: Any,
+    checkpoints: Checkpoints,
+    reporter: Reporter,
+    on_phase: Callable[[str], None],
+    found: Evaluations,
+) -> None:
+    try:
+        checkpoint = checkpoints.load(step)
+    except UnreadableCheckpointError as error:
+        _log.info("Not evaluated: %s", error)
+        return
+    on_phase("evaluate")
+    engine.restore(checkpoint.state)
+    metrics = engine.evaluate(val_data)
+    if not math.isfinite(metrics.loss):
+        raise UserError(
+            f"the loss on the val split is {metrics.loss} after step {step} "
+            f"({checkpoints.root}); lower train.learning_rate, or raise train.warmup_steps"
+        )
+    found.add(Evaluation(step, metrics.loss, metrics.accuracy))
+    reporter.evaluation(step, metrics.loss, metrics.accuracy)
+    _log.info("Step %d: loss %.4f, accuracy %.4f", step, metrics.loss, metrics.accuracy)

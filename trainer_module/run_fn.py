@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from typing import Any
 
-import tensorflow_transform as tft
-
-from stagecraft.trainer_module import cluster, input_data, labels, record, topology
-from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module import cluster, input_data, record, resume, topology
 from stagecraft.trainer_module.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.parameter_server import serve
 from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.evaluations import Evaluations
+from stagecraft.trainer_module.evaluator import evaluate_all
 from stagecraft.trainer_module.export import export
-from stagecraft.trainer_module.loop import Loop, steps_between_evaluations, total_steps
+from stagecraft.trainer_module.job import Job
+from stagecraft.trainer_module.loop import Loop
+from stagecraft.trainer_module.processes import events, preemption, rendezvous
 from stagecraft.trainer_module.reporting import Reporter
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+from stagecraft.trainer_module.steps import steps_between_evaluations
 from stagecraft.trainer_module.timeline import Timeline
 
 
@@ -35,60 +36,99 @@ def run_fn(fn_args: Any) -> None:
     """
     settings = TrainingSettings.from_flat(fn_args.custom_config["settings"])
     train, parallel = settings.train, settings.parallel
+    if cluster.is_evaluator(parallel):
+        _evaluate(fn_args, settings)
+        return
     devices = topology.resolve(parallel)
     members = cluster.training(parallel)
     chief = members is None or members.is_chief
-    if parallel.strategy == "parameter_server":
-        if not chief:
-            serve()
-        train = train.model_copy(update={"shuffle": "stream"})  # the workers read files
-    strategy = connect(devices, parallel)
-    transform = tft.TFTransformOutput(fn_args.transform_graph_path)
-    class_names = labels.class_names(fn_args.schema_path)
-    count = input_data.count_examples
-    examples = {"train": count(fn_args.train_files), "val": count(fn_args.eval_files)}
-
-    total = total_steps(train, examples["train"])
-    build_model = functools.partial(assemble, train, len(class_names), precision=parallel.precision)
-    checkpoints = fn_args.working_dir or os.path.join(fn_args.model_run_dir, "checkpoints")
+    if parallel.strategy == "parameter_server" and not chief:
+        serve()
+    with rendezvous.meeting(members, parallel.start_timeout_seconds):
+        strategy = connect(devices, parallel)
+    events.tell("started")
+    job = Job(fn_args, settings)
     run_dir = fn_args.model_run_dir
     if not chief:
         run_dir = os.path.join(run_dir, f"worker{devices.worker}")
     os.makedirs(run_dir, exist_ok=True)
-    with disk_errors(run_dir), Reporter(run_dir) as reporter:
-        engine = make_engine(strategy, devices, settings, total, build_model)
+    with (
+        disk_errors(run_dir),
+        Reporter(run_dir) as reporter,
+        Checkpoints(job.checkpoints, writes=chief, keep=train.keep) as checkpoints,
+    ):
+        engine = make_engine(strategy, devices, settings, job.total, job.build_model)
         loop = Loop(
             engine,
-            Checkpoints(checkpoints, writes=chief),
+            checkpoints,
             reporter,
-            total=total,
-            eval_every=steps_between_evaluations(train, examples["train"]),
+            total=job.total,
+            eval_every=steps_between_evaluations(train, job.examples["train"]),
+            checkpoint_every=train.checkpoint_every,
+            settings=settings.flat(),
+            chief=chief,
             timeline=Timeline(
                 parallel.timeline_step, run_dir, parallel.microbatches, parallel.accumulate
             ),
+            evaluations=Evaluations(job.checkpoints) if parallel.evaluator else None,
+            stop=preemption.requested,
+            on_phase=_tell_phase,
         )
+        preemption.saves()
         outcome = loop.run(
             lambda first: input_data.train_dataset(
-                fn_args.train_files, transform, train, examples["train"], first, devices.rows
-            ),
-            input_data.eval_dataset(
-                fn_args.eval_files,
-                transform,
-                devices.fitting_batch(train.eval_batch_size),
+                fn_args.train_files,
+                job.transform,
+                train,
+                job.examples["train"],
+                first,
                 devices.rows,
+            ),
+            None if parallel.evaluator else job.val_data(devices),
+        )
+        if chief:
+            record.write(
+                run_dir,
+                settings=settings,
+                topology=devices,
+                outcome=outcome,
+                examples=job.examples,
+                plan=engine.plan,
             )
-            if examples["val"]
-            else None,
+            export(
+                fn_args.serving_model_dir,
+                job.build_model(),
+                engine.weights(),
+                job.transform,
+                job.class_names,
+            )
+        # Whoever left before would be a lost peer to the others.
+        engine.sum_over_workers([0.0])
+
+
+def _evaluate(fn_args: Any, settings: TrainingSettings) -> None:
+    """What the process does that evaluates, and does not train."""
+    alone = ParallelSettings(precision=settings.parallel.precision, jit=settings.parallel.jit)
+    devices = topology.resolve(alone)
+    job = Job(fn_args, settings)
+    engine = make_engine(
+        connect(devices, alone),
+        devices,
+        TrainingSettings(train=settings.train, parallel=alone),
+        job.total,
+        job.build_model,
+    )
+    events.tell("started")
+    with Reporter(os.path.join(fn_args.model_run_dir, "evaluator")) as reporter:
+        evaluate_all(
+            engine,
+            job.val_data(devices),
+            Checkpoints(job.checkpoints, writes=False),
+            reporter,
+            resume.resolved(settings.flat(), job.total),
+            _tell_phase,
         )
-        if not chief:
-            return
-        record.write(
-            run_dir,
-            settings=settings,
-            topology=devices,
-            outcome=outcome,
-            examples=examples,
-            plan=engine.plan,
-        )
-        weights = engine.weights()
-        export(fn_args.serving_model_dir, build_model(), weights, transform, class_names)
+
+
+def _tell_phase(phase: str) -> None:
+    events.tell("phase", f"phase: {phase}", phase=phase)
