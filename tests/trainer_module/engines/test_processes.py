@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from stagecraft.trainer_module import record
 from stagecraft.trainer_module.checkpoints import Checkpoints
-from stagecraft.trainer_module.parity.processes import roles
+from stagecraft.trainer_module.processes.roles import roles
 from stagecraft.trainer_module.settings import TrainingSettings
 
 pytestmark = pytest.mark.slow
