@@ -1,0 +1,123 @@
+"""How long does training stand still for a checkpoint, against one that it waits for?
+
+    python benchmarks/checkpoints.py [--model wide_resnet_16_8] [--batch-size 8] [--rounds 5]
+                                     [--folder DIR]
+
+One device, AdamW. Each round takes some steps undisturbed, whose median is a step's time. Then
+
+    blocking    the copy of the state, and the whole save: written, synced, committed
+    pause       the copy and the call of save, and what the next step takes longer than the median
+    whole       the same, with all steps until the checkpoint is committed in place of the next one
+
+and all but the newest checkpoint are removed in the background as well. DIR should be on the disk
+that checkpoints are to be on (default: the system's folder for temporary files).
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import pathlib
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from stagecraft.trainer_module import topology
+from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module.engines.base import Engine
+from stagecraft.trainer_module.engines.factory import make_engine
+from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.settings import TrainingSettings
+
+CLASSES, UNDISTURBED = 10, 7
+COLUMNS = ("step", "blocking", "call", "pause", "whole")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="wide_resnet_16_8", help="11 million weights")
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=pathlib.Path)
+    args = parser.parse_args()
+    engine, step = make(args.model, args.batch_size)
+    sizes = [value.nbytes for value in engine.state().values()]
+    weights = sum(value.size for value in engine.weights().values())
+    print(
+        f"TensorFlow {tf.__version__}, Keras {keras.__version__}, Python "
+        f"{platform.python_version()}, {psutil.cpu_count()} cores; {args.model}, {weights:,} "
+        f"weights, AdamW: {sum(sizes) / 1e6:.0f} MB a checkpoint; batches of {args.batch_size}; ms"
+    )
+    print("round   " + "".join(f"{name:>10}" for name in COLUMNS) + "   pause/blocking")
+    with (
+        tempfile.TemporaryDirectory(dir=args.folder) as folder,
+        Checkpoints(folder, keep=1) as store,
+    ):
+        measure(engine, store, step)  # the first copy and the first save are no measure
+        rows = []
+        for number in range(args.rounds):
+            rows.append(measure(engine, store, step))
+            show(str(number + 1), rows[-1])
+    show("median", [statistics.median(column) for column in zip(*rows, strict=True)])
+
+
+def show(name: str, row: list[float]) -> None:
+    _, blocking, _, pause, _ = row
+    print(f"{name:8}" + "".join(f"{1e3 * value:10,.1f}" for value in row), end="")
+    print(f"{pause / blocking:16.1%}", flush=True)
+
+
+def measure(engine: Engine, store: Checkpoints, step: Callable[[], float]) -> list[float]:
+    """Seconds, by COLUMNS."""
+    median = statistics.median(step() for _ in range(UNDISTURBED))
+    blocking = timed(lambda: (save(engine, store), store.flush()))
+    step()
+    saved = engine.step
+    call = timed(lambda: save(engine, store))
+    steps = [step()]
+    while store.steps()[-1] < saved:
+        steps.append(step())
+    store.flush()
+    late = [seconds - median for seconds in steps]
+    return [median, blocking, call, call + late[0], call + sum(late)]
+
+
+def save(engine: Engine, store: Checkpoints) -> None:
+    store.save(engine.step, engine.state(), {}, best_step=engine.step)
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def make(model: str, batch_size: int) -> tuple[Engine, Callable[[], float]]:
+    """The engine, traced, and what takes one step and gives its seconds."""
+    settings = TrainingSettings.model_validate(
+        {"train": {"model": model, "batch_size": batch_size, "optimizer": "adamw", "steps": 10_000}}
+    )
+    devices = topology.resolve(settings.parallel)
+    strategy = connect(devices, settings.parallel)
+    build = functools.partial(assemble, settings.train, CLASSES)
+    engine = make_engine(strategy, devices, settings, 10_000, build)
+    rng = np.random.default_rng(0)
+    images = tf.constant(rng.standard_normal((batch_size, 32, 32, 3), np.float32))
+    labels = tf.constant(rng.integers(CLASSES, size=batch_size))
+    batch = Batch(images, labels, tf.ones([batch_size]))
+    batches = engine.feed(tf.data.Dataset.from_tensors(batch).repeat())
+    engine.train(batches, 2)
+    return engine, lambda: timed(lambda: engine.train(batches, 1))
+
+
+if __name__ == "__main__":
+    main()
