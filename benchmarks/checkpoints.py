@@ -92,7 +92,7 @@ def measure(engine: Engine, store: Checkpoints, step: Callable[[], float]) -> li
 
 
 def save(engine: Engine, store: Checkpoints) -> None:
-    store.save(engine.step, engine.state(), {}, best_step=engine.step)
+    store.save(engine.step, engine.snapshot(), {}, best_step=engine.step)
 
 
 def timed(work: Callable[[], object]) -> float:

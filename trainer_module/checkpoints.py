@@ -7,8 +7,8 @@
         progress.json    step, settings and evaluations so far
       .lock              who trains here
 
-Checkpoints are written in the background, from a copy of the state, while training
-goes on: the disk takes longer than the copy.
+Checkpoints are written in the background, from a snapshot of the state, while training goes
+on.
 
 The arrays are in TensorFlow's own checkpoint format: it takes every dtype (npz
 has no bfloat16), carries a checksum per array that is verified on reading, and
@@ -126,7 +126,7 @@ class Checkpoints:
     def save(
         self,
         step: int,
-        state: Mapping[str, np.ndarray],
+        state: Mapping[str, Any],
         progress: Mapping[str, Any],
         best_step: int,
         needed: Collection[int] = (),
@@ -137,7 +137,7 @@ class Checkpoints:
 
         Args:
             step: its name.
-            state: arrays that nothing changes any more, as ``Engine.state`` gives them.
+            state: arrays or tensors that stay what they are, as ``Engine.snapshot`` gives them.
             progress: what JSON can hold.
             best_step: stays.
             needed: stay too: somebody still has to read them.
@@ -221,7 +221,7 @@ class Checkpoints:
         return None
 
     def _commit(
-        self, state: dict[str, np.ndarray], notes: Mapping[str, Any], stay: Collection[int]
+        self, state: dict[str, Any], notes: Mapping[str, Any], stay: Collection[int]
     ) -> None:
         step, names = notes["step"], sorted(state)
         with atomic_folder(self.root / str(step)) as folder, tf.device("CPU:0"):
@@ -229,7 +229,7 @@ class Checkpoints:
                 prefix=str(folder / "state"),
                 tensor_names=names,
                 shape_and_slices=[""] * len(names),
-                # Popped, because a tensor is a copy: never all of them are there twice.
+                # Popped, because a tensor of an array is a copy: never all of them are there twice.
                 tensors=[tf.convert_to_tensor(state.pop(name)) for name in names],
             )
             summed = {**notes, "checksum": _checksum(notes)}

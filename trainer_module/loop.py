@@ -220,7 +220,7 @@ class Loop:
         ranked = self._ranked()
         self._checkpoints.save(
             step,
-            self._engine.state(),
+            self._engine.snapshot(),
             {
                 "evaluations": [dataclasses.asdict(entry) for entry in self._evaluations],
                 "seconds": self._pace.seconds,

@@ -50,6 +50,9 @@ class Engine:
     def state(self) -> dict[str, np.ndarray]:
         return {"step": np.asarray(self.step)}
 
+    def snapshot(self) -> dict[str, np.ndarray]:
+        return self.state()
+
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         self.step = int(state["step"])
 

@@ -63,6 +63,9 @@ class CountingEngine:
         values = {"step": self.step, "batches": self.batches, "weight": self.weight}
         return {name: np.asarray(value) for name, value in values.items()}
 
+    def snapshot(self) -> dict[str, np.ndarray]:
+        return self.state()
+
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         self.step, self.batches, self.weight = (
             int(state[name]) for name in ("step", "batches", "weight")

@@ -48,6 +48,14 @@ class Engine(Protocol):
         """Global batches taken so far: more than steps where a loss scale made it skip some."""
 
     @property
+    def repeated(self) -> int:
+        """Steps of this process's time that were applied once more than they count.
+
+        A worker of a parameter server that is lost may have done its step, and another does it
+        again.
+        """
+
+    @property
     def learning_rate(self) -> float:
         """Of the last step."""
 
@@ -66,6 +74,9 @@ class Engine(Protocol):
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything that training goes on from, by name; the same on any topology."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """:meth:`state` as it is now, for whoever reads it later, while training goes on."""
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """The inverse of :meth:`state`."""

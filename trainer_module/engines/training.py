@@ -37,6 +37,7 @@ class TrainingEngine(abc.ABC):
     """Base of the :class:`~stagecraft.trainer_module.engines.base.Engine` implementations."""
 
     plan: Plan | None = None
+    repeated = 0
 
     def __init__(self, settings: TrainingSettings, total_steps: int):
         """Makes the step counter and what else is on the host.
@@ -192,6 +193,18 @@ class TrainingEngine(abc.ABC):
         """Step, model, optimizer and shadows, by variable path; nothing in it names a device."""
         return {name: np.asarray(value.numpy()) for name, value in self._variables().items()}
 
+    def snapshot(self) -> dict[str, Any]:
+        """:meth:`state` as it is now, for whoever reads it later, while training goes on.
+
+        On CPUs as tensors that share the variables' memory: TensorFlow copies a variable when it is
+        written to and somebody still holds what was read. A GPU has no room for both.
+        """
+        read = {name: _copies(value)[0].read_value() for name, value in self._variables().items()}
+        return {
+            name: value if ":CPU:" in value.device else np.asarray(value.numpy())
+            for name, value in read.items()
+        }
+
     def replica_states(self) -> list[dict[str, np.ndarray]]:
         """:meth:`state` as each of this process's replicas has it; equal, bit for bit."""
         copies = {name: _copies(value) for name, value in self._model_variables().items()}
@@ -241,10 +254,15 @@ class Copies(tuple[Any, ...]):
 
 def _copies(variable: Variable) -> tuple[Any, ...]:
     if isinstance(variable, Copies):
-        return variable
-    value = getattr(variable, "value", variable)
-    value = variable if callable(value) else value
+        return tuple(map(_unwrapped, variable))
+    value = _unwrapped(variable)
     return tuple(getattr(value, "values", [value]))
+
+
+def _unwrapped(variable: Any) -> Any:
+    """TensorFlow's variable behind Keras's."""
+    value = getattr(variable, "value", variable)
+    return variable if callable(value) else value
 
 
 def unique(pairs: list[tuple[str, Variable]]) -> dict[str, Variable]:

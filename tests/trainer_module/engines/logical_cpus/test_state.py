@@ -44,3 +44,17 @@ def test_another_models_state_is_refused() -> None:
     engine = driving.make(GRID)
     with pytest.raises(ValueError, match="another model's state: .*norm"):
         engine.restore(driving.make(GRID, "norm").state())
+
+
+CENTRAL = {"strategy": "central_storage", "replicas": 2}
+
+
+@pytest.mark.parametrize("parallel", [ONE, MIRRORED, CENTRAL, GRID], ids=driving.label)
+def test_a_snapshot_stays_what_it_was(parallel: dict[str, Any]) -> None:
+    engine = driving.make(parallel, "drop", optimizer="adamw", ema_decay=0.9)
+    batches = driving.feed(engine)
+    engine.train(batches, 1)
+    before, snapshot = engine.state(), engine.snapshot()
+    engine.train(batches, 3)
+    driving.assert_same_bits({k: np.asarray(v) for k, v in snapshot.items()}, before)
+    assert not np.array_equal(engine.state()["model/dense/kernel"], before["model/dense/kernel"])
