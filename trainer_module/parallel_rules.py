@@ -72,20 +72,6 @@ def check_batch_size(batch_size: int, parallel: ParallelSettings) -> None:
     )
 
 
-def check_shuffle(shuffle: str, parallel: ParallelSettings) -> None:
-    """Refuses examples in the memory of a process that does not train on them.
-
-    Raises:
-        ValueError: names the field, its value and one that would work.
-    """
-    if shuffle == "memory" and parallel.strategy == "parameter_server":
-        raise ValueError(
-            "train.shuffle: memory needs the process that holds the examples to train on them "
-            "(under parallel.strategy: parameter_server the workers read files); "
-            "use train.shuffle: stream"
-        )
-
-
 def _stages(parallel: ParallelSettings) -> None:
     if parallel.stages > 1 and parallel.strategy != "grid":
         raise ValueError(

@@ -142,7 +142,6 @@ class TrainingSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> TrainingSettings:
         parallel_rules.check_batch_size(self.train.batch_size, self.parallel)
-        parallel_rules.check_shuffle(self.train.shuffle, self.parallel)
         return self
 
     def flat(self) -> dict[str, int | float | str]:

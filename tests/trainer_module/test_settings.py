@@ -247,18 +247,6 @@ def test_a_batch_that_cannot_be_split(
     assert make(fits).train.batch_size % make(fits).parallel.parts == 0
 
 
-def test_workers_of_a_parameter_server_read_files() -> None:
-    def make(shuffle: str) -> TrainingSettings:
-        return TrainingSettings.model_validate({"train": {"shuffle": shuffle}, "parallel": PS})
-
-    with pytest.raises(
-        ValidationError, match=r"train\.shuffle: memory.*use train\.shuffle: stream"
-    ):
-        make("memory")
-    assert make("stream").parallel.workers == 2
-    assert make("auto").parallel.workers == 2
-
-
 @pytest.mark.parametrize(
     "parallel",
     [

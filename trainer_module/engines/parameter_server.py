@@ -1,9 +1,13 @@
 """One stage, asynchronously: workers train by themselves on variables that parameter servers hold.
 
 Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", by way of
-``tf.distribute.ParameterServerStrategy``. The chief schedules a step at a time on
-whichever worker is free. Each step takes a whole global batch; with several workers, gradients
-are of weights that are some steps old, so only one worker computes what one device does.
+``tf.distribute.ParameterServerStrategy``. The chief takes the global batches from the one stream
+that every topology takes them from, and sends each with its step to whichever worker is free; a
+step whose worker is lost goes to another one. With several workers, gradients are of weights that
+are some steps old, so only one worker computes what one device does.
+
+A worker can be lost after it has applied its step, and before it has said so. The step is then
+applied twice and counted once; ``repeated`` says how often.
 """
 
 from __future__ import annotations
@@ -12,15 +16,19 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module import cluster
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
+from stagecraft.trainer_module.engines.training import Figures
 from stagecraft.trainer_module.input_data import Batch
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.topology import Topology
+
+_AHEAD = 8
+"""Batches for each worker that are on their way together. The chief holds so many; at their end a
+worker waits for the slowest."""
 
 
 class ParameterServerEngine(StrategyEngine):
@@ -37,32 +45,41 @@ class ParameterServerEngine(StrategyEngine):
         """As :class:`StrategyEngine`."""
         super().__init__(strategy, topology, settings, total_steps, build_model)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
+        self._scheduled_graph = tf.function(self._scheduled, autograph=False)
 
-    def feed(self, dataset: tf.data.Dataset) -> Iterator[Any]:
-        """An iterator on each worker, over the same global batches."""
-        return iter(self._coordinator.create_per_worker_dataset(dataset))
+    def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
+        """Iterator over global batches, on the chief."""
+        return iter(dataset)
 
-    def train(self, batches: Iterator[Any], steps: int) -> Metrics:
-        """Takes ``steps`` steps, each on a worker that is free.
+    def train(self, batches: Iterator[Batch], steps: int) -> Metrics:
+        """Takes ``steps`` global batches, each on a worker that is free.
 
         Raises:
-            NonFiniteLossError: a step's loss is not finite.
+            NonFiniteLossError: a step's loss is not finite; others that were on their way are
+                taken.
         """
-        one = tf.constant(1, tf.int64)
-        values = [
-            self._coordinator.schedule(self._train_graph, args=(batches, one)) for _ in range(steps)
-        ]
-        self._coordinator.join()
-        taken = np.array([[float(part) for part in value.fetch()] for value in values])
-        _, _, losses, _, right = taken.T
-        if not math.isfinite(losses.sum()):
-            raise NonFiniteLossError(self.step, losses[~np.isfinite(losses)][0])
+        begin = self.step
+        taken: list[tuple[float, float]] = []
+        while len(taken) < steps:
+            ahead = min(steps - len(taken), _AHEAD * self._topology.workers)
+            values = [
+                self._coordinator.schedule(self._scheduled_graph, args=(next(batches),))
+                for _ in range(ahead)
+            ]
+            # A value that is fetched before it is known to be here fails with its worker.
+            self._coordinator.join()
+            taken.extend(map(_fetch, values))
+        self.repeated += self.step - begin - steps
+        self._step.assign(begin + steps)
+        losses, right = (sum(figures) for figures in zip(*taken, strict=True))
+        if not math.isfinite(losses):
+            infinite = next(loss for loss, _ in taken if not math.isfinite(loss))
+            raise NonFiniteLossError(self.step, infinite)
         examples = steps * self._settings.train.batch_size
-        return Metrics(float(losses.mean()), float(right.sum()) / examples, examples)
+        return Metrics(losses / steps, right / examples, examples)
 
-    def evaluate(self, dataset: tf.data.Dataset) -> Metrics:
-        """As :meth:`TrainingEngine.evaluate`, on the chief: every example once."""
-        return self._evaluate_over(iter(dataset))
+    def _scheduled(self, batch: Batch) -> Figures:
+        return self._global_step(batch)[0]
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
         # The strategy runs what it has scheduled on a worker; the rest is done here.
@@ -72,6 +89,12 @@ class ParameterServerEngine(StrategyEngine):
     def _host_variable(self, value: Any, dtype: tf.DType) -> tf.Variable:
         with self._strategy.scope():
             return tf.Variable(value, dtype=dtype, trainable=False)
+
+
+def _fetch(figures: Any) -> tuple[float, float]:
+    """Loss and right answers of a step that is done."""
+    loss, right = figures.fetch()
+    return float(loss), float(right)
 
 
 def serve() -> None:

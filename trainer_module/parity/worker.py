@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -125,9 +125,8 @@ class _Driver:
         whole = slice(0, self._count * size)
         self._images = images[whole].reshape(self._count, size, *images.shape[1:])
         self._labels = labels[whole].reshape(self._count, size)
-        workers = 1 if devices.strategy == "parameter_server" else devices.workers
-        first, last = (size * w // workers for w in (devices.worker, devices.worker + 1))
-        self._rows = slice(first, last) if workers > 1 else slice(0, size)
+        worker, workers = devices.rows
+        self._rows = slice(size * worker // workers, size * (worker + 1) // workers)
 
     def engine(self, settings: TrainingSettings) -> Engine:
         """A new engine, with weights of its own."""
@@ -194,10 +193,7 @@ class _Driver:
         one = slice(index, index + 1)
         rows = np.ones(self._labels.shape[1], np.float32) if weights is None else weights
         dataset = self._dataset(self._images[one], self._labels[one], rows[np.newaxis])
-        # Workers of parameter servers take steps; a gradient to look at is the chief's.
-        here = self._devices.strategy == "parameter_server"
-        feed: Iterator[Any] = iter(dataset) if here else engine.feed(dataset)
-        return engine.gradients(next(feed))[1]
+        return engine.gradients(next(engine.feed(dataset)))[1]
 
     def _dataset(
         self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray

@@ -58,5 +58,22 @@ def test_two_groups_do_not_meet() -> None:
     assert [float(value[0]) for value in reduce()] == [1, 1, 9, 9, 9]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_one_group_sums_whatever_it_is_given(dtype: str) -> None:
+    devices = ["CPU:0", "CPU:1"]
+    group = Group(devices, "auto")
+    for size in (3, 5, 3):
+
+        @tf.function
+        def reduce(size: int = size) -> list[tf.Tensor]:
+            sums = []
+            for replica, device in enumerate(devices):
+                with tf.device(device):
+                    sums += group.all_reduce(replica, [tf.fill([size], tf.cast(1, dtype))])
+            return sums
+
+        assert [value.numpy().tolist() for value in reduce()] == [[2] * size] * 2
+
+
 def test_nothing_to_sum() -> None:
     assert Group(["CPU:0", "CPU:1"], "auto").all_reduce(0, []) == []
