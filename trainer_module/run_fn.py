@@ -43,6 +43,7 @@ def run_fn(fn_args: Any) -> None:
     members = cluster.training(parallel)
     chief = members is None or members.is_chief
     if parallel.strategy == "parameter_server" and not chief:
+        events.tell("started")
         serve()
     with rendezvous.meeting(members, parallel.start_timeout_seconds):
         strategy = connect(devices, parallel)

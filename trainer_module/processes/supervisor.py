@@ -97,8 +97,7 @@ class Supervisor:
                         self._on_event(event)
                 for member in team.ended():
                     self._replace(team, member)
-                if frozen := team.frozen():
-                    raise LostError(frozen)
+                team.end_frozen()
 
     def _replace(self, team: Team, member: Member) -> None:
         """Of a process that has ended and had not done its part."""

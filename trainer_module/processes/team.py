@@ -49,7 +49,7 @@ class Member:
         self.process = Process(program, arguments, environment=environment, told=told)
         self.done = False
         self.code: int | None = None  # it runs
-        self._message = ""
+        self._message = self._given_up = ""
         self._rest = b""
         self._last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
 
@@ -72,8 +72,15 @@ class Member:
         self._last.extend(line for line in found if line)
         return found if chunk or found else None
 
+    def give_up(self, why: str) -> None:
+        """Ends it, because of what is told in words."""
+        self._given_up = why
+        self.process.signal(signal.SIGKILL)
+
     def cause(self) -> str:
         """Why it ended without having done its part."""
+        if self._given_up:
+            return f"{self.role.name} {self._given_up}"
         if self._message:
             return f"{self.role.name}: {self._message}"
         assert self.code is not None
@@ -150,9 +157,13 @@ class Team:
         ended, self._ended = self._ended, []
         return [m for m in ended if not (m.done and m.code == 0)]
 
-    def frozen(self) -> str:
-        """Which gives no sign of life any more, in words; empty: none."""
-        return self._watch.silent()
+    def end_frozen(self) -> None:
+        """Ends whoever gives no sign of life any more."""
+        if found := self._watch.silent():
+            name, why = found
+            (member,) = [member for member in self.members if member.role.name == name]
+            member.give_up(why)
+            self._watch.end(name)
 
     def cause(self) -> Exception:
         """Of the end of an attempt: waits a little for what the other processes say."""

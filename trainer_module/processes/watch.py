@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from stagecraft.trainer_module.processes.events import Event
 
-BEFORE_STEPS = 6
-"""Times as long a process may be silent until it has taken a step: imports hold everything up."""
+BEFORE_START = 6
+"""Times as long a process may be silent until it has found its peers: imports hold everything up,
+and so does TensorFlow while it waits."""
 
 PAUSE_SECONDS = 2.0
 """Whoever has not looked for so long was held up itself, and that time counts for nobody."""
@@ -25,7 +26,7 @@ class _Life:
     steps: float | None = None
     """When the last step was told; None: not stepping now."""
 
-    stepped: bool = False
+    started: bool = False
     longest: float = 0.0
 
 
@@ -57,20 +58,22 @@ class Watch:
         if life is None:
             return
         life.heard = now
-        if event["event"] == "phase":  # steps pause while it saves or evaluates
+        if event["event"] == "started":
+            life.started = True
+        elif event["event"] == "phase":  # steps pause while it saves or evaluates
             life.steps = None
         elif event["event"] == "progress":
             if life.steps is not None:
                 life.longest = max(life.longest, now - life.steps)
-            life.steps, life.stepped = now, True
+            life.steps = now
 
     def quiet(self, seconds: float) -> list[str]:
         """Those who have told nothing for so long."""
         now = self._clock()
         return [name for name, life in self._lives.items() if now - life.heard > seconds]
 
-    def silent(self) -> str:
-        """Who is frozen or hangs, in words; empty: nobody."""
+    def silent(self) -> tuple[str, str] | None:
+        """Who is frozen or hangs, and that in words."""
         now = self._clock()
         if (paused := now - self._looked) > PAUSE_SECONDS:
             for life in self._lives.values():
@@ -79,14 +82,14 @@ class Watch:
                     life.steps += paused
         self._looked = now
         for name, life in self._lives.items():
-            limit = self._silence * (1 if life.stepped else BEFORE_STEPS)
+            limit = self._silence * (1 if life.started else BEFORE_START)
             if now - life.heard > limit:
-                return (
-                    f"{name} gave no sign of life for {now - life.heard:.0f} s "
-                    "(parallel.silence_timeout_seconds)"
+                seconds = now - life.heard
+                return name, (
+                    f"gave no sign of life for {seconds:.0f} s (parallel.silence_timeout_seconds)"
                 )
             if life.steps is not None:
                 limit = max(STANDSTILL_SECONDS, STANDSTILL_STEPS * life.longest)
                 if now - life.steps > limit:
-                    return f"{name} took no step for {now - life.steps:.0f} s"
-        return ""
+                    return name, f"took no step for {now - life.steps:.0f} s"
+        return None

@@ -60,6 +60,7 @@ elif what == "forever":
 elif what.startswith("until "):  # NAME has lived so often
     _, *words, often = what.split()
     while sum(x.startswith(" ".join(words)) for x in (folder / "lives").open()) < int(often):
+        tell("beat")
         time.sleep(0.05)
     tell("done")
 elif what == "unstarted":

@@ -135,6 +135,18 @@ def test_one_that_is_frozen_counts_as_lost(run: Callable[..., Run]) -> None:
     assert time.monotonic() - started < 2 + 10  # and a stopped process ends, too
 
 
+def test_one_that_is_frozen_comes_back_alone_where_it_can(run: Callable[..., Run]) -> None:
+    plan = {
+        "chief 0": ["until worker 1 2"],
+        "worker 0": ["forever"],
+        "worker 1": ["freeze", "forever"],
+        "ps 0": ["forever"],
+    }
+    result = run(plan, silence_timeout_seconds=2, **BY_A_CHIEF)
+    assert result.lives == ["chief 0", "ps 0", "worker 0", "worker 1", "worker 1"]
+    assert "worker 1 gave no sign of life for" in result.kinds("restart")[0]["message"]
+
+
 def test_a_worker_of_a_parameter_server_comes_back_alone(run: Callable[..., Run]) -> None:
     plan = {
         "chief 0": ["until worker 1 2"],
