@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import signal
 import subprocess
@@ -18,6 +19,8 @@ SETTINGS = (
     "data.sample_test=100",
     "data.shards=4",
     "train.steps=200",
+    "parallel.strategy=multi_worker_mirrored",
+    "parallel.workers=2",
     "evaluate.min_accuracy=0",
 )
 
@@ -39,8 +42,9 @@ def test_ctrl_c_leaves_nothing_behind(output: pathlib.Path, node: str) -> None:
         start_new_session=True,
     )
     assert process.stderr is not None
+    wanted = "  step " if node == "Trainer" else f"{node}: running"
     for line in process.stderr:
-        if node in line and "running" in line:
+        if line.startswith(wanted):
             break
     family = [process.pid, *(p.pid for p in psutil.Process(process.pid).children(recursive=True))]
     time.sleep(0.5)  # into the middle of the component
@@ -57,12 +61,24 @@ def test_ctrl_c_leaves_nothing_behind(output: pathlib.Path, node: str) -> None:
     folder = output / "pipeline_root" / node
     leftovers = [path for path in folder.rglob("*") if path.is_file()]
     assert leftovers == []
+    if node == "Trainer":
+        assert _checkpoints(
+            output
+        )  # there was no evaluation yet: it has saved because it was asked
 
 
 def test_the_next_run_goes_on_from_the_cache(output: pathlib.Path) -> None:
+    stopped = _checkpoints(output)[-1]
     done = run(output, settings=SETTINGS)
     assert done.code == 0, done.stderr
     assert done.states["Cifar10ExampleGen"] == "cached"
     assert done.states["Transform"] == "cached"
     assert done.states["Trainer"] == "done"
     assert done.result["pushed"]
+    (notes,) = output.glob("pipeline_root/Trainer/model_run/*/record.json")
+    assert json.loads(notes.read_text())["resumed_from"] == stopped
+
+
+def _checkpoints(output: pathlib.Path) -> list[int]:
+    """Steps, of the only training."""
+    return sorted(int(p.name) for p in output.glob("checkpoints/*/*") if p.name.isdecimal())

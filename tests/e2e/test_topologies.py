@@ -15,8 +15,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 pytestmark = pytest.mark.slow
 
-TWO = ("parallel.replicas=2", "parallel.virtual_devices=2")
-GRID = ("parallel.strategy=grid", "parallel.microbatches=2", "parallel.virtual_devices=4")
+GRID = (
+    *("parallel.strategy=grid", "parallel.stages=2"),
+    *("parallel.microbatches=2", "parallel.virtual_devices=4"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,28 +32,32 @@ SEEDS = itertools.count(1)
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (("parallel.strategy=mirrored", *TWO), ()),
-        (("parallel.strategy=central_storage", *TWO), ("--runner", "beam")),
-        (("transform.materialize=true", "train.ema_decay=0.9", "train.augment=cutout"), ()),
-        ((*GRID, "parallel.stages=3", "parallel.remat=true", "train.clip_norm=1"), ()),
-        ((*GRID, "parallel.stages=2", "parallel.jit=true"), ()),
+        (
+            (
+                *("parallel.strategy=mirrored", "parallel.replicas=2"),
+                *("parallel.virtual_devices=2", "transform.materialize=true"),
+                *("train.ema_decay=0.9", "train.augment=cutout"),
+            ),
+            ("--runner", "beam"),
+        ),
         (
             (
                 *GRID,
-                "parallel.stages=2",
-                "parallel.replicas=2",
-                "parallel.precision=mixed_float16",
+                *("parallel.replicas=2", "parallel.precision=mixed_float16"),
+                *("parallel.remat=true", "train.clip_norm=1"),
             ),
             (),
         ),
+        ((*GRID, "parallel.workers=2", "parallel.evaluator=true"), ()),
+        (("parallel.strategy=multi_worker_mirrored", "parallel.workers=2"), ()),
+        (("parallel.strategy=parameter_server", "parallel.workers=2"), ()),
     ],
     ids=[
-        "mirrored",
-        "central_storage-beam",
-        "materialized-ema",
-        "stages-remat",
-        "stages-jit",
-        "grid-mixed_float16",
+        "mirrored-beam-materialized-ema",
+        "grid-mixed_float16-remat",
+        "grid-workers-evaluator",
+        "workers",
+        "parameter_server",
     ],
 )
 def test_ends_pushed(
