@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module import topology
 from stagecraft.trainer_module.assemble import assemble
-from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.strategies import connect

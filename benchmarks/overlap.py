@@ -31,9 +31,10 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from stagecraft.trainer_module import schedule, timeline, topology
+from stagecraft.trainer_module import timeline, topology
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 STAGES, MICROBATCHES = (2, 3, 4), (2, 4, 8)

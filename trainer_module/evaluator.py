@@ -14,10 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import resume
-from stagecraft.trainer_module.checkpoints import Checkpoints, UnreadableCheckpointError
+from stagecraft.trainer_module.checkpointing import resume
+from stagecraft.trainer_module.checkpointing.checkpoints import (
+    Checkpoints,
+    UnreadableCheckpointError,
+)
+from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.base import Engine
-from stagecraft.trainer_module.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.reporting import Reporter
 
 POLL_SECONDS = 1.0

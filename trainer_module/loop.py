@@ -16,10 +16,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import resume, starting_point
-from stagecraft.trainer_module.checkpoints import Checkpoints, UnreadableCheckpointError
+from stagecraft.trainer_module.checkpointing import resume, starting_point
+from stagecraft.trainer_module.checkpointing.checkpoints import (
+    Checkpoints,
+    UnreadableCheckpointError,
+)
+from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.base import Engine, NonFiniteLossError
-from stagecraft.trainer_module.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.evaluator import POLL_SECONDS
 from stagecraft.trainer_module.pace import Pace
 from stagecraft.trainer_module.processes.preemption import Preempted

@@ -97,9 +97,7 @@ class ParallelSettings(Settings):
         description="processes that train together, each with its replicas and stages; more than "
         "1 with multi_worker_mirrored, parameter_server and grid",
     )
-    ps: int = Field(
-        1, ge=1, description="processes that hold the variables under parameter_server"
-    )
+    ps: int = Field(1, ge=1, description="processes that hold the variables under parameter_server")
     evaluator: bool = Field(
         False,
         description="one process more, which evaluates each new checkpoint while the others train "

@@ -11,7 +11,7 @@ import platform
 from typing import Any
 
 from stagecraft.trainer_module.loop import Outcome
-from stagecraft.trainer_module.plan import Plan
+from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.topology import Topology
 

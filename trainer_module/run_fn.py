@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from stagecraft.trainer_module import cluster, input_data, record, resume, topology
+from stagecraft.trainer_module import cluster, input_data, record, topology
 from stagecraft.trainer_module.atomic_folder import disk_errors
-from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing import resume
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing.evaluations import Evaluations
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.parameter_server import serve
 from stagecraft.trainer_module.engines.strategies import connect
-from stagecraft.trainer_module.evaluations import Evaluations
 from stagecraft.trainer_module.evaluator import evaluate_all
 from stagecraft.trainer_module.export import export
 from stagecraft.trainer_module.job import Job

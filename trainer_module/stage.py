@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module import dropout, partition
+from stagecraft.trainer_module import dropout
+from stagecraft.trainer_module.planning import partition
 from stagecraft.trainer_module.remat import recomputed
 
 Tensors = Sequence[tf.Tensor]

@@ -25,8 +25,8 @@ import tensorflow as tf
 # Not public, but in all of TensorFlow 2.16 to 2.21; the public way to read it is TensorBoard.
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from stagecraft.trainer_module import schedule
-from stagecraft.trainer_module.schedule import Pass, Slot
+from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.planning.schedule import Pass, Slot
 
 DATA, TRACE = "timeline.json", "timeline.trace.json"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stagecraft.trainer_module import schedule
-from stagecraft.trainer_module.plan import Plan
+from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.planning.plan import Plan
 
 _WIDEST = 100
 """Of the picture, in characters."""

@@ -8,9 +8,10 @@ from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.plan_text import plan_text
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import accelerators, planner, topology
+from stagecraft.trainer_module import topology
 from stagecraft.trainer_module.assemble import assemble
-from stagecraft.trainer_module.plan import Plan
+from stagecraft.trainer_module.planning import accelerators, planner
+from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 

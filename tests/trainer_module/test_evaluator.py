@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import evaluator, loop, resume
-from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module import evaluator, loop
+from stagecraft.trainer_module.checkpointing import resume
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.base import Metrics
-from stagecraft.trainer_module.evaluations import Evaluation, Evaluations
 
 SETTINGS = {"train_schedule": "cosine"}
 TOTAL = 8

@@ -13,7 +13,7 @@ import tensorflow_transform as tft
 
 from stagecraft.trainer_module import input_data, topology
 from stagecraft.trainer_module.assemble import assemble
-from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.strategies import connect

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import checkpoints, loop, steps
-from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module import loop, steps
+from stagecraft.trainer_module.checkpointing import checkpoints
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.settings import TrainSettings
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import record
-from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.strategy import StrategyEngine
 from stagecraft.trainer_module.run_fn import run_fn
 

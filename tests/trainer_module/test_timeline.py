@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from stagecraft.trainer_module import schedule, timeline
+from stagecraft.trainer_module import timeline
+from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.timeline import Op, Span
 
 LOOP = "while/body/_1/"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from stagecraft.trainer_module.plan import Plan
+from stagecraft.trainer_module.planning.plan import Plan
 
 
 class Metrics(NamedTuple):

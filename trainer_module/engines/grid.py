@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module import clipping, dropout, ema, partition, placement
+from stagecraft.trainer_module import clipping, dropout, ema, placement
 from stagecraft.trainer_module.collectives import Group
 from stagecraft.trainer_module.engines.cell import COUNTERS, Cell
 from stagecraft.trainer_module.engines.row import Found, Row
@@ -34,6 +34,7 @@ from stagecraft.trainer_module.engines.training import (
 from stagecraft.trainer_module.engines.workers import Workers
 from stagecraft.trainer_module.input_data import Batch
 from stagecraft.trainer_module.loss_scale import all_finite
+from stagecraft.trainer_module.planning import partition
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.stage import Stage
 from stagecraft.trainer_module.topology import Topology

@@ -1,6 +1,6 @@
 """A replica: a row of cells, through which microbatches go forward and back.
 
-In the order of :mod:`stagecraft.trainer_module.schedule`, which draws it.
+In the order of :mod:`stagecraft.trainer_module.planning.schedule`, which draws it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from stagecraft.trainer_module import schedule
 from stagecraft.trainer_module.engines.cell import Cell
 from stagecraft.trainer_module.engines.training import example_losses, right_answers
+from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import TrainingSettings
 
 Values = tuple[list[tf.Tensor], list[tf.Tensor]]

@@ -19,7 +19,7 @@ from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.input_data import Batch
 from stagecraft.trainer_module.loss_scale import LossScale
 from stagecraft.trainer_module.losses import cross_entropy
-from stagecraft.trainer_module.plan import Plan
+from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module import partition, planner
 from stagecraft.trainer_module.collectives import Group
-from stagecraft.trainer_module.plan import Plan
+from stagecraft.trainer_module.planning import partition, planner
+from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.topology import Topology
 
@@ -51,7 +51,7 @@ class Workers:
         """The plan of the model's stages, cut on all workers as on the chief.
 
         Raises:
-            UserError: as :func:`stagecraft.trainer_module.planner.make_plan`.
+            UserError: as :func:`stagecraft.trainer_module.planning.planner.make_plan`.
         """
         parallel, devices = settings.parallel, self._topology.devices
         same = parallel.costs == "flops" or parallel.cut_names

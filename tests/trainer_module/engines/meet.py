@@ -24,9 +24,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module import schedule, topology
+from stagecraft.trainer_module import topology
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 SIZE, CLASSES, PATIENCE_SECONDS = 2, 3, 60.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module import schedule
+from stagecraft.trainer_module.planning import schedule
 
 GRIDS = [(name, *sizes) for name in schedule.SCHEDULES for sizes in ((2, 4), (4, 2), (3, 3))]
 """Schedule, stages and microbatches."""

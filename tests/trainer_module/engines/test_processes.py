@@ -16,7 +16,7 @@ import pytest
 from tensorflow.core.protobuf import saved_model_pb2
 
 from stagecraft.trainer_module import record
-from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.processes.roles import roles
 from stagecraft.trainer_module.settings import TrainingSettings
 

@@ -9,7 +9,8 @@ import driving
 import pytest
 from driving import GRID, MIRRORED, ONE, STAGES, label
 
-from stagecraft.trainer_module import schedule, timeline
+from stagecraft.trainer_module import timeline
+from stagecraft.trainer_module.planning import schedule
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,17 @@ import pytest
 from keras import layers
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import accelerators, costs, measure, partition, planner, schedule
-from stagecraft.trainer_module.costs import Times
 from stagecraft.trainer_module.models import registry
-from stagecraft.trainer_module.plan import Plan
+from stagecraft.trainer_module.planning import (
+    accelerators,
+    costs,
+    measure,
+    partition,
+    planner,
+    schedule,
+)
+from stagecraft.trainer_module.planning.costs import Times
+from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 WIDTH = 64

@@ -18,8 +18,11 @@ import numpy as np
 import pytest
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import checkpoints
-from stagecraft.trainer_module.checkpoints import Checkpoints, UnreadableCheckpointError
+from stagecraft.trainer_module.checkpointing import checkpoints
+from stagecraft.trainer_module.checkpointing.checkpoints import (
+    Checkpoints,
+    UnreadableCheckpointError,
+)
 
 STATE = {
     "step": np.asarray(7, np.int64),
@@ -267,7 +270,7 @@ def test_another_format_is_not_read(saved: Checkpoints) -> None:
 KILLED = """
 import os, pathlib, sys
 import numpy as np
-from stagecraft.trainer_module.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 
 with Checkpoints(sys.argv[1]) as store:
     store.save(8, {"step": np.asarray(8)}, {}, best_step=8)

@@ -21,10 +21,10 @@ from typing import NamedTuple
 import keras
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import costs, functional, measure, partition, schedule
-from stagecraft.trainer_module.accelerators import Accelerator
-from stagecraft.trainer_module.costs import StageCost, Times
-from stagecraft.trainer_module.plan import Plan, StagePlan, Suggestion
+from stagecraft.trainer_module.planning import costs, functional, measure, partition, schedule
+from stagecraft.trainer_module.planning.accelerators import Accelerator
+from stagecraft.trainer_module.planning.costs import StageCost, Times
+from stagecraft.trainer_module.planning.plan import Plan, StagePlan, Suggestion
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 WORTH_SAYING = 1.05

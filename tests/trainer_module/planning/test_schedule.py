@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from stagecraft.trainer_module import schedule
-from stagecraft.trainer_module.schedule import BACKWARD, FORWARD, SCHEDULES, Pass, Slot
+from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.planning.schedule import BACKWARD, FORWARD, SCHEDULES, Pass, Slot
 
 SIZES = [(1, 1), (1, 3), (4, 1), (2, 2), (4, 3), (3, 4), (8, 2)]
 

@@ -38,7 +38,7 @@ from stagecraft.trainer_module.atomic_folder import (
     remove_folder,
     remove_leftovers,
 )
-from stagecraft.trainer_module.checkpoint_lock import locked
+from stagecraft.trainer_module.checkpointing.lock import locked
 
 FORMAT = 2
 KEEP = 2

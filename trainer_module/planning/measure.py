@@ -16,8 +16,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module import functional
-from stagecraft.trainer_module.costs import StageCost, Times
+from stagecraft.trainer_module.planning import functional
+from stagecraft.trainer_module.planning.costs import StageCost, Times
 from stagecraft.trainer_module.stage import Stage
 
 _log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from stagecraft.trainer_module import costs, functional, partition
 from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.planning import costs, functional, partition
 
 # In multiplications with addition: the stem, then 18 convolutions of 3 by 3, two of which halve the
 # side and so cost half of the others, then the classifier. He et al. 2015 count 41 million.

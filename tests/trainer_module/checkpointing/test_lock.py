@@ -15,11 +15,11 @@ import sys
 import pytest
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.checkpoint_lock import locked
+from stagecraft.trainer_module.checkpointing.lock import locked
 
 HOLDER = """
 import pathlib, sys
-from stagecraft.trainer_module.checkpoint_lock import locked
+from stagecraft.trainer_module.checkpointing.lock import locked
 
 with locked(pathlib.Path(sys.argv[1])):
     print("held", flush=True)

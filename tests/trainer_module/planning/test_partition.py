@@ -6,8 +6,8 @@ import pytest
 from keras import layers
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import partition
 from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.planning import partition
 
 
 def _names(model):

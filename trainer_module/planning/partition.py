@@ -16,7 +16,7 @@ from typing import Any
 import keras
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import costs, functional
+from stagecraft.trainer_module.planning import costs, functional
 
 
 @dataclasses.dataclass(frozen=True)

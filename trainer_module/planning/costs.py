@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module import functional
+from stagecraft.trainer_module.planning import functional
 
 
 class Times(NamedTuple):

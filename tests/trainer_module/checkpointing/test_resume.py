@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module import resume
+from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.settings import TrainingSettings
 
 OTHER: dict[str, dict[str, Any]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import resume
-from stagecraft.trainer_module.checkpoints import (
+from stagecraft.trainer_module.checkpointing import resume
+from stagecraft.trainer_module.checkpointing.checkpoints import (
     Checkpoint,
     Checkpoints,
     UnreadableCheckpointError,

@@ -1,0 +1,1 @@
+"""What a training goes on from after it was stopped."""
