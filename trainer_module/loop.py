@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -23,14 +22,11 @@ from stagecraft.trainer_module.checkpointing.checkpoints import (
 )
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.base import Engine, NonFiniteLossError
-from stagecraft.trainer_module.evaluator import POLL_SECONDS
 from stagecraft.trainer_module.pace import Pace
 from stagecraft.trainer_module.processes.preemption import Preempted
 from stagecraft.trainer_module.reporting import Reporter
+from stagecraft.trainer_module.scores import Scores
 from stagecraft.trainer_module.timeline import Timeline
-
-EVALUATOR_SECONDS = 600.0
-"""For the last evaluation of another process, once the training is done."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +45,12 @@ class Outcome:
 
     resumed_from: int
     """Steps that an earlier attempt had done; 0: none."""
+
+    batches: int
+    """Global batches that were taken: more than steps where a loss scale skipped some."""
+
+    repeated: int
+    """Steps that were applied twice, by workers that are not in step, because one was lost."""
 
 
 class Loop:
@@ -95,11 +97,10 @@ class Loop:
         self._settings = resume.resolved(settings, total)
         self._chief = chief
         self._timeline = timeline
-        self._evaluations_of_another = evaluations
+        self._scores = Scores(checkpoints, evaluations)
         self._stop = stop
         self._on_phase = on_phase
         self._pace = Pace()
-        self._evaluations: list[Evaluation] = []
         self._saved: int | None = None
 
     def run(self, train_data: Callable[[int], Any], val_data: Any | None) -> Outcome:
@@ -130,13 +131,19 @@ class Loop:
                 self._evaluate(val_data)
             self._save()
         self._settle()
-        self._await_evaluator()
+        if self._chief and engine.step in self._scores.look():
+            self._on_phase("evaluate")
+            self._scores.wait_for(engine.step)
+        engine.sum_over_workers([0.0])
+        self._scores.look()
         self._on_phase("done")
-        steps = engine.step
+        steps, taken = engine.step, engine.batches
         return Outcome(
             steps=steps,
+            batches=taken,
+            repeated=engine.repeated,
             best=self._restore_best(),
-            evaluations=self._evaluations,
+            evaluations=self._scores.evaluations,
             images_per_second=self._pace.images_per_second,
             resumed_from=begin,
         )
@@ -145,8 +152,8 @@ class Loop:
         engine, checkpoints = self._engine, self._checkpoints
         found = starting_point.find(checkpoints, engine, self._settings, self._chief)
         if found is None:
-            if self._evaluations_of_another and self._chief:
-                self._evaluations_of_another.clear()  # of another training
+            if self._chief:
+                self._scores.begin()
             return
         try:
             engine.restore(found.state)
@@ -210,7 +217,7 @@ class Loop:
         self._note(Evaluation(step, metrics.loss, metrics.accuracy))
 
     def _note(self, evaluation: Evaluation) -> None:
-        self._evaluations.append(evaluation)
+        self._scores.add(evaluation)
         self._reporter.evaluation(evaluation.step, evaluation.loss, evaluation.accuracy)
 
     def _save(self) -> None:
@@ -219,13 +226,13 @@ class Loop:
             return
         self._on_phase("save")
         self._checkpoints.flush()  # before the copy: else two would be in memory
-        needed = self._look_at_evaluations()
-        ranked = self._ranked()
+        needed = self._scores.look()
+        ranked = self._scores.ranked()
         self._checkpoints.save(
             step,
             self._engine.snapshot(),
             {
-                "evaluations": [dataclasses.asdict(entry) for entry in self._evaluations],
+                "evaluations": [dataclasses.asdict(entry) for entry in self._scores.evaluations],
                 "seconds": self._pace.seconds,
                 "examples": self._pace.examples,
                 "settings": self._settings,
@@ -236,45 +243,14 @@ class Loop:
         )
         self._saved = step
 
-    def _look_at_evaluations(self) -> list[int]:
-        """Takes what another process has found; the steps that it has still to look at."""
-        if self._evaluations_of_another is None:
-            return []
-        self._evaluations = self._evaluations_of_another.read()
-        done = {entry.step for entry in self._evaluations}
-        return [step for step in self._checkpoints.steps() if step not in done]
-
-    def _await_evaluator(self) -> None:
-        """Waits for the evaluation of the last step, which may be the best one."""
-        if self._evaluations_of_another is None:
-            return
-        self._on_phase("evaluate")
-        deadline = time.monotonic() + EVALUATOR_SECONDS
-        while self._chief and self._engine.step in self._look_at_evaluations():
-            if time.monotonic() > deadline:
-                _log.warning(
-                    "The evaluator has not looked at step %d within %.0f s; the best of the others "
-                    "is taken",
-                    self._engine.step,
-                    EVALUATOR_SECONDS,
-                )
-                break
-            threading.Event().wait(POLL_SECONDS)
-        self._engine.sum_over_workers([0.0])
-        self._look_at_evaluations()
-
     def _settle(self) -> None:
         """Waits until what was saved is on the disk: the others read what the chief writes."""
         self._checkpoints.flush()
         self._engine.sum_over_workers([0.0])
 
-    def _ranked(self) -> list[Evaluation]:
-        """The highest accuracy first; among equals the lowest loss, then the earliest."""
-        return sorted(self._evaluations, key=lambda entry: (-entry.accuracy, entry.loss))
-
     def _restore_best(self) -> Evaluation | None:
         kept = self._checkpoints.steps()
-        for best in self._ranked():
+        for best in self._scores.ranked():
             if best.step == self._engine.step:
                 return best
             if best.step in kept:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import evaluator, loop
+from stagecraft.trainer_module import evaluator, loop, scores
 from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
@@ -26,6 +26,7 @@ class Engine:
     """Its only weight is its step."""
 
     learning_rate = 0.1
+    repeated = 0
 
     def __init__(self, accuracies: Mapping[int, float] = ACCURACIES):
         self.step = 0
@@ -72,7 +73,7 @@ class Reporter:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(loop, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(scores, "POLL_SECONDS", 0.01)
 
 
 def _train(root: pathlib.Path, engine: Engine, total: int = TOTAL, keep: int = 1) -> loop.Outcome:
@@ -130,7 +131,7 @@ def test_the_best_of_what_another_found(
 def test_what_is_not_evaluated_stays(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "EVALUATOR_SECONDS", 0.05)  # it never comes
+    monkeypatch.setattr(scores, "EVALUATOR_SECONDS", 0.05)  # it never comes
     outcome = _train(tmp_path, Engine())
     assert outcome.best is None
     assert Checkpoints(tmp_path).steps() == [2, 4, 6, 8]
@@ -157,7 +158,7 @@ def test_those_of_other_settings_are_not_looked_at(
 
 
 def test_a_loss_that_is_no_number(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "EVALUATOR_SECONDS", 0.05)
+    monkeypatch.setattr(scores, "EVALUATOR_SECONDS", 0.05)
     _train(tmp_path, Engine())
     with pytest.raises(UserError, match="loss on the val split is nan after step 2"):
         _evaluate(tmp_path, Engine(dict.fromkeys(ACCURACIES, float("nan"))))

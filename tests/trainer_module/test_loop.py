@@ -26,6 +26,7 @@ class CountingEngine:
     """Its weight is the number of batches it has seen; accuracies are given."""
 
     learning_rate = 0.1
+    repeated = 0
 
     def __init__(
         self,
@@ -127,6 +128,7 @@ def _run(
 def test_evaluates_at_every_boundary_and_at_the_end(tmp_path: pathlib.Path) -> None:
     reporter = QuietReporter()
     outcome = _run(CountingEngine({4: 0.1, 8: 0.2, 10: 0.3}), tmp_path, reporter)
+    assert (outcome.steps, outcome.batches, outcome.repeated) == (10, 10, 0)
     assert reporter.evaluations == [4, 8, 10]
     assert reporter.steps[-1] == 10
     assert outcome.steps == 10

@@ -44,7 +44,7 @@ def test_one_differs(parity):
 def test_one_dies_and_its_log_is_kept(parity):
     ran = parity("--topologies", "mirrored-2,stages-2", mirrored="die")
     assert ran.code == 1
-    assert "mirrored-2: the process ended with 4" in ran.stderr
+    assert "mirrored-2: the process ended with exit code 4" in ran.stderr
     folder = pathlib.Path(ran.stderr.rpartition("logs: ")[2].strip())
     assert "noise" in (folder / "mirrored-2.log").read_text()
 

@@ -93,7 +93,7 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Results]
                 log = stack.enter_context(out.with_suffix(".log").open("w+"))
                 process = subprocess.Popen(
                     [sys.executable, script, out, json.dumps(asked)],
-                    env=os.environ | {"TF_CONFIG": role.tf_config or ""},
+                    env=os.environ | ({"TF_CONFIG": role.tf_config} if role.tf_config else {}),
                     stdout=log,
                     stderr=log,
                 )

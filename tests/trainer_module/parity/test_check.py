@@ -58,7 +58,7 @@ def test_a_topology_that_dies_is_a_failed_row_and_the_next_ones_run(
     fake(mirrored="die")
     (died, lived), _ = _rows(tmp_path, "mirrored-2,stages-2")
     assert (died.verdict, lived.verdict) == ("failed", "equal")
-    assert "ended with 4" in died.why
+    assert "ended with exit code 4" in died.why
 
 
 def test_a_reference_that_fails_fails_what_it_is_for(fake: Fake, tmp_path: pathlib.Path) -> None:
