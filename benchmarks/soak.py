@@ -5,17 +5,20 @@
 Each cycle starts a training of two workers in step, which goes on from the checkpoints of the one
 before, waits until there is a newer checkpoint, and ends it in one of three ways: SIGKILL of the
 process that started the workers, SIGKILL of a worker (and an interruption after the restart), or an
-interruption. Looked at after each: processes of the training, sockets that listen, files in the
-temporary folder, bytes of the checkpoints' folder, and this process's memory and open files. Exit
-code 1 if something is left or grows.
+interruption. Looked at after each: processes of the training that are left, sockets that those
+listen on, files in the temporary folder that they were given, MB of the checkpoints' folder, and
+this process's memory and open files. Exit code 1 if something is left, or if the last third of the
+cycles has more of anything than the second.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
 import random
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -40,6 +43,9 @@ def main() -> None:
     settings = load("quickstart", ("data.sample_train=600", "data.sample_test=100"))
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = pathlib.Path(name)
+        temporary = folder / "tmp"
+        temporary.mkdir()
+        os.environ["TMPDIR"] = str(temporary)
         with (folder / "log").open("ab", buffering=0) as log:
             drill = Drill(settings, folder, log)
             print("cycle  how       step  left  listening  temporary  checkpoints  memory  files")
@@ -53,7 +59,7 @@ def main() -> None:
                     train_eval_every=10**6,
                 )
                 how = chance.choice(["launcher", "worker", "interrupt"])
-                row = one(training, how, chance)
+                row = one(training, how, chance, temporary)
                 seen.append(row)
                 print(f"{cycle:5}  {how:9} {' '.join(f'{value:>9,}' for value in row)}", flush=True)
     problems = judge(seen)
@@ -61,8 +67,10 @@ def main() -> None:
     sys.exit(1 if problems else 0)
 
 
-def one(training: Training, how: str, chance: random.Random) -> tuple[int, ...]:
-    """Step, processes left, sockets that listen, temporary files, MB, MB, open files."""
+def one(
+    training: Training, how: str, chance: random.Random, temporary: pathlib.Path
+) -> tuple[int, ...]:
+    """Step, processes left, sockets that they listen on, temporary files, MB, MB, open files."""
     store = training.checkpoints()
 
     def newest() -> int:
@@ -70,32 +78,34 @@ def one(training: Training, how: str, chance: random.Random) -> tuple[int, ...]:
 
     before = newest()
     launcher = training.start()
-    wait(lambda: newest() > before)
-    time.sleep(chance.uniform(0, 1))  # anywhere between two checkpoints
-    of_training = psutil.Process(launcher.pid).children(recursive=True)
-    if how == "launcher":
-        launcher.kill()
-    elif how == "worker":
-        chance.choice(of_training).kill()
-        step = newest()
-        wait(lambda: newest() > step + 20)
+    of_training: list[psutil.Process] = []
+    try:
+        wait(lambda: newest() > before)
+        time.sleep(chance.uniform(0, 1))  # anywhere between two checkpoints
         of_training += psutil.Process(launcher.pid).children(recursive=True)
-    if how != "launcher":
-        launcher.send_signal(signal.SIGINT)
-    launcher.wait()
+        if how == "worker":
+            chance.choice(of_training).kill()
+            step = newest()
+            wait(lambda: newest() > step + 20)
+            of_training += psutil.Process(launcher.pid).children(recursive=True)
+        launcher.send_signal(signal.SIGKILL if how == "launcher" else signal.SIGINT)
+        launcher.wait()
+    finally:
+        launcher.kill()
     _, left = psutil.wait_procs(of_training, timeout=END_SECONDS)
+    listening = sum(
+        each.status == psutil.CONN_LISTEN for process in left for each in process.net_connections()
+    )
     for process in left:
         process.kill()
     me = psutil.Process()
     root = pathlib.Path(training.fn_args.working_dir)
-    listening = [each for each in psutil.net_connections("tcp") if each.status == "LISTEN"]
     size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
-    temporary = list(pathlib.Path(tempfile.gettempdir()).glob("stagecraft-*"))
     return (
         newest(),
         len(left),
-        len(listening),
-        len(temporary),
+        listening,
+        sum(1 for _ in temporary.rglob("*")),
         size // 10**6,
         me.memory_info().rss // 10**6,
         me.num_fds(),
@@ -106,20 +116,22 @@ def wait(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise SystemExit("the training does not go on; see the log")
+            raise SystemExit(f"no newer checkpoint within {START_SECONDS:.0f} s")
         time.sleep(0.05)
 
 
 def judge(rows: list[tuple[int, ...]]) -> list[str]:
-    """What is left, or grows from the fifth cycle on."""
-    problems = []
-    if any(row[1] for row in rows):
-        problems.append("processes were left")
-    names = ("sockets that listen", "temporary files", "MB of checkpoints", "MB of memory", "files")
-    for column, (name, slack) in enumerate(zip(names, (0, 0, 1, 10, 0), strict=True), start=2):
-        early, late = rows[min(4, len(rows) - 1)][column], rows[-1][column]
-        if late > early + slack:
-            problems.append(f"{name}: from {early} to {late}")
+    """What is left, or grows."""
+    problems = ["processes were left"] if any(row[1] for row in rows) else []
+    third = len(rows) // 3
+    if not third:
+        return problems
+    names = ("temporary files", "MB of checkpoints", "MB of memory", "open files")
+    for column, (name, slack) in enumerate(zip(names, (0, 1, 10, 0), strict=True), start=3):
+        before = statistics.median(row[column] for row in rows[third : 2 * third])
+        after = statistics.median(row[column] for row in rows[2 * third :])
+        if after > before + slack:
+            problems.append(f"{name}: from {before:,.0f} to {after:,.0f}")
     return problems
 
 

@@ -191,6 +191,11 @@ def _by_a_chief(parallel: ParallelSettings) -> Cluster:
                 f'"cluster": {example}',
             )
     _check_count(len(cluster.remote_workers), parallel.workers)
+    if len(cluster.ps) != parallel.ps:
+        raise UserError(
+            f"parallel.ps: {parallel.ps}, but TF_CONFIG has {len(cluster.ps)}; use parallel.ps: "
+            f"{len(cluster.ps)}, or a TF_CONFIG with {parallel.ps}"
+        )
     return cluster
 
 
@@ -200,8 +205,13 @@ def is_evaluator(parallel: ParallelSettings) -> bool:
     Raises:
         UserError: ``TF_CONFIG`` is not as it should be, or has an evaluator and the settings none.
     """
-    if not is_set() or read().role != "evaluator":  # type: ignore[union-attr]
+    try:  # whatever is wrong with it is no matter to those who have no use for it
+        role = json.loads(os.environ.get("TF_CONFIG", ""))["task"]["type"]
+    except (ValueError, KeyError, TypeError):
         return False
+    if role != "evaluator":
+        return False
+    read()
     if not parallel.evaluator:
         raise _error(
             "this process is the evaluator, and parallel.evaluator is false: the others evaluate "

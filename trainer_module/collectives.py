@@ -17,8 +17,9 @@ import tensorflow as tf
 GROUP_KEY_BASE = 1000
 """Keys below are the framework's own."""
 
-TIMEOUT_SECONDS = 300.0
-"""A peer that does not come is an error, not a wait for ever."""
+TIMEOUT_SECONDS = 3600.0
+"""A peer that does not come is an error, not a wait for ever. One that is lost is noticed at once;
+this is longer than the chief may take alone, to export or to wait for an evaluator."""
 
 _DTYPES = 64
 """More than there are."""

@@ -55,7 +55,7 @@ def evaluate_all(
         for step in _own(checkpoints, settings):
             if step not in done:
                 _evaluate(step, engine, val_data, checkpoints, reporter, on_phase, found)
-            elif step == settings["train_steps"]:
+            if step == settings["train_steps"]:  # also where it cannot be read: it stays so
                 return
         threading.Event().wait(POLL_SECONDS)
 

@@ -57,7 +57,7 @@ def main(task: str, descriptor: str | None = None) -> int:
     except Exception as error:
         traceback.print_exc()
         code, message = _judge(error)
-        events.tell("failed", message, message=message)
+        events.tell("failed", message, message=message, refused=isinstance(error, UserError))
         return code
     events.tell("done")
     return 0
@@ -109,6 +109,9 @@ def _is_loss(error: Exception) -> bool:
                 tf.errors.AbortedError,
                 tf.errors.CancelledError,
                 tf.errors.DeadlineExceededError,
+                # Of a peer that has come back, and of health checks of TensorFlow's.
+                tf.errors.FailedPreconditionError,
+                tf.errors.InternalError,
             ),
         )
     )

@@ -55,6 +55,7 @@ def run(request: Request) -> int:
     try:
         names = _chosen(request.scenarios)
         settings = _settings(request)
+        keep = True
         with (folder / "drill.log").open("ab", buffering=0) as log:
             found = _found(settings, names, folder, log, stderr=request.as_json)
         keep = not all(row.passed for row, _ in found.values())
@@ -114,7 +115,10 @@ def _found(
         what, scenario = SCENARIOS[name]
         told(f"{name}: {what}")
         started = time.monotonic()
-        row = scenario(drill, name)
+        try:
+            row = scenario(drill, name)
+        except Exception as error:  # the others are worth seeing all the same
+            row = Row(passed=False, said=f"{type(error).__name__}: {error}")
         found[name] = (row, time.monotonic() - started)
         told(f"{name}: {_verdict(row)}")
     return found

@@ -184,13 +184,15 @@ def _served(role: str, restarts_all: bool) -> Scenario:
 def _launcher_killed(drill: Drill, name: str) -> Row:
     training = drill.training(name)
     launcher = training.start()
-    store = training.checkpoints()
-    _wait_for(lambda: len(store.steps()) >= 2, 120)
-    children = psutil.Process(launcher.pid).children(recursive=True)
-    strike(str(drill.struck(name)))
-    started = time.time()
-    launcher.kill()
-    launcher.wait()
+    try:
+        store = training.checkpoints()
+        _wait_for(lambda: len(store.steps()) >= 2, 120)
+        children = psutil.Process(launcher.pid).children(recursive=True)
+        strike(str(drill.struck(name)))
+        started = time.time()
+    finally:
+        launcher.kill()
+        launcher.wait()
     gone, alive = psutil.wait_procs(children, timeout=10)
     seconds = time.time() - started
     for orphan in alive:

@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -59,6 +58,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     from stagecraft.pipeline import summary
     from stagecraft.pipeline.local import outputs
     from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
+    from stagecraft.trainer_module.checkpointing.checkpoints import forget
     from stagecraft.trainer_module.topology import configure_devices
 
     absl.logging.set_verbosity(absl.logging.INFO)
@@ -71,10 +71,10 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
             from_nodes=[spec.from_node] if spec.from_node else None,
             to_nodes=[spec.to_node] if spec.to_node else None,
         )
-    if spec.fresh:
-        shutil.rmtree(layout.checkpoints(spec.output), ignore_errors=True)
     # Now: whichever component uses TensorFlow first would settle the devices for all.
     configure_devices(spec.settings.parallel)
+    if spec.fresh:
+        forget(layout.checkpoints(spec.output))
     try:
         runner.run(create_pipeline(spec.settings, spec.output), run_options=options)
     except Exception:

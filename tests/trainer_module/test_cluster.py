@@ -220,6 +220,12 @@ def test_an_evaluator(config: Set) -> None:
     assert not cluster.is_evaluator(parallel)
 
 
+def test_a_config_that_nobody_asks_for_may_be_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("", "no JSON", "[]", '{"task": {"type": "master", "index": 0}}', '{"task": 1}'):
+        monkeypatch.setenv("TF_CONFIG", text)
+        assert not cluster.is_evaluator(ParallelSettings())
+
+
 def test_peers_by_name(config: Set) -> None:
     config(WITH_PS, "chief", 0)
     members = cluster.read()

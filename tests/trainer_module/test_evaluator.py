@@ -170,6 +170,8 @@ def test_evaluations_are_kept_in_order(tmp_path: pathlib.Path) -> None:
     for step, accuracy in ((4, 0.4), (2, 0.2), (4, 0.5)):
         found.add(Evaluation(step, 0.1, accuracy))
     assert Evaluations(tmp_path).read() == [Evaluation(2, 0.1, 0.2), Evaluation(4, 0.1, 0.5)]
+    (tmp_path / "evaluations.json").write_text('[{"step": 2, "lo')
+    assert found.read() == []  # they can be made again
     found.clear()
     found.clear()
     assert found.read() == []

@@ -246,3 +246,14 @@ class Checkpoints:
 def _checksum(notes: Mapping[str, Any]) -> int:
     """Of the values, as JSON reads them: spaces do not count."""
     return zlib.crc32(json.dumps(notes, sort_keys=True).encode())
+
+
+def forget(folder: pathlib.Path) -> None:
+    """Removes the checkpoints of all trainings that have a folder in ``folder``.
+
+    Raises:
+        UserError: one of them is going on, or its checkpoints cannot be removed.
+    """
+    for root in sorted(folder.glob("*/")):
+        with Checkpoints(root) as store:
+            store.clear()

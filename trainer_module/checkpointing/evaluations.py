@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import pathlib
 
 from stagecraft.trainer_module.atomic_folder import disk_errors
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +34,14 @@ class Evaluations:
         self._path = pathlib.Path(root, "evaluations.json")
 
     def read(self) -> list[Evaluation]:
-        """In the order of the steps."""
-        if not self._path.exists():
+        """In the order of the steps; none where they cannot be read: they can be made again."""
+        try:
+            return [Evaluation(**entry) for entry in json.loads(self._path.read_text())]
+        except FileNotFoundError:
             return []
-        return [Evaluation(**entry) for entry in json.loads(self._path.read_text())]
+        except (OSError, ValueError, TypeError) as error:
+            _log.warning("%s: cannot be read: %s", self._path, error)
+            return []
 
     def add(self, evaluation: Evaluation) -> None:
         """Writes one more; it takes the place of an earlier one of the same step.
@@ -46,7 +53,10 @@ class Evaluations:
         entries = [dataclasses.asdict(found[step]) for step in sorted(found)]
         aside = self._path.with_suffix(".json.partial")
         with disk_errors(self._path):
-            aside.write_text(json.dumps(entries, indent=1))
+            with aside.open("w", encoding="utf-8") as file:
+                json.dump(entries, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())  # a rename alone may outrun its contents
             aside.replace(self._path)
 
     def clear(self) -> None:

@@ -102,7 +102,7 @@ class _Member:
         """Why it ended without having done its part."""
         if self._message:
             return self._message if self.role.tf_config is None else f"{self._named}{self._message}"
-        how = how_it_ended(self.process.exit_code())
+        how = how_it_ended(self.process.wait())
         return f"{self._named}the process {how}; {_tail(log)}"
 
     @property

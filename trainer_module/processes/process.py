@@ -50,6 +50,7 @@ class Process:
             if value is None:
                 own.pop(key, None)
         reader, writer = os.pipe()
+        self.events: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, *program, *arguments, str(writer)],
@@ -61,13 +62,15 @@ class Process:
                 start_new_session=True,
                 bufsize=0,
             )
+        except BaseException:
+            self.events.close()
+            raise
         finally:
             os.close(writer)
         assert self._process.stdin is not None
         if told:
             with contextlib.suppress(BrokenPipeError):  # it has ended already: events will tell
                 self._process.stdin.write(told.encode() + b"\n")
-        self.events: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
         self.printed: IO[bytes] | None = self._process.stdout
         self._buffer = b""
 
@@ -77,15 +80,20 @@ class Process:
         return self._process.pid
 
     def read(self) -> list[Event] | None:
-        """Events that have come; None: it has closed the pipe, which is that it has ended."""
+        """Events that have come; None: it has closed the pipe."""
         chunk = self.events.read(1 << 16)
         if not chunk:
             return None
         *lines, self._buffer = (self._buffer + chunk).split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def exit_code(self) -> int:
-        """Waits for its end; 128 + n after signal n."""
+    def exit_code(self) -> int | None:
+        """128 + n after signal n; None: it runs."""
+        status = self._process.poll()
+        return None if status is None else exit_codes.of_status(status)
+
+    def wait(self) -> int:
+        """Waits for its end; the exit code."""
         return exit_codes.of_status(self._process.wait())
 
     def signal(self, number: int) -> None:
@@ -93,16 +101,24 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
-    def end(self) -> None:
-        """Ends it and whatever it has started."""
+    def kill(self) -> None:
+        """Ends it and whatever it has started; does not wait for that."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Waits for its end, and lets go of its pipes."""
         self._process.wait()
         self.events.close()
         for pipe in (self._process.stdin, self.printed):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
+
+    def end(self) -> None:
+        """Kills and closes."""
+        self.kill()
+        self.close()
 
 
 def end_with_parent() -> None:
@@ -120,6 +136,8 @@ def end_with_parent() -> None:
 
 def how_it_ended(code: int) -> str:
     """An exit code in words."""
+    if code == 128 + signal.SIGALRM:  # see rendezvous.py
+        return "waited for another process in vain (parallel.start_timeout_seconds)"
     if code > 128 and code != exit_codes.LOST_PEER:
         with contextlib.suppress(ValueError):
             return f"was ended by {signal.Signals(code - 128).name}"

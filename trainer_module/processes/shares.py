@@ -44,6 +44,11 @@ def environments(
             f"this host has {len(gpus)}; use parallel.workers: {max(1, len(gpus) // each)}, or "
             f"parallel.virtual_devices: {each} for CPUs"
         )
+    if gpus and len(roles) > 1 and parallel.device_names:
+        raise UserError(
+            f"parallel.devices: {parallel.devices} names GPUs of a host, which its processes have "
+            "to share; use parallel.devices: auto, and CUDA_VISIBLE_DEVICES for which of them"
+        )
     found: list[Mapping[str, str | None]] = []
     for role in roles:
         own: dict[str, str | None] = {}

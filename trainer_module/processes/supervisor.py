@@ -2,11 +2,12 @@
 
 What trains in step ends and starts together: ``tf.distribute`` takes nobody back, so when one
 process is lost all are ended, and start again from the newest checkpoint. A worker of a parameter
-server, and an evaluator, is started again by itself. Imports no TensorFlow.
+server, and an evaluator, is started again by itself, each as often. Imports no TensorFlow.
 """
 
 from __future__ import annotations
 
+import collections
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.member import Member
 from stagecraft.trainer_module.processes.roles import Role, roles
-from stagecraft.trainer_module.processes.team import LostError, Member, Team
+from stagecraft.trainer_module.processes.team import LostError, Team
 from stagecraft.trainer_module.settings import ParallelSettings
 
 WORKER = ("-m", "stagecraft.trainer_module.worker")
 
+_ALL = "all"
 _LONGEST_BACK_OFF = 30.0
 
 _log = logging.getLogger(__name__)
@@ -52,13 +55,12 @@ class Supervisor:
             program: what the processes run, as :class:`Process` takes it.
         """
         self._parallel = parallel
-        self._arguments = arguments
-        self._told = told
+        self._start = (program, arguments, told)
         self._write_log = write_log
         self._on_event = on_event
         self._environments = environments
-        self._program = program
-        self._restarts = 0
+        self._restarts: collections.Counter[str] = collections.Counter()
+        self._due: list[tuple[float, Member]] = []
 
     def run(self) -> None:
         """Returns when the training is done; nothing of it runs any more, whatever happens.
@@ -71,45 +73,62 @@ class Supervisor:
                 self._attempt()
                 return
             except LostError as error:
-                self._take_restart(str(error))
-            time.sleep(min(2.0 ** (self._restarts - 1), _LONGEST_BACK_OFF))
+                time.sleep(self._take_restart(_ALL, str(error)))
 
-    def _take_restart(self, cause: str) -> None:
+    def _take_restart(self, who: str, cause: str) -> float:
+        """Seconds until they are to be started again.
+
+        Raises:
+            UserError: they have been too often.
+        """
         self._on_event({"event": "lost", "message": cause})
-        limit = self._parallel.max_restarts
-        if self._restarts == limit:
+        limit, number = self._parallel.max_restarts, self._restarts[who] + 1
+        if number > limit:
             after = f" after {limit} restarts (parallel.max_restarts)" if limit else ""
             raise UserError(f"Training was given up{after}: {cause}")
-        self._restarts += 1
-        _log.warning("%s; restart %d of at most %d", cause, self._restarts, limit)
-        self._on_event({"event": "restart", "number": self._restarts, "message": cause})
+        self._restarts[who] = number
+        _log.warning("%s; restart %d of at most %d", cause, number, limit)
+        self._on_event({"event": "restart", "number": number, "message": cause})
+        return float(min(2 ** min(number - 1, 10), _LONGEST_BACK_OFF))
 
     def _attempt(self) -> None:
         found = roles(self._parallel)
         environments = self._environments(found)
-        with Team(self._write_log, self._parallel.silence_timeout_seconds) as team:
+        program, arguments, told = self._start
+        self._due = []
+        with Team(self._write_log, self._on_event, self._parallel.silence_timeout_seconds) as team:
             for role, environment in zip(found, environments, strict=True):
                 own = {"TF_CONFIG": role.tf_config, **environment}
-                self._start(team, Member(role, self._program, self._arguments, own, self._told))
+                self._tell(team.start(role, program, arguments, own, told))
             while not team.is_done:
-                for member, event in team.events():
-                    if member is team.members[0]:
-                        self._on_event(event)
+                team.wait()
                 for member in team.ended():
                     self._replace(team, member)
+                self._start_due(team)
                 team.end_frozen()
 
     def _replace(self, team: Team, member: Member) -> None:
         """Of a process that has ended and had not done its part."""
-        alone = member.role.job == "evaluator" or (
-            member.role.job == "worker" and self._parallel.strategy == "parameter_server"
-        )
+        job, served = member.role.job, self._parallel.strategy == "parameter_server"
+        alone = job == "evaluator" or (job == "worker" and served)
         if not (alone and exit_codes.retryable(member.code)):
             raise team.cause()
-        self._take_restart(member.cause())
         team.remove(member)
-        self._start(team, member.again())
+        try:
+            seconds = self._take_restart(member.role.name, member.cause())
+        except UserError:
+            if job == "evaluator":
+                _log.warning("%s is not started again: the others train on", member.role.name)
+                return
+            team.ask_to_stop()
+            raise
+        self._due.append((time.monotonic() + seconds, member))
 
-    def _start(self, team: Team, member: Member) -> None:
-        team.add(member)
+    def _start_due(self, team: Team) -> None:
+        due = [entry for entry in self._due if entry[0] <= time.monotonic()]
+        for entry in due:
+            self._due.remove(entry)
+            self._tell(team.start(*entry[1].start))
+
+    def _tell(self, member: Member) -> None:
         self._on_event({"event": "process", "name": member.role.name, "pid": member.process.pid})

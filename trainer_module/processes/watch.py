@@ -17,17 +17,24 @@ PAUSE_SECONDS = 2.0
 
 STANDSTILL_SECONDS = 120.0
 STANDSTILL_STEPS = 20.0
-"""No step in all this time, and in so many times the longest one: it hangs, if alive."""
+"""No step in all this time, and in so many times the longest call of them: it hangs, if alive."""
+
+LONGEST_SECONDS = 3600.0
+"""For what cannot be told beforehand: the first steps, an evaluation, a checkpoint, an export."""
 
 
 @dataclasses.dataclass
 class _Life:
     heard: float
-    steps: float | None = None
-    """When the last step was told; None: not stepping now."""
+    since: float
+    """When it last told of something new."""
 
     started: bool = False
+    phase: str = ""
+    """That it has told last; one that serves has none."""
+
     longest: float = 0.0
+    """Between two tellings of steps."""
 
 
 class Watch:
@@ -46,7 +53,7 @@ class Watch:
 
     def begin(self, name: str) -> None:
         """A process starts."""
-        self._lives[name] = _Life(self._clock())
+        self._lives[name] = _Life(self._clock(), self._clock())
 
     def end(self, name: str) -> None:
         """A process has ended; nothing is expected of it."""
@@ -60,12 +67,13 @@ class Watch:
         life.heard = now
         if event["event"] == "started":
             life.started = True
-        elif event["event"] == "phase":  # steps pause while it saves or evaluates
-            life.steps = None
         elif event["event"] == "progress":
-            if life.steps is not None:
-                life.longest = max(life.longest, now - life.steps)
-            life.steps = now
+            life.longest = max(life.longest, now - life.since)
+        elif event["event"] == "phase":
+            life.phase = event["phase"]
+        else:
+            return
+        life.since = now
 
     def quiet(self, seconds: float) -> list[str]:
         """Those who have told nothing for so long."""
@@ -78,8 +86,7 @@ class Watch:
         if (paused := now - self._looked) > PAUSE_SECONDS:
             for life in self._lives.values():
                 life.heard += paused
-                if life.steps is not None:
-                    life.steps += paused
+                life.since += paused
         self._looked = now
         for name, life in self._lives.items():
             limit = self._silence * (1 if life.started else BEFORE_START)
@@ -88,8 +95,10 @@ class Watch:
                 return name, (
                     f"gave no sign of life for {seconds:.0f} s (parallel.silence_timeout_seconds)"
                 )
-            if life.steps is not None:
-                limit = max(STANDSTILL_SECONDS, STANDSTILL_STEPS * life.longest)
-                if now - life.steps > limit:
-                    return name, f"took no step for {now - life.steps:.0f} s"
+            limit = LONGEST_SECONDS
+            if life.phase == "train" and life.longest:
+                limit = min(limit, max(STANDSTILL_SECONDS, STANDSTILL_STEPS * life.longest))
+            if life.phase and now - life.since > limit:
+                what = "took no step" if life.phase == "train" else "came no further"
+                return name, f"{what} for {now - life.since:.0f} s"
         return None

@@ -22,6 +22,7 @@ from stagecraft.trainer_module.checkpointing import checkpoints
 from stagecraft.trainer_module.checkpointing.checkpoints import (
     Checkpoints,
     UnreadableCheckpointError,
+    forget,
 )
 
 STATE = {
@@ -270,7 +271,7 @@ def test_another_format_is_not_read(saved: Checkpoints) -> None:
 KILLED = """
 import os, pathlib, sys
 import numpy as np
-from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints, forget
 
 with Checkpoints(sys.argv[1]) as store:
     store.save(8, {"step": np.asarray(8)}, {}, best_step=8)
@@ -314,3 +315,21 @@ def test_a_full_disk_is_said_plainly(tmp_path: pathlib.Path) -> None:
             assert store.newest() is not None
     finally:
         subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_all_of_an_output_are_forgotten(tmp_path: pathlib.Path) -> None:
+    for name in ("one", "two"):
+        with Checkpoints(tmp_path / name) as store:
+            store.save(4, {"step": np.asarray(4)}, {}, best_step=4)
+    forget(tmp_path)
+    assert [Checkpoints(tmp_path / name).steps() for name in ("one", "two")] == [[], []]
+    forget(tmp_path / "not there")
+
+
+def test_those_of_a_training_that_goes_on_are_not(tmp_path: pathlib.Path) -> None:
+    with Checkpoints(tmp_path / "one") as store:
+        store.save(4, {"step": np.asarray(4)}, {}, best_step=4)
+        with pytest.raises(UserError, match="is training on these checkpoints"):
+            forget(tmp_path)
+        store.flush()
+        assert store.steps() == [4]

@@ -43,7 +43,7 @@ tell("progress", phase="train", step=life)
 if what == "done":
     tell("done")
 elif what == "for good":
-    tell("failed", message="train.model: no such model")
+    tell("failed", message="train.model: no such model", refused=True)
     sys.exit(1)
 elif what == "lost peer":
     tell("failed", message="UnavailableError: connection reset")
@@ -53,8 +53,27 @@ elif what == "kill":
 elif what == "freeze":
     os.kill(os.getpid(), signal.SIGSTOP)
 elif what == "save":  # as a training does when it is asked to end
-    signal.signal(signal.SIGTERM, lambda *_: ((folder / "saved").touch(), sys.exit(143)))
+    signal.signal(signal.SIGTERM, lambda *_: ((folder / f"{name} saved").touch(), sys.exit(143)))
+    (folder / f"{name} would save").touch()
     forever()
+elif what == "leave a child":  # which has the pipe, as one that multiprocessing forks
+    child = os.fork()
+    if child:
+        (folder / "child").write_text(str(child))
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+elif what == "close":  # and live on
+    os.close(descriptor)
+    time.sleep(600)
+elif what == "done, and die":
+    tell("done")
+    os.kill(os.getpid(), signal.SIGSEGV)
+elif what == "done, and stay":
+    tell("done")
+    forever()
+elif what == "error of TensorFlow's":
+    tell("failed", message="InternalError: ring aborted")
+    sys.exit(1)
 elif what == "forever":
     forever()
 elif what.startswith("until "):  # NAME has lived so often

@@ -51,6 +51,12 @@ def test_gpus() -> None:
     assert _shares(8, "4 5", evaluator=True)["chief 0"][visible] == "4"
 
 
+def test_named_gpus() -> None:
+    with pytest.raises(UserError, match="parallel.devices: GPU:1 names GPUs.*devices: auto"):
+        _shares(8, "0 1", devices="GPU:1", evaluator=True)
+    assert _shares(8, "0 1", devices="GPU:1") == {"process": {"CUDA_VISIBLE_DEVICES": "-1"}}
+
+
 def test_too_few_gpus() -> None:
     message = "workers: 2 with 2 devices each need 4 GPUs, but this host has 3; .*workers: 1"
     with pytest.raises(UserError, match=message):

@@ -43,7 +43,7 @@ class Run:
     @property
     def alive(self) -> list[int]:
         pids = [int(x.split()[-1]) for x in (self._folder / "lives").read_text().splitlines()]
-        return [pid for pid in pids if psutil.pid_exists(pid)]
+        return [pid for pid in pids if _is_alive(pid)]
 
     def kinds(self, *which: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] in which]
@@ -51,8 +51,9 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
-    monkeypatch.setattr(supervisor.time, "sleep", lambda seconds: None)  # the back-off
+    monkeypatch.setattr(supervisor, "_LONGEST_BACK_OFF", 0.0)
     monkeypatch.setattr(team, "GATHER_SECONDS", 0.5)
+    monkeypatch.setattr(team, "LINGER_SECONDS", 1.0)
 
     def of(plan: dict[str, list[str]], error: str | None = None, **parallel: Any) -> Run:
         (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -124,6 +125,89 @@ def test_it_gives_up(run: Callable[..., Run]) -> None:
     assert [event["number"] for event in result.kinds("restart")] == [1, 2]
 
 
+def test_the_pause_before_a_restart_grows() -> None:
+    training = Supervisor(
+        ParallelSettings(max_restarts=2000, **IN_STEP),
+        [],
+        write_log=print,
+        on_event=lambda event: None,
+        environments=lambda roles: [],
+    )
+    pauses = [training._take_restart("all", "lost") for _ in range(1500)]
+    assert pauses[:7] == [1, 2, 4, 8, 16, 30, 30] and pauses[-1] == 30
+
+
+def test_none_is_tried_again_where_none_may(run: Callable[..., Run]) -> None:
+    result = run(
+        {"worker 1": ["kill"]},
+        error="^Training was given up: worker 1 was ended by SIGKILL$",
+        max_restarts=0,
+        **IN_STEP,
+    )
+    assert len(result.lives) == 2
+
+
+def test_what_who_lost_another_says_is_not_for_good(run: Callable[..., Run]) -> None:
+    plan = {"worker 0": ["error of TensorFlow's", "done"], "worker 1": ["kill", "done"]}
+    result = run(plan, **IN_STEP)
+    assert result.kinds("lost")[0]["message"] == "worker 1 was ended by SIGKILL"
+
+
+def test_by_itself_it_is(run: Callable[..., Run]) -> None:
+    run({"worker 0": ["error of TensorFlow's"]}, error="InternalError: ring aborted", **IN_STEP)
+
+
+def test_a_child_that_holds_the_pipe_hides_no_end(
+    run: Callable[..., Run], tmp_path: pathlib.Path
+) -> None:
+    started = time.monotonic()
+    run({"worker 1": ["leave a child", "done"]}, **IN_STEP)
+    assert time.monotonic() - started < 30
+    assert not _is_alive(int((tmp_path / "child").read_text()))
+
+
+def test_one_that_has_nothing_more_to_tell_is_ended(run: Callable[..., Run]) -> None:
+    result = run({"worker 1": ["close", "done"]}, **IN_STEP)
+    assert result.lives.count("worker 1") == 2
+
+
+@pytest.mark.parametrize("end", ["done, and die", "done, and stay"])
+def test_what_is_done_is_done(run: Callable[..., Run], end: str) -> None:
+    assert run({"worker 1": [end]}, **IN_STEP).lives == ["worker 0", "worker 1"]
+
+
+def test_an_evaluator_keeps_nobody_waiting(run: Callable[..., Run]) -> None:
+    result = run({"evaluator 0": ["forever"]}, evaluator=True)
+    assert result.lives == ["chief 0", "evaluator 0"]
+
+
+def test_an_evaluator_that_cannot_be_had_is_done_without(run: Callable[..., Run]) -> None:
+    plan = {"chief 0": ["until evaluator 0 3"], "evaluator 0": ["kill"]}
+    result = run(plan, evaluator=True, max_restarts=2)
+    assert result.lives.count("evaluator 0") == 3 and result.lives.count("chief 0") == 1
+
+
+def test_all_are_ended_also_when_the_log_cannot_be_written(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps({f"worker {i}": ["forever"] for i in (0, 1)}))
+
+    def full(line: str) -> None:
+        raise OSError("no space left")
+
+    training = Supervisor(
+        ParallelSettings(**IN_STEP),
+        [str(tmp_path)],
+        write_log=full,
+        on_event=lambda event: None,
+        environments=lambda roles: [{}] * len(roles),
+        program=[str(FAKE)],
+    )
+    with pytest.raises(OSError, match="no space"):
+        training.run()
+    assert not [pid for pid in _lives(tmp_path) if _is_alive(pid)]
+
+
 def test_one_that_is_frozen_counts_as_lost(run: Callable[..., Run]) -> None:
     started = time.monotonic()
     result = run(
@@ -179,12 +263,11 @@ def test_an_evaluator_comes_back_alone(run: Callable[..., Run]) -> None:
 def test_asked_to_stop_they_may_save(tmp_path: pathlib.Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps({"worker 0": ["save"], "worker 1": ["save"]}))
     parent = _parent(tmp_path)
-    _wait_for(lambda: len(_lives(tmp_path)) == 2)
-    time.sleep(0.3)
+    _wait_for(lambda: len([*tmp_path.glob("* would save")]) == 2)
     parent.send_signal(signal.SIGINT)
     assert parent.wait(20) != 0
-    assert (tmp_path / "saved").exists()
-    assert not [pid for pid in _lives(tmp_path) if psutil.pid_exists(pid)]
+    assert len([*tmp_path.glob("* saved")]) == 2
+    assert not [pid for pid in _lives(tmp_path) if _is_alive(pid)]
 
 
 def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: pathlib.Path) -> None:
@@ -193,7 +276,14 @@ def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: pathlib.Path) ->
     _wait_for(lambda: len(_lives(tmp_path)) == 2)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait(5)
-    _wait_for(lambda: not [pid for pid in _lives(tmp_path) if psutil.pid_exists(pid)])
+    _wait_for(lambda: not [pid for pid in _lives(tmp_path) if _is_alive(pid)])
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _parent(folder: pathlib.Path) -> subprocess.Popen[bytes]:

@@ -67,24 +67,46 @@ def test_imports_may_hold_up_everything(life: Watch, clock: Clock) -> None:
     assert "no sign of life" in _wait(life, clock, 1)
 
 
-def test_no_step_for_long(life: Watch, clock: Clock) -> None:
+def _step(life: Watch, clock: Clock, seconds: int) -> None:
+    _live(life, clock, seconds)
     life.note("worker 1", STEP)
-    assert _live(life, clock, 120) == ""
-    assert _live(life, clock, 1) == "worker 1 took no step for 121 s"
 
 
-def test_long_steps_are_given_longer(life: Watch, clock: Clock) -> None:
-    for _ in range(2):
-        life.note("worker 1", STEP)
-        _live(life, clock, 30)
-    assert _live(life, clock, 19 * 30) == ""
-    assert "took no step" in _live(life, clock, 1)
+@pytest.fixture
+def training(life: Watch) -> Watch:
+    life.note("worker 1", START)
+    life.note("worker 1", {"event": "phase", "phase": "train"})
+    return life
 
 
-def test_saving_and_evaluating_may_take_their_time(life: Watch, clock: Clock) -> None:
-    life.note("worker 1", STEP)
-    life.note("worker 1", {"event": "phase", "phase": "save"})
-    assert _live(life, clock, 1000) == ""
+def test_no_step_for_long(training: Watch, clock: Clock) -> None:
+    _step(training, clock, 2)
+    assert _live(training, clock, 120) == ""
+    assert _live(training, clock, 1) == "worker 1 took no step for 121 s"
+
+
+def test_long_steps_are_given_longer(training: Watch, clock: Clock) -> None:
+    _step(training, clock, 130)
+    assert _live(training, clock, 20 * 130) == ""
+    assert "took no step" in _live(training, clock, 1)
+
+
+@pytest.mark.parametrize("phase", ["evaluate", "save", "done"])
+def test_the_rest_may_take_its_time(training: Watch, clock: Clock, phase: str) -> None:
+    _step(training, clock, 2)
+    training.note("worker 1", {"event": "phase", "phase": phase})
+    assert _live(training, clock, 3600) == ""
+    assert _live(training, clock, 1) == "worker 1 came no further for 3601 s"
+
+
+def test_the_first_steps_may_take_their_time(training: Watch, clock: Clock) -> None:
+    assert _live(training, clock, 3600) == ""
+    assert _live(training, clock, 1) == "worker 1 took no step for 3601 s"
+
+
+def test_who_serves_waits_for_ever(life: Watch, clock: Clock) -> None:
+    life.note("worker 1", START)
+    assert _live(life, clock, 10_000) == ""
 
 
 def test_nothing_is_expected_of_one_that_has_ended(life: Watch, clock: Clock) -> None:
