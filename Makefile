@@ -40,12 +40,12 @@ soak: setup  ## fifty trainings in a row, each of them killed: nothing may be le
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 test: setup  ## the fast tests
-	$(BIN)/pytest $(PARALLEL) -m 'not slow and not drill' $(ARGS)
+	$(BIN)/pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)
 
 test-slow: setup  ## the slow tests: whole pipelines, builds
 	$(BIN)/pytest $(PARALLEL) -m slow $(ARGS)
 
-test-all: setup  ## both, and all faults of the drill
+test-all: setup  ## both, and those that CI leaves out: more topologies, all faults of the drill
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 lint: setup types  ## what CI checks besides tests: ruff, mypy, hadolint

@@ -40,23 +40,14 @@ SEEDS = itertools.count(1)
             ),
             ("--runner", "beam"),
         ),
-        (
-            (
-                *GRID,
-                *("parallel.replicas=2", "parallel.precision=mixed_float16"),
-                *("parallel.remat=true", "train.clip_norm=1"),
-            ),
-            (),
-        ),
+        ((*GRID, "parallel.precision=mixed_float16", "train.clip_norm=1"), ()),
         ((*GRID, "parallel.workers=2", "parallel.evaluator=true"), ()),
-        (("parallel.strategy=multi_worker_mirrored", "parallel.workers=2"), ()),
         (("parallel.strategy=parameter_server", "parallel.workers=2"), ()),
     ],
     ids=[
         "mirrored-beam-materialized-ema",
-        "grid-mixed_float16-remat",
+        "grid-mixed_float16",
         "grid-workers-evaluator",
-        "workers",
         "parameter_server",
     ],
 )

@@ -10,7 +10,7 @@ from stagecraft.pipeline.drill.drill import Drill
 from stagecraft.pipeline.drill.scenarios import SCENARIOS
 from stagecraft.pipeline.settings import load
 
-SELECTED = ("worker-killed", "preempted", "disk-full", "served-worker-killed")
+SELECTED = ("worker-killed", "served-worker-killed")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in SELECTED else pytest.mark.drill)
+        pytest.param(name, marks=pytest.mark.slow if name in SELECTED else pytest.mark.full)
         for name in SCENARIOS
     ],
 )

@@ -126,8 +126,14 @@ def _select(results: Results, prefix: str) -> Results:
 
 def marked(names: Iterable[str]) -> list[Any]:
     """As parameters; not all of them are among the fast tests."""
-    slow = ("central_storage", "grid_2x2", "grid_2x1x2", "grid_2x2x2", "workers_2")
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in names]
+    marks = {
+        "grid_2x2": [pytest.mark.slow],
+        "grid_2x1x2": [pytest.mark.slow],
+        "workers_2": [pytest.mark.slow],
+        "central_storage": [pytest.mark.full],
+        "grid_2x2x2": [pytest.mark.full],
+    }
+    return [pytest.param(name, marks=marks.get(name, [])) for name in names]
 
 
 SPLIT = marked(SAME_PARTS)

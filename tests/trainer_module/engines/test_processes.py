@@ -20,8 +20,6 @@ from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.processes.roles import roles
 from stagecraft.trainer_module.settings import TrainingSettings
 
-pytestmark = pytest.mark.slow
-
 HERE = pathlib.Path(__file__).parent
 MakeFnArgs = Callable[..., types.SimpleNamespace]
 
@@ -89,6 +87,7 @@ def _devices(folder: str) -> set[str]:
     return {node.device for node in (*graph.node, *functions)}
 
 
+@pytest.mark.full
 def test_workers_in_step(
     train: Callable[..., types.SimpleNamespace], tmp_path: pathlib.Path
 ) -> None:
@@ -127,6 +126,7 @@ def test_workers_in_step(
     }
 
 
+@pytest.mark.full
 def test_parameter_server(train: Callable[..., types.SimpleNamespace]) -> None:
     alone = train("alone")
     served = train("served", parallel_strategy="parameter_server")
@@ -139,6 +139,7 @@ def test_parameter_server(train: Callable[..., types.SimpleNamespace]) -> None:
     assert _devices(served.serving_model_dir) <= {"", "*", "/device:CPU:*", "/device:CPU:0"}
 
 
+@pytest.mark.slow
 def test_three_stages(train: Callable[..., types.SimpleNamespace]) -> None:
     stages = {"parallel_strategy": "grid", "parallel_stages": 3, "parallel_virtual_devices": 3}
     alone, split = train("alone"), train("split", **stages, parallel_timeline_step=3)
