@@ -11,6 +11,8 @@ from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shor
 from stagecraft.pipeline.settings import EvaluateSettings
 from stagecraft.schemas import features
 
+CLASSIFICATION = "stagecraft.components.classification"
+
 ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
 
 
@@ -31,7 +33,8 @@ def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
         threshold.change_threshold.absolute.value = -1e-9
     metrics = [
         config_pb2.MetricConfig(
-            class_name="SparseCategoricalAccuracy",
+            class_name="Accuracy",
+            module=CLASSIFICATION,
             config=f'"name": "{ACCURACY}"',
             per_slice_thresholds=[  # a plain threshold would hold for every class
                 config_pb2.PerSliceMetricThreshold(
@@ -39,17 +42,12 @@ def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
                 )
             ],
         ),
-        config_pb2.MetricConfig(
-            class_name="SparseTopKCategoricalAccuracy", config=f'"name": "{TOP_3}", "k": 3'
-        ),
-        config_pb2.MetricConfig(
-            class_name="SparseCategoricalCrossentropy", config=f'"name": "{LOSS}"'
+        *(
+            config_pb2.MetricConfig(class_name=name, module=CLASSIFICATION)
+            for name in ("TopAccuracy", "CrossEntropy", "ExpectedCalibrationError")
         ),
         config_pb2.MetricConfig(class_name="ExampleCount"),
         config_pb2.MetricConfig(class_name="MultiClassConfusionMatrixPlot"),
-        config_pb2.MetricConfig(
-            class_name="ExpectedCalibrationError", module="stagecraft.components.calibration"
-        ),
     ]
     return config_pb2.EvalConfig(
         model_specs=[

@@ -1,4 +1,4 @@
-"""Expected calibration error against its definition, in NumPy."""
+"""Metrics of a classifier against their definitions, in NumPy and Keras."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import pytest
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
-from stagecraft.components.calibration import NAME, PLOT_NAME, ExpectedCalibrationError
+from stagecraft.components import classification
+from stagecraft.components.classification import BINS, NAME, PLOT_NAME, ExpectedCalibrationError
 
-BINS = 15
 
-
-def measure(labels: np.ndarray, probabilities: np.ndarray) -> dict:
+def measure(
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    metric: type[metric_types.Metric] = ExpectedCalibrationError,
+) -> dict:
     """Drives the metric's computations as TFMA does: add, merge, extract, derive."""
     config = config_pb2.EvalConfig(model_specs=[config_pb2.ModelSpec()])
-    table, *derived = ExpectedCalibrationError(BINS).computations(eval_config=config)
+    table, *derived = metric().computations(eval_config=config)
     halves = []
     for rows in np.array_split(np.arange(len(labels)), 2):
         accumulator = table.combiner.create_accumulator()
@@ -58,3 +61,37 @@ def test_certain_and_right_is_perfect() -> None:
 
 def test_certain_and_wrong_is_one() -> None:
     assert measure(np.array([1, 2, 0]), np.eye(3))[NAME] == pytest.approx(1.0)
+
+
+def test_agrees_with_keras() -> None:
+    import keras
+
+    rng = np.random.default_rng(1)
+    probabilities = rng.dirichlet(np.full(10, 0.2), size=300).astype(np.float32)
+    probabilities[:5] = np.eye(10)[:5]  # certain: right, and wrong
+    labels = rng.integers(10, size=300)
+    for metric, expected in (
+        (classification.Accuracy, keras.metrics.SparseCategoricalAccuracy("accuracy")),
+        (
+            classification.TopAccuracy,
+            keras.metrics.SparseTopKCategoricalAccuracy(3, "top_3_accuracy"),
+        ),
+        (classification.CrossEntropy, keras.metrics.SparseCategoricalCrossentropy("loss")),
+    ):
+        expected.update_state(labels, probabilities)
+        found = measure(labels, probabilities, metric)[expected.name]
+        assert found == pytest.approx(float(expected.result()), rel=1e-5)
+
+
+def test_the_table_is_counted_once() -> None:
+    config = config_pb2.EvalConfig(model_specs=[config_pb2.ModelSpec()])
+    tables = {
+        metric().computations(eval_config=config)[0]
+        for metric in (
+            classification.Accuracy,
+            classification.TopAccuracy,
+            classification.CrossEntropy,
+            ExpectedCalibrationError,
+        )
+    }
+    assert len(tables) == 1
