@@ -4,7 +4,7 @@
 
 EVENTS is a file descriptor that a JSON object a line is written to: ``{"event": "started"}`` when
 all processes of the topology have found each other, ``{"event": "phase", "phase": …}``, and at
-the end ``{"event": "done"}`` or ``{"event": "error", "message": …}``. It ends when its stdin
+the end ``{"event": "done"}`` or ``{"event": "failed", "message": …}``. It ends when its stdin
 does, so that nothing is left running by a parent that was killed.
 """
 
@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
-import os
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +40,8 @@ from stagecraft.trainer_module.parity.task import (
     points,
     save,
 )
+from stagecraft.trainer_module.processes.events import write
+from stagecraft.trainer_module.processes.process import end_with_parent
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _PROBES = 3
@@ -53,19 +52,19 @@ Tell = Callable[..., None]
 
 def main(task_path: str, events: str) -> int:
     """Runs the task; the process's exit code."""
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    end_with_parent()
 
     def tell(event: str, **fields: Any) -> None:
-        os.write(int(events), json.dumps({"event": event, **fields}).encode() + b"\n")
+        write(int(events), {"event": event, **fields})
 
     try:
         _run(Task.read(task_path), tell)
     except UserError as error:
-        tell("error", message=str(error))
+        tell("failed", message=str(error))
         return 1
     except Exception as error:  # whatever TensorFlow raises: the parent tells it
         traceback.print_exc()
-        tell("error", message=f"{type(error).__name__}: {' '.join(str(error).split())}"[:600])
+        tell("failed", message=f"{type(error).__name__}: {' '.join(str(error).split())}"[:600])
         return 1
     tell("done")
     return 0
@@ -205,12 +204,6 @@ class _Driver:
 
 def _digest(value: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
-
-
-def _end_with_stdin() -> None:
-    while os.read(0, 1024):  # not sys.stdin, whose lock the interpreter wants when it ends
-        pass
-    os._exit(3)
 
 
 if __name__ == "__main__":

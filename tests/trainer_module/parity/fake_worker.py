@@ -52,7 +52,7 @@ if behaviour == "die":
 if behaviour == "segfault":
     os.kill(os.getpid(), signal.SIGSEGV)
 if behaviour == "error":
-    tell("error", message="train.model: cannot be cut")
+    tell("failed", message="train.model: cannot be cut")
     sys.exit(1)
 if behaviour == "hang":
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

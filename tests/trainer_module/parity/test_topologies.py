@@ -22,6 +22,7 @@ from stagecraft.trainer_module.parity import cases, criteria, processes
 from stagecraft.trainer_module.parity.check import Check, judge
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.parity.task import Results, Task, save
+from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.settings import TrainingSettings
 
 STEPS, BATCH = 4, 16
@@ -152,4 +153,4 @@ def test_a_process_ends_with_its_parent(tmp_path: pathlib.Path) -> None:
     )
     os.close(reader)
     os.close(writer)
-    assert ended.returncode == 3
+    assert ended.returncode == exit_codes.PREEMPTED
