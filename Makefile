@@ -33,7 +33,7 @@ parity: setup  ## hold every topology against one device, by model and optimizer
 			$(ARGS) || failed=1; \
 	done; done; exit $$failed
 
-drill: setup  ## kill, freeze and starve small trainings, about ten minutes
+drill: setup  ## kill, freeze and starve small trainings; about a quarter of an hour
 	$(BIN)/stagecraft drill $(ARGS)
 
 soak: setup  ## fifty trainings in a row, each of them killed: nothing may be left; about 25 minutes
