@@ -42,8 +42,8 @@ def drill(
     stagecraft drill --scenario worker-killed --scenario preempted
     stagecraft drill --data ~/cifar-10-binary.tar.gz --set train.model=resnet20
 
-    All of them take about a quarter of an hour on two cores. Exit code: 0 when all went as they should; 1
-    when one did not; 130 after Ctrl-C.
+    All of them take about a quarter of an hour on two cores. Exit code: 0 when all went as they
+    should; 1 when one did not; 130 after Ctrl-C.
     """
     quiet()
     try:
