@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from typing import IO
@@ -15,12 +17,16 @@ from typing import IO
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
 
+SCRATCH = "STAGECRAFT_SCRATCH"
+"""Environment variable: the temporary folder of this process."""
+
 
 class Process:
     """``python PROGRAM … ARGUMENT … DESCRIPTOR`` in a session of its own.
 
     DESCRIPTOR is where it writes its events; its standard input ends when this process does,
-    however that ends (see :func:`end_with_parent`).
+    however that ends (see :func:`end_with_parent`). It has a temporary folder of its own, which goes
+    with it: TensorFlow's AutoGraph writes files there that only a normal end removes.
     """
 
     def __init__(
@@ -49,6 +55,8 @@ class Process:
         for key, value in environment.items():
             if value is None:
                 own.pop(key, None)
+        self._scratch = tempfile.mkdtemp(prefix="stagecraft-process-")
+        own |= {"TMPDIR": self._scratch, SCRATCH: self._scratch}
         reader, writer = os.pipe()
         self.events: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
         try:
@@ -64,6 +72,7 @@ class Process:
             )
         except BaseException:
             self.events.close()
+            shutil.rmtree(self._scratch, ignore_errors=True)
             raise
         finally:
             os.close(writer)
@@ -114,6 +123,7 @@ class Process:
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def end(self) -> None:
         """Kills and closes."""
@@ -127,6 +137,8 @@ def end_with_parent() -> None:
     def wait() -> None:
         while os.read(0, 1024):  # not sys.stdin, whose lock the interpreter wants when it ends
             pass
+        if scratch := os.environ.get(SCRATCH):  # nobody else is left who would
+            shutil.rmtree(scratch, ignore_errors=True)
         if os.getpgrp() == os.getpid():
             os.killpg(os.getpgrp(), signal.SIGKILL)
         os._exit(exit_codes.PREEMPTED)

@@ -11,6 +11,7 @@ import os
 import pathlib
 import signal
 import sys
+import tempfile
 import time
 
 from stagecraft.trainer_module.processes import events
@@ -37,6 +38,8 @@ def forever() -> None:
         time.sleep(0.05)
 
 
+with (folder / "scratches").open("a") as scratches:
+    scratches.write(f"{tempfile.mkdtemp()}\n")
 print(f"{name} does: {what}", flush=True)
 tell("started")
 tell("progress", phase="train", step=life)

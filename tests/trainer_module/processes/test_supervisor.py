@@ -72,6 +72,7 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
             with pytest.raises(UserError, match=error):
                 training.run()
         assert result.alive == []
+        assert _scratches(tmp_path) == []
         return result
 
     return of
@@ -277,6 +278,14 @@ def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: pathlib.Path) ->
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait(5)
     _wait_for(lambda: not [pid for pid in _lives(tmp_path) if _is_alive(pid)])
+    assert _scratches(tmp_path) == []
+
+
+def _scratches(folder: pathlib.Path) -> list[str]:
+    """Temporary files that are left."""
+    path = folder / "scratches"
+    made = path.read_text().splitlines() if path.exists() else []
+    return [name for name in made if os.path.exists(name)]
 
 
 def _is_alive(pid: int) -> bool:
