@@ -25,8 +25,8 @@ class Process:
     """``python PROGRAM … ARGUMENT … DESCRIPTOR`` in a session of its own.
 
     DESCRIPTOR is where it writes its events; its standard input ends when this process does,
-    however that ends (see :func:`end_with_parent`). It has a temporary folder of its own, which goes
-    with it: TensorFlow's AutoGraph writes files there that only a normal end removes.
+    however that ends (see :func:`end_with_parent`). It has a temporary folder of its own, which
+    goes with it: TensorFlow's AutoGraph writes files there that only a normal end removes.
     """
 
     def __init__(
