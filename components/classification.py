@@ -39,8 +39,15 @@ class _TableMetric(metric_types.Metric):
     """A metric that is a function of the table's sums over all bins."""
 
     def __init__(self, name: str, result: Callable[[Table], float]):
-        def computations(name: str, **given: Any) -> metric_types.MetricComputations:
-            table, where = _table(**given)
+        # TFMA reads the names of the arguments, to know which of them to give.
+        def computations(
+            name: str,
+            eval_config: Any = None,
+            model_name: str = "",
+            output_name: str = "",
+            example_weighted: bool = False,
+        ) -> metric_types.MetricComputations:
+            table, where = _table(eval_config, model_name, output_name, example_weighted)
             key = metric_types.MetricKey(name=name, **where)
 
             def derive(metrics: dict[Any, Table]) -> dict[Any, float]:
@@ -88,10 +95,7 @@ for each in (Accuracy, TopAccuracy, CrossEntropy, ExpectedCalibrationError):
 
 
 def _table(
-    eval_config: Any = None,
-    model_name: str = "",
-    output_name: str = "",
-    example_weighted: bool = False,
+    eval_config: Any, model_name: str, output_name: str, example_weighted: bool
 ) -> tuple[metric_types.MetricComputation, dict[str, Any]]:
     """The table, equal for all metrics, so that TFMA counts it once; and where it is."""
     where = {
@@ -104,8 +108,14 @@ def _table(
     return metric_types.MetricComputation([key], preprocessors=None, combiner=combiner), where
 
 
-def _calibration(name: str, **given: Any) -> metric_types.MetricComputations:
-    table, where = _table(**given)
+def _calibration(
+    name: str,
+    eval_config: Any = None,
+    model_name: str = "",
+    output_name: str = "",
+    example_weighted: bool = False,
+) -> metric_types.MetricComputations:
+    table, where = _table(eval_config, model_name, output_name, example_weighted)
     (table_key,) = table.keys
     metric_key = metric_types.MetricKey(name=name, **where)
     plot_key = metric_types.PlotKey(name=PLOT_NAME, **where)

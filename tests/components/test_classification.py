@@ -95,3 +95,38 @@ def test_the_table_is_counted_once() -> None:
         )
     }
     assert len(tables) == 1
+
+
+def test_each_model_is_measured_by_itself() -> None:
+    rng = np.random.default_rng(2)
+    labels = rng.integers(3, size=40)
+    probabilities = {name: rng.dirichlet(np.ones(3), size=40) for name in ("candidate", "baseline")}
+    config = config_pb2.EvalConfig(
+        model_specs=[
+            config_pb2.ModelSpec(name="candidate"),
+            config_pb2.ModelSpec(name="baseline", is_baseline=True),
+        ]
+    )
+    computations = classification.Accuracy().computations(
+        eval_config=config, model_names=["candidate", "baseline"]
+    )
+    tables = [each for each in computations if hasattr(each, "combiner")]
+    metrics = {}
+    for table in tables:
+        accumulator = table.combiner.create_accumulator()
+        for row in range(len(labels)):
+            element = metric_types.StandardMetricInputs(
+                labels=labels[row : row + 1],
+                predictions={name: rows[row] for name, rows in probabilities.items()},
+                example_weights=np.ones(1),
+            )
+            accumulator = table.combiner.add_input(accumulator, element)
+        metrics |= table.combiner.extract_output(accumulator)
+    found = {}
+    for computation in computations:
+        if hasattr(computation, "result"):
+            found |= {key.model_name: value for key, value in computation.result(metrics).items()}
+    assert found == {
+        name: pytest.approx((rows.argmax(axis=1) == labels).mean())
+        for name, rows in probabilities.items()
+    }
