@@ -46,6 +46,14 @@ def read(exec_properties: dict[str, Any], component: str) -> TrainingSettings:
     """
     sections = tuple(f"{section}_" for section in TrainingSettings.model_fields)
     flat = {key: value for key, value in exec_properties.items() if key.startswith(sections)}
+    # A runtime parameter has a value always: 0 stands for none, and steps, if given, count.
+    if flat.get("train_steps"):
+        flat.pop("train_epochs", None)
+    flat = {
+        key: value
+        for key, value in flat.items()
+        if value or key not in ("train_steps", "train_epochs")
+    }
     try:
         return TrainingSettings.from_flat(flat)
     except ValidationError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -10,6 +12,7 @@ from tfx.components.pusher.component import Pusher
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
 from tfx.dsl.components.common.resolver import Resolver
+from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto.pusher_pb2 import PushDestination
@@ -29,14 +32,27 @@ from stagecraft.components import (
 from stagecraft.components.code_fingerprint import code_fingerprint
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.evaluation import eval_config
+from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas import features
 
 PREPROCESSING_FN = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
 
 
+class Places(NamedTuple):
+    """Where a pipeline keeps things: paths, or addresses of an object store."""
+
+    pipeline_root: str
+    checkpoints: str
+    serving: str
+    """Holds numbered versions of the model."""
+
+    metadata_db: str | None = None
+    """ML Metadata's SQLite file; None: whoever runs the pipeline has a store of its own."""
+
+
 def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> Pipeline:
-    """Builds the TFX pipeline for settings.
+    """Builds the TFX pipeline for settings, with everything that it keeps in one folder.
 
     Args:
         settings: what is asked for.
@@ -47,9 +63,34 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> P
         UserError: a named module or file does not exist.
     """
     output = pathlib.Path(output).resolve()
+    places = Places(
+        pipeline_root=str(layout.pipeline_root(output)),
+        checkpoints=str(layout.checkpoints(output)),
+        serving=str(pathlib.Path(settings.push.directory or layout.serving(output)).absolute()),
+        metadata_db=str(layout.metadata_db(output)),
+    )
+    return assemble(settings, places)
 
+
+def assemble(
+    settings: PipelineSettings,
+    places: Places,
+    parameters: Mapping[str, RuntimeParameter] | None = None,
+) -> Pipeline:
+    """Builds the TFX pipeline for settings.
+
+    Args:
+        settings: what is asked for.
+        places: where things are kept.
+        parameters: what is given when a run starts, by flat name: ``data_source``, and settings of
+            the training such as ``train_epochs``.
+
+    Raises:
+        UserError: a named module or file does not exist.
+    """
+    varied = dict(parameters or {})
     example_gen = Cifar10ExampleGen(
-        source=settings.data.source,
+        source=varied.pop("data_source", settings.data.source),
         dataset=settings.data.dataset_name,
         val_fraction=settings.data.val_fraction,
         shards=settings.data.shards,
@@ -89,7 +130,8 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> P
         transform_graph=transform.outputs["transform_graph"],
         schema=schema,
         settings=settings,
-        checkpoint_root=str(output / "checkpoints"),
+        checkpoint_root=places.checkpoints,
+        **varied,
     )
     model = trainer.outputs["model"]
     gates = []
@@ -124,18 +166,16 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> P
         model=model,
         model_blessing=evaluator.outputs["blessing"],
         push_destination=PushDestination(
-            filesystem=PushDestination.Filesystem(
-                base_directory=str(
-                    pathlib.Path(settings.push.directory or output / "serving").absolute()
-                )
-            )
+            filesystem=PushDestination.Filesystem(base_directory=places.serving)
         ),
     )
 
     return Pipeline(
         pipeline_name=settings.name,
-        pipeline_root=str(output / "pipeline_root"),
-        metadata_connection_config=sqlite_metadata_connection_config(str(output / "metadata.db")),
+        pipeline_root=places.pipeline_root,
+        metadata_connection_config=(
+            sqlite_metadata_connection_config(places.metadata_db) if places.metadata_db else None
+        ),
         components=[
             example_gen,
             statistics_gen,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
 from stagecraft.schemas.features import DATASETS, SAMPLE, DataSet
 from stagecraft.trainer_module.settings import (
     Settings,
@@ -150,6 +151,7 @@ class PipelineSettings(TrainingSettings):
     push: PushSettings = PushSettings()
     parity: ParitySettings = ParitySettings()
     beam: BeamSettings = BeamSettings()
+    kubeflow: KubeflowSettings = KubeflowSettings()
 
 
 def presets() -> list[str]:

@@ -15,6 +15,9 @@ def _fileio() -> Any:
     # Imports TensorFlow, which local sources can do without.
     from tfx.dsl.io import fileio
 
+    from stagecraft.components import object_store
+
+    object_store.register()
     return fileio
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import click
 
+from stagecraft.pipeline.cli.compile import compile_command
 from stagecraft.pipeline.cli.config import config
 from stagecraft.pipeline.cli.doctor import doctor
 from stagecraft.pipeline.cli.drill import drill
+from stagecraft.pipeline.cli.emulate import emulate
+from stagecraft.pipeline.cli.lint import lint
 from stagecraft.pipeline.cli.parity import parity
 from stagecraft.pipeline.cli.plan import plan
 from stagecraft.pipeline.cli.run import run
@@ -23,6 +26,8 @@ def main() -> None:
     stagecraft plan                  what a topology costs, before training
     stagecraft parity                prove that topologies compute what one device does
     stagecraft drill                 what happens when a process is killed, a disk full, …
+    stagecraft compile               the pipeline as a file for Kubeflow Pipelines
+    stagecraft emulate FILE          run that file here, as Kubeflow would
     stagecraft doctor                what this machine can run
     """
 
@@ -32,4 +37,7 @@ main.add_command(config)
 main.add_command(plan)
 main.add_command(parity)
 main.add_command(drill)
+main.add_command(compile_command)
+main.add_command(lint)
+main.add_command(emulate)
 main.add_command(doctor)

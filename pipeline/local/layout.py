@@ -23,3 +23,8 @@ def checkpoints(output: pathlib.Path) -> pathlib.Path:
 def logs(output: pathlib.Path) -> pathlib.Path:
     """One file a run, named by the time it started."""
     return output / "logs"
+
+
+def serving(output: pathlib.Path) -> pathlib.Path:
+    """Pushed models: one folder a version, unless ``push.directory`` names another place."""
+    return output / "serving"

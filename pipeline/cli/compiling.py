@@ -1,0 +1,46 @@
+"""What ``stagecraft compile`` does."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+from stagecraft.pipeline.cli import console
+from stagecraft.pipeline.settings import SettingsError, load
+from stagecraft.schemas.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """The command line of ``stagecraft compile``, as given."""
+
+    config: str
+    overrides: tuple[str, ...]
+    data: str | None
+    output: pathlib.Path | None
+
+
+def run(request: Request) -> int:
+    """Compiles; the command's exit code."""
+    data = (f"data.source={request.data}",) if request.data else ()
+    try:
+        settings = load(request.config, (*request.overrides, *data))
+        output = request.output or pathlib.Path(f"{settings.name}.yaml")
+        from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
+
+        compile_pipeline(settings, output)
+    except (SettingsError, UserError) as error:
+        console.error(str(error))
+        return 1
+    except OSError as error:
+        console.error(f"{output}: cannot be written: {error.strerror or error}.")
+        return 1
+    console.rows(
+        [
+            ("written", str(output)),
+            ("image", settings.kubeflow.image),
+            ("pipeline root", settings.kubeflow.pipeline_root),
+            ("try it here", f"stagecraft emulate {output}"),
+        ]
+    )
+    return 0

@@ -1,0 +1,1 @@
+"""Kubeflow Pipelines: compile, check and emulate."""

@@ -1,0 +1,78 @@
+"""Our pipeline for Kubeflow: places in the object store, and parameters that a run can change."""
+
+from __future__ import annotations
+
+import pathlib
+import posixpath
+from typing import Any
+
+from tfx.orchestration.data_types import RuntimeParameter
+from tfx.orchestration.pipeline import Pipeline
+
+from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
+from stagecraft.pipeline.pipeline import Places, assemble
+from stagecraft.pipeline.settings import PipelineSettings
+
+_TRAINING = {
+    "train": ("epochs", "steps", "learning_rate", "batch_size", "seed"),
+    "parallel": ("strategy", "replicas", "stages", "microbatches"),
+}
+"""What a run may change. A topology that the compiled resources do not allow is refused when the
+Trainer starts."""
+
+
+def create_pipeline(settings: PipelineSettings) -> Pipeline:
+    """The pipeline, with artifacts below ``kubeflow.pipeline_root`` and runtime parameters.
+
+    Raises:
+        UserError: a named module or file does not exist.
+    """
+    root = settings.kubeflow.pipeline_root
+    places = Places(
+        pipeline_root=root,
+        checkpoints=settings.kubeflow.checkpoints,
+        serving=settings.push.directory or posixpath.join(root, "serving", settings.name),
+    )
+    parameters = {
+        name: RuntimeParameter(name=name, ptype=type(default), default=default)
+        for name, default in _defaults(settings).items()
+    }
+    return assemble(settings, places, parameters)
+
+
+def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
+    """Writes the pipeline to a YAML file.
+
+    Raises:
+        UserError: something in it cannot work on Kubeflow.
+    """
+    runner = KubeflowRunner(
+        settings.kubeflow,
+        str(output.parent),
+        output.name,
+        descriptions=_descriptions(settings),
+    )
+    runner.run(create_pipeline(settings))
+
+
+def _defaults(settings: PipelineSettings) -> dict[str, Any]:
+    """Values of all runtime parameters, by flat name; 0 stands for none."""
+    training = {
+        f"{section}_{name}": getattr(getattr(settings, section), name) or 0
+        for section, names in _TRAINING.items()
+        # ParityGate proves the topology that was compiled, and no other.
+        if section == "train" or not settings.parity.enabled
+        for name in names
+    }
+    training["train_epochs"] = float(training["train_epochs"])
+    return {"data_source": settings.data.source, **training}
+
+
+def _descriptions(settings: PipelineSettings) -> dict[str, str]:
+    result = {}
+    for name in _defaults(settings):
+        section, _, field = name.partition("_")
+        fields = type(getattr(settings, section)).model_fields
+        result[name] = fields[field].description or ""
+    result["train_steps"] += "; 0: as many as train_epochs makes"
+    return result

@@ -1,0 +1,120 @@
+"""A compiled pipeline as it lies in a file."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import yaml
+
+from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.schemas.errors import UserError
+
+_KINDS = {
+    "NUMBER_INTEGER": (int, float),
+    "NUMBER_DOUBLE": (int, float),
+    "STRING": (str,),
+    "BOOLEAN": (bool,),
+    "LIST": (list,),
+    "STRUCT": (dict,),
+}
+
+
+class Document(NamedTuple):
+    """A compiled pipeline."""
+
+    spec: Json
+    executors: Json
+    """Entries of the platform document, by executor label."""
+
+    @property
+    def name(self) -> str:
+        """Of the pipeline."""
+        return str(self.spec["pipelineInfo"]["name"])
+
+    @property
+    def root(self) -> str:
+        """Address below which outputs go."""
+        return str(self.spec.get("defaultPipelineRoot") or "minio://mlpipeline/v2/artifacts")
+
+    def steps(self) -> dict[str, specs.Step]:
+        """By name, a step after those that it waits for."""
+        waiting = {step.name: step for step in specs.steps(self.spec)}
+        ordered: dict[str, specs.Step] = {}
+        while waiting:
+            for name, step in list(waiting.items()):
+                if not (dependencies(step) & waiting.keys()):
+                    ordered[name] = waiting.pop(name)
+        return ordered
+
+    def arguments(self, given: Mapping[str, str]) -> Json:
+        """Values of the pipeline's parameters: what is given, else their defaults.
+
+        ``validatePipelineJobInputs`` in backend/src/apiserver/template/v2_template.go.
+
+        Raises:
+            UserError: a parameter that is not there, has another type, or no value.
+        """
+        definitions = self.spec["root"].get("inputDefinitions", {}).get("parameters", {})
+        if unknown := sorted(set(given) - set(definitions)):
+            raise UserError(
+                f"--parameter {unknown[0]}: the pipeline has no such parameter; it has "
+                f"{', '.join(sorted(definitions)) or 'none'}."
+            )
+        values = {}
+        for name, definition in definitions.items():
+            kind = definition["parameterType"]
+            if name in given:
+                values[name] = given[name] if kind == "STRING" else yaml.safe_load(given[name])
+                if not _fits(values[name], kind):
+                    raise UserError(f"--parameter {name}={given[name]}: expected {kind}.")
+            elif "defaultValue" in definition:
+                values[name] = definition["defaultValue"]
+            elif not definition.get("isOptional"):
+                raise UserError(f"{name}: give it with --parameter; it has no default.")
+        return values
+
+
+def load(path: pathlib.Path) -> Document:
+    """Reads a file.
+
+    Raises:
+        UserError: it cannot be read, or holds no pipeline.
+    """
+    try:
+        documents = list(yaml.safe_load_all(path.read_text()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}.") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not YAML: {error}") from None
+    documents = [document for document in documents if isinstance(document, dict)]
+    pipelines = [document for document in documents if "pipelineInfo" in document]
+    if len(pipelines) != 1:
+        raise UserError(
+            f"{path}: holds {len(pipelines)} pipelines; expected one, as 'stagecraft compile' "
+            "writes it."
+        )
+    executors: Json = {}
+    for document in documents:
+        kubernetes = document.get("platforms", {}).get("kubernetes", {})
+        executors |= kubernetes.get("deploymentSpec", {}).get("executors", {})
+    return Document(pipelines[0], executors)
+
+
+def dependencies(step: specs.Step) -> set[str]:
+    """What a step waits for: ``addImplicitDependencies`` in argocompiler/dag.go."""
+    return set(step.task.get("dependentTasks", ())) | {
+        source[output]["producerTask"]
+        for kind in ("parameters", "artifacts")
+        for source in step.task.get("inputs", {}).get(kind, {}).values()
+        for output in ("taskOutputParameter", "taskOutputArtifact")
+        if output in source
+    }
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if isinstance(value, bool) != (kind == "BOOLEAN"):
+        return False
+    return isinstance(value, _KINDS[kind])

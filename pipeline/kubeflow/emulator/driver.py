@@ -1,0 +1,128 @@
+"""What the driver does before a step: its inputs' values, and places for its outputs.
+
+backend/src/v2/driver: ``resolveInputs`` and ``resolveInputParameter`` in resolve.go,
+``provisionOutputs`` in driver.go.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import uuid
+from typing import Any
+
+from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.emulator import store
+from stagecraft.pipeline.kubeflow.emulator.records import Outputs
+from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.schemas.errors import UserError
+
+
+def resolve_inputs(
+    step: specs.Step, arguments: Json, done: dict[str, Outputs], run: dict[str, str]
+) -> Json:
+    """``ExecutorInput.inputs``.
+
+    Args:
+        step: what is to run.
+        arguments: values of the pipeline's parameters.
+        done: outputs of the steps before it.
+        run: what the placeholders in constants stand for, such as ``{{$.pipeline_job_uuid}}``.
+
+    Raises:
+        UserError: an input that the backend would not resolve.
+    """
+    definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
+    parameters = {}
+    for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
+        value = _parameter(step.name, name, source, arguments, done, run)
+        kind = definitions.get(name, {}).get("parameterType")
+        parameters[name] = _double(value) if kind != "STRING" or isinstance(value, str) else value
+    for name, definition in definitions.items():
+        if name not in parameters and "defaultValue" in definition:
+            parameters[name] = definition["defaultValue"]
+        elif name not in parameters and not definition.get("isOptional"):
+            raise UserError(f"{step.name}: neither value nor default for the parameter {name}.")
+    return {
+        "parameterValues": parameters,
+        "artifacts": {
+            name: {"artifacts": [_artifact(step.name, name, source, done)]}
+            for name, source in step.task.get("inputs", {}).get("artifacts", {}).items()
+        },
+    }
+
+
+def provision_outputs(
+    step: specs.Step, run_address: str, launcher_root: pathlib.Path, scratch: pathlib.Path
+) -> Json:
+    """``ExecutorInput.outputs``: ``RUN/TASK/SALT/KEY``, with a new salt at every attempt.
+
+    Args:
+        step: what is to run.
+        run_address: ``ROOT/PIPELINE/RUN``.
+        launcher_root: folder in place of ``/``, for the launcher's copies.
+        scratch: folder in place of ``/tmp``.
+    """
+    task = f"{run_address}/{step.name}/{uuid.uuid4()}"
+    outputs = step.component.get("outputDefinitions", {})
+    return {
+        "artifacts": {
+            name: {
+                "artifacts": [
+                    {
+                        "name": name,
+                        "uri": f"{task}/{name}",
+                        "type": definition["artifactType"],
+                        "metadata": _double(definition.get("metadata", {})),
+                    }
+                ]
+            }
+            for name, definition in outputs.get("artifacts", {}).items()
+        },
+        "parameters": {
+            name: {"outputFile": str(scratch / "kfp" / "outputs" / name)}
+            for name in outputs.get("parameters", {})
+        },
+        "outputFile": str(store.below(launcher_root, task) / "output_metadata.json"),
+    }
+
+
+def _parameter(
+    step: str,
+    name: str,
+    source: Json,
+    arguments: Json,
+    done: dict[str, Outputs],
+    run: dict[str, str],
+) -> Any:
+    if "componentInputParameter" in source:
+        return arguments[source["componentInputParameter"]]
+    if "taskOutputParameter" in source:
+        output = source["taskOutputParameter"]
+        return done[output["producerTask"]]["parameters"][output["outputParameterKey"]]
+    if "constant" in source.get("runtimeValue", {}):
+        value = source["runtimeValue"]["constant"]
+        return run.get(value, value) if isinstance(value, str) else value
+    raise UserError(f"{step}: the backend does not resolve the parameter {name}: {source}.")
+
+
+def _artifact(step: str, name: str, source: Json, done: dict[str, Outputs]) -> Json:
+    output = source.get("taskOutputArtifact")
+    if output is None:
+        raise UserError(f"{step}: the backend does not resolve the artifact {name}: {source}.")
+    artifact = done[output["producerTask"]]["artifacts"][output["outputArtifactKey"]]
+    title = artifact["type"].get("schemaTitle")
+    # What a schema was given for comes back without it, and numbers come back as doubles.
+    return {
+        **artifact,
+        "type": {"schemaTitle": title} if title else {"instanceSchema": ""},
+        "metadata": _double(artifact["metadata"]),
+    }
+
+
+def _double(value: Any) -> Any:
+    """As protobuf's Struct has it: every number is a double."""
+    if isinstance(value, dict):
+        return {key: _double(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_double(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

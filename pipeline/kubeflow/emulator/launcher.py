@@ -1,0 +1,217 @@
+"""One attempt at a step, as the launcher makes it in a pod.
+
+backend/src/v2/component/launcher_v2.go: ``prepareOutputFolders``, ``downloadArtifacts``,
+``compileCmdAndArgs``, ``execute``, ``collectOutputParameters``, ``uploadOutputArtifacts``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from typing import IO, Any
+
+from stagecraft.components.object_store_endpoint import STORE
+from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.emulator import emissary, store
+from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
+from stagecraft.pipeline.kubeflow.entrypoint.addresses import ROOT
+from stagecraft.pipeline.kubeflow.spec import Json
+
+GRACE_SECONDS = 30.0
+"""Between SIGTERM and SIGKILL, Kubernetes' ``terminationGracePeriodSeconds``."""
+
+
+class Failed(Exception):
+    """The container ended with an exit code other than 0, or too late; the message says which."""
+
+
+class Stopped(Exception):
+    """The run was stopped while the step ran."""
+
+
+class Pod:
+    """The file system and the process of one attempt; what is left of it is removed at the end."""
+
+    def __init__(self, folder: pathlib.Path, objects: pathlib.Path, log: IO[bytes]):
+        """Makes its folders.
+
+        Args:
+            folder: for the attempt alone.
+            objects: the object store.
+            log: takes what the container prints.
+        """
+        self.root, self.tmp, self._home = folder / "root", folder / "tmp", folder / "home"
+        self._folder, self._objects, self._log = folder, objects, log
+        for path in (self.root, self.tmp, self._home):
+            path.mkdir(parents=True)
+
+    def run(
+        self,
+        step: specs.Step,
+        executor_input: Json,
+        records: Records,
+        stop: threading.Event,
+        timeout: float | None,
+    ) -> Outputs:
+        """Copies inputs down, runs the container's command, and copies outputs up.
+
+        Raises:
+            Failed: the command failed.
+            Stopped: ``stop`` was set; the command has been ended.
+        """
+        for given in executor_input["outputs"]["artifacts"].values():
+            self._local(given["artifacts"][0]["uri"]).parent.mkdir(parents=True, exist_ok=True)
+        for output in executor_input["outputs"]["parameters"].values():
+            pathlib.Path(output["outputFile"]).parent.mkdir(parents=True, exist_ok=True)
+        for given in executor_input["inputs"]["artifacts"].values():
+            for artifact in given["artifacts"]:
+                store.transfer(
+                    store.below(self._objects, artifact["uri"]), self._local(artifact["uri"])
+                )
+        code = self._execute(command(step, executor_input), environment(step), stop, timeout)
+        if code:
+            raise Failed(f"the container ended with exit code {code}")
+        return self._collect(executor_input, records)
+
+    def remove(self) -> None:
+        """Its folders are gone with it."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _execute(
+        self,
+        arguments: list[str],
+        environment: dict[str, str],
+        stop: threading.Event,
+        timeout: float | None,
+    ) -> int:
+        own = os.environ | {
+            STORE: str(self._objects),
+            ROOT: str(self.root),
+            "TMPDIR": str(self.tmp),
+            "PYTHONUNBUFFERED": "1",
+        }
+        process = subprocess.Popen(
+            [sys.executable, str(pathlib.Path(emissary.__file__)), *arguments],
+            cwd=self._home,
+            env=own | environment,
+            stdin=subprocess.PIPE,  # its end tells the process that this one is gone
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        watcher = threading.Event()
+        late = threading.Event()
+        threads = [
+            threading.Thread(target=_end_when, args=(process, stop, watcher), daemon=True),
+        ]
+        if timeout:
+            threads.append(threading.Timer(timeout, _end_late, args=(process, late)))
+        for thread in threads:
+            thread.start()
+        try:
+            code = process.wait()
+        finally:
+            watcher.set()
+            for thread in threads:
+                if isinstance(thread, threading.Timer):
+                    thread.cancel()
+            assert process.stdin is not None
+            process.stdin.close()
+        if stop.is_set():
+            raise Stopped
+        if late.is_set():
+            raise Failed(f"the container took longer than {timeout:.0f} s")
+        return code
+
+    def _collect(self, executor_input: Json, records: Records) -> Outputs:
+        written: Json = {}
+        output_file = pathlib.Path(executor_input["outputs"]["outputFile"])
+        if output_file.exists():
+            written = json.loads(output_file.read_text())
+        parameters = dict(written.get("parameterValues", {}))
+        for name, output in executor_input["outputs"]["parameters"].items():
+            path = pathlib.Path(output["outputFile"])
+            if name not in parameters:
+                if not path.exists():
+                    raise Failed(f"the container wrote no output parameter {name}")
+                parameters[name] = path.read_text()
+        artifacts = {}
+        for name, given in executor_input["outputs"]["artifacts"].items():
+            artifact = dict(given["artifacts"][0])
+            [told] = written.get("artifacts", {}).get(name, {}).get("artifacts", [{}])[:1]
+            artifact["uri"] = told.get("uri") or artifact["uri"]
+            artifact["metadata"] = artifact["metadata"] | told.get("metadata", {})
+            artifact["name"] = records.number()
+            store.transfer(
+                self._local(artifact["uri"]), store.below(self._objects, artifact["uri"])
+            )
+            artifacts[name] = artifact
+        return Outputs(parameters=parameters, artifacts=artifacts)
+
+    def _local(self, address: str) -> pathlib.Path:
+        return store.below(self.root, address)
+
+
+def command(step: specs.Step, executor_input: Json) -> list[str]:
+    """The container's command with its placeholders filled in, ``compileCmdAndArgs``."""
+    container = step.container
+    assert container is not None
+    replaced = {"{{$}}": json.dumps(executor_input)}
+    inputs, outputs = executor_input["inputs"], executor_input["outputs"]
+    for side, given in (("inputs", inputs), ("outputs", outputs)):
+        for name, artifacts in given["artifacts"].items():
+            replaced[f"{{{{$.{side}.artifacts['{name}'].uri}}}}"] = artifacts["artifacts"][0]["uri"]
+    for name, value in inputs["parameterValues"].items():
+        replaced[f"{{{{$.inputs.parameters['{name}']}}}}"] = _text(value)
+    for name, output in outputs["parameters"].items():
+        replaced[f"{{{{$.outputs.parameters['{name}'].output_file}}}}"] = output["outputFile"]
+    arguments = []
+    for argument in [*container.get("command", ()), *container.get("args", ())]:
+        for placeholder, value in replaced.items():
+            argument = argument.replace(placeholder, value)
+        arguments.append(argument)
+    if arguments[0] == "python":  # the image's is this one here
+        arguments[0] = sys.executable
+    return arguments
+
+
+def environment(step: specs.Step) -> dict[str, str]:
+    """The container's variables; secrets are what this process has of the same name."""
+    assert step.container is not None
+    return {variable["name"]: variable["value"] for variable in step.container.get("env", ())}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _end_when(
+    process: subprocess.Popen[bytes], stop: threading.Event, done: threading.Event
+) -> None:
+    while not done.is_set():
+        if stop.wait(0.2):
+            _end(process)
+            return
+
+
+def _end_late(process: subprocess.Popen[bytes], late: threading.Event) -> None:
+    late.set()
+    _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """As Kubernetes ends a pod: SIGTERM, and SIGKILL for what is still there after the grace."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        assert process.stdin is not None
+        process.stdin.close()

@@ -1,0 +1,84 @@
+"""What the backend remembers: artifacts, by number, and which executions a cache can serve."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import threading
+from typing import Any, TypedDict
+
+from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.spec import Json
+
+
+class Outputs(TypedDict):
+    """What a step left."""
+
+    parameters: Json
+    artifacts: dict[str, Json]
+    """``RuntimeArtifact``s: number as ``name``, ``uri``, ``type``, ``metadata``."""
+
+
+class Records:
+    """Kept in a JSON file, so that a later run finds them."""
+
+    def __init__(self, path: pathlib.Path):
+        self._path = path
+        self._lock = threading.Lock()
+        self._tree: dict[str, Any] = (
+            json.loads(path.read_text()) if path.exists() else {"artifacts": 0, "cache": {}}
+        )
+
+    def number(self) -> str:
+        """Of a new artifact."""
+        with self._lock:
+            self._tree["artifacts"] += 1
+            self._write()
+            return str(self._tree["artifacts"])
+
+    def cached(self, fingerprint: str) -> Outputs | None:
+        """What an execution with that fingerprint left."""
+        found: Outputs | None = self._tree["cache"].get(fingerprint)
+        return found
+
+    def remember(self, fingerprint: str, outputs: Outputs) -> None:
+        """For later runs."""
+        with self._lock:
+            self._tree["cache"][fingerprint] = outputs
+            self._write()
+
+    def _write(self) -> None:
+        unfinished = self._path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(self._tree))
+        unfinished.replace(self._path)
+
+
+def fingerprint(pipeline: str, step: specs.Step, executor_input: Json, claims: list[str]) -> str:
+    """What decides whether a step is served from the cache.
+
+    ``GenerateCacheKey`` in backend/src/v2/cacheutils/cache.go: numbers of input artifacts, values
+    of input parameters, types of outputs, image, command, and names of volumes; addresses of
+    outputs are left out.
+    """
+    container = step.container or {}
+    inputs, outputs = executor_input["inputs"], executor_input["outputs"]
+    key = {
+        "pipeline": pipeline,
+        "inputArtifactNames": {
+            name: [artifact["name"] for artifact in given["artifacts"]]
+            for name, given in inputs["artifacts"].items()
+        },
+        "inputParameterValues": inputs["parameterValues"],
+        "outputArtifactsSpec": {
+            name: {key: value for key, value in given["artifacts"][0].items() if key != "uri"}
+            for name, given in outputs["artifacts"].items()
+        },
+        "outputParametersSpec": step.component.get("outputDefinitions", {}).get("parameters", {}),
+        "containerSpec": {
+            "image": container.get("image"),
+            "cmdArgs": [*container.get("command", ()), *container.get("args", ())],
+            "pvcNames": sorted(set(claims)),
+        },
+    }
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()

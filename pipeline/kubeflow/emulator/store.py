@@ -1,0 +1,32 @@
+"""A folder that stands for object stores. It holds objects, so an empty folder is nothing in it."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+
+_FOLDERS = {"gs": "gcs", "s3": "s3", "minio": "minio"}
+
+
+def below(folder: pathlib.Path, address: str) -> pathlib.Path:
+    """Where an address is in a folder that holds ``gcs``, ``s3`` and ``minio``.
+
+    ``LocalPathForURI`` in backend/src/v2/component/launcher_v2.go.
+    """
+    scheme, separator, path = address.partition("://")
+    if not separator or scheme not in _FOLDERS:
+        raise ValueError(f"{address}: the backend stores artifacts at gs://, s3:// and minio://")
+    return folder / _FOLDERS[scheme] / path
+
+
+def transfer(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Copies the files at or below ``source``, ``DownloadBlob`` and ``UploadBlob``.
+
+    Nothing there is no error.
+    """
+    paths = [source] if source.is_file() else sorted(source.rglob("*"))
+    for path in paths:
+        if path.is_file():
+            copy = target / path.relative_to(source) if path != source else target
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)

@@ -1,0 +1,63 @@
+"""``python -m stagecraft.pipeline.kubeflow.entrypoint run|resolve|latest-blessed …``.
+
+What it is told stands in the compiled pipeline; nobody types it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+
+from stagecraft.components import object_store
+from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
+from stagecraft.pipeline.kubeflow.spec import LATEST_BLESSED, RESOLVE, RESOLVED_INPUTS, RUN
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.processes import preemption
+
+
+def main() -> None:
+    """Runs a step. Exit code: 0; 1 when it failed; 143 after SIGTERM."""
+    preemption.watch()  # a training saves first
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s")
+    arguments, beam_args = _parser().parse_known_args()
+    invocation = Invocation(
+        arguments.json_serialized_invocation_args,
+        arguments.json_serialized_inputs_spec_args,
+        arguments.task,
+    )
+    object_store.register()
+    try:
+        if arguments.what == RUN:
+            from stagecraft.pipeline.kubeflow.entrypoint.run import run
+
+            run(invocation, arguments.executor_class_path, arguments.resolved_inputs, beam_args)
+        elif arguments.what == RESOLVE:
+            from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
+
+            resolve(invocation, arguments.driver_class_path, arguments.output_types)
+        else:
+            from stagecraft.pipeline.kubeflow.entrypoint.latest_blessed import look_up
+
+            look_up(invocation, arguments.output_types)
+    except UserError as error:
+        logging.error("%s: %s", arguments.task, error)
+        sys.exit(1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("what", choices=(RUN, RESOLVE, LATEST_BLESSED))
+    parser.add_argument("--task", required=True, help="name of the step")
+    parser.add_argument("--executor_class_path", help="what runs")
+    parser.add_argument("--driver_class_path", help="what resolves")
+    parser.add_argument("--output_types", type=json.loads, default={}, help="types by output")
+    parser.add_argument(RESOLVED_INPUTS, type=json.loads, default={}, help="types by input")
+    parser.add_argument("--json_serialized_invocation_args", required=True, help="ExecutorInput")
+    parser.add_argument("--json_serialized_inputs_spec_args", default="{}", help="types of inputs")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Addresses of the object store, and where the launcher keeps its copies of what is there.
+
+``LocalPathForURI`` and ``provisionOutputs``, backend/src/v2/component/launcher_v2.go and
+backend/src/v2/driver/driver.go in kubeflow/pipelines.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+ROOT = "STAGECRAFT_LAUNCHER_ROOT"
+"""Environment variable: below which folder the launcher keeps its copies. In a pod it is not set,
+and the folder is ``/``; an emulated launcher sets it."""
+
+_FOLDERS = {"gs://": "gcs", "s3://": "s3", "minio://": "minio"}
+
+
+def to_local(address: str) -> str:
+    """The launcher's copy of what is at an address; other paths are returned as they are."""
+    for scheme, folder in _FOLDERS.items():
+        if address.startswith(scheme):
+            return f"{_root()}/{folder}/{address.removeprefix(scheme)}"
+    return address
+
+
+def to_remote(path: str) -> str:
+    """The inverse of :func:`to_local`."""
+    for scheme, folder in _FOLDERS.items():
+        if path.startswith(prefix := f"{_root()}/{folder}/"):
+            return scheme + path.removeprefix(prefix)
+    return path
+
+
+def pipeline_folder(output: str, task: str) -> str:
+    """The address of what belongs to the pipeline, whichever run.
+
+    Args:
+        output: address of one of the task's outputs: ``ROOT/PIPELINE/RUN/TASK/SALT/KEY``; older
+            backends have no SALT.
+        task: name of the task.
+
+    Raises:
+        ValueError: there is no such task in the address.
+    """
+    scheme, _, path = output.partition("://")
+    parts = path.split("/")
+    for position in range(len(parts) - 2, 1, -1):
+        if parts[position] == task:
+            return f"{scheme}://{'/'.join(parts[: position - 1])}"
+    raise ValueError(f"{output}: not an output of the step {task}")
+
+
+def in_strings(value: Any, changed: dict[str, str]) -> Any:
+    """The same JSON, with local paths in its strings as addresses.
+
+    Args:
+        value: JSON.
+        changed: further folders, and the address that each stands for.
+    """
+    if isinstance(value, dict):
+        return {key: in_strings(item, changed) for key, item in value.items()}
+    if isinstance(value, list):
+        return [in_strings(item, changed) for item in value]
+    if not isinstance(value, str):
+        return value
+    for folder, address in changed.items():
+        if value == folder or value.startswith(f"{folder}/"):
+            return address + value.removeprefix(folder)
+    return to_remote(value)
+
+
+def _root() -> str:
+    return os.environ.get(ROOT, "").rstrip("/")

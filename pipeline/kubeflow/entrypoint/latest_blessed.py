@@ -1,0 +1,34 @@
+"""The step in a resolver's place: which model was blessed last."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from stagecraft.pipeline.kubeflow.entrypoint import blessed_models
+from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
+from stagecraft.pipeline.kubeflow.spec import LOOKUP
+
+
+def look_up(invocation: Invocation, output_types: dict[str, str]) -> None:
+    """Writes an output parameter for each output: an address and properties, or nothing.
+
+    Args:
+        invocation: its input artifacts are models that are not meant.
+        output_types: names of artifact types, by output.
+    """
+    candidates = {artifact["uri"] for artifact in invocation.artifacts("inputs").values()}
+    found = blessed_models.latest(invocation.pipeline_folder(), candidates)
+    values = {
+        name: json.dumps(found[kind], sort_keys=True) if kind in found else ""
+        for name, kind in output_types.items()
+    }
+    text = {name: json.loads(value)["uri"] if value else "none" for name, value in values.items()}
+    invocation.write(
+        {
+            "parameterValues": values,
+            "artifacts": {LOOKUP: {"artifacts": [{"name": LOOKUP, "metadata": text}]}},
+        }
+    )
+    for name, value in text.items():
+        logging.info("%s: %s", name, value)

@@ -1,0 +1,152 @@
+"""Runs a component's executor as the backend wants it: through TFX's own code, in its terms."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import posixpath
+import tempfile
+from collections.abc import Iterator
+
+from google.protobuf import json_format
+from tfx.dsl.io import fileio
+from tfx.orchestration import data_types_utils
+from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor
+from tfx.proto.orchestration import driver_output_pb2
+from tfx.types.standard_artifacts import ModelBlessing
+from tfx.utils import io_utils
+
+from stagecraft.pipeline import beam
+from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models
+from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
+from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
+
+_BLESSED = "blessed"
+
+
+def run(
+    invocation: Invocation, executor_class: str, resolved: dict[str, str], beam_args: list[str]
+) -> None:
+    """Runs the executor and writes its output.
+
+    Args:
+        invocation: as the backend gave it; is changed.
+        executor_class: dotted path.
+        resolved: input artifacts that come as parameters; their types' schemas, by name.
+        beam_args: for Beam.
+    """
+    given = {
+        side: {name: artifact["uri"] for name, artifact in invocation.artifacts(side).items()}
+        for side in ("inputs", "outputs")
+    }
+    pipeline = invocation.pipeline_folder() if given["outputs"] else ""
+    _restore_types(invocation)
+    with _resolved(invocation, resolved) as copies:
+        driven = _take_driver_output(invocation)
+        for side in given:
+            for artifact in invocation.artifacts(side).values():
+                artifact["uri"] = addresses.to_local(artifact["uri"])
+        arguments = argparse.Namespace(
+            executor_class_path=executor_class,
+            json_serialized_invocation_args=json.dumps(invocation.input),
+            json_serialized_inputs_spec_args=json.dumps(invocation.inputs_spec),
+        )
+        with beam.in_process():
+            kubeflow_v2_run_executor._run_executor(arguments, beam_args)
+        output = addresses.in_strings(invocation.output(), copies)
+    for name, written in output.get("artifacts", {}).items():
+        for artifact in written["artifacts"]:
+            artifact["uri"] = given["outputs"].get(name, artifact["uri"])
+            artifact["metadata"] = driven.get(name, {}) | artifact.get("metadata", {})
+    invocation.write(output)
+    _note_blessing(pipeline, invocation, output, given["inputs"])
+
+
+def _restore_types(invocation: Invocation) -> None:
+    """Puts back what the backend leaves out: it sends ``type: {instanceSchema: ""}``."""
+    specs = invocation.inputs_spec.get("artifacts", {})
+    for name, artifact in invocation.artifacts("inputs").items():
+        if not any(artifact.get("type", {}).values()):
+            artifact["type"] = specs[name]["artifactType"]
+
+
+@contextlib.contextmanager
+def _resolved(invocation: Invocation, schemas: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Makes input artifacts of parameters; copies what they are here.
+
+    Yields:
+        The folders of the copies, and the addresses that they stand for.
+    """
+    with tempfile.TemporaryDirectory(prefix="stagecraft-inputs-") as folder:
+        copies = {}
+        artifacts = invocation.input.setdefault("inputs", {}).setdefault("artifacts", {})
+        for name, schema in schemas.items():
+            value = invocation.parameters.pop(name, "")
+            artifact = json.loads(value) if value else None
+            if artifact is None:  # nothing there: an input without artifacts
+                continue
+            copy = posixpath.join(folder, name)
+            _fetch(artifact["uri"], copy)
+            copies[copy] = artifact["uri"]
+            artifacts[name] = {
+                "artifacts": [
+                    {
+                        "name": artifact["uri"],
+                        "uri": copy,
+                        "metadata": artifact["metadata"],
+                        "type": {"instanceSchema": schema},
+                    }
+                ]
+            }
+        yield copies
+
+
+def _fetch(address: str, folder: str) -> None:
+    if fileio.isdir(address):
+        io_utils.copy_dir(address, folder)
+    else:
+        fileio.copy(address, folder)
+
+
+def _take_driver_output(invocation: Invocation) -> dict[str, Json]:
+    """Puts what the driver found into the parameters.
+
+    Returns:
+        Metadata of output artifacts, by name.
+    """
+    text = invocation.parameters.pop(DRIVER_OUTPUT, "")
+    found = json_format.Parse(text or "{}", driver_output_pb2.DriverOutput())
+    types = invocation.inputs_spec.setdefault("parameters", {})
+    for name, value in found.exec_properties.items():
+        plain = data_types_utils.get_metadata_value(value)
+        invocation.parameters[name] = plain
+        if isinstance(plain, int):
+            types[name] = {"parameterType": "NUMBER_INTEGER"}
+    metadata: dict[str, Json] = {}
+    for name, artifacts in found.output_artifacts.items():
+        for artifact in artifacts.artifacts:
+            metadata[name] = {
+                key: data_types_utils.get_metadata_value(value)
+                for key, value in artifact.custom_properties.items()
+            }
+    for name, artifact in invocation.artifacts("outputs").items():
+        artifact["metadata"] = artifact.get("metadata", {}) | metadata.get(name, {})
+    return metadata
+
+
+def _note_blessing(
+    pipeline: str, invocation: Invocation, output: Json, inputs: dict[str, str]
+) -> None:
+    """Tells later runs of a blessed model: the component that blesses has it as input ``model``."""
+    model = invocation.artifacts("inputs").get("model")
+    for name, artifact in invocation.artifacts("outputs").items():
+        if ModelBlessing.TYPE_NAME not in artifact["type"].get("instanceSchema", ""):
+            continue
+        [written] = output["artifacts"][name]["artifacts"]
+        if model is not None and written["metadata"].get(_BLESSED) == 1:
+            blessing = blessed_models.Artifact(uri=written["uri"], metadata=written["metadata"])
+            blessed = blessed_models.Artifact(
+                uri=inputs["model"], metadata=model.get("metadata", {})
+            )
+            blessed_models.record(pipeline, {"Model": blessed, "ModelBlessing": blessing})

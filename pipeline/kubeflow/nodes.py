@@ -1,0 +1,225 @@
+"""What becomes of nodes that the backend does not run: drivers, resolvers, values of other nodes.
+
+Kubeflow Pipelines runs containers and nothing else: ``pipelineDFS.dfs`` in
+backend/src/v2/compiler/visitor.go refuses resolvers, and nothing reads lifecycle hooks.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.dsl.components.base import base_driver
+from tfx.dsl.components.base.base_component import BaseComponent
+from tfx.dsl.components.common import resolver
+from tfx.dsl.input_resolution import resolver_op
+from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
+    LatestBlessedModelStrategy,
+)
+from tfx.orchestration.kubeflow.v2 import compiler_utils
+from tfx.types.channel import BaseChannel, OutputChannel
+from tfx.types.resolved_channel import ResolvedChannel
+from tfx.types.standard_artifacts import Model
+from tfx.utils import name_utils
+
+from stagecraft.components import LatestBlessedBaseline
+from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.schemas.errors import UserError
+
+
+def driver_of(node: Any) -> str | None:
+    """Dotted path of a component's own driver; None if it has none."""
+    driver = node.driver_class if isinstance(node, BaseComponent) else base_driver.BaseDriver
+    return None if driver is base_driver.BaseDriver else name_utils.get_full_name(driver)
+
+
+def add_driver(spec: Json, node: Any, image: str) -> str:
+    """Puts an uncached step before the node that does what its driver does elsewhere.
+
+    The driver looks at the data at run time (span, version, fingerprint). What it found is an
+    input of the node, and so part of the backend's cache key.
+
+    Returns:
+        The new step's name.
+    """
+    [step] = [step for step in specs.steps(spec) if step.name == node.id]
+    assert step.container is not None
+    step.container.pop("lifecycle", None)
+    name = f"{node.id}-inputs"  # "-driver" is taken by the backend
+    outputs = {
+        key: definition["artifactType"]["instanceSchema"]
+        for key, definition in step.component["outputDefinitions"]["artifacts"].items()
+    }
+    specs.add(
+        spec,
+        name,
+        image=image,
+        args=[
+            specs.RESOLVE,
+            "--driver_class_path",
+            str(driver_of(node)),
+            "--output_types",
+            json.dumps(outputs, sort_keys=True),
+            "--json_serialized_invocation_args",
+            "{{$}}",
+        ],
+        task={
+            "inputs": {"parameters": dict(specs.inputs(step, "parameters"))},
+            **{key: list(step.task[key]) for key in ("dependentTasks",) if key in step.task},
+        },
+        component={
+            "inputDefinitions": {"parameters": dict(specs.parameters(step))},
+            "outputDefinitions": {"parameters": {specs.DRIVER_OUTPUT: {"parameterType": "STRING"}}},
+        },
+    )
+    specs.parameters(step)[specs.DRIVER_OUTPUT] = {"parameterType": "STRING"}
+    specs.inputs(step, "parameters")[specs.DRIVER_OUTPUT] = specs.from_task(
+        name, specs.DRIVER_OUTPUT
+    )
+    specs.depend(step, name)
+    return name
+
+
+def check_resolver(node: resolver.Resolver) -> None:
+    """Refuses what has no counterpart on Kubeflow.
+
+    Raises:
+        UserError: a strategy other than "the latest blessed model".
+    """
+    strategy = node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS]
+    if not issubclass(strategy, (LatestBlessedModelStrategy, LatestBlessedBaseline)):
+        raise UserError(
+            f"{node.id}: Kubeflow Pipelines has no resolvers, and the strategy "
+            f"{strategy.__name__} has no replacement there. Use LatestBlessedModelStrategy or "
+            "stagecraft.components.LatestBlessedBaseline, or an Importer with a fixed address."
+        )
+
+
+def add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
+    """Puts an uncached step in the resolver's place, which looks up the latest blessed model.
+
+    Its outputs are parameters (an address and properties, or nothing), not artifacts: a new
+    artifact in every run would be a new input of whatever reads it, and nothing after it would
+    come from the cache.
+    """
+    candidates = {
+        f"candidate_{index}": channel
+        for index, channel in enumerate(_produced(node))
+        if issubclass(channel.type, Model)
+    }
+    types = {name: channel.type.TYPE_NAME for name, channel in node.outputs.items()}
+    specs.add(
+        spec,
+        node.id,
+        image=image,
+        args=[
+            specs.LATEST_BLESSED,
+            "--output_types",
+            json.dumps(types, sort_keys=True),
+            "--json_serialized_invocation_args",
+            "{{$}}",
+        ],
+        task={
+            "inputs": {
+                "artifacts": {
+                    name: {
+                        "taskOutputArtifact": {
+                            "producerTask": channel.producer_component_id,
+                            "outputArtifactKey": channel.output_key,
+                        }
+                    }
+                    for name, channel in candidates.items()
+                },
+            },
+            "dependentTasks": sorted(
+                {channel.producer_component_id for channel in candidates.values()}
+                | {upstream.id for upstream in node.upstream_nodes}
+            ),
+        },
+        component={
+            "inputDefinitions": {
+                "artifacts": {
+                    name: {"artifactType": _type(channel)} for name, channel in candidates.items()
+                }
+            },
+            "outputDefinitions": {
+                "parameters": {name: {"parameterType": "STRING"} for name in types},
+                # Its address tells the step where the pipeline keeps things.
+                "artifacts": {specs.LOOKUP: {"artifactType": {"schemaTitle": "system.Artifact"}}},
+            },
+        },
+    )
+    for step in list(specs.steps(spec)):
+        _take_parameters(step, node.id)
+
+
+def _take_parameters(step: specs.Step, producer: str) -> None:
+    """Turns input artifacts of a resolver into input parameters."""
+    resolved = {}
+    sources = step.task.get("inputs", {}).get("artifacts", {})
+    for name, source in list(sources.items()):
+        output = source.get("taskOutputArtifact", {})
+        if output.get("producerTask") != producer:
+            continue
+        del sources[name]
+        definition = specs.artifacts(step).pop(name)
+        resolved[name] = definition["artifactType"]["instanceSchema"]
+        specs.parameters(step)[name] = {"parameterType": "STRING"}
+        specs.inputs(step, "parameters")[name] = specs.from_task(
+            producer, output["outputArtifactKey"]
+        )
+    if resolved:
+        assert step.container is not None
+        args = step.container["args"]
+        if specs.RESOLVED_INPUTS in args:
+            position = args.index(specs.RESOLVED_INPUTS) + 1
+            args[position] = json.dumps(json.loads(args[position]) | resolved, sort_keys=True)
+        else:
+            args += [specs.RESOLVED_INPUTS, json.dumps(resolved, sort_keys=True)]
+
+
+def name_producers(spec: Json) -> None:
+    """Mends the names of steps whose value another step takes: TFX adds ``_task`` to them."""
+    names = set(spec["root"]["dag"]["tasks"])
+    for step in specs.steps(spec):
+        for source in step.task.get("inputs", {}).get("parameters", {}).values():
+            output = source.get("taskOutputParameter", {})
+            producer = output.get("producerTask", "")
+            if producer not in names and producer.removesuffix("_task") in names:
+                output["producerTask"] = producer.removesuffix("_task")
+                specs.depend(step, output["producerTask"])
+
+
+def keep_platform_config(spec: Json, node: Any) -> None:
+    """Gives a file-based ExampleGen the resources that its author asked for, as others have."""
+    if isinstance(node, FileBasedExampleGen) and node.platform_config:
+        from google.protobuf import json_format
+
+        [step] = [step for step in specs.steps(spec) if step.name == node.id]
+        assert step.container is not None
+        step.container["resources"] = json_format.MessageToDict(node.platform_config)
+
+
+def _produced(node: resolver.Resolver) -> list[OutputChannel]:
+    """The resolver's inputs that another node of the pipeline makes, each once."""
+    channels = {
+        (channel.producer_component_id, channel.output_key): channel
+        for given in node.inputs.values()
+        for channel in _individual(given)
+        if isinstance(channel, OutputChannel)
+    }
+    return [channels[key] for key in sorted(channels)]
+
+
+def _individual(channel: BaseChannel) -> list[BaseChannel]:
+    """What a resolver's function or strategy takes."""
+    if not isinstance(channel, ResolvedChannel):
+        return [channel]
+    return [leaf.wrapped for leaf in resolver_op.get_input_nodes(channel.output_node)]
+
+
+def _type(channel: BaseChannel) -> Json:
+    schema = compiler_utils.get_artifact_schema(channel.type)
+    return {"instanceSchema": schema.decode() if isinstance(schema, bytes) else schema}

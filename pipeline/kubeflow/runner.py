@@ -1,0 +1,224 @@
+"""Compiles any TFX pipeline to what open-source Kubeflow Pipelines 2.x runs.
+
+TFX's own runner compiles for Vertex: docs/kubeflow.md lists what the open-source backend makes of
+that. No live cluster was asked; the rules are the backend's own, ported in ``acceptance``.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from tfx.dsl.components.base.base_component import BaseComponent
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.orchestration.data_types import RuntimeParameter
+from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
+    KubeflowV2DagRunner,
+    KubeflowV2DagRunnerConfig,
+)
+from tfx.orchestration.pipeline import Pipeline
+
+from stagecraft.pipeline.kubeflow import acceptance, nodes, platform
+from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
+from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.schemas.errors import UserError
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML without anchors: what is the same twice is written twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+class KubeflowRunner(KubeflowV2DagRunner):
+    """Compiles a pipeline to a YAML file.
+
+    ::
+
+        KubeflowRunner(KubeflowSettings(image="…@sha256:…")).run(pipeline)
+
+    It is a ``KubeflowV2DagRunner``: whatever asks for one, or replaces its ``run`` (the ``tfx``
+    command does), finds what it looks for.
+    """
+
+    def __init__(
+        self,
+        settings: KubeflowSettings | None = None,
+        output_dir: str | None = None,
+        output_filename: str = "pipeline.yaml",
+        *,
+        descriptions: Mapping[str, str] | None = None,
+    ):
+        """Sets how and where to.
+
+        Args:
+            settings: image, and what each step gets. Default: an image ``stagecraft:latest``.
+            output_dir: folder of the file; default: the present one.
+            output_filename: its name. What is in it is YAML, whatever the name ends with.
+            descriptions: of runtime parameters, by name, for the user interface.
+        """
+        self.settings = settings or KubeflowSettings()
+        self._descriptions = descriptions or {}
+        config = KubeflowV2DagRunnerConfig(
+            default_image=self.settings.image,
+            default_commands=[*specs.ENTRYPOINT, specs.RUN],
+            use_pipeline_spec_2_1=True,
+        )
+        super().__init__(config, output_dir, output_filename)
+
+    def run(
+        self,
+        pipeline: Pipeline,
+        parameter_values: Mapping[str, Any] | None = None,
+        write_out: bool | None = True,
+    ) -> Json | None:
+        """Compiles.
+
+        Args:
+            pipeline: any TFX pipeline whose root is a gs://, s3:// or minio:// address.
+            parameter_values: defaults of runtime parameters, in place of their own.
+            write_out: whether the file is written.
+
+        Returns:
+            The pipeline spec, and the platform document as ``{"platforms": …}`` where there is
+            one: ``{"pipelineSpec": …, "platformSpec": …}``. None where ``run`` of the base class
+            has been replaced by something that compiles nothing.
+
+        Raises:
+            UserError: something in the pipeline cannot work on Kubeflow; it names the component.
+        """
+        if self._exit_handler is not None:
+            raise UserError(
+                f"{self._exit_handler.id}: TFX's exit handlers are not supported on Kubeflow; "
+                "watch the run instead."
+            )
+        compiled = super().run(_without_resolvers(pipeline), write_out=False)
+        if compiled is None:
+            return None
+        spec = specs.whole_numbers(compiled["pipelineSpec"])
+        try:
+            executors = self._adapt(spec, pipeline)
+        except ValueError as error:
+            raise UserError(f"{pipeline.pipeline_info.pipeline_name}: {error}") from error
+        self._describe(spec, pipeline, parameter_values or {})
+        documents = [spec, *([platform.document(executors)] if any(executors.values()) else [])]
+        text = _header(spec) + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=True, width=100)
+        if findings := acceptance.check(text):
+            raise UserError(
+                f"{pipeline.pipeline_info.pipeline_name}: Kubeflow Pipelines would not run this:\n"
+                + "\n".join(f"{item.where}: {item.problem} {item.remedy}" for item in findings)
+            )
+        if write_out:
+            _write(pathlib.Path(self._output_dir) / self._output_filename, text)
+        return {
+            "pipelineSpec": spec,
+            **({"platformSpec": documents[1]} if len(documents) > 1 else {}),
+        }
+
+    def _adapt(self, spec: Json, pipeline: Pipeline) -> Json:
+        """Changes the spec into one that runs; the entries of the platform document."""
+        image = self.settings.image
+        drivers = {}
+        for node in pipeline.components:
+            nodes.keep_platform_config(spec, node)
+            if isinstance(node, Resolver):
+                nodes.add_resolver(spec, node, image)
+            elif nodes.driver_of(node):
+                drivers[nodes.add_driver(spec, node, image)] = node.id
+        nodes.name_producers(spec)
+        self._check_names([node.id for node in pipeline.components])
+        executors = {}
+        for step in list(specs.steps(spec)):
+            wanted = self.settings.step(drivers.get(step.name, step.name))
+            if step.name in drivers:  # it reads, and computes nothing
+                wanted = wanted.model_copy(update={"gpus": 0, "shared_memory": None})
+            executors[step.component["executorLabel"]] = platform.apply(step, wanted)
+        specs.name_plainly(spec)
+        specs.tell(spec)
+        return executors
+
+    def _check_names(self, names: list[str]) -> None:
+        if unknown := sorted(set(self.settings.steps) - set(names)):
+            raise UserError(
+                f"kubeflow.steps: {', '.join(unknown)}: no such component; there are "
+                f"{', '.join(names)}."
+            )
+
+    def _describe(self, spec: Json, pipeline: Pipeline, values: Mapping[str, Any]) -> None:
+        """Puts in what TFX leaves out: the root, defaults, and words for people."""
+        spec["defaultPipelineRoot"] = str(pipeline.pipeline_info.pipeline_root)
+        spec["pipelineInfo"]["description"] = _description(pipeline)
+        defaults = {parameter.name: parameter.default for parameter in _parameters(pipeline)}
+        inputs = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+        if unknown := sorted(set(values) - set(inputs)):
+            raise UserError(
+                f"{', '.join(unknown)}: no such runtime parameter; there are "
+                f"{', '.join(sorted(inputs)) or 'none'}."
+            )
+        for name, definition in inputs.items():
+            default = values.get(name, defaults.get(name))
+            if default is not None:
+                definition["defaultValue"] = default
+            if name in self._descriptions:
+                definition["description"] = self._descriptions[name]
+
+
+def _without_resolvers(pipeline: Pipeline) -> Pipeline:
+    """A copy that TFX's compiler takes: it knows two resolvers, which the backend does not run."""
+    for node in pipeline.components:
+        if isinstance(node, Resolver):
+            nodes.check_resolver(node)
+    pipeline.finalize()
+    result = copy.copy(pipeline)
+    # Not through the property, which sorts again, by nodes that are then missing.
+    result._components = [node for node in pipeline.components if not isinstance(node, Resolver)]
+    return result
+
+
+def _parameters(pipeline: Pipeline) -> list[RuntimeParameter]:
+    return [
+        value
+        for node in pipeline.components
+        for value in node.exec_properties.values()
+        if isinstance(value, RuntimeParameter)
+    ]
+
+
+def _description(pipeline: Pipeline) -> str:
+    """A line per component, from its documentation; the backend takes 1,024 characters."""
+    lines = [
+        f"{node.id}: {inspect.getdoc(type(node)).splitlines()[0]}"  # type: ignore[union-attr]
+        for node in pipeline.components
+        if isinstance(node, BaseComponent) and inspect.getdoc(type(node))
+    ]
+    while len("\n".join(lines)) > 1024:
+        lines[-2:] = ["…"]
+    return "\n".join(lines)
+
+
+def _header(spec: Json) -> str:
+    """Comments at the head of the file, as the KFP SDK writes them."""
+    info = spec["pipelineInfo"]
+    lines = ["# PIPELINE DEFINITION", f"# Name: {info['name']}", "# Description:"]
+    lines += [f"#    {line}" for line in info["description"].splitlines()]
+    inputs = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    lines += ["# Inputs:"] if inputs else []
+    lines += [
+        f"#    {name}: {definition['parameterType']} [Default: {definition.get('defaultValue')!r}]"
+        for name, definition in sorted(inputs.items())
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    """Writes a whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.write_text(text)
+    unfinished.replace(path)

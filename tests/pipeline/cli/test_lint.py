@@ -1,0 +1,86 @@
+"""``stagecraft lint``: what is shown, as text and as JSON, and what cannot be read."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import click.testing
+import pytest
+
+from stagecraft.pipeline.cli.lint import lint
+
+ACCEPTED = pathlib.Path(__file__).parent.parent / "kubeflow" / "acceptance" / "accepted.yaml"
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    text = ACCEPTED.read_text()
+    (tmp_path / "good.yaml").write_text(text)
+    (tmp_path / "bad.yaml").write_text(text.replace("2.1.0", "2.0.0", 1))
+
+    def run(*arguments: str) -> click.testing.Result:
+        ran = click.testing.CliRunner().invoke(lint, list(arguments))
+        if ran.exception and not isinstance(ran.exception, SystemExit):
+            raise ran.exception
+        return ran
+
+    return run
+
+
+def test_accepted(run):
+    ran = run("good.yaml")
+    assert ran.exit_code == 0
+    assert ran.stdout == "accepted: good.yaml\n"
+
+
+def test_findings(run):
+    ran = run("good.yaml", "bad.yaml")
+    assert ran.exit_code == 1
+    lines = ran.stdout.splitlines()
+    assert lines[0] == "bad.yaml: schemaVersion (schema-version)"
+    assert lines[1].startswith("  The upload is refused: only schema version 2.1.0 is taken")
+    assert lines[2] == "  Compile with use_pipeline_spec_2_1=True."
+    assert lines[3] == "  backend/src/apiserver/template/v2_template.go NewV2SpecTemplate"
+    assert lines[-1] == "1 finding in bad.yaml"
+
+
+def test_json_says_the_same(run):
+    ran = run("good.yaml", "bad.yaml", "--json")
+    assert ran.exit_code == 1
+    [line] = ran.stdout.splitlines()
+    said = json.loads(line)
+    assert said["accepted"] is False
+    assert said["files"]["good.yaml"] == []
+    [finding] = said["files"]["bad.yaml"]
+    assert finding["rule"] == "schema-version" and finding["where"] == "schemaVersion"
+    assert finding.keys() == {"rule", "where", "problem", "remedy", "source"}
+    assert "1 finding in bad.yaml" in ran.stderr
+    assert json.loads(run("good.yaml", "--json").stdout) == {
+        "accepted": True,
+        "files": {"good.yaml": []},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gone.yaml", "gone.yaml: cannot be read (No such file or directory)"),
+        (".", ".: cannot be read (Is a directory)"),
+        ("archive.zip", "archive.zip: is no text"),
+    ],
+)
+def test_unreadable(run, tmp_path, name, message):
+    (tmp_path / "archive.zip").write_bytes(b"PK\x03\x04\xff\xfe")
+    ran = run("good.yaml", name, "--json")
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith(f"Error: {message}")
+    assert json.loads(ran.stdout)["error"].startswith(message)
+
+
+def test_help_teaches(run):
+    ran = run("--help")
+    assert ran.exit_code == 0
+    assert "stagecraft lint pipeline.yaml" in ran.stdout
+    assert "no live cluster was asked" in " ".join(ran.stdout.split())
