@@ -13,8 +13,6 @@ import pytest
 from support import TINY, run
 from tensorflow.core.protobuf import saved_model_pb2
 
-pytestmark = pytest.mark.slow
-
 GRID = (
     *("parallel.strategy=grid", "parallel.stages=2"),
     *("parallel.microbatches=2", "parallel.virtual_devices=4"),
@@ -32,23 +30,34 @@ SEEDS = itertools.count(1)
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (
+        pytest.param(
             (
                 *("parallel.strategy=mirrored", "parallel.replicas=2"),
                 *("parallel.virtual_devices=2", "transform.materialize=true"),
                 *("train.ema_decay=0.9", "train.augment=cutout"),
             ),
             ("--runner", "beam"),
+            id="mirrored-beam-materialized-ema",
+            marks=pytest.mark.slow,
         ),
-        ((*GRID, "parallel.precision=mixed_float16", "train.clip_norm=1"), ()),
-        ((*GRID, "parallel.workers=2", "parallel.evaluator=true"), ()),
-        (("parallel.strategy=parameter_server", "parallel.workers=2"), ()),
-    ],
-    ids=[
-        "mirrored-beam-materialized-ema",
-        "grid-mixed_float16",
-        "grid-workers-evaluator",
-        "parameter_server",
+        pytest.param(
+            (*GRID, "parallel.precision=mixed_float16", "train.clip_norm=1"),
+            (),
+            id="grid-mixed_float16",
+            marks=pytest.mark.full,  # a CPU takes a minute and a half over its 16 bits
+        ),
+        pytest.param(
+            (*GRID, "parallel.workers=2", "parallel.evaluator=true"),
+            (),
+            id="grid-workers-evaluator",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("parallel.strategy=parameter_server", "parallel.workers=2"),
+            (),
+            id="parameter_server",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_ends_pushed(

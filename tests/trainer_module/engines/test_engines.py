@@ -127,11 +127,9 @@ def _select(results: Results, prefix: str) -> Results:
 def marked(names: Iterable[str]) -> list[Any]:
     """As parameters; not all of them are among the fast tests."""
     marks = {
-        "grid_2x2": [pytest.mark.slow],
-        "grid_2x1x2": [pytest.mark.slow],
-        "workers_2": [pytest.mark.slow],
-        "central_storage": [pytest.mark.full],
-        "grid_2x2x2": [pytest.mark.full],
+        # tests/trainer_module/parity has these, or wider ones, in CI.
+        name: [pytest.mark.full]
+        for name in ("central_storage", "grid_2x2", "grid_2x1x2", "grid_2x2x2", "workers_2")
     }
     return [pytest.param(name, marks=marks.get(name, [])) for name in names]
 

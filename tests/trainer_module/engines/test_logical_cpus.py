@@ -52,7 +52,7 @@ def test_passes(outcomes: Callable[[str], Outcomes], file: str) -> None:
     assert not failures, "\n\n".join(failures)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_slow_ones_pass(outcomes: Callable[[str], Outcomes]) -> None:
     failures = [failure for of_file in outcomes("slow").values() for failure in of_file]
     assert not failures, "\n\n".join(failures)
