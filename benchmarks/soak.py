@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     chance = random.Random(args.seed)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored, by all
     settings = load("quickstart", ("data.sample_train=600", "data.sample_test=100"))
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = pathlib.Path(name)
