@@ -82,6 +82,24 @@ def add_driver(spec: Json, node: Any, image: str) -> str:
     return name
 
 
+def check_types(node: Any) -> None:
+    """Refuses artifact types that a step would not find again.
+
+    Raises:
+        UserError: an output's type has a name that does not say where its class is.
+    """
+    for key, channel in node.outputs.items():
+        try:
+            compiler_utils.get_artifact_schema(channel.type)
+        except ValueError:
+            path = name_utils.get_full_name(channel.type)
+            raise UserError(
+                f"{node.id}: a step finds the class of its output {key} by the type's name, and "
+                f"{channel.type.TYPE_NAME!r} does not say where it is. Give {path} the TYPE_NAME "
+                f"{path!r}: a short package, a dot, and a name with a capital."
+            ) from None
+
+
 def check_resolver(node: resolver.Resolver) -> None:
     """Refuses what has no counterpart on Kubeflow.
 

@@ -174,6 +174,8 @@ def _without_resolvers(pipeline: Pipeline) -> Pipeline:
     for node in pipeline.components:
         if isinstance(node, Resolver):
             nodes.check_resolver(node)
+        else:
+            nodes.check_types(node)
     pipeline.finalize()
     result = copy.copy(pipeline)
     # Not through the property, which sorts again, by nodes that are then missing.

@@ -1,0 +1,47 @@
+"""Pipelines compiled by TFX's runner and by ours."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import sys
+from typing import Any
+
+import yaml
+
+PROJECT = pathlib.Path(__file__).parent / "csv_project"
+ROOT = "minio://mlpipeline/points"
+
+
+def points(data: str = "minio://data/points", resolver: bool = True) -> Any:
+    """Somebody's pipeline."""
+    spec = importlib.util.spec_from_file_location("csv_pipeline", PROJECT / "csv_pipeline.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault("csv_pipeline", module)
+    spec.loader.exec_module(module)
+    return module.create_pipeline(data, ROOT, f"{ROOT}/serving", resolver)
+
+
+def stock(pipeline: Any, folder: pathlib.Path, name: str = "stock.yaml") -> dict[str, Any]:
+    """As TFX's own runner compiles it; the file is in ``folder``."""
+    from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner as runner
+
+    config = runner.KubeflowV2DagRunnerConfig(
+        default_image="registry/image:1", use_pipeline_spec_2_1=True
+    )
+    runner.KubeflowV2DagRunner(config, output_dir=str(folder), output_filename=name).run(pipeline)
+    result: dict[str, Any] = yaml.safe_load((folder / name).read_text())
+    return result
+
+
+def ours(
+    pipeline: Any, folder: pathlib.Path, name: str = "ours.yaml", **settings: Any
+) -> dict[str, Any]:
+    """As ours compiles it."""
+    from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
+    from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
+
+    compiled = KubeflowRunner(KubeflowSettings(**settings), str(folder), name).run(pipeline)
+    assert compiled is not None
+    return compiled

@@ -1,0 +1,282 @@
+"""What keeps TFX's own compiled pipelines from running on Kubeflow, and does not keep ours.
+
+The numbers are those of the table in docs/kubeflow.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import compiled_by
+import pytest
+import tiny_nodes
+import yaml
+from kfp.pipeline_spec import pipeline_spec_pb2
+from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor as stock_entrypoint
+
+from stagecraft.pipeline.kubeflow import acceptance
+from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
+from stagecraft.pipeline.kubeflow.entrypoint.run import run
+from stagecraft.schemas.errors import UserError
+
+HERE = pathlib.Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture(scope="module")
+def stock(folder: pathlib.Path) -> dict[str, Any]:
+    return compiled_by.stock(compiled_by.points(), folder)
+
+
+@pytest.fixture(scope="module")
+def ours(folder: pathlib.Path) -> dict[str, Any]:
+    return compiled_by.ours(compiled_by.points(), folder)["pipelineSpec"]
+
+
+def rules(path: pathlib.Path) -> set[str]:
+    return {finding.rule for finding in acceptance.check(path.read_text())}
+
+
+def test_1_schema_version(tmp_path: pathlib.Path, ours: dict[str, Any]) -> None:
+    from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner as runner
+
+    config = runner.KubeflowV2DagRunnerConfig(default_image="registry/image:1")
+    runner.KubeflowV2DagRunner(config, str(tmp_path)).run(tiny_nodes.pipeline())
+    assert "schema-version" in rules(tmp_path / "pipeline.json")
+    assert ours["schemaVersion"] == "2.1.0"
+
+
+def test_2_json_and_what_yaml_loses(
+    folder: pathlib.Path, stock: dict[str, Any], ours: dict[str, Any]
+) -> None:
+    compiled_by.stock(compiled_by.points(), folder, "stock.json")
+    assert "pipeline-job" in rules(folder / "stock.json")
+    assert "defaultPipelineRoot" not in stock
+    assert yaml.safe_load((folder / "ours.yaml").read_text()) == ours
+    assert ours["defaultPipelineRoot"] == compiled_by.ROOT
+    assert rules(folder / "ours.yaml") == set()
+
+
+def test_3_resolvers(folder: pathlib.Path, stock: dict[str, Any], ours: dict[str, Any]) -> None:
+    kinds = {kind for each in stock["deploymentSpec"]["executors"].values() for kind in each}
+    assert kinds == {"container", "resolver"}
+    assert "executor-kind" in rules(folder / "stock.yaml")
+    assert {k for each in ours["deploymentSpec"]["executors"].values() for k in each} == {
+        "container"
+    }
+    tasks = ours["root"]["dag"]["tasks"]
+    assert "cachingOptions" not in tasks["latest-blessed-model-resolver"]
+    # A parameter: a new artifact in each run would keep the Evaluator from the cache.
+    source = tasks["Evaluator"]["inputs"]["parameters"]["baseline_model"]
+    assert source["taskOutputParameter"]["producerTask"] == "latest-blessed-model-resolver"
+
+
+class Step:
+    """A call of Copy's executor, as the launcher makes it."""
+
+    def __init__(self, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("STAGECRAFT_LAUNCHER_ROOT", str(folder))
+        root = "bucket/root/tiny/run"
+        (folder / "minio" / root / "Make/salt/model").mkdir(parents=True)
+        (folder / "minio" / root / "Make/salt/model/file").write_text("content")
+        self.output_file = folder / "minio" / root / "Copy/salt/output_metadata.json"
+        self.report = folder / "minio" / root / "Copy/salt/report"
+        model = {
+            "name": "7",
+            "uri": f"minio://{root}/Make/salt/model",
+            "type": {"instanceSchema": ""},
+            "metadata": {"steps": 30.0},
+        }
+        report = {
+            "name": "report",
+            "uri": f"minio://{root}/Copy/salt/report",
+            "type": {"instanceSchema": "title: tiny_nodes.Report\ntype: object\n"},
+        }
+        self.input = {
+            "inputs": {
+                "parameterValues": {"times": 3.0},
+                "artifacts": {"model": {"artifacts": [model]}},
+            },
+            "outputs": {
+                "artifacts": {"report": {"artifacts": [report]}},
+                "outputFile": str(self.output_file),
+            },
+        }
+        self.spec = {
+            "parameters": {"times": {"parameterType": "NUMBER_INTEGER"}},
+            "artifacts": {
+                "model": {"artifactType": {"instanceSchema": "title: tfx.Model\ntype: object\n"}}
+            },
+        }
+
+    def by_tfx(self) -> None:
+        flags = stock_entrypoint._parse_flags(
+            [
+                "program",
+                *("--executor_class_path", "tiny_nodes.CopyExecutor"),
+                *("--json_serialized_invocation_args", json.dumps(self.input)),
+                *("--json_serialized_inputs_spec_args", json.dumps(self.spec)),
+            ]
+        )
+        stock_entrypoint.main(flags)
+
+    def by_us(self) -> dict[str, Any]:
+        invocation = Invocation(json.dumps(self.input), json.dumps(self.spec), "Copy")
+        run(invocation, "tiny_nodes.CopyExecutor", {}, [])
+        written: dict[str, Any] = json.loads(self.output_file.read_text())
+        return written
+
+
+@pytest.fixture
+def step(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Step:
+    return Step(tmp_path, monkeypatch)
+
+
+def test_4_inputs_come_without_their_types(step: Step) -> None:
+    with pytest.raises(AttributeError):
+        step.by_tfx()
+    [report] = step.by_us()["artifacts"]["report"]["artifacts"]
+    assert json.loads(report["metadata"]["told"]) == {"type": "Report", "steps": 30, "times": 3}
+
+
+def test_5_addresses_are_those_of_the_object_store(step: Step) -> None:
+    step.input["inputs"]["artifacts"]["model"]["artifacts"][0]["type"] = {
+        "schemaTitle": "tfx.Model"
+    }
+    with pytest.raises(Exception, match="minio|scheme|filesystem|file system"):
+        step.by_tfx()
+    [report] = step.by_us()["artifacts"]["report"]["artifacts"]
+    assert (step.report / "file").read_text() == "CONTENT"
+    assert report["uri"] == "minio://bucket/root/tiny/run/Copy/salt/report"
+    assert report["metadata"]["was_at"] == "minio://bucket/root/tiny/run/Make/salt/model"
+
+
+def test_6_hooks_are_not_read(
+    folder: pathlib.Path, stock: dict[str, Any], ours: dict[str, Any]
+) -> None:
+    container = stock["deploymentSpec"]["executors"]["CsvExampleGen_executor"]["container"]
+    assert "preCacheCheck" in container["lifecycle"]
+    assert "lifecycle-ignored" in rules(folder / "stock.yaml")
+    assert "lifecycle" not in ours["deploymentSpec"]["executors"]["CsvExampleGen_executor"]
+    tasks = ours["root"]["dag"]["tasks"]
+    assert "cachingOptions" not in tasks["CsvExampleGen-inputs"]
+    assert tasks["CsvExampleGen"]["cachingOptions"] == {"enableCache": True}
+    source = tasks["CsvExampleGen"]["inputs"]["parameters"]["driver_output"]
+    assert source["taskOutputParameter"]["producerTask"] == "CsvExampleGen-inputs"
+
+
+def test_7_defaults_of_runtime_parameters(
+    folder: pathlib.Path, stock: dict[str, Any], ours: dict[str, Any]
+) -> None:
+    given = stock["root"]["inputDefinitions"]["parameters"]["train_args"]
+    assert given == {"parameterType": "STRING"}
+    assert "root-parameter" in rules(folder / "stock.yaml")
+    kept = ours["root"]["inputDefinitions"]["parameters"]["train_args"]
+    assert json.loads(kept["defaultValue"])["num_steps"] == 30
+
+
+def test_8_values_of_other_steps(tmp_path: pathlib.Path) -> None:
+    def producer(spec: dict[str, Any]) -> str:
+        source = spec["root"]["dag"]["tasks"]["Copy"]["inputs"]["parameters"]["times"]
+        return str(source["taskOutputParameter"]["producerTask"])
+
+    assert producer(compiled_by.stock(tiny_nodes.pipeline(), tmp_path)) == "Make_task"
+    assert "unknown-producer" in rules(tmp_path / "stock.yaml")
+    assert producer(compiled_by.ours(tiny_nodes.pipeline(), tmp_path)["pipelineSpec"]) == "Make"
+
+
+def test_9_resources(tmp_path: pathlib.Path) -> None:
+    resources = pipeline_spec_pb2.PipelineDeploymentConfig.PipelineContainerSpec.ResourceSpec(
+        cpu_limit=2.0, memory_limit=4.0
+    )
+
+    def asked() -> Any:
+        pipeline = compiled_by.points()
+        pipeline.components[0].platform_config = resources
+        assert pipeline.components[0].id == "CsvExampleGen"
+        return pipeline
+
+    def container(spec: dict[str, Any], name: str = "CsvExampleGen") -> dict[str, Any]:
+        return spec["deploymentSpec"]["executors"][f"{name}_executor"]["container"]
+
+    assert "resources" not in container(compiled_by.stock(asked(), tmp_path))
+    compiled = compiled_by.ours(
+        asked(), tmp_path, steps={"Trainer": {"node_selector": {"gpu": "a100"}, "gpus": 2}}
+    )
+    spec, platform = compiled["pipelineSpec"], compiled["platformSpec"]
+    assert container(spec)["resources"] == {"cpuLimit": 2, "memoryLimit": 4}
+    assert container(spec, "Trainer")["resources"]["accelerator"]["count"] == "2"
+    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert executors == {"Trainer_executor": {"nodeSelector": {"labels": {"gpu": "a100"}}}}
+
+
+def test_10_artifact_types_of_ones_own(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = compiled_by.ours(tiny_nodes.pipeline(), tmp_path)["pipelineSpec"]
+    outputs = spec["components"]["Copy"]["outputDefinitions"]["artifacts"]
+    schema = yaml.safe_load(outputs["report"]["artifactType"]["instanceSchema"])
+    assert schema["title"] == "tiny_nodes.Report"
+
+    monkeypatch.setattr(tiny_nodes.Report, "TYPE_NAME", "Report")
+    with pytest.raises(ValueError, match="^Invalid custom artifact type name: Report$"):
+        compiled_by.stock(tiny_nodes.pipeline(), tmp_path)
+    with pytest.raises(UserError, match="^Copy: .* output report .*'tiny_nodes.Report'"):
+        compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "saved"),
+    [
+        ("tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor", [], False),
+        ("stagecraft.pipeline.kubeflow.entrypoint", ["run", "--task", "Slow"], True),
+    ],
+    ids=["stock", "ours"],
+)
+def test_11_a_signal(tmp_path: pathlib.Path, module: str, words: list[str], saved: bool) -> None:
+    """Argo signals the step's process group, and kills it a little later."""
+    given = {
+        "inputs": {"parameterValues": {"folder": str(tmp_path)}},
+        "outputs": {"outputFile": str(tmp_path / "output_metadata.json")},
+    }
+    spec = {"parameters": {"folder": {"parameterType": "STRING"}}}
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", module, *words),
+            *("--executor_class_path", "tiny_nodes.SlowExecutor"),
+            *("--json_serialized_invocation_args", json.dumps(given)),
+            *("--json_serialized_inputs_spec_args", json.dumps(spec)),
+        ],
+        env=os.environ | {"PYTHONPATH": str(HERE)},
+        start_new_session=True,
+    )
+    try:
+        while not (tmp_path / "began").exists():
+            assert process.poll() is None
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(20) == (143 if saved else -signal.SIGTERM)
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "saved").exists() == saved
+
+
+def test_12_the_sdk_takes_what_the_backend_refuses(
+    folder: pathlib.Path, stock: dict[str, Any]
+) -> None:
+    from kfp import components
+
+    components.load_component_from_file(str(folder / "stock.yaml"))
+    assert len(rules(folder / "stock.yaml")) >= 5
