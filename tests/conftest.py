@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytest_plugins = ["object_stores"]
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
 

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.components.infra_validator.component import InfraValidator
 from tfx.dsl.components.base import base_driver
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common import resolver
@@ -18,7 +19,7 @@ from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
     LatestBlessedModelStrategy,
 )
 from tfx.orchestration.kubeflow.v2 import compiler_utils
-from tfx.types.channel import BaseChannel, OutputChannel
+from tfx.types.channel import BaseChannel, Channel, OutputChannel
 from tfx.types.resolved_channel import ResolvedChannel
 from tfx.types.standard_artifacts import Model
 from tfx.utils import name_utils
@@ -82,12 +83,24 @@ def add_driver(spec: Json, node: Any, image: str) -> str:
     return name
 
 
-def check_types(node: Any) -> None:
-    """Refuses artifact types that a step would not find again.
+def check(node: Any) -> None:
+    """Refuses a component that TFX's compiler has no step for.
 
     Raises:
-        UserError: an output's type has a name that does not say where its class is.
+        UserError: a component that needs Kubernetes' own hands, an input that is not one artifact,
+            or an output whose type has a name that does not say where its class is.
     """
+    if isinstance(node, InfraValidator):
+        raise UserError(
+            f"{node.id}: InfraValidator starts a server in a container of its own, which a step of "
+            "Kubeflow Pipelines cannot. Leave it out."
+        )
+    for key, channel in node.inputs.items():
+        if not isinstance(channel, Channel):
+            raise UserError(
+                f"{node.id}: its input {key} is not the output of one component (a union, a "
+                "ForEach or a resolver function), which cannot be compiled for Kubeflow."
+            )
     for key, channel in node.outputs.items():
         try:
             compiler_utils.get_artifact_schema(channel.type)

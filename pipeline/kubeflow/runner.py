@@ -98,20 +98,24 @@ class KubeflowRunner(KubeflowV2DagRunner):
                 f"{self._exit_handler.id}: TFX's exit handlers are not supported on Kubeflow; "
                 "watch the run instead."
             )
-        compiled = super().run(_without_resolvers(pipeline), write_out=False)
+        name = pipeline.pipeline_info.pipeline_name
+        try:
+            compiled = super().run(_without_resolvers(pipeline), write_out=False)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise UserError(f"{name}: TFX cannot compile this: {error}") from error
         if compiled is None:
             return None
         spec = specs.whole_numbers(compiled["pipelineSpec"])
         try:
             executors = self._adapt(spec, pipeline)
         except ValueError as error:
-            raise UserError(f"{pipeline.pipeline_info.pipeline_name}: {error}") from error
+            raise UserError(f"{name}: {error}") from error
         self._describe(spec, pipeline, parameter_values or {})
         documents = [spec, *([platform.document(executors)] if any(executors.values()) else [])]
         text = _header(spec) + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=True, width=100)
         if findings := acceptance.check(text):
             raise UserError(
-                f"{pipeline.pipeline_info.pipeline_name}: Kubeflow Pipelines would not run this:\n"
+                f"{name}: Kubeflow Pipelines would not run this:\n"
                 + "\n".join(f"{item.where}: {item.problem} {item.remedy}" for item in findings)
             )
         if write_out:
@@ -175,7 +179,7 @@ def _without_resolvers(pipeline: Pipeline) -> Pipeline:
         if isinstance(node, Resolver):
             nodes.check_resolver(node)
         else:
-            nodes.check_types(node)
+            nodes.check(node)
     pipeline.finalize()
     result = copy.copy(pipeline)
     # Not through the property, which sorts again, by nodes that are then missing.

@@ -1,0 +1,350 @@
+"""The emulated backend, with steps that are small programs of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+import yaml
+
+from stagecraft.pipeline.kubeflow.emulator.document import Document, load
+from stagecraft.pipeline.kubeflow.emulator.run import Ended, Run
+from stagecraft.schemas.errors import UserError
+
+MODEL = {"instanceSchema": "title: tfx.Model\ntype: object\n"}
+
+MAKE = """
+import json, os, pathlib, sys
+given = json.loads(sys.argv[1])
+uri = given["outputs"]["artifacts"]["model"]["artifacts"][0]["uri"]
+root = pathlib.Path(os.environ["STAGECRAFT_LAUNCHER_ROOT"])
+folder = root / "minio" / uri.removeprefix("minio://")
+folder.mkdir()
+(folder / "file").write_text(given["inputs"]["parameterValues"].get("text", "content"))
+(folder / "empty").mkdir()
+written = {"artifacts": {"model": {"artifacts": [{"metadata": {"steps": 3}}]}}}
+pathlib.Path(given["outputs"]["outputFile"]).write_text(json.dumps(written))
+print("made")
+"""
+
+READ = """
+import json, os, pathlib, sys
+given = json.loads(sys.argv[1])
+[model] = given["inputs"]["artifacts"]["model"]["artifacts"]
+root = pathlib.Path(os.environ["STAGECRAFT_LAUNCHER_ROOT"])
+folder = root / "minio" / model["uri"].removeprefix("minio://")
+told = {"given": model, "files": sorted(os.listdir(folder)), "text": (folder / "file").read_text()}
+pathlib.Path(given["outputs"]["parameters"]["told"]["outputFile"]).write_text(json.dumps(told))
+"""
+
+
+def task(name: str, *, after: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+    return {
+        "taskInfo": {"name": name},
+        "componentRef": {"name": name},
+        **({"dependentTasks": list(after)} if after else {}),
+        **more,
+    }
+
+
+def spec(programs: dict[str, str], tasks: dict[str, Any], **components: Any) -> dict[str, Any]:
+    return {
+        "pipelineInfo": {"name": "tiny"},
+        "defaultPipelineRoot": "minio://bucket/root",
+        "schemaVersion": "2.1.0",
+        "root": {"dag": {"tasks": tasks}},
+        "components": {
+            name: {"executorLabel": f"exec-{name}", **components.get(name, {})} for name in tasks
+        },
+        "deploymentSpec": {
+            "executors": {
+                f"exec-{name}": {
+                    "container": {"image": "image", "command": ["python", "-c", program, "{{$}}"]}
+                }
+                for name, program in programs.items()
+            }
+        },
+    }
+
+
+def make_and_read(**parameters: Any) -> dict[str, Any]:
+    """A model and what the next step is told of it."""
+    cached = {"cachingOptions": {"enableCache": True}}
+    source = {"taskOutputArtifact": {"producerTask": "make", "outputArtifactKey": "model"}}
+    text = {"parameters": {"text": {"componentInputParameter": "text"}}}
+    result = spec(
+        {"make": MAKE, "read": READ},
+        {
+            "make": task("make", inputs=text if parameters else {}, **cached),
+            "read": task(
+                "read", after=("make",), inputs={"artifacts": {"model": source}}, **cached
+            ),
+        },
+        make={
+            "inputDefinitions": {"parameters": parameters},
+            "outputDefinitions": {"artifacts": {"model": {"artifactType": MODEL}}},
+        },
+        read={
+            "inputDefinitions": {"artifacts": {"model": {"artifactType": MODEL}}},
+            "outputDefinitions": {"parameters": {"told": {"parameterType": "STRING"}}},
+        },
+    )
+    result["root"]["inputDefinitions"] = {"parameters": parameters}
+    return result
+
+
+def emulate(
+    what: dict[str, Any],
+    folder: pathlib.Path,
+    *,
+    executors: dict[str, Any] | None = None,
+    parallel: int = 2,
+    **given: str,
+) -> dict[str, Ended]:
+    document = Document(what, executors or {})
+    run = Run(document, folder, document.arguments(given))
+    run.run(parallel=parallel, on_event=lambda name, state, ended: None)
+    return run.ended
+
+
+def states(ended: dict[str, Ended]) -> dict[str, str]:
+    return {name: how.state for name, how in ended.items()}
+
+
+def test_the_launchers_contract(tmp_path: pathlib.Path) -> None:
+    ended = emulate(make_and_read(), tmp_path)
+    assert states(ended) == {"make": "done", "read": "done"}
+    assert ended["read"].outputs is not None
+    told = json.loads(ended["read"].outputs["parameters"]["told"])
+    assert told["text"] == "content"
+    assert told["files"] == ["file"], "an object store has no empty folders"
+    given = told["given"]
+    assert given["type"] == {"instanceSchema": ""}
+    assert given["name"] == "1"
+    # A double, as protobuf's Struct has it. A float in Python's JSON has a point.
+    assert given["metadata"] == {"steps": 3.0} and isinstance(given["metadata"]["steps"], float)
+    run, make, salt, key = given["uri"].removeprefix("minio://bucket/root/tiny/").split("/")
+    assert (make, key) == ("make", "model")
+    assert (tmp_path / "store/minio/bucket/root/tiny" / run / make / salt / key / "file").exists()
+    assert ended["make"].log.read_text() == "made\n"
+    assert not list((tmp_path / "runs" / run / "pods").iterdir())
+
+
+def test_the_cache(tmp_path: pathlib.Path) -> None:
+    text = {"text": {"parameterType": "STRING", "defaultValue": "a"}}
+    first = emulate(make_and_read(**text), tmp_path)
+    again = emulate(make_and_read(**text), tmp_path)
+    assert states(again) == {"make": "cached", "read": "cached"}
+    assert again["read"].outputs == first["read"].outputs
+    other = emulate(make_and_read(**text), tmp_path, text="b")
+    assert states(other) == {"make": "done", "read": "done"}
+    assert other["read"].outputs is not None
+    assert json.loads(other["read"].outputs["parameters"]["told"])["text"] == "b"
+    elsewhere = make_and_read(**text)
+    elsewhere["deploymentSpec"]["executors"]["exec-make"]["container"]["image"] = "image:2"
+    assert states(emulate(elsewhere, tmp_path)) == {"make": "done", "read": "done"}
+
+
+def test_an_uncached_step_runs_and_what_takes_its_value_does_not(tmp_path: pathlib.Path) -> None:
+    look = (
+        "import json, sys\n"
+        "file = json.loads(sys.argv[1])['outputs']['parameters']['seen']['outputFile']\n"
+        f"open(file, 'w').write(open({str(tmp_path / 'data')!r}).read())\n"
+    )
+    source = {"taskOutputParameter": {"producerTask": "look", "outputParameterKey": "seen"}}
+    what = spec(
+        {"look": look, "use": "pass"},
+        {
+            "look": task("look"),
+            "use": task(
+                "use",
+                inputs={"parameters": {"seen": source}},
+                cachingOptions={"enableCache": True},
+            ),
+        },
+        look={"outputDefinitions": {"parameters": {"seen": {"parameterType": "STRING"}}}},
+        use={"inputDefinitions": {"parameters": {"seen": {"parameterType": "STRING"}}}},
+    )
+    (tmp_path / "data").write_text("one")
+    assert states(emulate(what, tmp_path)) == {"look": "done", "use": "done"}
+    assert states(emulate(what, tmp_path)) == {"look": "done", "use": "cached"}
+    (tmp_path / "data").write_text("two")
+    assert states(emulate(what, tmp_path)) == {"look": "done", "use": "done"}
+
+
+def test_steps_that_do_not_wait_for_each_other_run_beside_each_other(
+    tmp_path: pathlib.Path,
+) -> None:
+    meet = (
+        "import os, sys, time\n"
+        f"os.chdir({str(tmp_path)!r})\n"
+        "open(sys.argv[2], 'w').close()\n"
+        "deadline = time.monotonic() + 30\n"
+        "while not os.path.exists(sys.argv[3]):\n"
+        "    assert time.monotonic() < deadline\n"
+        "    time.sleep(0.02)\n"
+    )
+    what = spec({"a": meet, "b": meet}, {"a": task("a"), "b": task("b")})
+    for name, other in (("a", "b"), ("b", "a")):
+        container = what["deploymentSpec"]["executors"][f"exec-{name}"]["container"]
+        container["args"] = [name, other]
+    assert states(emulate(what, tmp_path / "out")) == {"a": "done", "b": "done"}
+
+
+def test_a_failed_step_stops_the_run(tmp_path: pathlib.Path) -> None:
+    programs = {"fails": "print('why'); raise SystemExit(3)", "after": "pass"}
+    what = spec(programs, {"fails": task("fails"), "after": task("after", after=("fails",))})
+    ended = emulate(what, tmp_path)
+    assert states(ended) == {"fails": "failed"}
+    assert ended["fails"].cause == "the container ended with exit code 3"
+    assert ended["fails"].log.read_text() == "why\n"
+
+
+def test_another_attempt_has_another_place_for_its_outputs(tmp_path: pathlib.Path) -> None:
+    count = f"""
+import json, os, sys
+given = json.loads(sys.argv[1])
+with open({str(tmp_path / "attempts")!r}, "a") as file:
+    file.write(given["outputs"]["outputFile"] + "\\n")
+with open({str(tmp_path / "attempts")!r}) as file:
+    sys.exit(len(file.readlines()) < 3)
+"""
+    what = spec({"count": count}, {"count": task("count", retryPolicy={"maxRetryCount": 2})})
+    ended = emulate(what, tmp_path / "out")
+    assert (ended["count"].state, ended["count"].attempts) == ("done", 3)
+    assert len(set((tmp_path / "attempts").read_text().split())) == 3
+
+
+def test_a_step_that_takes_too_long(tmp_path: pathlib.Path) -> None:
+    what = spec({"slow": "import time; time.sleep(60)"}, {"slow": task("slow")})
+    ended = emulate(what, tmp_path, executors={"exec-slow": {"activeDeadlineSeconds": "1"}})
+    assert ended["slow"].cause == "the container took longer than 1 s"
+    assert ended["slow"].seconds < 20
+
+
+SLOW = """
+import os, pathlib, signal, subprocess, sys, time
+folder = pathlib.Path({folder!r})
+def end(number, frame):
+    (folder / "asked").touch()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, end)
+child = subprocess.Popen(["sleep", "600"])
+(folder / "began").write_text(f"{{os.getpid()}} {{child.pid}}")
+time.sleep(600)
+"""
+
+
+def _gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _wait_for(path: pathlib.Path) -> str:
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return path.read_text()
+
+
+def test_a_run_that_is_stopped_asks_its_steps_to_end(tmp_path: pathlib.Path) -> None:
+    what = spec({"slow": SLOW.format(folder=str(tmp_path))}, {"slow": task("slow")})
+    document = Document(what, {})
+    run = Run(document, tmp_path / "out", {})
+    thread = threading.Thread(
+        target=run.run, kwargs={"parallel": 1, "on_event": lambda *event: None}
+    )
+    thread.start()
+    pids = [int(pid) for pid in _wait_for(tmp_path / "began").split()]
+    run.stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert states(run.ended) == {"slow": "interrupted"}
+    assert (tmp_path / "asked").exists()
+    assert _gone(pids)
+
+
+def test_nothing_is_left_of_a_launcher_that_was_killed(tmp_path: pathlib.Path) -> None:
+    what = spec({"slow": SLOW.format(folder=str(tmp_path))}, {"slow": task("slow")})
+    (tmp_path / "slow.yaml").write_text(yaml.safe_dump(what))
+    code = (
+        "import pathlib, sys\n"
+        "from stagecraft.pipeline.kubeflow.emulator.document import load\n"
+        "from stagecraft.pipeline.kubeflow.emulator.run import Run\n"
+        f"document = load(pathlib.Path({str(tmp_path / 'slow.yaml')!r}))\n"
+        f"run = Run(document, pathlib.Path({str(tmp_path / 'out')!r}), {{}})\n"
+        "run.run(parallel=1, on_event=print)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ))
+    try:
+        pids = [int(pid) for pid in _wait_for(tmp_path / "began").split()]
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert _gone(pids)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"texd": "a"},
+            "--parameter texd: the pipeline has no such parameter; it has number, text",
+        ),
+        ({"text": "a"}, "number: give it with --parameter; it has no default"),
+        ({"number": "many"}, "--parameter number=many: expected NUMBER_INTEGER"),
+        ({"number": "true"}, "--parameter number=true: expected NUMBER_INTEGER"),
+    ],
+)
+def test_parameters_are_checked(given: dict[str, str], said: str) -> None:
+    document = Document(
+        make_and_read(
+            text={"parameterType": "STRING", "defaultValue": "a"},
+            number={"parameterType": "NUMBER_INTEGER"},
+        ),
+        {},
+    )
+    with pytest.raises(UserError) as refused:
+        document.arguments(given)
+    assert said in str(refused.value)
+
+
+def test_what_is_not_emulated_is_said(tmp_path: pathlib.Path) -> None:
+    what = make_and_read()
+    what["root"]["dag"]["tasks"]["read"]["triggerPolicy"] = {"condition": "true"}
+    with pytest.raises(UserError, match="^read: conditions are not emulated"):
+        Run(Document(what, {}), tmp_path, {})
+    what = make_and_read()
+    what["deploymentSpec"]["executors"]["exec-make"] = {"resolver": {}}
+    with pytest.raises(UserError, match="^make: the backend runs containers and importers"):
+        Run(Document(what, {}), tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot be read: No such file"),
+        ("a: [", "not YAML"),
+        ("a: 1", "holds 0 pipelines"),
+    ],
+)
+def test_files_that_are_no_pipeline(tmp_path: pathlib.Path, text: str | None, said: str) -> None:
+    path = tmp_path / "file.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError) as refused:
+        load(path)
+    assert said in str(refused.value) and str(path) in str(refused.value)

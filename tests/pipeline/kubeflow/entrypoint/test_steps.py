@@ -1,0 +1,182 @@
+"""Steps of our entrypoint: drivers, inputs that come as parameters, and blessings."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
+
+from stagecraft.pipeline.kubeflow.entrypoint import blessed_models
+from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
+from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
+from stagecraft.pipeline.kubeflow.entrypoint.run import run
+
+RUN = "minio://bucket/root/name/run"
+MODEL = "title: tfx.Model\ntype: object\n"
+BLESSING = "title: tfx.ModelBlessing\ntype: object\n"
+EXAMPLES = "title: tfx.Examples\ntype: object\n"
+
+
+class Seen:
+    """What the executors below were given."""
+
+    inputs: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
+    blessed = 1
+
+
+class Bless(base_executor.BaseExecutor):
+    """Blesses the model, or does not."""
+
+    def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:
+        Seen.inputs = {
+            name: [(a.type_name, a.uri) for a in given] for name, given in input_dict.items()
+        }
+        Seen.properties = dict(exec_properties)
+        for given in input_dict.values():
+            for artifact in given:
+                assert fileio.exists(artifact.uri)
+        for [output] in output_dict.values():
+            output.set_int_custom_property("blessed", Seen.blessed)
+            output.set_string_custom_property("current_model", input_dict["model"][0].uri)
+            if baseline := input_dict.get("baseline_model"):
+                output.set_string_custom_property("baseline_model", baseline[0].uri)
+                output.set_int_custom_property("baseline_model_id", baseline[0].id)
+
+
+class Generate(base_executor.BaseExecutor):
+    """Notes what it was given."""
+
+    def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:
+        Seen.properties = dict(exec_properties)
+
+
+@pytest.fixture
+def store(
+    folder_store: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> pathlib.Path:
+    """The object store; the launcher's copies are in ``tmp_path / root``."""
+    monkeypatch.setenv("STAGECRAFT_LAUNCHER_ROOT", str(tmp_path / "root"))
+    model = tmp_path / "root" / "minio" / RUN.removeprefix("minio://") / "Trainer/salt/model"
+    model.mkdir(parents=True)
+    return folder_store / "minio"
+
+
+def _evaluate(tmp_path: pathlib.Path, baseline: str = "") -> dict[str, Any]:
+    model = {"name": "3", "uri": f"{RUN}/Trainer/salt/model", "type": {"instanceSchema": ""}}
+    blessing = {"uri": f"{RUN}/Evaluator/salt/blessing", "type": {"instanceSchema": BLESSING}}
+    given = {
+        "inputs": {
+            "parameterValues": {"baseline_model": baseline},
+            "artifacts": {"model": {"artifacts": [model]}},
+        },
+        "outputs": {
+            "artifacts": {"blessing": {"artifacts": [blessing]}},
+            "outputFile": str(tmp_path / "output_metadata.json"),
+        },
+    }
+    spec = {
+        "parameters": {"baseline_model": {"parameterType": "STRING"}},
+        "artifacts": {"model": {"artifactType": {"instanceSchema": MODEL}}},
+    }
+    invocation = Invocation(json.dumps(given), json.dumps(spec), "Evaluator")
+    run(invocation, f"{__name__}.Bless", {"baseline_model": MODEL}, [])
+    [written] = invocation.output()["artifacts"]["blessing"]["artifacts"]
+    assert isinstance(written, dict)
+    return written
+
+
+def test_a_blessed_model_is_known_to_later_runs(
+    store: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = _evaluate(tmp_path)
+    assert written["uri"] == f"{RUN}/Evaluator/salt/blessing"
+    assert written["metadata"]["current_model"] == f"{RUN}/Trainer/salt/model"
+    (model := store / "bucket/root/name/run/Trainer/salt/model").mkdir(parents=True)
+    (model / "file").touch()
+    found = blessed_models.latest("minio://bucket/root/name", ())
+    assert found["Model"]["uri"] == f"{RUN}/Trainer/salt/model"
+
+
+def test_one_that_is_not_blessed_is_not(
+    store: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Seen, "blessed", 0)
+    _evaluate(tmp_path)
+    assert not (store / "bucket" / "root" / "name" / "blessed_models").exists()
+
+
+def test_no_baseline_is_an_input_without_artifacts(
+    store: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    _evaluate(tmp_path)
+    assert Seen.inputs.keys() == {"model"}
+    assert "baseline_model" not in Seen.properties
+
+
+def test_a_baseline_is_fetched_and_told_by_its_address(
+    store: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (old := store / "bucket/root/name/old/model").mkdir(parents=True)
+    (old / "saved_model.pb").write_text("model")
+    address = "minio://bucket/root/name/old/model"
+    written = _evaluate(tmp_path, json.dumps({"uri": address, "metadata": {}}))
+    [(kind, copy)] = Seen.inputs["baseline_model"]
+    assert kind == "Model"
+    assert not pathlib.Path(copy).exists(), "the copy is gone with the step"
+    assert written["metadata"]["baseline_model"] == address
+
+
+def _resolve(folder: pathlib.Path, tmp_path: pathlib.Path) -> str:
+    given = {
+        "inputs": {
+            "parameterValues": {
+                "input_base": str(folder),
+                "input_config": '{"splits": [{"name": "all", "pattern": "span-{SPAN}/*"}]}',
+            }
+        },
+        "outputs": {"outputFile": str(tmp_path / "inputs" / "output.json")},
+    }
+    spec = {
+        "parameters": {name: {"parameterType": "STRING"} for name in ("input_base", "input_config")}
+    }
+    invocation = Invocation(json.dumps(given), json.dumps(spec), "Gen-inputs")
+    driver = "tfx.components.example_gen.driver.FileBasedDriver"
+    resolve(invocation, driver, {"examples": EXAMPLES})
+    return str(invocation.output()["parameterValues"]["driver_output"])
+
+
+def test_a_driver_looks_at_the_data_of_the_moment(
+    store: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    data = tmp_path / "data"
+    (data / "span-1").mkdir(parents=True)
+    (data / "span-1" / "a.csv").write_text("x\n1\n")
+    first = _resolve(data, tmp_path)
+    assert _resolve(data, tmp_path) == first
+    (data / "span-2").mkdir()
+    (data / "span-2" / "a.csv").write_text("x\n2\n")
+    second = _resolve(data, tmp_path)
+    assert second != first
+
+    examples = {"uri": f"{RUN}/Gen/salt/examples", "type": {"instanceSchema": EXAMPLES}}
+    given = {
+        "inputs": {"parameterValues": {"driver_output": second, "input_base": str(data)}},
+        "outputs": {
+            "artifacts": {"examples": {"artifacts": [examples]}},
+            "outputFile": str(tmp_path / "output_metadata.json"),
+        },
+    }
+    spec = {"parameters": {"input_base": {"parameterType": "STRING"}}}
+    invocation = Invocation(json.dumps(given), json.dumps(spec), "Gen")
+    run(invocation, f"{__name__}.Generate", {}, [])
+    assert Seen.properties["span"] == 2
+    assert "span-2/*" in Seen.properties["input_config"]
+    assert "driver_output" not in Seen.properties
+    [written] = invocation.output()["artifacts"]["examples"]["artifacts"]
+    assert written["metadata"]["span"] == 2
+    assert "input_fingerprint" in written["metadata"]

@@ -1,0 +1,145 @@
+"""The runner as a user of TFX meets it."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import compiled_by
+import pytest
+import tiny_nodes
+import yaml
+from tfx import v1 as tfx
+from tfx.orchestration.data_types import RuntimeParameter
+from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRunner
+from tfx.orchestration.pipeline import Pipeline
+
+from stagecraft.pipeline.kubeflow.acceptance import check
+from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
+from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
+from stagecraft.schemas.errors import UserError
+
+
+def test_it_is_one_of_tfx_own(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ``tfx`` command replaces ``run`` of the base class, and looks at what it is given."""
+    seen: list[tuple[Any, Any]] = []
+    compile_it = KubeflowV2DagRunner.run
+
+    def replaced(self: Any, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append((self.config.default_image, pipeline.pipeline_info.pipeline_name))
+        self._output_dir = str(tmp_path / "elsewhere")
+        return compile_it(self, pipeline, *args, **kwargs)
+
+    monkeypatch.setattr(KubeflowV2DagRunner, "run", replaced)
+    runner = KubeflowRunner(KubeflowSettings(image="registry/image:2"), str(tmp_path))
+    assert isinstance(runner, KubeflowV2DagRunner)
+    runner.run(tiny_nodes.pipeline())
+    assert seen == [("registry/image:2", "tiny")]
+    assert check((tmp_path / "elsewhere" / "pipeline.yaml").read_text()) == []
+
+
+def test_nothing_is_compiled_where_the_command_only_looks(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KubeflowV2DagRunner, "run", lambda *args, **kwargs: None)
+    assert KubeflowRunner(output_dir=str(tmp_path)).run(tiny_nodes.pipeline()) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_people_see(tmp_path: pathlib.Path) -> None:
+    rate = RuntimeParameter("rate", float, default=0.5)
+    runner = KubeflowRunner(
+        output_dir=str(tmp_path), descriptions={"rate": "how fast, in copies a second"}
+    )
+    compiled = runner.run(tiny_nodes.pipeline(rate=rate))
+    assert compiled is not None
+    spec = compiled["pipelineSpec"]
+    assert spec["root"]["inputDefinitions"]["parameters"]["rate"] == {
+        "parameterType": "NUMBER_DOUBLE",
+        "defaultValue": 0.5,
+        "description": "how fast, in copies a second",
+    }
+    assert spec["pipelineInfo"]["description"] == (
+        "Make: Makes a model, and a number.\nCopy: Copies a model."
+    )
+    text = (tmp_path / "pipeline.yaml").read_text()
+    assert "#    rate: NUMBER_DOUBLE [Default: 0.5]" in text
+    assert "&id" not in text, "YAML anchors"
+
+
+def test_values_at_compile_time_are_the_defaults(tmp_path: pathlib.Path) -> None:
+    rate = RuntimeParameter("rate", float, default=0.5)
+    runner = KubeflowRunner(output_dir=str(tmp_path))
+    compiled = runner.run(tiny_nodes.pipeline(rate=rate), {"rate": 0.25})
+    assert compiled is not None
+    inputs = compiled["pipelineSpec"]["root"]["inputDefinitions"]["parameters"]
+    assert inputs["rate"]["defaultValue"] == 0.25
+    with pytest.raises(UserError, match="speed: no such runtime parameter; there are rate"):
+        runner.run(tiny_nodes.pipeline(rate=rate), {"speed": 1})
+
+
+def test_the_pipeline_is_as_it_was(tmp_path: pathlib.Path) -> None:
+    pipeline = compiled_by.points()
+    before = [node.id for node in pipeline.components]
+    first = compiled_by.ours(pipeline, tmp_path)
+    assert [node.id for node in pipeline.components] == before
+    assert compiled_by.ours(pipeline, tmp_path) == first
+
+
+def test_names_that_argo_does_not_take(tmp_path: pathlib.Path) -> None:
+    tasks = compiled_by.ours(compiled_by.points(), tmp_path)["pipelineSpec"]["root"]["dag"]["tasks"]
+    task = tasks["latest-blessed-model-resolver"]
+    assert task["taskInfo"]["name"] == "latest_blessed_model_resolver"
+    assert "latest-blessed-model-resolver" in tasks["Evaluator"]["dependentTasks"]
+
+
+def test_two_names_that_become_one(tmp_path: pathlib.Path) -> None:
+    nodes = [tiny_nodes.Make().with_id(name) for name in ("a_b", "a.b")]
+    with pytest.raises(UserError, match="'a_b' and 'a-b'|'a.b' and 'a-b'"):
+        compiled_by.ours(Pipeline("two", "gs://bucket", components=nodes), tmp_path)
+
+
+def _latest_artifact() -> Any:
+    return tfx.dsl.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
+        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+    ).with_id("warm_start")
+
+
+def test_a_resolver_without_replacement(tmp_path: pathlib.Path) -> None:
+    pipeline = Pipeline("p", "gs://bucket", components=[_latest_artifact()])
+    with pytest.raises(UserError, match="^warm_start: .*LatestArtifactStrategy has no replace"):
+        compiled_by.ours(pipeline, tmp_path)
+
+
+def test_a_root_on_this_machine(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(UserError, match="defaultPipelineRoot"):
+        compiled_by.ours(tiny_nodes.pipeline(root="/home/me/root"), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_exit_handler(tmp_path: pathlib.Path) -> None:
+    runner = KubeflowRunner(output_dir=str(tmp_path))
+    runner.set_exit_handler(tiny_nodes.Make().with_id("AtTheEnd"))
+    with pytest.raises(UserError, match="^AtTheEnd: .*exit handlers are not supported"):
+        runner.run(tiny_nodes.pipeline())
+
+
+def test_a_component_that_tfx_does_not_compile(tmp_path: pathlib.Path) -> None:
+    make = tiny_nodes.Make()
+    validator = tfx.components.InfraValidator(
+        model=make.outputs["model"], serving_spec=tfx.proto.ServingSpec()
+    )
+    pipeline = Pipeline("p", "gs://bucket", components=[make, validator])
+    with pytest.raises(UserError, match="^InfraValidator: .*Leave it out"):
+        compiled_by.ours(pipeline, tmp_path)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: pathlib.Path) -> None:
+    compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
+    before = (tmp_path / "ours.yaml").read_text()
+    with pytest.raises(UserError):
+        compiled_by.ours(tiny_nodes.pipeline(), tmp_path, steps={"Nobody": {}})
+    assert (tmp_path / "ours.yaml").read_text() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["ours.yaml"]
+    assert yaml.safe_load(before)["pipelineInfo"]["name"] == "tiny"
