@@ -11,7 +11,7 @@ PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 --dist l
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run parity drill soak test test-slow test-all lint types format lock clean
+.PHONY: help setup run parity drill soak golden test test-slow test-all lint types format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -38,6 +38,9 @@ drill: setup  ## kill, freeze and starve small trainings; about a quarter of an 
 
 soak: setup  ## fifty trainings in a row, each of them killed: nothing may be left; about 25 minutes
 	$(BIN)/python benchmarks/soak.py $(ARGS)
+
+golden: setup  ## write what the presets compile to; the diff shows what has changed
+	STAGECRAFT_GOLDEN=write $(BIN)/pytest tests/pipeline/kubeflow/test_golden.py
 
 test: setup  ## the fast tests
 	$(BIN)/pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)

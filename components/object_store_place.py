@@ -150,6 +150,11 @@ class _Raw(io.RawIOBase):
     def __init__(self, stream: Any, uri: str) -> None:
         self._stream, self._uri = stream, uri
 
+    @property
+    def mode(self) -> str:
+        """``rb`` or ``wb``, as Beam asks of a file."""
+        return "rb" if self.readable() else "wb"
+
     def readable(self) -> bool:
         return bool(self._stream.readable())
 

@@ -17,12 +17,15 @@ from tfx.proto.orchestration import driver_output_pb2
 from tfx.types.standard_artifacts import ModelBlessing
 from tfx.utils import io_utils
 
+from stagecraft.components import object_store_beam
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
 from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
 
 _BLESSED = "blessed"
+
+assert object_store_beam  # importing it is what tells Beam of minio://
 
 
 def run(

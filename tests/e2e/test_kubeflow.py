@@ -1,0 +1,120 @@
+"""Compiled pipelines from end to end, under the emulated launcher."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pathlib
+import random
+import subprocess
+from typing import Any, NamedTuple
+
+import compiled_by
+import pytest
+from support import STAGECRAFT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # several runs each
+
+
+class Emulated(NamedTuple):
+    code: int
+    summary: dict[str, Any]
+    stderr: str
+
+    def states(self) -> dict[str, str]:
+        return {name: step["state"] for name, step in self.summary["steps"].items()}
+
+    def ran(self) -> set[str]:
+        return {name for name, state in self.states().items() if state == "done"}
+
+
+def emulate(
+    file: pathlib.Path, output: pathlib.Path, *words: str, path: pathlib.Path | None = None
+) -> Emulated:
+    environment = dict(os.environ)
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    done = subprocess.run(
+        [STAGECRAFT, "emulate", file, "--output", output, *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    return Emulated(done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr)
+
+
+def test_real_pictures_from_the_object_store(
+    cifar10_small: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    file, output = tmp_path / "tiny.yaml", tmp_path / "out"
+    bucket = output / "store" / "minio" / "mlpipeline"
+    (bucket / "data").mkdir(parents=True)
+    archive = bucket / "data" / "cifar-10-binary.tar.gz"
+    archive.write_bytes((cifar10_small / archive.name).read_bytes())
+    settings = ("name=tiny", "train.steps=6", "train.batch_size=32", "evaluate.min_accuracy=0")
+    subprocess.run(
+        [
+            *(STAGECRAFT, "compile", "--output", file),
+            *("--data", "minio://mlpipeline/data/cifar-10-binary.tar.gz"),
+            *(word for setting in settings for word in ("--set", setting)),
+        ],
+        check=True,
+    )
+
+    # What is given when the run starts counts.
+    first = emulate(file, output, "--parameter", "train_steps=7")
+    assert first.code == 0, first.stderr
+    assert set(first.states().values()) == {"done"}
+    assert first.summary["blessed"]
+    prefix = "minio://mlpipeline/stagecraft/serving/tiny/"
+    assert first.summary["pushed"].startswith(prefix)
+    pushed = bucket / "stagecraft/serving/tiny" / first.summary["pushed"].removeprefix(prefix)
+    assert (pushed / "saved_model.pb").exists()
+    [record] = (bucket / "stagecraft" / "tiny").glob("*/Trainer/*/model_run/record.json")
+    assert json.loads(record.read_text())["steps"] == 7
+
+    # Nothing has changed: only what looks runs.
+    again = emulate(file, output, "--parameter", "train_steps=7")
+    assert again.ran() == {"Cifar10ExampleGen-inputs", "Baseline"}
+    assert again.summary["pushed"] == first.summary["pushed"]
+
+    # Another model is compared with the one that was blessed.
+    other = emulate(file, output, "--parameter", "train_steps=7", "--parameter", "train_seed=1")
+    assert other.ran() >= {"Trainer", "Baseline", "Evaluator"}
+    assert set(other.states().values()) <= {"done", "cached"}, other.stderr
+    [log] = output.glob(f"runs/{other.summary['run_id']}/Baseline.log")
+    assert f"model: {_model(first)}" in log.read_text()
+
+    # Other data behind the same address is not served from the cache; a step that fails is the end.
+    archive.write_bytes(archive.read_bytes()[:100_000])
+    broken = emulate(file, output, "--parameter", "train_steps=7")
+    assert broken.code == 1
+    assert broken.states()["Cifar10ExampleGen"] == "failed"
+    assert broken.states()["Trainer"] == "skipped"
+    assert "cifar-10-binary.tar.gz" in broken.stderr and "Traceback" not in broken.stderr
+    assert broken.summary["pushed"] is None
+
+
+def _model(run: Emulated) -> str:
+    """Beginning of the address of the model that a run trained."""
+    return f"minio://mlpipeline/stagecraft/tiny/{run.summary['run_id']}/Trainer/"
+
+
+def test_a_pipeline_that_is_not_ours(tmp_path: pathlib.Path) -> None:
+    output = tmp_path / "out"
+    folder = output / "store" / "minio" / "data" / "points"
+    folder.mkdir(parents=True)
+    chance = random.Random(0)
+    points = [(chance.uniform(-1, 1), chance.uniform(-1, 1)) for _ in range(300)]
+    with (folder / "points.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["x", "y", "above"])
+        rows.writerows([x, y, int(y > x)] for x, y in points)
+    compiled_by.ours(compiled_by.points(), tmp_path)
+    done = emulate(tmp_path / "ours.yaml", output, path=compiled_by.PROJECT)
+    assert done.code == 0, done.stderr
+    assert set(done.states().values()) == {"done"}
+    assert {"CsvExampleGen-inputs", "latest-blessed-model-resolver"} < done.states().keys()
+    assert done.summary["blessed"]
+    assert done.summary["pushed"].startswith("minio://mlpipeline/points/serving/")

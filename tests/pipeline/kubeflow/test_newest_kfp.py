@@ -1,0 +1,74 @@
+"""What we compile, read by the newest Kubeflow SDK, in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import compiled_by
+import pytest
+
+from stagecraft.pipeline.kubeflow.compiling import create_pipeline
+from stagecraft.pipeline.settings import load
+
+READ = """
+import sys, yaml
+from google.protobuf import json_format
+from kfp import components, kubernetes, pipeline_spec
+from kfp.kubernetes import kubernetes_executor_config_pb2 as pb
+from kfp.pipeline_spec import pipeline_spec_pb2 as spec_pb
+
+component = components.load_component_from_file(sys.argv[1])
+print(component.name, sorted(component.component_spec.inputs))
+spec, platform = yaml.safe_load_all(open(sys.argv[1]))
+deployment = spec.pop("deploymentSpec")
+json_format.ParseDict(spec, spec_pb.PipelineSpec())
+json_format.ParseDict(deployment, spec_pb.PipelineDeploymentConfig())
+json_format.ParseDict(platform, spec_pb.PlatformSpec())
+executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+for entry in executors.values():
+    json_format.ParseDict(entry, pb.KubernetesExecutorConfig())
+print(len(executors), "platform entries")
+"""
+
+STEP = {
+    "image_pull_policy": "Always",
+    "cpu": "4",
+    "memory": "16Gi",
+    "gpus": 2,
+    "shared_memory": "8Gi",
+    "volumes": [{"claim": "data", "path": "/data", "sub_path": "cifar"}],
+    "node_selector": {"accelerator": "a100"},
+    "tolerations": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
+    "env": {"NCCL_DEBUG": "INFO"},
+    "secrets": [{"name": "store", "key": "accesskey", "env": "AWS_ACCESS_KEY_ID"}],
+    "retries": 3,
+    "timeout_seconds": 3600,
+}
+
+
+@pytest.mark.slow
+def test_it_is_read_without_an_unknown_field(tmp_path: pathlib.Path) -> None:
+    settings = load("quickstart")
+    compiled_by.ours(create_pipeline(settings), tmp_path, steps={"Trainer": STEP})
+    uv = pathlib.Path(sys.executable).with_name("uv")
+    environment = tmp_path / "kfp"
+    clean = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
+    for words in (
+        ["venv", "--python", sys.executable, environment],
+        ["pip", "install", "--python", environment, "--upgrade", "kfp", "kfp-kubernetes"],
+    ):
+        done = subprocess.run([uv, *words], capture_output=True, text=True, env=clean)
+        assert done.returncode == 0, done.stderr[-2000:]
+    done = subprocess.run(
+        [environment / "bin" / "python", "-c", READ, tmp_path / "ours.yaml"],
+        capture_output=True,
+        text=True,
+        env=clean,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    name, entries = done.stdout.splitlines()
+    assert name.startswith("quickstart ") and "'train_epochs'" in name
+    assert entries == "1 platform entries"
