@@ -30,8 +30,9 @@ class DataSettings(Settings):
 
     source: str = Field(
         "sample",
-        description="sample (generated, no network), download (the published archive), or the "
-        "path of an archive (.tar.gz) or of a folder with its files",
+        description="sample (generated, no network), download (the published archive), or an "
+        "archive (.tar.gz) or a folder with its files: a path, or a gs://, s3:// or minio:// "
+        "address",
     )
     dataset: Literal["cifar10", "cifar100"] = Field("cifar10", description="which layout it has")
     label: Literal["fine", "coarse"] = Field(
@@ -105,7 +106,9 @@ class PushSettings(Settings):
     """Where a blessed model goes (``push:``)."""
 
     directory: str | None = Field(
-        None, description="folder of numbered model versions; default: OUTPUT/serving"
+        None,
+        description="folder of numbered model versions; default: OUTPUT/serving, and on Kubeflow "
+        "serving/NAME below kubeflow.pipeline_root",
     )
 
 

@@ -35,7 +35,8 @@ def compile_command(
         --set kubeflow.pipeline_root=s3://bucket/pipelines
     stagecraft compile --set kubeflow.steps.Trainer.gpus=2
 
-    A run can change epochs, steps, learning rate, batch size, seed, data and topology. The
+    A run can change epochs, steps, learning rate, batch size, seed, the data's address (unless
+    compiled for the sample) and the topology's strategy, replicas, stages and microbatches. The
     rules were ported from the backend's code; no live cluster was asked. Exit code: 0; 1 when it
     cannot be.
     """

@@ -20,12 +20,16 @@ class Request:
     output: pathlib.Path | None
 
 
+_HEAD = "# PIPELINE DEFINITION"
+
+
 def run(request: Request) -> int:
     """Compiles; the command's exit code."""
     data = (f"data.source={request.data}",) if request.data else ()
     try:
         settings = load(request.config, (*request.overrides, *data))
         output = request.output or pathlib.Path(f"{settings.name}.yaml")
+        _check_output(output)
         from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
 
         compile_pipeline(settings, output)
@@ -44,3 +48,12 @@ def run(request: Request) -> int:
         ]
     )
     return 0
+
+
+def _check_output(output: pathlib.Path) -> None:
+    """Refuses to write over a file that this command has not written, such as the settings."""
+    if output.exists() and not output.read_text(errors="replace").startswith(_HEAD):
+        raise UserError(
+            f"{output}: is there already, and is no compiled pipeline; name another file with "
+            "--output."
+        )

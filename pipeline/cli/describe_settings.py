@@ -32,6 +32,14 @@ def paragraphs(model: type[BaseModel] = PipelineSettings, prefix: str = "") -> l
 def _type_name(annotation: typing.Any) -> str:
     """``integer``, ``sgd | adamw``, ``text or null``: as people write it in YAML."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type_name(arguments[0])
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if len(annotation.model_fields) > 5:
+            return annotation.__name__
+        return "{" + ", ".join(annotation.model_fields) + "}"
+    if origin is dict:
+        return f"map of {_type_name(arguments[0])} to {_type_name(arguments[1])}"
     if origin is typing.Literal:
         return " | ".join(str(value) for value in arguments)
     if origin in (typing.Union, types.UnionType):

@@ -51,7 +51,7 @@ def emulate(
 
     \b
     stagecraft compile && stagecraft emulate quickstart.yaml
-    stagecraft emulate quickstart.yaml -p train_epochs=2 -p data_source=~/cifar-10-binary.tar.gz
+    stagecraft emulate quickstart.yaml -p train_epochs=2 -p train_seed=1
 
     Not emulated: Kubernetes (images, resources, volumes, secrets, node selectors, tolerations; a
     step sees all of this machine), conditions, importers' downloads, several users. The contract

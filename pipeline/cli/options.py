@@ -35,6 +35,7 @@ def data_option(command: Command) -> Command:
     return click.option(
         "--data",
         metavar="PATH|sample|download",
-        help="What to read: an archive or folder in CIFAR's layout, the generated sample, or the "
-        "published archive. Default: the config's data.source.",
+        help="What to read: an archive or folder in CIFAR's layout (a path, or a gs://, s3:// or "
+        "minio:// address), the generated sample, or the published archive. Default: the config's "
+        "data.source.",
     )(command)

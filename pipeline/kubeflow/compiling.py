@@ -65,7 +65,9 @@ def _defaults(settings: PipelineSettings) -> dict[str, Any]:
         for name in names
     }
     training["train_epochs"] = float(training["train_epochs"])
-    return {"data_source": settings.data.source, **training}
+    # The schema is compiled in, with the names of the classes: the sample's are its own.
+    data = {} if settings.data.source == "sample" else {"data_source": settings.data.source}
+    return data | training
 
 
 def _descriptions(settings: PipelineSettings) -> dict[str, str]:

@@ -19,6 +19,7 @@ from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
     LatestBlessedModelStrategy,
 )
 from tfx.orchestration.kubeflow.v2 import compiler_utils
+from tfx.orchestration.pipeline import Pipeline
 from tfx.types.channel import BaseChannel, Channel, OutputChannel
 from tfx.types.resolved_channel import ResolvedChannel
 from tfx.types.standard_artifacts import Model
@@ -90,6 +91,11 @@ def check(node: Any) -> None:
         UserError: a component that needs Kubernetes' own hands, an input that is not one artifact,
             or an output whose type has a name that does not say where its class is.
     """
+    if isinstance(node, Pipeline):
+        raise UserError(
+            f"{node.id}: a pipeline within a pipeline cannot be compiled for Kubeflow; put its "
+            "components into the outer one."
+        )
     if isinstance(node, InfraValidator):
         raise UserError(
             f"{node.id}: InfraValidator starts a server in a container of its own, which a step of "

@@ -199,9 +199,10 @@ def _parameters(pipeline: Pipeline) -> list[RuntimeParameter]:
 def _description(pipeline: Pipeline) -> str:
     """A line per component, from its documentation; the backend takes 1,024 characters."""
     lines = [
-        f"{node.id}: {inspect.getdoc(type(node)).splitlines()[0]}"  # type: ignore[union-attr]
+        f"{node.id}: {inspect.cleandoc(text).splitlines()[0].replace('``', '')}"
         for node in pipeline.components
-        if isinstance(node, BaseComponent) and inspect.getdoc(type(node))
+        # Its own: what a base class says, it says of all components.
+        if isinstance(node, BaseComponent) and (text := type(node).__doc__)
     ]
     while len("\n".join(lines)) > 1024:
         lines[-2:] = ["…"]

@@ -21,6 +21,12 @@ def _quantity(value: str) -> str:
     return value
 
 
+def _address(value: str) -> str:
+    if not re.fullmatch(r"(gs|s3|minio)://[^/]+(/.*)?", value):
+        raise ValueError("expected an address such as minio://bucket/folder, s3:// or gs://")
+    return value
+
+
 Quantity = Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(_quantity)]
 """https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/"""
 
@@ -95,9 +101,8 @@ class KubeflowSettings(Settings):
         description="container image of all steps (see Dockerfile); best by its digest, "
         "registry/name@sha256:…, so that a run can be repeated",
     )
-    pipeline_root: str = Field(
+    pipeline_root: Annotated[str, AfterValidator(_address)] = Field(
         "minio://mlpipeline/stagecraft",
-        pattern=r"^(gs|s3|minio)://[^/]+(/.*)?$",
         description="object-store address below which artifacts are written",
     )
     checkpoints: str = Field(

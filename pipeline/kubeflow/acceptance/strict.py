@@ -61,7 +61,8 @@ class Reader:
         fields = self._table[kind]
         result: dict[str, Any] = {}
         for key, item in value.items():
-            name = key if key in fields else _camel(str(key))
+            # protojson takes a field's JSON name and its proto name, and no third.
+            name = key if key in fields else _camel(str(key)) if _SNAKE.fullmatch(str(key)) else key
             if name not in fields:
                 self._refuse(_join(where, key), f"{kind} has no field {key!r}", unknown=True)
             elif name in result:
@@ -128,6 +129,9 @@ class Reader:
         }[kind]
         self._refuse(where, f"{_told(value)} stands where {belongs} belongs")
         return {"string": "", "bool": False, "int": 0, "double": 0.0, "Duration": "0s"}[kind]
+
+
+_SNAKE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
 
 
 def _camel(key: str) -> str:

@@ -28,7 +28,7 @@ def test_it_describes_every_setting(stagecraft):
     def leaves(tree: dict, prefix: str = "") -> list[str]:
         found = []
         for key, value in tree.items():
-            inner = isinstance(value, dict)
+            inner = isinstance(value, dict) and value
             found += leaves(value, f"{prefix}{key}.") if inner else [prefix + key]
         return found
 

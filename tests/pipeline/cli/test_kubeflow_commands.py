@@ -1,0 +1,144 @@
+"""``stagecraft compile`` and ``stagecraft emulate``, as far as nothing has to run."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from stagecraft.pipeline.cli.main import main
+from stagecraft.pipeline.kubeflow.acceptance import check
+
+TINY = {
+    "pipelineInfo": {"name": "tiny"},
+    "defaultPipelineRoot": "minio://bucket/root",
+    "schemaVersion": "2.1.0",
+    "root": {
+        "dag": {
+            "tasks": {
+                "say": {"componentRef": {"name": "say"}, "taskInfo": {"name": "say"}},
+                "after": {
+                    "componentRef": {"name": "after"},
+                    "dependentTasks": ["say"],
+                    "taskInfo": {"name": "after"},
+                },
+            }
+        },
+        "inputDefinitions": {"parameters": {"word": {"parameterType": "STRING"}}},
+    },
+    "components": {
+        "say": {"executorLabel": "exec-say"},
+        "after": {"executorLabel": "exec-after"},
+    },
+    "deploymentSpec": {
+        "executors": {
+            "exec-say": {"container": {"image": "i", "command": ["python", "-c", "print('said')"]}},
+            "exec-after": {
+                "container": {"image": "i", "command": ["python", "-c", "print('done')"]}
+            },
+        }
+    },
+}
+
+
+def command(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def test_compile_writes_what_the_backend_takes(tmp_path: pathlib.Path) -> None:
+    done = command("compile", "-o", tmp_path / "my.yaml", "--set", "name=my", "--data", "download")
+    assert done.exit_code == 0, done.output
+    assert f"written        {tmp_path / 'my.yaml'}" in done.output
+    text = (tmp_path / "my.yaml").read_text()
+    assert check(text) == []
+    inputs = yaml.safe_load(text)["root"]["inputDefinitions"]["parameters"]
+    assert inputs["data_source"]["defaultValue"] == "download"
+    assert inputs["train_epochs"]["description"].startswith("passes over the train split")
+
+
+def test_the_sample_has_classes_of_its_own(tmp_path: pathlib.Path) -> None:
+    """A run of it cannot be given other data: its schema is compiled in."""
+    assert command("compile", "-o", tmp_path / "my.yaml").exit_code == 0
+    inputs = yaml.safe_load((tmp_path / "my.yaml").read_text())["root"]["inputDefinitions"]
+    assert "data_source" not in inputs["parameters"]
+
+
+def test_compile_does_not_write_over_the_settings(tmp_path: pathlib.Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("name: mine\n")
+    done = command("compile", "--config", mine, "-o", mine)
+    assert done.exit_code == 1
+    assert f"{mine}: is there already, and is no compiled pipeline" in done.stderr
+    assert mine.read_text() == "name: mine\n"
+    assert command("compile", "--config", mine, "-o", tmp_path / "out.yaml").exit_code == 0
+    assert command("compile", "--config", mine, "-o", tmp_path / "out.yaml").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("kubeflow.pipeline_root=/data", "expected an address such as minio://bucket/folder"),
+        ("kubeflow.steps.Trainr.gpus=1", "kubeflow.steps: Trainr: no such component; there are"),
+    ],
+)
+def test_compile_says_what_cannot_be(tmp_path: pathlib.Path, setting: str, said: str) -> None:
+    done = command("compile", "-o", tmp_path / "my.yaml", "--set", setting)
+    assert done.exit_code == 1
+    assert said in done.stderr and "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_emulate_tells_of_each_step_and_sums_up(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    done = command("emulate", tmp_path / "tiny.yaml", "-o", tmp_path / "out", "-p", "word=a")
+    assert done.exit_code == 0, done.stderr
+    assert "say: done" in done.output
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert (summary["pushed"], summary["blessed"]) == (None, None)
+    assert {name: step["state"] for name, step in summary["steps"].items()} == {
+        "say": "done",
+        "after": "done",
+    }
+    log = tmp_path / "out" / "runs" / summary["run_id"] / "say.log"
+    assert log.read_text() == "said\n"
+
+
+def test_emulate_shows_the_log_of_what_failed(tmp_path: pathlib.Path) -> None:
+    failing = json.loads(json.dumps(TINY))
+    container = failing["deploymentSpec"]["executors"]["exec-say"]["container"]
+    container["command"] = ["python", "-c", "print('why it failed'); raise SystemExit(7)"]
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(failing))
+    done = command("emulate", tmp_path / "tiny.yaml", "-o", tmp_path / "out", "-p", "word=a")
+    assert done.exit_code == 1
+    assert "why it failed" in done.stderr
+    assert "say: the container ended with exit code 7" in done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary["steps"]["say"]["cause"] == "the container ended with exit code 7"
+    assert summary["steps"]["after"] == {"state": "skipped"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "word: give it with --parameter"),
+        (("-p", "word"), "--parameter word: expected NAME=VALUE"),
+        (("-p", "word=a", "-p", "other=1"), "the pipeline has no such parameter; it has word"),
+    ],
+)
+def test_emulate_checks_parameters(
+    tmp_path: pathlib.Path, words: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    done = command("emulate", tmp_path / "tiny.yaml", "-o", tmp_path / "out", *words)
+    assert done.exit_code == 1 and said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_emulate_needs_a_compiled_pipeline(tmp_path: pathlib.Path) -> None:
+    done = command("emulate", tmp_path / "none.yaml", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["error"] in done.stderr
+    assert "none.yaml: cannot be read" in done.stderr
