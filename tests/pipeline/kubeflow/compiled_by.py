@@ -12,6 +12,23 @@ import yaml
 PROJECT = pathlib.Path(__file__).parent / "csv_project"
 ROOT = "minio://mlpipeline/points"
 
+EVERYTHING = {
+    "image": "registry/trainer@sha256:" + "0" * 64,
+    "image_pull_policy": "IfNotPresent",
+    "cpu": "1500m",
+    "memory": "16Gi",
+    "gpus": 2,
+    "shared_memory": "8Gi",
+    "volumes": [{"claim": "data", "path": "/data", "sub_path": "cifar"}],
+    "node_selector": {"accelerator": "a100"},
+    "tolerations": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
+    "env": {"NCCL_DEBUG": "INFO"},
+    "secrets": [{"name": "store", "key": "accesskey", "env": "AWS_ACCESS_KEY_ID"}],
+    "retries": 3,
+    "timeout_seconds": 3600,
+}
+"""All that a step can be given."""
+
 
 def points(data: str = "minio://data/points", resolver: bool = True) -> Any:
     """Somebody's pipeline."""

@@ -9,6 +9,7 @@ import sys
 
 import compiled_by
 import pytest
+from compiled_by import EVERYTHING
 
 from stagecraft.pipeline.kubeflow.compiling import create_pipeline
 from stagecraft.pipeline.settings import load
@@ -33,26 +34,11 @@ for entry in executors.values():
 print(len(executors), "platform entries")
 """
 
-STEP = {
-    "image_pull_policy": "Always",
-    "cpu": "4",
-    "memory": "16Gi",
-    "gpus": 2,
-    "shared_memory": "8Gi",
-    "volumes": [{"claim": "data", "path": "/data", "sub_path": "cifar"}],
-    "node_selector": {"accelerator": "a100"},
-    "tolerations": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
-    "env": {"NCCL_DEBUG": "INFO"},
-    "secrets": [{"name": "store", "key": "accesskey", "env": "AWS_ACCESS_KEY_ID"}],
-    "retries": 3,
-    "timeout_seconds": 3600,
-}
-
 
 @pytest.mark.slow
 def test_it_is_read_without_an_unknown_field(tmp_path: pathlib.Path) -> None:
     settings = load("quickstart")
-    compiled_by.ours(create_pipeline(settings), tmp_path, steps={"Trainer": STEP})
+    compiled_by.ours(create_pipeline(settings), tmp_path, steps={"Trainer": EVERYTHING})
     uv = pathlib.Path(sys.executable).with_name("uv")
     environment = tmp_path / "kfp"
     clean = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}

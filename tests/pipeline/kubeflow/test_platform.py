@@ -9,25 +9,10 @@ import compiled_by
 import pytest
 import tiny_nodes
 import yaml
+from compiled_by import EVERYTHING
 
 from stagecraft.pipeline.kubeflow.acceptance import check
 from stagecraft.schemas.errors import UserError
-
-EVERYTHING = {
-    "image": "registry/trainer@sha256:" + "0" * 64,
-    "image_pull_policy": "IfNotPresent",
-    "cpu": "1500m",
-    "memory": "16Gi",
-    "gpus": 2,
-    "shared_memory": "8Gi",
-    "volumes": [{"claim": "data", "path": "/data", "sub_path": "cifar"}],
-    "node_selector": {"accelerator": "a100"},
-    "tolerations": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
-    "env": {"NCCL_DEBUG": "INFO"},
-    "secrets": [{"name": "store", "key": "accesskey", "env": "AWS_ACCESS_KEY_ID"}],
-    "retries": 3,
-    "timeout_seconds": 3600,
-}
 
 
 @pytest.fixture(scope="module")
