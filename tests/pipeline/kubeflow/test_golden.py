@@ -25,6 +25,7 @@ def test_a_preset_compiles_to_its_golden_file(preset: str, tmp_path: pathlib.Pat
     # Of the code and of TFX's version: they change with every commit and on each stack.
     text = re.sub(r"\b[0-9a-f]{64}\b", "FINGERPRINT", text)
     text = re.sub(r"(sdkVersion: tfx-).*", r"\1VERSION", text)
+    text = re.sub(r'"_slice_sqls": null,\s', "", text)  # an option that newer TFDV has no more
     golden = FOLDER / f"{preset}.yaml"
     if os.environ.get("STAGECRAFT_GOLDEN") == "write":
         golden.write_text(text)
