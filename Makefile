@@ -36,7 +36,7 @@ parity: setup  ## hold every topology against one device, by model and optimizer
 drill: setup  ## kill, freeze and starve small trainings; about a quarter of an hour
 	$(BIN)/stagecraft drill $(ARGS)
 
-soak: setup  ## fifty trainings in a row, each of them killed: nothing may be left; about 25 minutes
+soak: setup  ## fifty trainings in a row, each of them killed: nothing may be left; about half an hour
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 golden: setup  ## write what the presets compile to; the diff shows what has changed
