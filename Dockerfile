@@ -56,5 +56,5 @@ ENV PATH=/opt/stagecraft/bin:$PATH PYTHONUNBUFFERED=1
 USER 1000:0
 WORKDIR /home/stagecraft
 
-# TFX's own entry for a step of a compiled pipeline.
-ENTRYPOINT ["python", "-m", "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor"]
+# A step of a compiled pipeline has a command of its own.
+ENTRYPOINT ["stagecraft"]

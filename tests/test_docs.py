@@ -158,6 +158,7 @@ print(json.dumps({"devices": devices.devices, "cuts": engine.plan.cuts, "step": 
 """
 
 
+@pytest.mark.slow
 def test_a_model_by_layers_over_three_devices() -> None:
     """The page's own example, with logical CPUs for the GPUs."""
     (block,) = [block for block in blocks(PARALLELISM, "yaml") if "GPU:0,GPU:1,GPU:2\n" in block]
@@ -171,4 +172,27 @@ def test_a_model_by_layers_over_three_devices() -> None:
         "devices": ["CPU:0", "CPU:1", "CPU:2"],
         "cuts": ["block1_pool", "block2_pool"],
         "step": 1,
+    }
+
+
+def test_what_the_trainer_is_given_on_kubeflow(tmp_path: pathlib.Path) -> None:
+    """The page shows settings, and what they compile to."""
+    from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
+
+    page = ROOT / "docs" / "kubeflow.md"
+    (tmp_path / "gpus.yaml").write_text(blocks(page, "yaml")[0])
+    settings = pipeline_settings.load(str(tmp_path / "gpus.yaml"))
+    assert len(blocks(page, "yaml")[0].splitlines()) <= 10
+    compile_pipeline(settings, tmp_path / "compiled.yaml")
+    spec, platform = yaml.safe_load_all((tmp_path / "compiled.yaml").read_text())
+    shown_spec, shown_platform = yaml.safe_load_all(blocks(page, "yml")[0])
+    assert platform == shown_platform
+    resources = {
+        name: executor["container"]["resources"]
+        for name, executor in spec["deploymentSpec"]["executors"].items()
+        if "resources" in executor["container"]
+    }
+    assert resources == {
+        name: executor["container"]["resources"]
+        for name, executor in shown_spec["deploymentSpec"]["executors"].items()
     }

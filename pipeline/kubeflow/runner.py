@@ -22,7 +22,7 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
-from stagecraft.pipeline.kubeflow import acceptance, nodes, platform
+from stagecraft.pipeline.kubeflow import acceptance, nodes, platform, refusals
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
 from stagecraft.pipeline.kubeflow.spec import Json
@@ -127,7 +127,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
 
     def _adapt(self, spec: Json, pipeline: Pipeline) -> Json:
         """Changes the spec into one that runs; the entries of the platform document."""
-        image = self.settings.image
+        image = str(self.config.default_image)
         drivers = {}
         for node in pipeline.components:
             nodes.keep_platform_config(spec, node)
@@ -177,9 +177,9 @@ def _without_resolvers(pipeline: Pipeline) -> Pipeline:
     """A copy that TFX's compiler takes: it knows two resolvers, which the backend does not run."""
     for node in pipeline.components:
         if isinstance(node, Resolver):
-            nodes.check_resolver(node)
+            refusals.check_resolver(node)
         else:
-            nodes.check(node)
+            refusals.check(node)
     pipeline.finalize()
     result = copy.copy(pipeline)
     # Not through the property, which sorts again, by nodes that are then missing.

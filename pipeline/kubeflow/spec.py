@@ -91,22 +91,24 @@ def from_task(producer: str, key: str) -> Json:
     return {"taskOutputParameter": {"producerTask": producer, "outputParameterKey": key}}
 
 
+def is_ours(step: Step) -> bool:
+    """Whether the step runs our entrypoint, not a container of the user's."""
+    command = (step.container or {}).get("command", ())
+    return tuple(command)[: len(ENTRYPOINT)] == ENTRYPOINT
+
+
 def tell(spec: Json) -> None:
     """Tells each of our containers its name, and the types of its inputs.
 
     The backend hands a step its inputs without their types, and not what the step is called.
     """
     for step in steps(spec):
-        container = step.container
-        if container is not None and tuple(container.get("command", ()))[: len(ENTRYPOINT)] == (
-            ENTRYPOINT
-        ):
-            _set(container["args"], "--task", step.name)
+        if is_ours(step):
+            args = step.executor["container"]["args"]
             definitions = step.component.get("inputDefinitions", {})
+            _set(args, "--task", step.name)
             _set(
-                container["args"],
-                "--json_serialized_inputs_spec_args",
-                json.dumps(definitions, sort_keys=True),
+                args, "--json_serialized_inputs_spec_args", json.dumps(definitions, sort_keys=True)
             )
 
 

@@ -79,6 +79,7 @@ def test_trains_records_and_exports(
     assert os.listdir(tmp_path / "model") == ["Format-Serving"]
 
 
+@pytest.mark.slow
 def test_the_same_weights_in_another_process(
     make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
 ) -> None:

@@ -294,6 +294,7 @@ def test_runs_again_exactly_when_the_content_changes(tiny: Any) -> None:
     assert runs.run(source=str(path), val_fraction=0.2).last_known_state == CACHED
 
 
+@pytest.mark.slow
 def test_the_sample_runs_again_when_its_size_changes(tmp_path: pathlib.Path) -> None:
     runs = Runs(tmp_path)
     sizes = {"sample_train": 30, "sample_test": 10}

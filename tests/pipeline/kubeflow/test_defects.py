@@ -85,22 +85,25 @@ def test_3_resolvers(folder: pathlib.Path, stock: dict[str, Any], ours: dict[str
 class Step:
     """A call of Copy's executor, as the launcher makes it."""
 
-    def __init__(self, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    def __init__(
+        self, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, scheme: str = "minio"
+    ):
         monkeypatch.setenv("STAGECRAFT_LAUNCHER_ROOT", str(folder))
         root = "bucket/root/tiny/run"
-        (folder / "minio" / root / "Make/salt/model").mkdir(parents=True)
-        (folder / "minio" / root / "Make/salt/model/file").write_text("content")
-        self.output_file = folder / "minio" / root / "Copy/salt/output_metadata.json"
-        self.report = folder / "minio" / root / "Copy/salt/report"
+        copies = folder / {"gs": "gcs"}.get(scheme, scheme) / root
+        (copies / "Make/salt/model").mkdir(parents=True)
+        (copies / "Make/salt/model/file").write_text("content")
+        self.output_file = copies / "Copy/salt/output_metadata.json"
+        self.report = copies / "Copy/salt/report"
         model = {
             "name": "7",
-            "uri": f"minio://{root}/Make/salt/model",
+            "uri": f"{scheme}://{root}/Make/salt/model",
             "type": {"instanceSchema": ""},
             "metadata": {"steps": 30.0},
         }
         report = {
             "name": "report",
-            "uri": f"minio://{root}/Copy/salt/report",
+            "uri": f"{scheme}://{root}/Copy/salt/report",
             "type": {"instanceSchema": "title: tiny_nodes.Report\ntype: object\n"},
         }
         self.input = {
@@ -150,16 +153,20 @@ def test_4_inputs_come_without_their_types(step: Step) -> None:
     assert json.loads(report["metadata"]["told"]) == {"type": "Report", "steps": 30, "times": 3}
 
 
-def test_5_addresses_are_those_of_the_object_store(step: Step) -> None:
-    step.input["inputs"]["artifacts"]["model"]["artifacts"][0]["type"] = {
-        "schemaTitle": "tfx.Model"
-    }
-    with pytest.raises(Exception, match="minio|scheme|filesystem|file system"):
-        step.by_tfx()
+@pytest.mark.parametrize("scheme", ["gs", "minio", "s3"])
+def test_5_addresses_are_those_of_the_object_store(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    step = Step(tmp_path, monkeypatch, scheme)
+    [model] = step.input["inputs"]["artifacts"]["model"]["artifacts"]
+    model["type"] = {"schemaTitle": "tfx.Model"}
+    if scheme != "gs":  # TensorFlow would ask Google
+        with pytest.raises(Exception, match="minio|s3|scheme|file system"):
+            step.by_tfx()
     [report] = step.by_us()["artifacts"]["report"]["artifacts"]
     assert (step.report / "file").read_text() == "CONTENT"
-    assert report["uri"] == "minio://bucket/root/tiny/run/Copy/salt/report"
-    assert report["metadata"]["was_at"] == "minio://bucket/root/tiny/run/Make/salt/model"
+    assert report["uri"] == f"{scheme}://bucket/root/tiny/run/Copy/salt/report"
+    assert report["metadata"]["was_at"] == f"{scheme}://bucket/root/tiny/run/Make/salt/model"
 
 
 def test_6_hooks_are_not_read(

@@ -126,12 +126,12 @@ def _select(results: Results, prefix: str) -> Results:
 
 def marked(names: Iterable[str]) -> list[Any]:
     """As parameters; not all of them are among the fast tests."""
-    marks = {
-        # tests/trainer_module/parity has these, or wider ones, in CI.
-        name: [pytest.mark.full]
-        for name in ("central_storage", "grid_2x2", "grid_2x1x2", "grid_2x2x2", "workers_2")
-    }
-    return [pytest.param(name, marks=marks.get(name, [])) for name in names]
+    # tests/trainer_module/parity has the other ones, or wider ones, in CI.
+    slow = ("one_device", "two_turns", "four_turns", "mirrored", "grid_3_stages")
+    return [
+        pytest.param(name, marks=pytest.mark.slow if name in slow else pytest.mark.full)
+        for name in names
+    ]
 
 
 SPLIT = marked(SAME_PARTS)
@@ -207,6 +207,7 @@ def test_moving_statistics_are_the_mean_over_the_parts(
     np.testing.assert_allclose(driven(topology)[name], driven("one_device")[name], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_shadows_follow_the_weights(driven: Callable[[str], Results]) -> None:
     results = driven("one_device")
     weights = _select(results, "norm/6/model/")
