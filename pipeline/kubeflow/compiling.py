@@ -12,6 +12,7 @@ from tfx.orchestration.pipeline import Pipeline
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.pipeline import Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.schemas.errors import UserError
 
 _TRAINING = {
     "train": ("epochs", "steps", "learning_rate", "batch_size", "seed"),
@@ -46,6 +47,7 @@ def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
     Raises:
         UserError: something in it cannot work on Kubeflow.
     """
+    _check_devices(settings)
     runner = KubeflowRunner(
         settings.kubeflow,
         str(output.parent),
@@ -53,6 +55,19 @@ def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
         descriptions=_descriptions(settings),
     )
     runner.run(create_pipeline(settings))
+
+
+def _check_devices(settings: PipelineSettings) -> None:
+    """Refuses a topology for which the Trainer's step has not the devices."""
+    parallel, gpus = settings.parallel, settings.kubeflow.step("Trainer").gpus
+    needed = parallel.replicas * parallel.stages
+    if parallel.strategy == "tpu" or parallel.virtual_devices or needed <= max(gpus, 1):
+        return
+    raise UserError(
+        f"Trainer: {parallel.replicas} replicas of {parallel.stages} stages need {needed} devices, "
+        f"and its step gets {gpus or 'no'} GPUs; use kubeflow.steps.Trainer.gpus: {needed}, or "
+        f"parallel.virtual_devices: {needed} for logical CPU devices."
+    )
 
 
 def _defaults(settings: PipelineSettings) -> dict[str, Any]:

@@ -82,6 +82,10 @@ def test_compile_does_not_write_over_the_settings(tmp_path: pathlib.Path) -> Non
     [
         ("kubeflow.pipeline_root=/data", "expected an address such as minio://bucket/folder"),
         ("kubeflow.steps.Trainr.gpus=1", "kubeflow.steps: Trainr: no such component; there are"),
+        (
+            "parallel={strategy: mirrored, replicas: 2}",
+            "Trainer: 2 replicas of 1 stages need 2 devices, and its step gets no GPUs; use kube",
+        ),
     ],
 )
 def test_compile_says_what_cannot_be(tmp_path: pathlib.Path, setting: str, said: str) -> None:
