@@ -49,10 +49,10 @@ FROM ${BASE}
 
 # Kubeflow's launcher runs inside the step, as its user, and copies artifacts to these folders.
 RUN useradd --uid 1000 --gid 0 --create-home stagecraft \
-    && install --directory --owner 1000 --group 0 --mode 0775 /gcs /minio /s3
+    && install --directory --owner 1000 --group 0 --mode 0775 /gcs /minio /s3 /home/stagecraft
 
 COPY --from=build /opt/stagecraft /opt/stagecraft
-ENV PATH=/opt/stagecraft/bin:$PATH PYTHONUNBUFFERED=1
+ENV PATH=/opt/stagecraft/bin:$PATH PYTHONUNBUFFERED=1 HOME=/home/stagecraft
 USER 1000:0
 WORKDIR /home/stagecraft
 

@@ -46,8 +46,8 @@ def emulate(
 
     Takes FILE alone and runs each step's command as a process of its own, in this Python
     environment, under the launcher's contract: inputs without their types, object-store
-    addresses with a folder in the store's place, copies down before and up after, a new place for
-    outputs at every attempt, retries, time limits, and the cache with the backend's own key.
+    addresses with a folder in the store's place, copies down before and up after, retries, time
+    limits, and the cache with the backend's own key.
 
     \b
     stagecraft compile && stagecraft emulate quickstart.yaml

@@ -12,7 +12,7 @@ from stagecraft.pipeline.cli.state import RunState
 from stagecraft.pipeline.cli.wording import duration
 from stagecraft.pipeline.kubeflow.emulator import document
 from stagecraft.pipeline.kubeflow.emulator.run import Ended, Run
-from stagecraft.pipeline.local import interrupt
+from stagecraft.pipeline.local import interrupt, lock
 from stagecraft.schemas.errors import UserError
 
 _LINES_OF_LOG = 30
@@ -36,18 +36,15 @@ def run(request: Request) -> int:
         compiled = document.load(request.file)
         arguments = compiled.arguments(_given(request.parameters))
         folder = request.output or pathlib.Path("runs") / "emulated" / compiled.name
-        emulated = Run(compiled, folder.absolute(), arguments)
+        compiled.steps()
+        with lock.held(folder):
+            emulated = Run(compiled, folder.absolute(), arguments)
+            interrupted = _follow(emulated, request)
     except (UserError, OSError) as error:
         if request.as_json:
             console.say_json({"error": str(error)})
         console.error(str(error))
         return 1
-    interrupted = False
-    with interrupt.handled():
-        try:
-            _follow(emulated, request)
-        except KeyboardInterrupt:
-            interrupted = True
     seconds = time.monotonic() - started
     failed = {name: how for name, how in emulated.ended.items() if how.state == "failed"}
     for name, how in failed.items():
@@ -68,7 +65,11 @@ def run(request: Request) -> int:
     console.say_json(summary)
     if interrupted:
         return 130
-    return 1 if failed else 0
+    finished = all(
+        name in emulated.ended and emulated.ended[name].state in ("done", "cached")
+        for name in emulated.steps
+    )
+    return 0 if finished else 1
 
 
 def _given(parameters: tuple[str, ...]) -> dict[str, str]:
@@ -81,10 +82,11 @@ def _given(parameters: tuple[str, ...]) -> dict[str, str]:
     return given
 
 
-def _follow(emulated: Run, request: Request) -> None:
+def _follow(emulated: Run, request: Request) -> bool:
+    """Runs it and shows it; whether it was interrupted."""
     state = RunState(emulated.steps)
     state.run_id = emulated.run_id
-    with console.following(state, stderr=request.as_json) as show:
+    with interrupt.handled(), console.following(state, stderr=request.as_json) as show:
 
         def on_event(name: str, what: str, ended: Ended | None) -> None:
             event: dict[str, Any] = {"kind": "node", "node": name, "state": what}
@@ -95,7 +97,11 @@ def _follow(emulated: Run, request: Request) -> None:
             state.apply(event)
             show(event)
 
-        emulated.run(parallel=request.parallel, on_event=on_event)
+        try:
+            emulated.run(parallel=request.parallel, on_event=on_event)
+        except KeyboardInterrupt:
+            return True
+    return False
 
 
 def _tell_failure(name: str, how: Ended) -> None:

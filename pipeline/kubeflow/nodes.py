@@ -167,15 +167,21 @@ def _take_parameters(step: specs.Step, producer: str) -> None:
 
 
 def name_producers(spec: Json) -> None:
-    """Mends the names of steps whose value another step takes: TFX adds ``_task`` to them."""
-    names = set(spec["root"]["dag"]["tasks"])
+    """Mends the names of steps whose value another step takes: TFX adds ``_task`` to them.
+
+    And the value's type: TFX says STRING, and the backend makes a text of a number then.
+    """
+    names = {step.name: step for step in specs.steps(spec)}
     for step in specs.steps(spec):
-        for source in step.task.get("inputs", {}).get("parameters", {}).values():
+        for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
             output = source.get("taskOutputParameter", {})
             producer = output.get("producerTask", "")
             if producer not in names and producer.removesuffix("_task") in names:
-                output["producerTask"] = producer.removesuffix("_task")
-                specs.depend(step, output["producerTask"])
+                output["producerTask"] = producer = producer.removesuffix("_task")
+                specs.depend(step, producer)
+                made = names[producer].component["outputDefinitions"]["parameters"]
+                kind = made[output["outputParameterKey"]]["parameterType"]
+                specs.parameters(step)[name] = {"parameterType": kind}
 
 
 def keep_platform_config(spec: Json, node: Any) -> None:

@@ -35,6 +35,18 @@ def check(node: Any) -> None:
             f"{node.id}: InfraValidator starts a server in a container of its own, which a step of "
             "Kubeflow Pipelines cannot. Leave it out."
         )
+    if node.exec_properties.get("module_file"):
+        raise UserError(
+            f"{node.id}: TFX packs its module_file into a wheel below the pipeline root, which a "
+            "step on Kubeflow cannot install. Put the module into the image, and name its function "
+            "instead (run_fn, preprocessing_fn) or the module (module_path)."
+        )
+    for what in _classes(node):
+        if what.__module__ == "__main__":
+            raise UserError(
+                f"{node.id}: {what.__name__} is defined in the script that compiles, which a step "
+                "does not have. Put it into a module that is in the image."
+            )
     for key, channel in node.inputs.items():
         if not isinstance(channel, Channel):
             raise UserError(
@@ -66,3 +78,10 @@ def check_resolver(node: resolver.Resolver) -> None:
             f"{strategy.__name__} has no replacement there. Use LatestBlessedModelStrategy or "
             "stagecraft.components.LatestBlessedBaseline, or an Importer with a fixed address."
         )
+
+
+def _classes(node: Any) -> list[type]:
+    """What a step imports: executor, driver, and the types of its artifacts."""
+    given = [getattr(node.executor_spec, "executor_class", None), node.driver_class]
+    types = [channel.type for channel in (*node.inputs.values(), *node.outputs.values())]
+    return [what for what in (*given, *types) if what is not None]

@@ -139,12 +139,15 @@ class KubeflowRunner(KubeflowV2DagRunner):
         self._check_names([node.id for node in pipeline.components])
         executors = {}
         for step in list(specs.steps(spec)):
-            wanted = self.settings.step(drivers.get(step.name, step.name))
+            name = drivers.get(step.name, step.name)
+            wanted = self.settings.step(name)
+            if not specs.is_ours(step) and not self.settings.has_own_image(name):
+                wanted = wanted.model_copy(update={"image": None})  # it has its author's
             if step.name in drivers:  # it reads, and computes nothing
                 wanted = wanted.model_copy(update={"gpus": 0, "shared_memory": None})
             executors[step.component["executorLabel"]] = platform.apply(step, wanted)
         specs.name_plainly(spec)
-        specs.tell(spec)
+        specs.tell(spec, str(pipeline.pipeline_info.pipeline_root))
         return executors
 
     def _check_names(self, names: list[str]) -> None:

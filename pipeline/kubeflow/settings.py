@@ -115,6 +115,10 @@ class KubeflowSettings(Settings):
         {}, description="by component, such as Trainer: what it gets instead"
     )
 
+    def has_own_image(self, name: str) -> bool:
+        """Whether an image is named for this one step."""
+        return name in self.steps and self.steps[name].image is not None
+
     def step(self, name: str) -> Step:
         """What a step gets: its own fields, and all others from ``every_step``.
 

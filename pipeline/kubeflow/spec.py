@@ -97,16 +97,25 @@ def is_ours(step: Step) -> bool:
     return tuple(command)[: len(ENTRYPOINT)] == ENTRYPOINT
 
 
-def tell(spec: Json) -> None:
-    """Tells each of our containers its name, and the types of its inputs.
+def tell(spec: Json, root: str) -> None:
+    """Tells each of our containers what the backend does not, or tells wrong.
 
-    The backend hands a step its inputs without their types, and not what the step is called.
+    Inputs come without their types, outputs with one more for the log (``provisionOutputs`` in
+    backend/src/v2/driver/driver.go), and which root a run has is up to who starts it.
+
+    Args:
+        spec: the compiled pipeline.
+        root: address below which all runs of the pipeline find what they have to know.
     """
+    folder = f"{root.rstrip('/')}/{spec['pipelineInfo']['name']}"
     for step in steps(spec):
         if is_ours(step):
             args = step.executor["container"]["args"]
             definitions = step.component.get("inputDefinitions", {})
+            outputs = step.component.get("outputDefinitions", {}).get("artifacts", {})
             _set(args, "--task", step.name)
+            _set(args, "--pipeline_folder", folder)
+            _set(args, "--outputs", json.dumps(sorted(outputs)))
             _set(
                 args, "--json_serialized_inputs_spec_args", json.dumps(definitions, sort_keys=True)
             )

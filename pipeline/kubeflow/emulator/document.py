@@ -40,13 +40,22 @@ class Document(NamedTuple):
         return str(self.spec.get("defaultPipelineRoot") or "minio://mlpipeline/v2/artifacts")
 
     def steps(self) -> dict[str, specs.Step]:
-        """By name, a step after those that it waits for."""
+        """By name, a step after those that it waits for.
+
+        Raises:
+            UserError: they wait for each other, or for one that is not there.
+        """
         waiting = {step.name: step for step in specs.steps(self.spec)}
         ordered: dict[str, specs.Step] = {}
         while waiting:
-            for name, step in list(waiting.items()):
-                if not (dependencies(step) & waiting.keys()):
-                    ordered[name] = waiting.pop(name)
+            ready = [step for step in waiting.values() if dependencies(step) <= ordered.keys()]
+            if not ready:
+                raise UserError(
+                    f"{', '.join(waiting)}: waits for a step that is not there, or for itself; see "
+                    "'stagecraft lint'."
+                )
+            for step in ready:
+                ordered[step.name] = waiting.pop(step.name)
         return ordered
 
     def arguments(self, given: Mapping[str, str]) -> Json:

@@ -6,6 +6,7 @@ backend/src/v2/driver: ``resolveInputs`` and ``resolveInputParameter`` in resolv
 
 from __future__ import annotations
 
+import json
 import pathlib
 import uuid
 from typing import Any
@@ -15,6 +16,9 @@ from stagecraft.pipeline.kubeflow.emulator import store
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.schemas.errors import UserError
+
+EXECUTOR_LOGS = "executor-logs"
+"""Output artifact that the backend adds to every step."""
 
 
 def resolve_inputs(
@@ -36,7 +40,7 @@ def resolve_inputs(
     for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
         value = _parameter(step.name, name, source, arguments, done, run)
         kind = definitions.get(name, {}).get("parameterType")
-        parameters[name] = _double(value) if kind != "STRING" or isinstance(value, str) else value
+        parameters[name] = _text(value) if kind == "STRING" else _double(value)
     for name, definition in definitions.items():
         if name not in parameters and "defaultValue" in definition:
             parameters[name] = definition["defaultValue"]
@@ -51,19 +55,25 @@ def resolve_inputs(
     }
 
 
+def place_of_outputs(run_address: str, step: str) -> str:
+    """``ROOT/PIPELINE/RUN/TASK/SALT``: the driver runs once, so all attempts share it."""
+    return f"{run_address}/{step}/{uuid.uuid4()}"
+
+
 def provision_outputs(
-    step: specs.Step, run_address: str, launcher_root: pathlib.Path, scratch: pathlib.Path
+    step: specs.Step, task: str, launcher_root: pathlib.Path, scratch: pathlib.Path
 ) -> Json:
-    """``ExecutorInput.outputs``: ``RUN/TASK/SALT/KEY``, with a new salt at every attempt.
+    """``ExecutorInput.outputs``.
 
     Args:
         step: what is to run.
-        run_address: ``ROOT/PIPELINE/RUN``.
+        task: address below which its outputs go.
         launcher_root: folder in place of ``/``, for the launcher's copies.
         scratch: folder in place of ``/tmp``.
     """
-    task = f"{run_address}/{step.name}/{uuid.uuid4()}"
     outputs = step.component.get("outputDefinitions", {})
+    # The API server's manifests have PUBLISH_LOGS=true.
+    log = {EXECUTOR_LOGS: {"artifactType": {"schemaTitle": "system.Artifact"}}}
     return {
         "artifacts": {
             name: {
@@ -76,7 +86,7 @@ def provision_outputs(
                     }
                 ]
             }
-            for name, definition in outputs.get("artifacts", {}).items()
+            for name, definition in (outputs.get("artifacts", {}) | log).items()
         },
         "parameters": {
             name: {"outputFile": str(scratch / "kfp" / "outputs" / name)}
@@ -115,8 +125,22 @@ def _artifact(step: str, name: str, source: Json, done: dict[str, Outputs]) -> J
     return {
         **artifact,
         "type": {"schemaTitle": title} if title else {"instanceSchema": ""},
-        "metadata": _double(artifact["metadata"]),
+        # And with what RecordArtifact has added.
+        "metadata": {
+            **_double(artifact["metadata"]),
+            "display_name": output["outputArtifactKey"],
+            "store_session_info": "{}",
+        },
     }
+
+
+def _text(value: Any) -> str:
+    """``PbValueToText``, backend/src/v2/metadata/converter.go."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value)
 
 
 def _double(value: Any) -> Any:

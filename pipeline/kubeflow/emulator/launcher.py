@@ -19,6 +19,7 @@ from typing import IO, Any
 from stagecraft.components.object_store_endpoint import STORE
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import emissary, store
+from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
 from stagecraft.pipeline.kubeflow.entrypoint.addresses import ROOT
 from stagecraft.pipeline.kubeflow.spec import Json
@@ -71,9 +72,10 @@ class Pod:
             pathlib.Path(output["outputFile"]).parent.mkdir(parents=True, exist_ok=True)
         for given in executor_input["inputs"]["artifacts"].values():
             for artifact in given["artifacts"]:
-                store.transfer(
-                    store.below(self._objects, artifact["uri"]), self._local(artifact["uri"])
-                )
+                if store.knows(artifact["uri"]):  # else the launcher warns, and copies nothing
+                    store.transfer(
+                        store.below(self._objects, artifact["uri"]), self._local(artifact["uri"])
+                    )
         code = self._execute(command(step, executor_input), environment(step), stop, timeout)
         if code:
             raise Failed(f"the container ended with exit code {code}")
@@ -143,14 +145,17 @@ class Pod:
                 parameters[name] = path.read_text()
         artifacts = {}
         for name, given in executor_input["outputs"]["artifacts"].items():
+            if name == EXECUTOR_LOGS:  # the launcher's own
+                continue
             artifact = dict(given["artifacts"][0])
             [told] = written.get("artifacts", {}).get(name, {}).get("artifacts", [{}])[:1]
             artifact["uri"] = told.get("uri") or artifact["uri"]
             artifact["metadata"] = artifact["metadata"] | told.get("metadata", {})
             artifact["name"] = records.number()
-            store.transfer(
-                self._local(artifact["uri"]), store.below(self._objects, artifact["uri"])
-            )
+            if store.knows(artifact["uri"]):
+                store.transfer(
+                    self._local(artifact["uri"]), store.below(self._objects, artifact["uri"])
+                )
             artifacts[name] = artifact
         return Outputs(parameters=parameters, artifacts=artifacts)
 
@@ -166,7 +171,8 @@ def command(step: specs.Step, executor_input: Json) -> list[str]:
     inputs, outputs = executor_input["inputs"], executor_input["outputs"]
     for side, given in (("inputs", inputs), ("outputs", outputs)):
         for name, artifacts in given["artifacts"].items():
-            replaced[f"{{{{$.{side}.artifacts['{name}'].uri}}}}"] = artifacts["artifacts"][0]["uri"]
+            uri = artifacts["artifacts"][0]["uri"]
+            replaced[f"{{{{$.{side}.artifacts['{name}'].uri}}}}"] = uri
     for name, value in inputs["parameterValues"].items():
         replaced[f"{{{{$.inputs.parameters['{name}']}}}}"] = _text(value)
     for name, output in outputs["parameters"].items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import datetime
+import json
 import pathlib
 import threading
 import time
@@ -94,6 +95,9 @@ class Run:
                             waiting.clear()  # Argo starts nothing new after a failure
             except BaseException:
                 self.stop.set()
+                for future, name in running.items():  # they end now
+                    self.ended[name] = future.result()
+                    on_event(name, self.ended[name].state, self.ended[name])
                 raise
 
     def _ready(self, waiting: dict[str, specs.Step]) -> list[specs.Step]:
@@ -107,11 +111,16 @@ class Run:
         cause, state, attempt = "", "failed", 0
         try:
             inputs = driver.resolve_inputs(step, self._arguments, self._done, self._constants(step))
+            run = f"{self._document.root}/{self._document.name}/{self.run_id}"
+            place = driver.place_of_outputs(run, step.name)
             for attempt in range(1, attempts + 1):
                 try:
-                    found, cached = self._attempt(step, inputs, entry, attempt, log)
+                    found, cached = self._attempt(step, inputs, place, entry, attempt, log)
                 except Failed as error:
                     cause = str(error)
+                    continue
+                except (OSError, ValueError, KeyError) as error:
+                    cause = f"the launcher failed: {error!r}"
                     continue
                 state = "cached" if cached else "done"
                 seconds = time.monotonic() - started
@@ -123,19 +132,24 @@ class Run:
         return Ended(state, time.monotonic() - started, attempt, None, cause, log)
 
     def _attempt(
-        self, step: specs.Step, inputs: Json, entry: Json, attempt: int, log: pathlib.Path
+        self,
+        step: specs.Step,
+        inputs: Json,
+        place: str,
+        entry: Json,
+        attempt: int,
+        log: pathlib.Path,
     ) -> tuple[Outputs, bool]:
         """The step's outputs, and whether they are from the cache."""
         folder = self.folder / "pods" / f"{step.name}-{attempt}"
         with log.open("ab", buffering=0) as file:
-            address = f"{self._document.root}/{self._document.name}/{self.run_id}"
             if "importer" in step.executor:
-                return _import(step, inputs, address, self._records), False
+                return _import(step, inputs, self._records), False
             pod = Pod(folder, self._store, file)
             try:
                 executor_input = {
                     "inputs": inputs,
-                    "outputs": driver.provision_outputs(step, address, pod.root, pod.tmp),
+                    "outputs": driver.provision_outputs(step, place, pod.root, pod.tmp),
                 }
                 claims = [mount.get("constant", "") for mount in entry.get("pvcMount", ())]
                 key = records.fingerprint(self._document.name, step, executor_input, claims)
@@ -160,7 +174,7 @@ class Run:
         }
 
 
-def _import(step: specs.Step, inputs: Json, address: str, numbers: Records) -> Outputs:
+def _import(step: specs.Step, inputs: Json, known: Records) -> Outputs:
     """Registers what lies at an address, backend/src/v2/component/importer_launcher.go."""
     importer = step.executor["importer"]
     source = importer["artifactUri"]
@@ -169,12 +183,16 @@ def _import(step: specs.Step, inputs: Json, address: str, numbers: Records) -> O
     )
     [name] = step.component["outputDefinitions"]["artifacts"]
     artifact = {
-        "name": numbers.number(),
         "uri": str(given),
         "type": importer["typeSchema"],
         "metadata": importer.get("metadata", {}),
     }
-    return Outputs(parameters={}, artifacts={name: artifact})
+    key = f"imported {json.dumps(artifact, sort_keys=True)}"
+    found = None if importer.get("reimport") else known.cached(key)
+    if found is None:
+        found = Outputs(parameters={}, artifacts={name: {"name": known.number(), **artifact}})
+        known.remember(key, found)
+    return Outputs(parameters={}, artifacts={name: next(iter(found["artifacts"].values()))})
 
 
 def _check(step: specs.Step) -> None:

@@ -8,6 +8,11 @@ import shutil
 _FOLDERS = {"gs": "gcs", "s3": "s3", "minio": "minio"}
 
 
+def knows(address: str) -> bool:
+    """Whether the backend has a store for an address."""
+    return address.partition("://")[0] in _FOLDERS
+
+
 def below(folder: pathlib.Path, address: str) -> pathlib.Path:
     """Where an address is in a folder that holds ``gcs``, ``s3`` and ``minio``.
 

@@ -25,14 +25,21 @@ def main() -> None:
     invocation = Invocation(
         arguments.json_serialized_invocation_args,
         arguments.json_serialized_inputs_spec_args,
-        arguments.task,
+        arguments.outputs,
     )
+    folder = arguments.pipeline_folder
     object_store.register()
     try:
         if arguments.what == RUN:
             from stagecraft.pipeline.kubeflow.entrypoint.run import run
 
-            run(invocation, arguments.executor_class_path, arguments.resolved_inputs, beam_args)
+            run(
+                invocation,
+                folder,
+                arguments.executor_class_path,
+                arguments.resolved_inputs,
+                beam_args,
+            )
         elif arguments.what == RESOLVE:
             from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
 
@@ -40,7 +47,7 @@ def main() -> None:
         else:
             from stagecraft.pipeline.kubeflow.entrypoint.latest_blessed import look_up
 
-            look_up(invocation, arguments.output_types)
+            look_up(invocation, folder, arguments.output_types)
     except UserError as error:
         logging.error("%s: %s", arguments.task, error)
         sys.exit(1)
@@ -50,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("what", choices=(RUN, RESOLVE, LATEST_BLESSED))
     parser.add_argument("--task", required=True, help="name of the step")
+    parser.add_argument("--pipeline_folder", required=True, help="what belongs to the pipeline")
+    parser.add_argument("--outputs", type=json.loads, default=[], help="names of outputs")
     parser.add_argument("--executor_class_path", help="what runs")
     parser.add_argument("--driver_class_path", help="what resolves")
     parser.add_argument("--output_types", type=json.loads, default={}, help="types by output")

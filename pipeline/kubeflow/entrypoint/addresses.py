@@ -32,25 +32,6 @@ def to_remote(path: str) -> str:
     return path
 
 
-def pipeline_folder(output: str, task: str) -> str:
-    """The address of what belongs to the pipeline, whichever run.
-
-    Args:
-        output: address of one of the task's outputs: ``ROOT/PIPELINE/RUN/TASK/SALT/KEY``; older
-            backends have no SALT.
-        task: name of the task.
-
-    Raises:
-        ValueError: there is no such task in the address.
-    """
-    scheme, _, path = output.partition("://")
-    parts = path.split("/")
-    for position in range(len(parts) - 2, 1, -1):
-        if parts[position] == task:
-            return f"{scheme}://{'/'.join(parts[: position - 1])}"
-    raise ValueError(f"{output}: not an output of the step {task}")
-
-
 def in_strings(value: Any, changed: dict[str, str]) -> Any:
     """The same JSON, with local paths in its strings as addresses.
 

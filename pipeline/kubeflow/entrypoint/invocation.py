@@ -7,27 +7,34 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Collection
 from typing import Any
 
-from stagecraft.pipeline.kubeflow.entrypoint import addresses
-
 Json = dict[str, Any]
+
+_OF_THE_BACKEND = ("display_name", "store_session_info")
+"""Metadata that ``RecordArtifact`` (backend/src/v2/metadata/client.go) adds to every artifact."""
 
 
 class Invocation:
     """One run of a step."""
 
-    def __init__(self, executor_input: str, inputs_spec: str, task: str):
+    def __init__(self, executor_input: str, inputs_spec: str, outputs: Collection[str]):
         """Reads what came on the command line.
 
         Args:
             executor_input: ``ExecutorInput`` as JSON.
             inputs_spec: the component's ``inputDefinitions`` as JSON.
-            task: name of the step.
+            outputs: names of the component's output artifacts. The backend adds one for the log.
         """
         self.input: Json = json.loads(executor_input)
         self.inputs_spec: Json = json.loads(inputs_spec)
-        self.task = task
+        given = self.input.get("outputs", {}).get("artifacts", {})
+        for name in given.keys() - set(outputs):
+            del given[name]
+        for artifact in self.artifacts("inputs").values():
+            for name in _OF_THE_BACKEND:
+                artifact.get("metadata", {}).pop(name, None)
 
     @property
     def parameters(self) -> Json:
@@ -42,11 +49,6 @@ class Invocation:
             for name, given in self.input.get(side, {}).get("artifacts", {}).items()
             for artifact in given.get("artifacts", ())[:1]
         }
-
-    def pipeline_folder(self) -> str:
-        """Address of what belongs to the pipeline. Call it while outputs have their addresses."""
-        [output, *_] = self.artifacts("outputs").values()
-        return addresses.pipeline_folder(output["uri"], self.task)
 
     def write(self, output: Json) -> None:
         """Writes the step's ``ExecutorOutput``."""

@@ -10,15 +10,16 @@ from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.spec import LOOKUP
 
 
-def look_up(invocation: Invocation, output_types: dict[str, str]) -> None:
+def look_up(invocation: Invocation, pipeline: str, output_types: dict[str, str]) -> None:
     """Writes an output parameter for each output: an address and properties, or nothing.
 
     Args:
         invocation: its input artifacts are models that are not meant.
+        pipeline: address of what belongs to the pipeline.
         output_types: names of artifact types, by output.
     """
     candidates = {artifact["uri"] for artifact in invocation.artifacts("inputs").values()}
-    found = blessed_models.latest(invocation.pipeline_folder(), candidates)
+    found = blessed_models.latest(pipeline, candidates)
     values = {
         name: json.dumps(found[kind], sort_keys=True) if kind in found else ""
         for name, kind in output_types.items()

@@ -29,12 +29,17 @@ assert object_store_beam  # importing it is what tells Beam of minio://
 
 
 def run(
-    invocation: Invocation, executor_class: str, resolved: dict[str, str], beam_args: list[str]
+    invocation: Invocation,
+    pipeline: str,
+    executor_class: str,
+    resolved: dict[str, str],
+    beam_args: list[str],
 ) -> None:
     """Runs the executor and writes its output.
 
     Args:
         invocation: as the backend gave it; is changed.
+        pipeline: address of what belongs to the pipeline.
         executor_class: dotted path.
         resolved: input artifacts that come as parameters; their types' schemas, by name.
         beam_args: for Beam.
@@ -43,7 +48,6 @@ def run(
         side: {name: artifact["uri"] for name, artifact in invocation.artifacts(side).items()}
         for side in ("inputs", "outputs")
     }
-    pipeline = invocation.pipeline_folder() if given["outputs"] else ""
     _restore_types(invocation)
     with _resolved(invocation, resolved) as copies:
         driven = _take_driver_output(invocation)

@@ -106,13 +106,17 @@ class Step:
             "uri": f"{scheme}://{root}/Copy/salt/report",
             "type": {"instanceSchema": "title: tiny_nodes.Report\ntype: object\n"},
         }
+        log = {"uri": f"{scheme}://{root}/log", "type": {"schemaTitle": "system.Artifact"}}
         self.input = {
             "inputs": {
                 "parameterValues": {"times": 3.0},
                 "artifacts": {"model": {"artifacts": [model]}},
             },
             "outputs": {
-                "artifacts": {"report": {"artifacts": [report]}},
+                "artifacts": {
+                    "report": {"artifacts": [report]},
+                    "executor-logs": {"artifacts": [log]},
+                },
                 "outputFile": str(self.output_file),
             },
         }
@@ -124,6 +128,7 @@ class Step:
         }
 
     def by_tfx(self) -> None:
+        del self.input["outputs"]["artifacts"]["executor-logs"]  # which is a reason by itself
         flags = stock_entrypoint._parse_flags(
             [
                 "program",
@@ -135,8 +140,8 @@ class Step:
         stock_entrypoint.main(flags)
 
     def by_us(self) -> dict[str, Any]:
-        invocation = Invocation(json.dumps(self.input), json.dumps(self.spec), "Copy")
-        run(invocation, "tiny_nodes.CopyExecutor", {}, [])
+        invocation = Invocation(json.dumps(self.input), json.dumps(self.spec), ["report"])
+        run(invocation, "minio://bucket/root/tiny", "tiny_nodes.CopyExecutor", {}, [])
         written: dict[str, Any] = json.loads(self.output_file.read_text())
         return written
 
@@ -200,7 +205,11 @@ def test_8_values_of_other_steps(tmp_path: pathlib.Path) -> None:
 
     assert producer(compiled_by.stock(tiny_nodes.pipeline(), tmp_path)) == "Make_task"
     assert "unknown-producer" in rules(tmp_path / "stock.yaml")
-    assert producer(compiled_by.ours(tiny_nodes.pipeline(), tmp_path)["pipelineSpec"]) == "Make"
+    spec = compiled_by.ours(tiny_nodes.pipeline(), tmp_path)["pipelineSpec"]
+    assert producer(spec) == "Make"
+    # A number stays one: of a STRING the backend would make a text.
+    kinds = spec["components"]["Copy"]["inputDefinitions"]["parameters"]
+    assert kinds["times"] == {"parameterType": "NUMBER_INTEGER"}
 
 
 def test_9_resources(tmp_path: pathlib.Path) -> None:
@@ -247,7 +256,11 @@ def test_10_artifact_types_of_ones_own(
     ("module", "words", "saved"),
     [
         ("tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor", [], False),
-        ("stagecraft.pipeline.kubeflow.entrypoint", ["run", "--task", "Slow"], True),
+        (
+            "stagecraft.pipeline.kubeflow.entrypoint",
+            ["run", "--task", "Slow", "--pipeline_folder", "minio://b/p"],
+            True,
+        ),
     ],
     ids=["stock", "ours"],
 )

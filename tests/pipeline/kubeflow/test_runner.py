@@ -143,3 +143,36 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "ours.yaml").read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == ["ours.yaml"]
     assert yaml.safe_load(before)["pipelineInfo"]["name"] == "tiny"
+
+
+def test_a_module_file(tmp_path: pathlib.Path) -> None:
+    make = tiny_nodes.Make()
+    (tmp_path / "mine.py").write_text("def run_fn(fn_args): pass\n")
+    trainer = tfx.components.Trainer(
+        module_file=str(tmp_path / "mine.py"),
+        examples=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Examples),
+        train_args=tfx.proto.TrainArgs(num_steps=1),
+        eval_args=tfx.proto.EvalArgs(num_steps=1),
+    )
+    pipeline = Pipeline("p", "gs://bucket", components=[make, trainer])
+    with pytest.raises(UserError, match="^Trainer: .*module_file.*run_fn"):
+        compiled_by.ours(pipeline, tmp_path)
+
+
+def test_a_class_of_the_script(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny_nodes.CopyExecutor, "__module__", "__main__")
+    with pytest.raises(UserError, match="^Copy: CopyExecutor is defined in the script"):
+        compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
+
+
+def test_a_container_of_the_users_keeps_its_image(tmp_path: pathlib.Path) -> None:
+    from tfx.dsl.component.experimental import container_component
+
+    say = container_component.create_container_component("Say", "alpine:3", ["echo", "said"])()
+    pipeline = Pipeline("p", "gs://bucket", components=[say, tiny_nodes.Make()])
+    compiled = compiled_by.ours(pipeline, tmp_path, every_step={"image": "mine:2"})
+    images = {
+        name: executor["container"]["image"]
+        for name, executor in compiled["pipelineSpec"]["deploymentSpec"]["executors"].items()
+    }
+    assert images == {"Say_executor": "alpine:3", "Make_executor": "mine:2"}

@@ -129,8 +129,9 @@ def test_the_launchers_contract(tmp_path: pathlib.Path) -> None:
     given = told["given"]
     assert given["type"] == {"instanceSchema": ""}
     assert given["name"] == "1"
-    # A double, as protobuf's Struct has it. A float in Python's JSON has a point.
-    assert given["metadata"] == {"steps": 3.0} and isinstance(given["metadata"]["steps"], float)
+    # A double, as protobuf's Struct has it; and what the backend adds.
+    assert isinstance(given["metadata"]["steps"], float)
+    assert given["metadata"].items() >= {"steps": 3.0, "display_name": "model"}.items()
     run, make, salt, key = given["uri"].removeprefix("minio://bucket/root/tiny/").split("/")
     assert (make, key) == ("make", "model")
     assert (tmp_path / "store/minio/bucket/root/tiny" / run / make / salt / key / "file").exists()
@@ -208,19 +209,72 @@ def test_a_failed_step_stops_the_run(tmp_path: pathlib.Path) -> None:
     assert ended["fails"].log.read_text() == "why\n"
 
 
-def test_another_attempt_has_another_place_for_its_outputs(tmp_path: pathlib.Path) -> None:
+def test_another_attempt_is_another_pod_with_the_same_outputs(tmp_path: pathlib.Path) -> None:
+    """The driver, which makes the salt, runs once."""
     count = f"""
 import json, os, sys
 given = json.loads(sys.argv[1])
+uri = given["outputs"]["artifacts"]["model"]["artifacts"][0]["uri"]
 with open({str(tmp_path / "attempts")!r}, "a") as file:
-    file.write(given["outputs"]["outputFile"] + "\\n")
+    file.write(f"{{os.getcwd()}} {{uri}}\\n")
 with open({str(tmp_path / "attempts")!r}) as file:
     sys.exit(len(file.readlines()) < 3)
 """
-    what = spec({"count": count}, {"count": task("count", retryPolicy={"maxRetryCount": 2})})
+    what = spec(
+        {"count": count},
+        {"count": task("count", retryPolicy={"maxRetryCount": 2})},
+        count={"outputDefinitions": {"artifacts": {"model": {"artifactType": MODEL}}}},
+    )
     ended = emulate(what, tmp_path / "out")
     assert (ended["count"].state, ended["count"].attempts) == ("done", 3)
-    assert len(set((tmp_path / "attempts").read_text().split())) == 3
+    attempts = [line.split() for line in (tmp_path / "attempts").read_text().splitlines()]
+    assert len({pod for pod, _ in attempts}) == 3
+    assert len({uri for _, uri in attempts}) == 1
+
+
+def test_a_value_of_another_type_becomes_a_text(tmp_path: pathlib.Path) -> None:
+    number = (
+        "import json, sys\n"
+        "given = json.loads(sys.argv[1])\n"
+        "json.dump({'parameterValues': {'n': 3}}, open(given['outputs']['outputFile'], 'w'))\n"
+    )
+    show = "import json, sys; print(json.loads(sys.argv[1])['inputs']['parameterValues'])"
+    source = {"taskOutputParameter": {"producerTask": "number", "outputParameterKey": "n"}}
+    integer = {"parameterType": "NUMBER_INTEGER"}
+    for kind, shown in (("STRING", "{'n': '3'}"), ("NUMBER_INTEGER", "{'n': 3.0}")):
+        what = spec(
+            {"number": number, "show": show},
+            {"number": task("number"), "show": task("show", inputs={"parameters": {"n": source}})},
+            number={
+                "outputDefinitions": {"parameters": {"n": {"parameterType": "NUMBER_INTEGER"}}}
+            },
+            show={"inputDefinitions": {"parameters": {"n": {"parameterType": kind}}}},
+        )
+        ended = emulate(what, tmp_path / kind)
+        assert states(ended) == {"number": "done", "show": "done"}
+        assert ended["show"].log.read_text() == f"{shown}\n"
+
+
+def test_steps_that_wait_for_each_other(tmp_path: pathlib.Path) -> None:
+    tasks = {"a": task("a", after=("b",)), "b": task("b", after=("a",))}
+    with pytest.raises(UserError, match="^a, b: waits for a step that is not there, or for itself"):
+        Run(Document(spec({"a": "", "b": ""}, tasks), {}), tmp_path, {})
+    with pytest.raises(UserError, match="^a: waits for a step that is not there"):
+        Run(Document(spec({"a": ""}, {"a": task("a", after=("c",))}), {}), tmp_path, {})
+
+
+def test_what_the_container_writes_wrong_is_a_failed_step(tmp_path: pathlib.Path) -> None:
+    wrong = (
+        "import json, sys\nopen(json.loads(sys.argv[1])['outputs']['outputFile'], 'w').write('{')\n"
+    )
+    what = spec(
+        {"wrong": wrong},
+        {"wrong": task("wrong")},
+        wrong={"outputDefinitions": {"artifacts": {"model": {"artifactType": MODEL}}}},
+    )
+    ended = emulate(what, tmp_path)
+    assert ended["wrong"].state == "failed"
+    assert ended["wrong"].cause.startswith("the launcher failed: JSONDecodeError")
 
 
 def test_a_step_that_takes_too_long(tmp_path: pathlib.Path) -> None:

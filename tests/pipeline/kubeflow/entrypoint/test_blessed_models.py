@@ -51,12 +51,12 @@ def _invocation(tmp_path: pathlib.Path, *candidates: str) -> Invocation:
             "outputFile": str(tmp_path / "out" / "output_metadata.json"),
         },
     }
-    return Invocation(json.dumps(given), "{}", "Baseline")
+    return Invocation(json.dumps(given), "{}", ["lookup"])
 
 
 def _found(tmp_path: pathlib.Path, *candidates: str) -> dict[str, Any]:
     invocation = _invocation(tmp_path, *candidates)
-    look_up(invocation, TYPES)
+    look_up(invocation, PIPELINE, TYPES)
     values = invocation.output()["parameterValues"]
     return {name: json.loads(value)["uri"] if value else None for name, value in values.items()}
 
@@ -93,6 +93,6 @@ def test_many_at_the_same_time_are_all_kept(store: pathlib.Path) -> None:
 def test_people_can_see_what_was_found(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
     model = _blessed(store, "first")
     invocation = _invocation(tmp_path)
-    look_up(invocation, TYPES)
+    look_up(invocation, PIPELINE, TYPES)
     [lookup] = invocation.output()["artifacts"]["lookup"]["artifacts"]
     assert lookup["metadata"] == {"model": model, "model_blessing": f"{PIPELINE}/first/blessing"}

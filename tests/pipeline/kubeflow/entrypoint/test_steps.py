@@ -15,6 +15,7 @@ from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
 from stagecraft.pipeline.kubeflow.entrypoint.run import run
 
+PIPELINE = "minio://bucket/root/name"
 RUN = "minio://bucket/root/name/run"
 MODEL = "title: tfx.Model\ntype: object\n"
 BLESSING = "title: tfx.ModelBlessing\ntype: object\n"
@@ -83,8 +84,8 @@ def _evaluate(tmp_path: pathlib.Path, baseline: str = "") -> dict[str, Any]:
         "parameters": {"baseline_model": {"parameterType": "STRING"}},
         "artifacts": {"model": {"artifactType": {"instanceSchema": MODEL}}},
     }
-    invocation = Invocation(json.dumps(given), json.dumps(spec), "Evaluator")
-    run(invocation, f"{__name__}.Bless", {"baseline_model": MODEL}, [])
+    invocation = Invocation(json.dumps(given), json.dumps(spec), ["blessing"])
+    run(invocation, PIPELINE, f"{__name__}.Bless", {"baseline_model": MODEL}, [])
     [written] = invocation.output()["artifacts"]["blessing"]["artifacts"]
     assert isinstance(written, dict)
     return written
@@ -144,7 +145,7 @@ def _resolve(folder: pathlib.Path, tmp_path: pathlib.Path) -> str:
     spec = {
         "parameters": {name: {"parameterType": "STRING"} for name in ("input_base", "input_config")}
     }
-    invocation = Invocation(json.dumps(given), json.dumps(spec), "Gen-inputs")
+    invocation = Invocation(json.dumps(given), json.dumps(spec), [])
     driver = "tfx.components.example_gen.driver.FileBasedDriver"
     resolve(invocation, driver, {"examples": EXAMPLES})
     return str(invocation.output()["parameterValues"]["driver_output"])
@@ -172,8 +173,8 @@ def test_a_driver_looks_at_the_data_of_the_moment(
         },
     }
     spec = {"parameters": {"input_base": {"parameterType": "STRING"}}}
-    invocation = Invocation(json.dumps(given), json.dumps(spec), "Gen")
-    run(invocation, f"{__name__}.Generate", {}, [])
+    invocation = Invocation(json.dumps(given), json.dumps(spec), ["examples"])
+    run(invocation, PIPELINE, f"{__name__}.Generate", {}, [])
     assert Seen.properties["span"] == 2
     assert "span-2/*" in Seen.properties["input_config"]
     assert "driver_output" not in Seen.properties
