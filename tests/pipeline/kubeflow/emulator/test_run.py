@@ -240,7 +240,6 @@ def test_a_value_of_another_type_becomes_a_text(tmp_path: pathlib.Path) -> None:
     )
     show = "import json, sys; print(json.loads(sys.argv[1])['inputs']['parameterValues'])"
     source = {"taskOutputParameter": {"producerTask": "number", "outputParameterKey": "n"}}
-    integer = {"parameterType": "NUMBER_INTEGER"}
     for kind, shown in (("STRING", "{'n': '3'}"), ("NUMBER_INTEGER", "{'n': 3.0}")):
         what = spec(
             {"number": number, "show": show},
