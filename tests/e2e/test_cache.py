@@ -10,7 +10,7 @@ from support import run
 
 from stagecraft.schemas import features
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # six runs
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]  # six runs; test_interrupt has two
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ALL = [
