@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 
 from stagecraft.pipeline.cli import console
+from stagecraft.pipeline.kubeflow.spec import HEAD
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.schemas.errors import UserError
 
@@ -18,9 +19,6 @@ class Request:
     overrides: tuple[str, ...]
     data: str | None
     output: pathlib.Path | None
-
-
-_HEAD = "# PIPELINE DEFINITION"
 
 
 def run(request: Request) -> int:
@@ -52,7 +50,7 @@ def run(request: Request) -> int:
 
 def _check_output(output: pathlib.Path) -> None:
     """Refuses to write over a file that this command has not written, such as the settings."""
-    if output.exists() and not output.read_text(errors="replace").startswith(_HEAD):
+    if output.exists() and not output.read_text(errors="replace").startswith(HEAD):
         raise UserError(
             f"{output}: is there already, and is no compiled pipeline; name another file with "
             "--output."

@@ -127,7 +127,7 @@ def add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
             },
             "outputDefinitions": {
                 "parameters": {name: {"parameterType": "STRING"} for name in types},
-                # Its address tells the step where the pipeline keeps things.
+                # For people: the parameters are in no artifact that the UI shows.
                 "artifacts": {specs.LOOKUP: {"artifactType": {"schemaTitle": "system.Artifact"}}},
             },
         },

@@ -215,7 +215,7 @@ def _description(pipeline: Pipeline) -> str:
 def _header(spec: Json) -> str:
     """Comments at the head of the file, as the KFP SDK writes them."""
     info = spec["pipelineInfo"]
-    lines = ["# PIPELINE DEFINITION", f"# Name: {info['name']}", "# Description:"]
+    lines = [specs.HEAD, f"# Name: {info['name']}", "# Description:"]
     lines += [f"#    {line}" for line in info["description"].splitlines()]
     inputs = spec["root"].get("inputDefinitions", {}).get("parameters", {})
     lines += ["# Inputs:"] if inputs else []

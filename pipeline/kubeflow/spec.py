@@ -17,6 +17,9 @@ ENTRYPOINT = ("python", "-m", "stagecraft.pipeline.kubeflow.entrypoint")
 RUN, RESOLVE, LATEST_BLESSED = "run", "resolve", "latest-blessed"
 """What the entrypoint does: runs an executor, a driver, or looks the last blessed model up."""
 
+HEAD = "# PIPELINE DEFINITION"
+"""First line of a compiled file, as the KFP SDK writes it."""
+
 DRIVER_OUTPUT = "driver_output"
 """Parameter: what a driver found, a ``DriverOutput`` as JSON."""
 

@@ -14,7 +14,7 @@ from stagecraft.pipeline.kubeflow.acceptance import check
 
 TINY = {
     "pipelineInfo": {"name": "tiny"},
-    "defaultPipelineRoot": "minio://bucket/root",
+    "defaultPipelineRoot": "minio://bucket/base",
     "schemaVersion": "2.1.0",
     "root": {
         "dag": {

@@ -89,7 +89,7 @@ class Step:
         self, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, scheme: str = "minio"
     ):
         monkeypatch.setenv("STAGECRAFT_LAUNCHER_ROOT", str(folder))
-        root = "bucket/root/tiny/run"
+        root = "bucket/base/tiny/run"
         copies = folder / {"gs": "gcs"}.get(scheme, scheme) / root
         (copies / "Make/salt/model").mkdir(parents=True)
         (copies / "Make/salt/model/file").write_text("content")
@@ -141,7 +141,7 @@ class Step:
 
     def by_us(self) -> dict[str, Any]:
         invocation = Invocation(json.dumps(self.input), json.dumps(self.spec), ["report"])
-        run(invocation, "minio://bucket/root/tiny", "tiny_nodes.CopyExecutor", {}, [])
+        run(invocation, "minio://bucket/base/tiny", "tiny_nodes.CopyExecutor", {}, [])
         written: dict[str, Any] = json.loads(self.output_file.read_text())
         return written
 
@@ -170,8 +170,8 @@ def test_5_addresses_are_those_of_the_object_store(
             step.by_tfx()
     [report] = step.by_us()["artifacts"]["report"]["artifacts"]
     assert (step.report / "file").read_text() == "CONTENT"
-    assert report["uri"] == f"{scheme}://bucket/root/tiny/run/Copy/salt/report"
-    assert report["metadata"]["was_at"] == f"{scheme}://bucket/root/tiny/run/Make/salt/model"
+    assert report["uri"] == f"{scheme}://bucket/base/tiny/run/Copy/salt/report"
+    assert report["metadata"]["was_at"] == f"{scheme}://bucket/base/tiny/run/Make/salt/model"
 
 
 def test_6_hooks_are_not_read(

@@ -109,7 +109,7 @@ class Make(base_component.BaseComponent):
         )
 
 
-def pipeline(root: str = "minio://bucket/root", name: str = "tiny", **parameters: Any) -> Any:
+def pipeline(root: str = "minio://bucket/base", name: str = "tiny", **parameters: Any) -> Any:
     """Make, then Copy with Make's number of times."""
     from tfx.orchestration.pipeline import Pipeline
 

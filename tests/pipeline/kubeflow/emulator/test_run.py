@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stagecraft.pipeline.kubeflow.emulator.document import Document, load
+from stagecraft.pipeline.kubeflow.emulator.document import Document
 from stagecraft.pipeline.kubeflow.emulator.run import Ended, Run
 from stagecraft.schemas.errors import UserError
 
@@ -58,7 +58,7 @@ def task(name: str, *, after: tuple[str, ...] = (), **more: Any) -> dict[str, An
 def spec(programs: dict[str, str], tasks: dict[str, Any], **components: Any) -> dict[str, Any]:
     return {
         "pipelineInfo": {"name": "tiny"},
-        "defaultPipelineRoot": "minio://bucket/root",
+        "defaultPipelineRoot": "minio://bucket/base",
         "schemaVersion": "2.1.0",
         "root": {"dag": {"tasks": tasks}},
         "components": {
@@ -132,9 +132,9 @@ def test_the_launchers_contract(tmp_path: pathlib.Path) -> None:
     # A double, as protobuf's Struct has it; and what the backend adds.
     assert isinstance(given["metadata"]["steps"], float)
     assert given["metadata"].items() >= {"steps": 3.0, "display_name": "model"}.items()
-    run, make, salt, key = given["uri"].removeprefix("minio://bucket/root/tiny/").split("/")
+    run, make, salt, key = given["uri"].removeprefix("minio://bucket/base/tiny/").split("/")
     assert (make, key) == ("make", "model")
-    assert (tmp_path / "store/minio/bucket/root/tiny" / run / make / salt / key / "file").exists()
+    assert (tmp_path / "store/minio/bucket/base/tiny" / run / make / salt / key / "file").exists()
     assert ended["make"].log.read_text() == "made\n"
     assert not list((tmp_path / "runs" / run / "pods").iterdir())
 
@@ -350,31 +350,6 @@ def test_nothing_is_left_of_a_launcher_that_was_killed(tmp_path: pathlib.Path) -
     assert _gone(pids)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (
-            {"texd": "a"},
-            "--parameter texd: the pipeline has no such parameter; it has number, text",
-        ),
-        ({"text": "a"}, "number: give it with --parameter; it has no default"),
-        ({"number": "many"}, "--parameter number=many: expected NUMBER_INTEGER"),
-        ({"number": "true"}, "--parameter number=true: expected NUMBER_INTEGER"),
-    ],
-)
-def test_parameters_are_checked(given: dict[str, str], said: str) -> None:
-    document = Document(
-        make_and_read(
-            text={"parameterType": "STRING", "defaultValue": "a"},
-            number={"parameterType": "NUMBER_INTEGER"},
-        ),
-        {},
-    )
-    with pytest.raises(UserError) as refused:
-        document.arguments(given)
-    assert said in str(refused.value)
-
-
 def test_what_is_not_emulated_is_said(tmp_path: pathlib.Path) -> None:
     what = make_and_read()
     what["root"]["dag"]["tasks"]["read"]["triggerPolicy"] = {"condition": "true"}
@@ -384,20 +359,3 @@ def test_what_is_not_emulated_is_said(tmp_path: pathlib.Path) -> None:
     what["deploymentSpec"]["executors"]["exec-make"] = {"resolver": {}}
     with pytest.raises(UserError, match="^make: the backend runs containers and importers"):
         Run(Document(what, {}), tmp_path, {})
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "cannot be read: No such file"),
-        ("a: [", "not YAML"),
-        ("a: 1", "holds 0 pipelines"),
-    ],
-)
-def test_files_that_are_no_pipeline(tmp_path: pathlib.Path, text: str | None, said: str) -> None:
-    path = tmp_path / "file.yaml"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UserError) as refused:
-        load(path)
-    assert said in str(refused.value) and str(path) in str(refused.value)

@@ -13,13 +13,13 @@ from stagecraft.pipeline.kubeflow.entrypoint.blessed_models import Artifact
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.entrypoint.latest_blessed import look_up
 
-PIPELINE = "minio://bucket/root/name"
+PIPELINE = "minio://bucket/base/name"
 TYPES = {"model": "Model", "model_blessing": "ModelBlessing"}
 
 
 @pytest.fixture
 def store(folder_store: pathlib.Path) -> pathlib.Path:
-    return folder_store / "minio" / "bucket" / "root" / "name"
+    return folder_store / "minio" / "bucket" / "base" / "name"
 
 
 def _blessed(store: pathlib.Path, run: str) -> str:

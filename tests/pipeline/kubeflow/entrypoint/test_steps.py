@@ -15,8 +15,8 @@ from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
 from stagecraft.pipeline.kubeflow.entrypoint.run import run
 
-PIPELINE = "minio://bucket/root/name"
-RUN = "minio://bucket/root/name/run"
+PIPELINE = "minio://bucket/base/name"
+RUN = "minio://bucket/base/name/run"
 MODEL = "title: tfx.Model\ntype: object\n"
 BLESSING = "title: tfx.ModelBlessing\ntype: object\n"
 EXAMPLES = "title: tfx.Examples\ntype: object\n"
@@ -97,9 +97,9 @@ def test_a_blessed_model_is_known_to_later_runs(
     written = _evaluate(tmp_path)
     assert written["uri"] == f"{RUN}/Evaluator/salt/blessing"
     assert written["metadata"]["current_model"] == f"{RUN}/Trainer/salt/model"
-    (model := store / "bucket/root/name/run/Trainer/salt/model").mkdir(parents=True)
+    (model := store / "bucket/base/name/run/Trainer/salt/model").mkdir(parents=True)
     (model / "file").touch()
-    found = blessed_models.latest("minio://bucket/root/name", ())
+    found = blessed_models.latest("minio://bucket/base/name", ())
     assert found["Model"]["uri"] == f"{RUN}/Trainer/salt/model"
 
 
@@ -108,7 +108,7 @@ def test_one_that_is_not_blessed_is_not(
 ) -> None:
     monkeypatch.setattr(Seen, "blessed", 0)
     _evaluate(tmp_path)
-    assert not (store / "bucket" / "root" / "name" / "blessed_models").exists()
+    assert not (store / "bucket" / "base" / "name" / "blessed_models").exists()
 
 
 def test_no_baseline_is_an_input_without_artifacts(
@@ -122,9 +122,9 @@ def test_no_baseline_is_an_input_without_artifacts(
 def test_a_baseline_is_fetched_and_told_by_its_address(
     store: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    (old := store / "bucket/root/name/old/model").mkdir(parents=True)
+    (old := store / "bucket/base/name/old/model").mkdir(parents=True)
     (old / "saved_model.pb").write_text("model")
-    address = "minio://bucket/root/name/old/model"
+    address = "minio://bucket/base/name/old/model"
     written = _evaluate(tmp_path, json.dumps({"uri": address, "metadata": {}}))
     [(kind, copy)] = Seen.inputs["baseline_model"]
     assert kind == "Model"
