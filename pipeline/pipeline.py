@@ -11,7 +11,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.pusher.component import Pusher
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
-from tfx.dsl.components.common.resolver import Resolver
+from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from tfx.orchestration.pipeline import Pipeline
@@ -76,6 +76,7 @@ def assemble(
     settings: PipelineSettings,
     places: Places,
     parameters: Mapping[str, RuntimeParameter] | None = None,
+    baseline_strategy: type[ResolverStrategy] = LatestBlessedBaseline,
 ) -> Pipeline:
     """Builds the TFX pipeline for settings.
 
@@ -84,6 +85,8 @@ def assemble(
         places: where things are kept.
         parameters: what is given when a run starts, by flat name: ``data_source``, and settings of
             the training such as ``train_epochs``.
+        baseline_strategy: how the model is found that a new one is compared with. Only
+            LatestBlessedBaseline is told which one is new.
 
     Raises:
         UserError: a named module or file does not exist.
@@ -148,9 +151,10 @@ def assemble(
         trainer.add_upstream_node(parity_gate)
         gates.append(parity_gate)
 
+    candidate = {"candidate": model} if baseline_strategy is LatestBlessedBaseline else {}
     baseline = Resolver(
-        strategy_class=LatestBlessedBaseline,
-        candidate=model,
+        strategy_class=baseline_strategy,
+        **candidate,
         model=Channel(type=standard_artifacts.Model),
         model_blessing=Channel(type=standard_artifacts.ModelBlessing),
     ).with_id("Baseline")

@@ -15,6 +15,7 @@ from tfx.utils import json_utils, proto_utils
 from stagecraft.components import training_properties
 from stagecraft.components.trainer import launch
 from stagecraft.components.trainer.identity import training_key
+from stagecraft.components.trainer.on_disk import on_disk
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import record
@@ -50,23 +51,22 @@ class Executor(GenericExecutor):
                         f"{', '.join(splits)}); the Trainer trains on train, and chooses the best "
                         "checkpoint on val"
                     )
-        super().Do(
-            input_dict,
-            output_dict,
-            {
-                "run_fn": f"{launch.__name__}.{launch.run.__name__}",
-                "train_args": proto_utils.proto_to_json(
-                    trainer_pb2.TrainArgs(splits=[features.TRAIN])
-                ),
-                "eval_args": proto_utils.proto_to_json(trainer_pb2.EvalArgs(splits=[features.VAL])),
-                "custom_config": json_utils.dumps(
-                    {"settings": flat, launch.RUN_FN: exec_properties["run_fn"]}
-                ),
-                "checkpoint_root": exec_properties["checkpoint_root"],
-                "code_fingerprint": exec_properties["code_fingerprint"],
-            },
-        )
-        _note_figures(output_dict)
+        with on_disk(output_dict):
+            super().Do(
+                input_dict,
+                output_dict,
+                {
+                    "run_fn": f"{launch.__name__}.{launch.run.__name__}",
+                    "train_args": _splits(trainer_pb2.TrainArgs, features.TRAIN),
+                    "eval_args": _splits(trainer_pb2.EvalArgs, features.VAL),
+                    "custom_config": json_utils.dumps(
+                        {"settings": flat, launch.RUN_FN: exec_properties["run_fn"]}
+                    ),
+                    "checkpoint_root": exec_properties["checkpoint_root"],
+                    "code_fingerprint": exec_properties["code_fingerprint"],
+                },
+            )
+            _note_figures(output_dict)
 
     def _GetFnArgs(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
@@ -83,6 +83,10 @@ class Executor(GenericExecutor):
         )
         fn_args.working_dir = os.path.join(exec_properties["checkpoint_root"], key)
         return fn_args
+
+
+def _splits(message: Any, split: str) -> str:
+    return str(proto_utils.proto_to_json(message(splits=[split])))
 
 
 def _note_figures(output_dict: Artifacts) -> None:

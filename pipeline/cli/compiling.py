@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 
 from stagecraft.pipeline.cli import console
-from stagecraft.pipeline.kubeflow.spec import HEAD
+from stagecraft.pipeline.kubeflow import document
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.schemas.errors import UserError
 
@@ -27,7 +27,7 @@ def run(request: Request) -> int:
     try:
         settings = load(request.config, (*request.overrides, *data))
         output = request.output or pathlib.Path(f"{settings.name}.yaml")
-        _check_output(output)
+        document.check_output(output)
         from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
 
         compile_pipeline(settings, output)
@@ -46,12 +46,3 @@ def run(request: Request) -> int:
         ]
     )
     return 0
-
-
-def _check_output(output: pathlib.Path) -> None:
-    """Refuses to write over a file that this command has not written, such as the settings."""
-    if output.exists() and not output.read_text(errors="replace").startswith(HEAD):
-        raise UserError(
-            f"{output}: is there already, and is no compiled pipeline; name another file with "
-            "--output."
-        )

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -58,6 +58,14 @@ def rows(lines: list[tuple[str, str]], *, stderr: bool = False) -> None:
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
         say(f"{name:<{width}}  {value}", stderr=stderr)
+
+
+def columns(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> None:
+    """Prints a table, as wide as what is in it."""
+    widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
+    for line in (header, *lines):
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        say("  ".join(cells).rstrip())
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ import time
 from typing import Any
 
 from stagecraft.pipeline.cli import console
+from stagecraft.pipeline.cli.options import name_values
 from stagecraft.pipeline.cli.state import RunState
 from stagecraft.pipeline.cli.wording import duration
-from stagecraft.pipeline.kubeflow.emulator import document
+from stagecraft.pipeline.kubeflow import document
 from stagecraft.pipeline.kubeflow.emulator.run import Ended, Run
 from stagecraft.pipeline.local import interrupt, lock
 from stagecraft.schemas.errors import UserError
@@ -34,7 +35,7 @@ def run(request: Request) -> int:
     started = time.monotonic()
     try:
         compiled = document.load(request.file)
-        arguments = compiled.arguments(_given(request.parameters))
+        arguments = compiled.arguments(name_values(request.parameters))
         folder = request.output or pathlib.Path("runs") / "emulated" / compiled.name
         compiled.steps()
         with lock.held(folder):
@@ -70,16 +71,6 @@ def run(request: Request) -> int:
         for name in emulated.steps
     )
     return 0 if finished else 1
-
-
-def _given(parameters: tuple[str, ...]) -> dict[str, str]:
-    given = {}
-    for parameter in parameters:
-        name, equals, value = parameter.partition("=")
-        if not equals or not name:
-            raise UserError(f"--parameter {parameter}: expected NAME=VALUE, as train_steps=100.")
-        given[name] = value
-    return given
 
 
 def _follow(emulated: Run, request: Request) -> bool:

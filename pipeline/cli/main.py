@@ -9,10 +9,12 @@ from stagecraft.pipeline.cli.config import config
 from stagecraft.pipeline.cli.doctor import doctor
 from stagecraft.pipeline.cli.drill import drill
 from stagecraft.pipeline.cli.emulate import emulate
+from stagecraft.pipeline.cli.kubeflow.group import kubeflow
 from stagecraft.pipeline.cli.lint import lint
 from stagecraft.pipeline.cli.parity import parity
 from stagecraft.pipeline.cli.plan import plan
 from stagecraft.pipeline.cli.run import run
+from stagecraft.pipeline.cli.tfx import tfx
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -28,6 +30,7 @@ def main() -> None:
     stagecraft drill                 what happens when a process is killed, a disk full, …
     stagecraft compile               the pipeline as a file for Kubeflow Pipelines
     stagecraft emulate FILE          run that file here, as Kubeflow would
+    stagecraft kubeflow              upload that file, start runs of it, watch them
     stagecraft doctor                what this machine can run
     """
 
@@ -40,4 +43,6 @@ main.add_command(drill)
 main.add_command(compile_command)
 main.add_command(lint)
 main.add_command(emulate)
+main.add_command(kubeflow)
+main.add_command(tfx)
 main.add_command(doctor)

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from stagecraft.schemas.errors import UserError
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_CONFIG = "quickstart"
@@ -39,3 +41,18 @@ def data_option(command: Command) -> Command:
         "minio:// address), the generated sample, or the published archive. Default: the config's "
         "data.source.",
     )(command)
+
+
+def name_values(given: tuple[str, ...]) -> dict[str, str]:
+    """What ``--parameter`` was given.
+
+    Raises:
+        UserError: one has no ``=``.
+    """
+    values = {}
+    for parameter in given:
+        name, equals, value = parameter.partition("=")
+        if not equals or not name:
+            raise UserError(f"--parameter {parameter}: expected NAME=VALUE, as train_steps=100.")
+        values[name] = value
+    return values

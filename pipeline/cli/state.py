@@ -61,7 +61,7 @@ class RunState:
         node.figure = event.get("figure", "")
         node.cause = event.get("cause")
         if node.state == "running":
-            node.started = time.monotonic()
+            node.started = time.monotonic() - event.get("elapsed", 0.0)
         else:
             self.progress = None
 

@@ -6,9 +6,11 @@ import pathlib
 import posixpath
 from typing import Any
 
+from tfx.dsl.components.common.resolver import ResolverStrategy
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.pipeline import Pipeline
 
+from stagecraft.components import LatestBlessedBaseline
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.pipeline import Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings
@@ -22,8 +24,14 @@ _TRAINING = {
 Trainer starts."""
 
 
-def create_pipeline(settings: PipelineSettings) -> Pipeline:
+def create_pipeline(
+    settings: PipelineSettings, baseline_strategy: type[ResolverStrategy] = LatestBlessedBaseline
+) -> Pipeline:
     """The pipeline, with artifacts below ``kubeflow.pipeline_root`` and runtime parameters.
+
+    Args:
+        settings: what is asked for.
+        baseline_strategy: see :func:`~stagecraft.pipeline.pipeline.assemble`.
 
     Raises:
         UserError: a named module or file does not exist.
@@ -36,9 +44,9 @@ def create_pipeline(settings: PipelineSettings) -> Pipeline:
     )
     parameters = {
         name: RuntimeParameter(name=name, ptype=type(default), default=default)
-        for name, default in _defaults(settings).items()
+        for name, default in defaults(settings).items()
     }
-    return assemble(settings, places, parameters)
+    return assemble(settings, places, parameters, baseline_strategy)
 
 
 def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
@@ -47,7 +55,7 @@ def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
     Raises:
         UserError: something in it cannot work on Kubeflow.
     """
-    _check_devices(settings)
+    check_devices(settings)
     runner = KubeflowRunner(
         settings.kubeflow,
         str(output.parent),
@@ -57,8 +65,12 @@ def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
     runner.run(create_pipeline(settings))
 
 
-def _check_devices(settings: PipelineSettings) -> None:
-    """Refuses a topology for which the Trainer's step has not the devices."""
+def check_devices(settings: PipelineSettings) -> None:
+    """Refuses a topology for which the Trainer's step has not the devices.
+
+    Raises:
+        UserError: it says how many are needed.
+    """
     parallel, gpus = settings.parallel, settings.kubeflow.step("Trainer").gpus
     needed = parallel.replicas * parallel.stages
     if parallel.strategy == "tpu" or parallel.virtual_devices or needed <= max(gpus, 1):
@@ -70,7 +82,7 @@ def _check_devices(settings: PipelineSettings) -> None:
     )
 
 
-def _defaults(settings: PipelineSettings) -> dict[str, Any]:
+def defaults(settings: PipelineSettings) -> dict[str, Any]:
     """Values of all runtime parameters, by flat name; 0 stands for none."""
     training = {
         f"{section}_{name}": getattr(getattr(settings, section), name) or 0
@@ -87,7 +99,7 @@ def _defaults(settings: PipelineSettings) -> dict[str, Any]:
 
 def _descriptions(settings: PipelineSettings) -> dict[str, str]:
     result = {}
-    for name in _defaults(settings):
+    for name in defaults(settings):
         section, _, field = name.partition("_")
         fields = type(getattr(settings, section)).model_fields
         result[name] = fields[field].description or ""

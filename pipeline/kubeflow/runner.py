@@ -136,7 +136,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
             elif nodes.driver_of(node):
                 drivers[nodes.add_driver(spec, node, image)] = node.id
         nodes.name_producers(spec)
-        self._check_names([node.id for node in pipeline.components])
+        self.settings.check_names([node.id for node in pipeline.components])
         executors = {}
         for step in list(specs.steps(spec)):
             name = drivers.get(step.name, step.name)
@@ -149,13 +149,6 @@ class KubeflowRunner(KubeflowV2DagRunner):
         specs.name_plainly(spec)
         specs.tell(spec, str(pipeline.pipeline_info.pipeline_root))
         return executors
-
-    def _check_names(self, names: list[str]) -> None:
-        if unknown := sorted(set(self.settings.steps) - set(names)):
-            raise UserError(
-                f"kubeflow.steps: {', '.join(unknown)}: no such component; there are "
-                f"{', '.join(names)}."
-            )
 
     def _describe(self, spec: Json, pipeline: Pipeline, values: Mapping[str, Any]) -> None:
         """Puts in what TFX leaves out: the root, defaults, and words for people."""

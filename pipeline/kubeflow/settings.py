@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.base_settings import Settings
 
 _QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
@@ -114,6 +115,21 @@ class KubeflowSettings(Settings):
     steps: dict[str, Step] = Field(
         {}, description="by component, such as Trainer: what it gets instead"
     )
+
+    def check_names(self, names: list[str]) -> None:
+        """Checks that ``steps`` are of a pipeline.
+
+        Args:
+            names: of its components.
+
+        Raises:
+            UserError: one is not.
+        """
+        if unknown := sorted(set(self.steps) - set(names)):
+            raise UserError(
+                f"kubeflow.steps: {', '.join(unknown)}: no such component; there are "
+                f"{', '.join(names)}."
+            )
 
     def has_own_image(self, name: str) -> bool:
         """Whether an image is named for this one step."""

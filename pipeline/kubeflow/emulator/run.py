@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.document import Document, dependencies
 from stagecraft.pipeline.kubeflow.emulator import driver, records
-from stagecraft.pipeline.kubeflow.emulator.document import Document, dependencies
 from stagecraft.pipeline.kubeflow.emulator.launcher import Failed, Pod, Stopped
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
 from stagecraft.pipeline.kubeflow.spec import Json
@@ -101,7 +101,7 @@ class Run:
                 raise
 
     def _ready(self, waiting: dict[str, specs.Step]) -> list[specs.Step]:
-        return [step for step in waiting.values() if dependencies(step) <= self._done.keys()]
+        return [step for step in waiting.values() if dependencies(step.task) <= self._done.keys()]
 
     def _step(self, step: specs.Step) -> Ended:
         started = time.monotonic()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stagecraft.pipeline.kubeflow.emulator.document import Document
+from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.emulator.run import Ended, Run
 from stagecraft.schemas.errors import UserError
 
@@ -335,7 +335,7 @@ def test_nothing_is_left_of_a_launcher_that_was_killed(tmp_path: pathlib.Path) -
     (tmp_path / "slow.yaml").write_text(yaml.safe_dump(what))
     code = (
         "import pathlib, sys\n"
-        "from stagecraft.pipeline.kubeflow.emulator.document import load\n"
+        "from stagecraft.pipeline.kubeflow.document import load\n"
         "from stagecraft.pipeline.kubeflow.emulator.run import Run\n"
         f"document = load(pathlib.Path({str(tmp_path / 'slow.yaml')!r}))\n"
         f"run = Run(document, pathlib.Path({str(tmp_path / 'out')!r}), {{}})\n"

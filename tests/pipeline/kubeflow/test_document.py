@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.pipeline.kubeflow.emulator.document import Document, load
+from stagecraft.pipeline.kubeflow.document import Document, load
 from stagecraft.schemas.errors import UserError
 
 

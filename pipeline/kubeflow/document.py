@@ -39,24 +39,40 @@ class Document(NamedTuple):
         """Address below which outputs go."""
         return str(self.spec.get("defaultPipelineRoot") or "minio://mlpipeline/v2/artifacts")
 
-    def steps(self) -> dict[str, specs.Step]:
-        """By name, a step after those that it waits for.
+    @property
+    def parameters(self) -> Json:
+        """Definitions of the pipeline's parameters, by name."""
+        definitions: Json = self.spec["root"].get("inputDefinitions", {})
+        return definitions.get("parameters", {})
+
+    def order(self) -> list[str]:
+        """Names of the pipeline's tasks, one after those that it waits for.
 
         Raises:
             UserError: they wait for each other, or for one that is not there.
         """
-        waiting = {step.name: step for step in specs.steps(self.spec)}
-        ordered: dict[str, specs.Step] = {}
+        waiting = dict(self.spec["root"]["dag"]["tasks"])
+        ordered: list[str] = []
         while waiting:
-            ready = [step for step in waiting.values() if dependencies(step) <= ordered.keys()]
+            ready = [name for name, task in waiting.items() if dependencies(task) <= {*ordered}]
             if not ready:
                 raise UserError(
                     f"{', '.join(waiting)}: waits for a step that is not there, or for itself; see "
                     "'stagecraft lint'."
                 )
-            for step in ready:
-                ordered[step.name] = waiting.pop(step.name)
+            for name in ready:
+                ordered.append(name)
+                del waiting[name]
         return ordered
+
+    def steps(self) -> dict[str, specs.Step]:
+        """By name, in that order.
+
+        Raises:
+            UserError: there is no such order.
+        """
+        found = {step.name: step for step in specs.steps(self.spec)}
+        return {name: found[name] for name in self.order()}
 
     def arguments(self, given: Mapping[str, str]) -> Json:
         """Values of the pipeline's parameters: what is given, else their defaults.
@@ -66,14 +82,13 @@ class Document(NamedTuple):
         Raises:
             UserError: a parameter that is not there, has another type, or no value.
         """
-        definitions = self.spec["root"].get("inputDefinitions", {}).get("parameters", {})
-        if unknown := sorted(set(given) - set(definitions)):
+        if unknown := sorted(set(given) - set(self.parameters)):
             raise UserError(
                 f"--parameter {unknown[0]}: the pipeline has no such parameter; it has "
-                f"{', '.join(sorted(definitions)) or 'none'}."
+                f"{', '.join(sorted(self.parameters)) or 'none'}."
             )
         values = {}
-        for name, definition in definitions.items():
+        for name, definition in self.parameters.items():
             kind = definition["parameterType"]
             if name in given:
                 values[name] = given[name] if kind == "STRING" else yaml.safe_load(given[name])
@@ -112,12 +127,25 @@ def load(path: pathlib.Path) -> Document:
     return Document(pipelines[0], executors)
 
 
-def dependencies(step: specs.Step) -> set[str]:
-    """What a step waits for: ``addImplicitDependencies`` in argocompiler/dag.go."""
-    return set(step.task.get("dependentTasks", ())) | {
+def check_output(path: pathlib.Path) -> None:
+    """Refuses to write over a file that is no compiled pipeline, such as the settings.
+
+    Raises:
+        UserError: it is there already.
+    """
+    if path.exists() and not path.read_text(errors="replace").startswith(specs.HEAD):
+        raise UserError(
+            f"{path}: is there already, and is no compiled pipeline; move it away, or name another "
+            "file with --output."
+        )
+
+
+def dependencies(task: Json) -> set[str]:
+    """What a task waits for: ``addImplicitDependencies`` in argocompiler/dag.go."""
+    return set(task.get("dependentTasks", ())) | {
         source[output]["producerTask"]
         for kind in ("parameters", "artifacts")
-        for source in step.task.get("inputs", {}).get(kind, {}).values()
+        for source in task.get("inputs", {}).get(kind, {}).values()
         for output in ("taskOutputParameter", "taskOutputArtifact")
         if output in source
     }

@@ -1,0 +1,43 @@
+"""Compiles the pipeline for Kubeflow Pipelines or Vertex AI, for the ``tfx`` command and by hand.
+
+::
+
+    stagecraft tfx pipeline create --engine=kubeflow --pipeline-path "$PWD/kubeflow_v2_runner.py" \\
+        --endpoint https://kubeflow.example.com/pipeline
+    tfx pipeline create --engine=vertex --pipeline-path "$PWD/kubeflow_v2_runner.py"
+    python kubeflow_v2_runner.py
+
+By hand, it writes ``NAME.yaml`` for open-source Kubeflow Pipelines, as ``stagecraft compile`` does.
+Which settings: see ``pipeline/configs.py``.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+from absl import logging
+
+from stagecraft.pipeline import configs
+from stagecraft.pipeline.kubeflow import compiling, document
+from stagecraft.pipeline.vertex import command
+from stagecraft.pipeline.vertex import compiling as vertex
+from stagecraft.schemas.errors import UserError
+
+
+def main() -> None:
+    """Compiles."""
+    logging.set_verbosity(logging.INFO)
+    try:
+        if command.asks_for_vertex():
+            vertex.compile_pipeline(configs.SETTINGS)
+        else:
+            output = pathlib.Path(f"{configs.PIPELINE_NAME}.yaml")
+            document.check_output(output)
+            compiling.compile_pipeline(configs.SETTINGS, output)
+    except UserError as error:
+        sys.exit(f"Error: {error}")
+
+
+if __name__ == "__main__":
+    main()

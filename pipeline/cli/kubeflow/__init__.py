@@ -1,0 +1,1 @@
+"""``stagecraft kubeflow``: Kubeflow Pipelines from the command line."""

@@ -1,0 +1,119 @@
+"""``stagecraft kubeflow contexts``: named connections, as kubectl has them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import click
+
+from stagecraft.pipeline.cli.kubeflow.connecting import context_fields
+
+
+@click.group(short_help="Named connections, in a file.")
+def contexts() -> None:
+    """Names for clusters, with all that it takes to reach them.
+
+    They are kept in ~/.config/stagecraft/contexts.yaml (or where STAGECRAFT_CONTEXTS says). No
+    secret is in there: tokens and cookies stay in files of their own, read anew each time.
+
+    \b
+    stagecraft kubeflow contexts set home --endpoint https://kubeflow.example.com/pipeline \\
+        --namespace my-profile --cookies-file ~/.kubeflow-cookies
+    stagecraft kubeflow contexts use home
+    stagecraft kubeflow runs list --context other
+    """
+
+
+@contexts.command("set", short_help="Make a context, or change one.")
+@click.argument("name")
+@context_fields
+def set_(name: str, **fields: Any) -> None:
+    """Make the context NAME, or change what is given of it. The first one becomes the current."""
+
+    def change() -> None:
+        from stagecraft.pipeline.kubeflow.client import contexts as kept
+
+        known = kept.load()
+        given = {field: value for field, value in fields.items() if value is not None}
+        before = known.contexts.get(name, kept.Context())
+        after = kept.Context.model_validate(before.model_dump() | given)
+        kept.save(
+            kept.Contexts(current=known.current or name, contexts={**known.contexts, name: after})
+        )
+
+    _do(change)
+
+
+@contexts.command(short_help="Make a context the current one.")
+@click.argument("name")
+def use(name: str) -> None:
+    """Make NAME the context that counts when nothing else is given."""
+
+    def change() -> None:
+        from stagecraft.pipeline.kubeflow.client import contexts as kept
+
+        known = kept.load()
+        known.named(name)
+        kept.save(known.model_copy(update={"current": name}))
+
+    _do(change)
+
+
+@contexts.command("list", short_help="All contexts.")
+@click.option("--json", "as_json", is_flag=True, help="One object on stdout, no more.")
+def list_(as_json: bool) -> None:
+    """All contexts; the current one has a star."""
+
+    def show() -> None:
+        from stagecraft.pipeline.cli import console
+        from stagecraft.pipeline.kubeflow.client import contexts as kept
+
+        known = kept.load()
+        if as_json:
+            console.say_json(known.model_dump(exclude_defaults=True))
+            return
+        console.columns(
+            ("", "NAME", "ENDPOINT", "NAMESPACE"),
+            [
+                (
+                    "*" if name == known.current else "",
+                    name,
+                    context.endpoint or "(from kubectl)",
+                    context.namespace or "",
+                )
+                for name, context in sorted(known.contexts.items())
+            ],
+        )
+
+    _do(show)
+
+
+@contexts.command(short_help="Delete a context.")
+@click.argument("name")
+def delete(name: str) -> None:
+    """Delete the context NAME. The files that it names stay."""
+
+    def change() -> None:
+        from stagecraft.pipeline.kubeflow.client import contexts as kept
+
+        known = kept.load()
+        known.named(name)
+        rest = {other: context for other, context in known.contexts.items() if other != name}
+        current = None if known.current == name else known.current
+        kept.save(kept.Contexts(current=current, contexts=rest))
+
+    _do(change)
+
+
+def _do(action: Callable[[], None]) -> NoReturn:
+    from stagecraft.pipeline.cli import console
+    from stagecraft.schemas.errors import UserError
+
+    try:
+        action()
+    except UserError as error:
+        console.error(str(error))
+        sys.exit(1)
+    sys.exit(0)

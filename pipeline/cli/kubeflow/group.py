@@ -1,0 +1,36 @@
+"""``stagecraft kubeflow``."""
+
+from __future__ import annotations
+
+import click
+
+from stagecraft.pipeline.cli.kubeflow.contexts import contexts
+from stagecraft.pipeline.cli.kubeflow.pipelines import pipelines
+from stagecraft.pipeline.cli.kubeflow.runs import runs
+
+
+@click.group(short_help="Upload, start and watch pipelines on a Kubeflow cluster.")
+def kubeflow() -> None:
+    """Pipelines and runs on an open-source Kubeflow Pipelines 2.x.
+
+    \b
+    stagecraft compile --set kubeflow.image=registry/stagecraft@sha256:…
+    stagecraft kubeflow contexts set home --endpoint https://kubeflow.example.com/pipeline
+    stagecraft kubeflow pipelines create quickstart.yaml
+    stagecraft kubeflow runs create quickstart -p train_epochs=2 --watch
+    stagecraft kubeflow runs logs RUN --step Trainer --follow
+
+    Where to, and as whom: options of each command; else a context (--context, or
+    STAGECRAFT_KUBEFLOW_CONTEXT), the environment (KF_PIPELINES_ENDPOINT and other variables of
+    kfp, STAGECRAFT_KUBEFLOW_TOKEN, STAGECRAFT_KUBEFLOW_COOKIES), or the current context; without
+    any of them, the cluster that this is a pod of, or that kubectl reaches.
+
+    Tested against a server that speaks the published API (v2beta1) on a local port; no live
+    cluster was tried. Exit codes: 0; 1 when something cannot be, or the run failed; 130 after
+    Ctrl-C.
+    """
+
+
+kubeflow.add_command(pipelines)
+kubeflow.add_command(runs)
+kubeflow.add_command(contexts)

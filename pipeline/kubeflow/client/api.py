@@ -1,0 +1,155 @@
+"""A connection to Kubeflow Pipelines: the kfp client, with errors in words and a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import sys
+import warnings
+from typing import Any
+
+import kfp
+import kfp_server_api
+import urllib3
+from kfp.client import auth, set_volume_credentials
+
+from stagecraft.pipeline.kubeflow.client import answers
+from stagecraft.pipeline.kubeflow.client.connection import Connection
+from stagecraft.schemas.errors import UserError
+
+
+class Api:
+    """Kubeflow Pipelines' API, v2beta1.
+
+    Its methods are those of ``kfp.Client`` (:meth:`call`), the part of kfp that stays the same
+    from 2.5 to 2.16.
+    """
+
+    def __init__(self, connection: Connection):
+        """Connects.
+
+        Raises:
+            UserError: there is no address, or nobody answers there.
+        """
+        self.connection = connection
+        with _private(), contextlib.redirect_stdout(sys.stderr):  # kfp may ask for a sign-in
+            self._client = _Client(connection)
+        self.multi_user: bool = bool(self._client.health.multi_user)
+
+    def call(self, method: str, **arguments: Any) -> Any:
+        """Calls a method of ``kfp.Client``.
+
+        Raises:
+            ApiError: the server refuses, fails, or does not answer.
+        """
+        with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+            return getattr(self._client, method)(**arguments)
+
+    @property
+    def namespace(self) -> str | None:
+        """Of the user, where there are several; None where there are none.
+
+        Raises:
+            UserError: there are several, and it is not known who this one is.
+        """
+        if not self.multi_user:
+            return None
+        # The second: kfp's own setting, or the namespace of the pod that this is.
+        namespace = self.connection.context.namespace or self._client.get_user_namespace()
+        if not namespace:
+            raise UserError("This Kubeflow has several users: give --namespace, your profile's.")
+        return namespace
+
+    @property
+    def pods_namespace(self) -> str:
+        """Where runs' pods are."""
+        return self.namespace or self.connection.context.namespace or "kubeflow"
+
+    def link(self, path: str) -> str:
+        """Address of a page of the user interface; empty if unknown."""
+        base = self.connection.context.ui_endpoint or self.connection.context.endpoint
+        return f"{base.rstrip('/')}/#/{path}" if base else ""
+
+
+class _Client(kfp.Client):
+    def __init__(self, connection: Connection):
+        self._connection = connection
+        context, token = connection.context, connection.token
+        secret, renewed = connection.other_client_secret, connection.renewed_token
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # "works with 2.0.0-beta.2 and later"
+            warnings.filterwarnings("ignore", message="The host .* does not contain")
+            super().__init__(
+                host=context.endpoint,
+                client_id=context.iap_client_id,
+                other_client_id=context.other_client_id,
+                other_client_secret=secret.get_secret_value() if secret else None,
+                existing_token=token.get_secret_value() if token and not renewed else None,
+                credentials=(
+                    set_volume_credentials.ServiceAccountTokenVolumeCredentials(str(renewed))
+                    if renewed
+                    else None
+                ),
+                cookies=connection.cookies.get_secret_value() if connection.cookies else None,
+                proxy=context.proxy,
+                ssl_ca_cert=context.ca_file,
+                kube_context=context.kube_context,
+                ui_host=context.ui_endpoint,
+                verify_ssl=context.verify_tls,
+            )
+        self.health = self.get_kfp_healthz()
+
+    def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
+        """Asks once: the first call of all, which kfp's constructor makes, too."""
+        if not hasattr(self, "health"):
+            client = self._healthz_api.api_client
+            nowhere = kfp_server_api.Configuration().host
+            if not self._connection.context.endpoint and client.configuration.host == nowhere:
+                raise UserError(
+                    "Where is Kubeflow Pipelines? Give --endpoint ADDRESS, name a context by "
+                    "--context, or run this in the cluster or where kubectl reaches it."
+                )
+            _guard(client.rest_client, self._connection)
+            self.health = super().get_kfp_healthz(sleep_duration)
+        return self.health
+
+
+def _guard(rest: Any, connection: Connection) -> None:
+    """Gives every request a time limit, and every failure words."""
+    plain = rest.request
+    seconds = connection.context.timeout_seconds
+    # Each new attempt would take the time limit anew; who wants attempts makes them.
+    rest.pool_manager.connection_pool_kw["retries"] = urllib3.Retry(0, redirect=5)
+    if not connection.context.verify_tls:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+
+    def request(method: str, url: str, **options: Any) -> Any:
+        options["_request_timeout"] = (seconds, seconds)
+        try:
+            response = plain(method, url, **options)
+        except kfp_server_api.ApiException as error:
+            if not error.status:  # of TLS
+                raise answers.unreachable(connection, url, error) from None
+            raise answers.refused(connection, url, error.status, error.body) from None
+        except urllib3.exceptions.HTTPError as error:
+            raise answers.unreachable(connection, url, error) from None
+        # Kfp makes an object without any fields of a page for people.
+        if "html" in (response.getheader("Content-Type") or "").lower():
+            raise answers.no_api(url)
+        return response
+
+    rest.request = request
+
+
+@contextlib.contextmanager
+def _private() -> Any:
+    """What kfp writes meanwhile, a sign-in's refresh token, is for this user alone."""
+    before = os.umask(0o077)
+    try:
+        credentials = pathlib.Path(auth.LOCAL_KFP_CREDENTIAL)
+        if credentials.exists():  # from a kfp that left it readable
+            credentials.chmod(0o600)
+        yield
+    finally:
+        os.umask(before)

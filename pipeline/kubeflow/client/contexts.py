@@ -1,0 +1,124 @@
+"""Named connections in a file, as kubectl has them.
+
+The file holds no secret: tokens and cookies stay in files of their own, whose paths it names.
+Imports neither kfp nor Kubernetes.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import yaml
+from pydantic import Field, ValidationError
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.base_settings import Settings
+
+
+class Context(Settings):
+    """Where Kubeflow Pipelines is, and who asks."""
+
+    endpoint: str | None = Field(
+        None,
+        description="address of Kubeflow Pipelines, as https://kubeflow.example.com/pipeline; "
+        "default: of this pod's cluster, else through kubectl's configuration",
+    )
+    ui_endpoint: str | None = Field(
+        None, description="address of the user interface, for links; default: the endpoint"
+    )
+    namespace: str | None = Field(
+        None,
+        description="where runs' pods are: the profile's namespace where Kubeflow has several "
+        "users, else where it is installed; default: kubeflow",
+    )
+    token_file: str | None = Field(None, description="file with a bearer token")
+    cookies_file: str | None = Field(
+        None, description="file with cookies as a browser sends them, as dex's authservice_session"
+    )
+    iap_client_id: str | None = Field(
+        None, description="OAuth client ID of Google's Identity-Aware Proxy"
+    )
+    other_client_id: str | None = Field(
+        None, description="OAuth client ID of a desktop application, to get through the proxy as"
+    )
+    other_client_secret_file: str | None = Field(None, description="file with that one's secret")
+    ca_file: str | None = Field(
+        None, description="certificates to trust (PEM), where the server has one of its own making"
+    )
+    verify_tls: bool = Field(True, description="false: accept any certificate")
+    proxy: str | None = Field(None, description="HTTP proxy, as http://proxy.example.com:3128")
+    kube_context: str | None = Field(
+        None, description="context of kubectl's configuration, for logs; default: the current one"
+    )
+    timeout_seconds: float = Field(30.0, gt=0, description="for an answer, in seconds")
+
+
+class Contexts(Settings):
+    """The whole file."""
+
+    current: str | None = None
+    contexts: dict[str, Context] = {}
+
+    def named(self, name: str) -> Context:
+        """One of them.
+
+        Raises:
+            UserError: there is none of that name.
+        """
+        if name not in self.contexts:
+            raise UserError(
+                f"{name}: no such context; {path()} has "
+                f"{', '.join(sorted(self.contexts)) or 'none'}. Make one with 'stagecraft kubeflow "
+                f"contexts set {name} --endpoint ADDRESS'."
+            )
+        return self.contexts[name]
+
+
+def path() -> pathlib.Path:
+    """Where the file is: ``STAGECRAFT_CONTEXTS``, else in the XDG configuration folder."""
+    if given := os.environ.get("STAGECRAFT_CONTEXTS"):
+        return pathlib.Path(given)
+    home = os.environ.get("XDG_CONFIG_HOME") or pathlib.Path.home() / ".config"
+    return pathlib.Path(home) / "stagecraft" / "contexts.yaml"
+
+
+def load() -> Contexts:
+    """Reads the file; one that is not there has no contexts.
+
+    Raises:
+        UserError: it cannot be read, or holds something else.
+    """
+    try:
+        tree = yaml.safe_load(path().read_text())
+        return Contexts.model_validate(tree or {})
+    except FileNotFoundError:
+        return Contexts()
+    except OSError as error:
+        raise UserError(f"{path()}: cannot be read: {error.strerror}.") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path()}: not YAML: {error}") from None
+    except ValidationError as error:
+        [first, *_] = error.errors(include_url=False, include_input=False)
+        where = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{path()}: {where + ': ' if where else ''}{message}") from None
+
+
+def save(contexts: Contexts) -> None:
+    """Writes the whole file or nothing, readable by its owner alone.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    target = path()
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    tree = contexts.model_dump(exclude_defaults=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.touch(mode=0o600)
+        unfinished.write_text(yaml.safe_dump(tree, sort_keys=True))
+        unfinished.replace(target)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise UserError(f"{target}: cannot be written: {error.strerror}.") from None

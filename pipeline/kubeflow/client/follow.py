@@ -1,0 +1,107 @@
+"""Follows a run until it is over, through hiccups of the server."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from stagecraft.pipeline.kubeflow.client import runs, steps
+from stagecraft.pipeline.kubeflow.client.answers import ApiError
+from stagecraft.pipeline.kubeflow.client.api import Api
+from stagecraft.pipeline.kubeflow.client.objects import Run, Version, document
+from stagecraft.pipeline.kubeflow.client.steps import Progress
+
+Answer = TypeVar("Answer")
+
+POLL_SECONDS = 2.0
+"""Argo's state gets into the database about as often (the persistence agent's resync)."""
+
+PATIENCE_SECONDS = 300.0
+"""How long the server may fail or not answer before that is told as an error."""
+
+
+def names(api: Api, run: Run) -> list[str]:
+    """Its steps, one after those that it waits for."""
+    if run.spec:
+        return document(run.spec).order()
+    if run.pipeline_id and run.version_id:
+        try:
+            answer = api.call(
+                "get_pipeline_version",
+                pipeline_id=run.pipeline_id,
+                pipeline_version_id=run.version_id,
+            )
+            return Version.of(answer).document.order()
+        except ApiError as error:
+            if error.status != 404:  # the run stays when its pipeline is deleted
+                raise
+    ended = [task.display_name for task in run.tasks if task.display_name.endswith(steps.DRIVER)]
+    return [name.removesuffix(steps.DRIVER) for name in ended if name != f"root{steps.DRIVER}"]
+
+
+class Patience:
+    """Asks the server again and again while it fails or does not answer."""
+
+    def __init__(self, on_hiccup: Callable[[str], Any], sleep: Callable[[float], Any] = time.sleep):
+        """Sets whom to tell.
+
+        Args:
+            on_hiccup: called with an error that is not given up for.
+            sleep: waits for seconds.
+        """
+        self._on_hiccup = on_hiccup
+        self.sleep = sleep
+
+    def ask(self, question: Callable[[], Answer]) -> Answer:
+        """What the question gives.
+
+        Raises:
+            ApiError: the server refuses, or has failed for longer than ``PATIENCE_SECONDS``.
+        """
+        begun, pause = time.monotonic(), POLL_SECONDS
+        while True:
+            try:
+                return question()
+            except ApiError as error:
+                if not error.transient or time.monotonic() - begun > PATIENCE_SECONDS:
+                    raise
+                self._on_hiccup(str(error))
+            self.sleep(pause)
+            pause = min(2 * pause, 30.0)
+
+
+def follow(
+    api: Api,
+    run_id: str,
+    step_names: list[str],
+    on_progress: Callable[[str, Progress], Any],
+    patience: Patience,
+) -> Run:
+    """Polls until the run is over.
+
+    Args:
+        api: where.
+        run_id: which run.
+        step_names: whose progress is told.
+        on_progress: called with a step's name when its state changes.
+        patience: for hiccups.
+
+    Returns:
+        The run, over.
+
+    Raises:
+        ApiError: the server refuses, or fails for too long.
+    """
+    told: dict[str, str] = {}
+    while True:
+        run = patience.ask(lambda: runs.get(api, run_id))
+        now = datetime.datetime.now(datetime.timezone.utc)
+        for name, found in steps.progress(run, step_names, now).items():
+            if told.get(name, "waiting") != found.state:
+                told[name] = found.state
+                on_progress(name, found)
+        if run.is_over:
+            return run
+        patience.sleep(POLL_SECONDS)

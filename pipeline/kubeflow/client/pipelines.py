@@ -1,0 +1,293 @@
+"""Uploaded pipelines and their versions."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import pathlib
+import tempfile
+import urllib.parse
+import uuid
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+
+from stagecraft.pipeline.kubeflow import acceptance
+from stagecraft.pipeline.kubeflow import document as documents
+from stagecraft.pipeline.kubeflow.client.answers import ApiError
+from stagecraft.pipeline.kubeflow.client.api import Api
+from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Version
+from stagecraft.pipeline.kubeflow.document import Document
+from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.schemas.errors import UserError
+
+_PAGE = 100
+
+_NEWEST_FIRST = "created_at desc"
+
+
+class Uploaded(NamedTuple):
+    """What an upload came to."""
+
+    pipeline: Pipeline
+    version: Version
+    changed: bool
+    """False: the newest version was this already."""
+
+
+def every(api: Api) -> list[Pipeline]:
+    """All pipelines: of this user's namespace, where there are several, and shared ones."""
+    found = {
+        pipeline.id: pipeline
+        for namespace in _namespaces(api)
+        for pipeline in map(
+            Pipeline.of,
+            pages(api, "list_pipelines", "pipelines", namespace=namespace, sort_by=_NEWEST_FIRST),
+        )
+    }
+    return list(found.values())
+
+
+def find(api: Api, name: str) -> Pipeline | None:
+    """The pipeline of a name or an ID; None if there is none.
+
+    Raises:
+        UserError: there are several of that name.
+    """
+    if _is_id(name):
+        try:
+            return Pipeline.of(api.call("get_pipeline", pipeline_id=name))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+    for namespace in _namespaces(api):
+        found = [
+            Pipeline.of(answer)
+            for answer in pages(
+                api, "list_pipelines", "pipelines", namespace=namespace, filter=named(name)
+            )
+        ]
+        if len(found) > 1:
+            ids = ", ".join(pipeline.id for pipeline in found)
+            raise UserError(f"{name}: {len(found)} pipelines have that name; give an ID: {ids}.")
+        if found:
+            return found[0]
+    return None
+
+
+def get(api: Api, name: str) -> Pipeline:
+    """The pipeline of a name or an ID.
+
+    Raises:
+        UserError: there is none, or several.
+    """
+    pipeline = find(api, name)
+    if pipeline is None:
+        raise UserError(
+            f"{name}: there is no such pipeline; see 'stagecraft kubeflow pipelines list'."
+        )
+    return pipeline
+
+
+def versions(api: Api, pipeline: Pipeline) -> list[Version]:
+    """Its versions, newest first."""
+    answers = pages(
+        api,
+        "list_pipeline_versions",
+        "pipeline_versions",
+        pipeline_id=pipeline.id,
+        sort_by=_NEWEST_FIRST,
+    )
+    return [Version.of(answer) for answer in answers]
+
+
+def version(api: Api, pipeline: Pipeline, name: str | None = None) -> Version:
+    """The version of a name or an ID; the newest one, if none is given.
+
+    Raises:
+        UserError: there is no such version, or none at all.
+    """
+    known = versions(api, pipeline)
+    for one in known:
+        if name is None or name in (one.id, one.name):
+            return one
+    raise UserError(
+        f"{pipeline.name}: has no version{'' if name is None else ' ' + name}; it has "
+        f"{', '.join(one.name for one in known) or 'none'}."
+    )
+
+
+def create(api: Api, file: pathlib.Path, name: str | None = None) -> Uploaded:
+    """Uploads a new pipeline; if it is there just so, that is all right.
+
+    Raises:
+        UserError: the file cannot be read, or not be run; a pipeline of that name is something
+            else.
+    """
+    document = _checked(file)
+    name = name or document.name
+    pipeline = find(api, name)
+    if pipeline is None:
+        with _as_yaml(file) as path:
+            try:
+                answer = api.call(
+                    "upload_pipeline",
+                    pipeline_package_path=path,
+                    pipeline_name=name,
+                    description=_description(document),
+                    namespace=api.namespace,
+                )
+                pipeline = Pipeline.of(answer)
+                return Uploaded(pipeline, version(api, pipeline), True)
+            except ApiError as error:
+                # Somebody else was faster; else the name is taken where this user cannot see it.
+                if error.status != 409 or (pipeline := find(api, name)) is None:
+                    raise
+    newest = versions(api, pipeline)[:1]
+    if newest and same(newest[0].document, document):
+        return Uploaded(pipeline, newest[0], False)
+    raise UserError(
+        f"{name}: there is such a pipeline already, and it is not this one. 'stagecraft kubeflow "
+        f"pipelines update {file}' adds a version to it; or upload under another --name."
+    )
+
+
+def update(
+    api: Api, file: pathlib.Path, name: str | None = None, version_name: str | None = None
+) -> Uploaded:
+    """Adds a version to a pipeline, unless its newest version is just so.
+
+    Raises:
+        UserError: the file cannot be read, or not be run; there is no such pipeline, or it has a
+            version of that name.
+    """
+    document = _checked(file)
+    pipeline = find(api, name or document.name)
+    if pipeline is None:
+        raise UserError(
+            f"{name or document.name}: there is no such pipeline to update; 'stagecraft kubeflow "
+            f"pipelines create {file}' makes it."
+        )
+    newest = versions(api, pipeline)[:1]
+    if newest and same(newest[0].document, document) and version_name in (None, newest[0].name):
+        return Uploaded(pipeline, newest[0], False)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    with _as_yaml(file) as path:
+        answer = api.call(
+            "upload_pipeline_version",
+            pipeline_package_path=path,
+            pipeline_version_name=version_name or f"{pipeline.name}-{now:%Y%m%d-%H%M%S}",
+            pipeline_id=pipeline.id,
+            description=_description(document),
+        )
+    return Uploaded(pipeline, Version.of(answer), True)
+
+
+def delete(api: Api, pipeline: Pipeline) -> list[Version]:
+    """Deletes a pipeline and, before it, its versions, with which servers refuse to delete it.
+
+    Returns:
+        The versions that are gone. Runs stay.
+    """
+    gone = versions(api, pipeline)
+    for one in gone:
+        _delete(api, "delete_pipeline_version", pipeline_id=pipeline.id, pipeline_version_id=one.id)
+    _delete(api, "delete_pipeline", pipeline_id=pipeline.id)
+    return gone
+
+
+def same(one: Document, other: Document) -> bool:
+    """Whether the server would store them as the same."""
+    return _canonical(one) == _canonical(other)
+
+
+def pages(api: Api, method: str, field: str, **arguments: Any) -> Iterator[Any]:
+    """All entries of a list that comes in pages."""
+    token = ""
+    while True:
+        answer = api.call(method, page_token=token, page_size=_PAGE, **arguments)
+        yield from getattr(answer, field) or ()
+        token = answer.next_page_token or ""
+        if not token:
+            return
+
+
+def named(name: str) -> str:
+    """A filter: ``Filter`` in backend/api/v2beta1/filter.proto.
+
+    Quoted, because the server takes quotes away once more than the gateway before it does
+    (``parseAPIFilter`` in apiserver/server/list_request_util.go).
+    """
+    predicate = {"operation": 1, "key": "display_name", "stringValue": name}  # 1: EQUALS
+    return urllib.parse.quote(json.dumps({"predicates": [predicate]}))
+
+
+def _namespaces(api: Api) -> list[str | None]:
+    """To look in; None: pipelines that all users share."""
+    return [api.namespace, None] if api.multi_user else [None]
+
+
+def _is_id(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _checked(file: pathlib.Path) -> Document:
+    """Reads a file that the server would take; its own words for one it does not are few."""
+    document = documents.load(file)
+    findings = [
+        finding
+        for finding in acceptance.check(file.read_text())
+        if finding.rule != "root-parameter"  # refused of a run that gives no value
+    ]
+    if findings:
+        raise UserError(
+            f"{file}: Kubeflow Pipelines would not run this:\n"
+            + "\n".join(f"{item.where}: {item.problem} {item.remedy}" for item in findings)
+        )
+    return document
+
+
+@contextlib.contextmanager
+def _as_yaml(file: pathlib.Path) -> Iterator[str]:
+    """A copy whose name ends as the server wants it, which goes by that."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder) / "pipeline.yaml"
+        copy.write_bytes(file.read_bytes())
+        yield str(copy)
+
+
+def _description(document: Document) -> str:
+    return str(document.spec["pipelineInfo"].get("description", ""))
+
+
+def _delete(api: Api, method: str, **which: str) -> None:
+    try:
+        api.call(method, **which)
+    except ApiError as error:
+        if error.status != 404:  # somebody else did
+            raise
+
+
+def _canonical(document: Document) -> Json:
+    """As the server stores it: ``V2Spec.Bytes`` in apiserver/template/v2_template.go."""
+    try:
+        message = json_format.ParseDict(document.spec, pipeline_spec_pb2.PipelineSpec())
+        spec = json_format.MessageToDict(message)
+    except json_format.ParseError:  # a field that this kfp does not know yet
+        spec = document.spec
+    return _numbers({"spec": spec, "executors": document.executors})
+
+
+def _numbers(value: Any) -> Any:
+    """With all numbers as ``structpb.Struct`` has them: floating-point ones."""
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -1,0 +1,93 @@
+"""Which engine a ``tfx`` command means, and the one that TFX has not.
+
+TFX chooses in tfx/tools/cli/handler/handler_factory.py. Its engine ``kubeflow`` imports a module
+that TFX 1.16 removed, and its ``auto`` is ``kubeflow`` wherever kfp is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import pathlib
+import sys
+from typing import Any
+
+import click
+from tfx.tools.cli import labels
+from tfx.tools.cli.handler import handler_factory
+from tfx.tools.cli.handler.base_handler import BaseHandler
+
+from stagecraft.pipeline.kubeflow.client import contexts
+from stagecraft.pipeline.tfx_command.handler import KubeflowHandler
+
+_stock = handler_factory.create_handler
+
+_ENGINES = (labels.KUBEFLOW_ENGINE, labels.LOCAL_ENGINE, labels.BEAM_ENGINE)
+
+
+def register() -> None:
+    """Puts our choice in the place of TFX's, in this process."""
+    handler_factory.create_handler = create_handler
+
+
+def create_handler(flags: dict[str, Any]) -> BaseHandler:
+    """The handler for a command's flags; stands for the function of that name in TFX."""
+    if flags[labels.ENGINE_FLAG] == "auto":
+        flags[labels.ENGINE_FLAG] = detect(flags)
+        click.echo(f"Detected {flags[labels.ENGINE_FLAG].capitalize()}.")
+        click.echo("Use --engine flag if you intend to use a different orchestrator.")
+    if flags[labels.ENGINE_FLAG] == labels.KUBEFLOW_ENGINE:
+        return KubeflowHandler(flags)
+    return _stock(flags)
+
+
+def detect(flags: dict[str, Any]) -> str:
+    """What ``auto`` means: Kubeflow, if an endpoint is given; else the runner that the pipeline's
+    file imports; else where a pipeline of that name was created; else, Kubeflow if one is known.
+    """
+    if flags.get(labels.ENDPOINT):
+        return labels.KUBEFLOW_ENGINE
+    if dsl := flags.get(labels.PIPELINE_DSL_PATH):
+        engines = imported_engines(pathlib.Path(dsl))
+        if len(engines) == 1:
+            return engines.pop()
+        if engines:
+            found = " and ".join(sorted(engines))
+            sys.exit(f"{dsl} imports runners for {found}. Choose one using --engine flag.")
+        return labels.LOCAL_ENGINE
+    name = flags.get(labels.PIPELINE_NAME)
+    for engine in (labels.LOCAL_ENGINE, labels.BEAM_ENGINE):
+        if name and (_home(engine) / name).is_dir():
+            return engine
+    known = os.environ.get("KF_PIPELINES_ENDPOINT") or contexts.load().current
+    return labels.KUBEFLOW_ENGINE if known else labels.LOCAL_ENGINE
+
+
+def imported_engines(file: pathlib.Path) -> set[str]:
+    """Whose runners a file imports, by the modules' names: TFX's, ours, and likely others."""
+    try:
+        tree = ast.parse(file.read_text())
+    except (OSError, ValueError, SyntaxError):  # TFX says it when it runs the file
+        return set()
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Attribute):  # tfx.orchestration.LocalDagRunner
+            names.add(node.attr)
+    parts = {part.lower() for name in names for part in name.split(".")}
+    runners = ("runner", "runners", "kubeflow")
+    return {
+        engine
+        for engine in _ENGINES
+        if any(engine in part and part.endswith(runners) for part in parts)
+        or (engine in parts and {"runner", "runners"} & parts)
+    }
+
+
+def _home(engine: str) -> pathlib.Path:
+    """Where TFX keeps what was created: ``_get_handler_home`` in base_handler.py."""
+    given = os.environ.get(f"{engine.upper()}_HOME")
+    return pathlib.Path(given) if given else pathlib.Path.home() / "tfx" / engine

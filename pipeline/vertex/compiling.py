@@ -1,0 +1,34 @@
+"""Our pipeline for Vertex AI: artifacts in Cloud Storage, and the resolver that TFX compiles."""
+
+from __future__ import annotations
+
+from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
+    LatestBlessedModelStrategy,
+)
+from tfx.orchestration.pipeline import Pipeline
+
+from stagecraft.pipeline.kubeflow import compiling
+from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.pipeline.vertex import refusals
+from stagecraft.pipeline.vertex.runner import VertexRunner
+
+
+def create_pipeline(settings: PipelineSettings) -> Pipeline:
+    """The pipeline as it is compiled for Kubeflow, but for the resolver.
+
+    Raises:
+        UserError: a setting that cannot be on Vertex AI; a named module or file does not exist.
+    """
+    refusals.check(settings)
+    return compiling.create_pipeline(settings, LatestBlessedModelStrategy)
+
+
+def compile_pipeline(settings: PipelineSettings, output_dir: str | None = None) -> None:
+    """Writes ``pipeline.json``; the ``tfx`` command may have it written elsewhere.
+
+    Raises:
+        UserError: something in it cannot work on Vertex AI.
+    """
+    compiling.check_devices(settings)
+    runner = VertexRunner(settings.kubeflow, output_dir)
+    runner.run(create_pipeline(settings), compiling.defaults(settings))

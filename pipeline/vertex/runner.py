@@ -1,0 +1,111 @@
+"""Compiles our pipeline to what Vertex AI Pipelines runs: TFX's PipelineJob, completed."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
+    KUBEFLOW_TFX_CMD,
+    KubeflowV2DagRunner,
+    KubeflowV2DagRunnerConfig,
+)
+from tfx.orchestration.pipeline import Pipeline
+
+from stagecraft.pipeline.kubeflow import nodes, platform
+from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
+from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.pipeline.vertex import driver, refusals
+from stagecraft.schemas.errors import UserError
+
+
+class VertexRunner(KubeflowV2DagRunner):
+    """Compiles a pipeline to a PipelineJob in JSON, schema 2.0.0.
+
+    To TFX's, it adds what each step gets, and the drivers that TFX leaves out. The ``tfx`` command
+    replaces ``run`` of the base class, image, folder and file name.
+    """
+
+    def __init__(
+        self,
+        settings: KubeflowSettings,
+        output_dir: str | None = None,
+        output_filename: str = "pipeline.json",
+    ):
+        """Sets how and where to.
+
+        Args:
+            settings: image, and what each step gets.
+            output_dir: folder of the file; default: the present one.
+            output_filename: its name.
+        """
+        self.settings = settings
+        config = KubeflowV2DagRunnerConfig(
+            default_image=settings.image, default_commands=list(KUBEFLOW_TFX_CMD)
+        )
+        super().__init__(config, output_dir, output_filename)
+
+    def run(
+        self,
+        pipeline: Pipeline,
+        parameter_values: Mapping[str, Any] | None = None,
+        write_out: bool | None = True,
+    ) -> Json | None:
+        """Compiles.
+
+        Args:
+            pipeline: any TFX pipeline whose root is a gs:// address.
+            parameter_values: defaults of runtime parameters.
+            write_out: whether the file is written.
+
+        Returns:
+            The PipelineJob. None where ``run`` of the base class compiles nothing.
+
+        Raises:
+            UserError: a step cannot be given what it should get, or TFX cannot compile it.
+        """
+        name = pipeline.pipeline_info.pipeline_name
+        self.settings.check_names([node.id for node in pipeline.components])
+        for node in pipeline.components:
+            # A resolver is Vertex AI's own code, on no machine of ours.
+            if not isinstance(node, Resolver):
+                refusals.check_step(self.settings, node.id)
+        try:
+            job: Json | None = super().run(pipeline, parameter_values, write_out=False)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise UserError(f"{name}: TFX cannot compile this: {error}") from error
+        if job is None:
+            return None
+        self._complete(job["pipelineSpec"], pipeline)
+        if write_out:
+            path = pathlib.Path(self._output_dir) / self._output_filename
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(job, indent=2, sort_keys=True) + "\n")
+        return job
+
+    def _complete(self, spec: Json, pipeline: Pipeline) -> None:
+        drivers = {node.id: path for node in pipeline.components if (path := nodes.driver_of(node))}
+        for step in specs.steps(spec):
+            container = step.container
+            if container is None:
+                continue
+            platform.apply(step, self.settings.step(step.name))
+            _keep_numbers(container.get("resources", {}))
+            if step.name in drivers and "lifecycle" not in container:
+                container["lifecycle"] = _hook(drivers[step.name])
+
+
+def _hook(driver_class: str) -> Json:
+    args = [driver.DRIVER_CLASS, driver_class, driver.INVOCATION, "{{$}}"]
+    return {"preCacheCheck": {"command": list(driver.COMMAND), "args": args}}
+
+
+def _keep_numbers(resources: Json) -> None:
+    """Leaves out the fields that only newer open-source backends know."""
+    for fields in (resources, resources.get("accelerator", {})):
+        for name in [name for name in fields if name.startswith("resource")]:
+            del fields[name]

@@ -1,0 +1,262 @@
+"""``kubeflow_v2_runner.py``: what it writes for Kubeflow, and what for Vertex AI."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import runpy
+import subprocess
+import sys
+from typing import Any
+
+import click
+import pytest
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+from tfx.tools.cli.cli_context import Context
+
+from stagecraft.pipeline import configs
+from stagecraft.pipeline.kubeflow import acceptance, compiling
+from stagecraft.pipeline.settings import load
+from stagecraft.pipeline.vertex import command
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUNNER = ROOT / "kubeflow_v2_runner.py"
+IMAGE = "europe-docker.pkg.dev/project/repository/stagecraft@sha256:" + "0" * 64
+PLACES = (f"kubeflow.image={IMAGE}", "kubeflow.pipeline_root=gs://bucket/stagecraft")
+
+
+def run_file(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path, *overrides: str) -> None:
+    """As ``python kubeflow_v2_runner.py`` does, in ``folder``."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(configs, "SETTINGS", load("quickstart", overrides))
+    runpy.run_path(str(RUNNER), run_name="__main__")
+
+
+@pytest.fixture
+def compile_vertex(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Compiles as below ``tfx pipeline compile --engine=vertex``; the PipelineJob."""
+
+    def compiled(*overrides: str) -> Any:
+        given = Context()
+        given.flags_dict["engine"] = "vertex"
+        with click.Context(click.Command("compile"), obj=given):
+            run_file(monkeypatch, tmp_path, *PLACES, *overrides)
+        return json.loads((tmp_path / "pipeline.json").read_text())
+
+    return compiled
+
+
+def container(job: Any, step: str) -> Any:
+    return job["pipelineSpec"]["deploymentSpec"]["executors"][f"{step}_executor"]["container"]
+
+
+def test_by_hand_it_writes_what_stagecraft_compile_writes(tmp_path, monkeypatch):
+    run_file(monkeypatch, tmp_path)
+    text = (tmp_path / "quickstart.yaml").read_text()
+    assert not acceptance.check(text)
+    compiling.compile_pipeline(load("quickstart"), tmp_path / "other.yaml")
+    assert text == (tmp_path / "other.yaml").read_text()
+
+
+def test_it_writes_over_nothing_but_compiled_pipelines(tmp_path, monkeypatch):
+    (tmp_path / "quickstart.yaml").write_text("name: quickstart\n")
+    with pytest.raises(SystemExit, match="quickstart.yaml: is there already"):
+        run_file(monkeypatch, tmp_path)
+    assert (tmp_path / "quickstart.yaml").read_text() == "name: quickstart\n"
+
+
+@pytest.mark.parametrize(("engine", "expected"), [("vertex", True), ("kubeflow", False)])
+def test_the_engine_is_the_running_commands(engine: str, expected: bool) -> None:
+    given = Context()
+    given.flags_dict["engine"] = engine
+    group = click.Context(click.Command("tfx"), obj=given)
+    with click.Context(click.Command("compile"), parent=group):
+        assert command.asks_for_vertex() is expected
+
+
+def test_without_a_command_of_tfx_there_is_no_engine():
+    assert not command.asks_for_vertex()
+    with click.Context(click.Command("something else")):
+        assert not command.asks_for_vertex()
+
+
+def test_the_vertex_job(compile_vertex):
+    job = compile_vertex()
+    spec = job["pipelineSpec"]
+    assert spec["schemaVersion"] == "2.0.0"
+    assert job["runtimeConfig"]["gcsOutputDirectory"] == "gs://bucket/stagecraft"
+    assert job["runtimeConfig"]["parameters"]["train_batch_size"] == {"intValue": "64"}
+    assert set(job["runtimeConfig"]["parameters"]) == set(
+        spec["root"]["inputDefinitions"]["parameters"]
+    )
+    # Unknown fields would be refused.
+    json_format.ParseDict(job, pipeline_spec_pb2.PipelineJob())
+    json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
+    json_format.ParseDict(spec["deploymentSpec"], pipeline_spec_pb2.PipelineDeploymentConfig())
+    containers = {
+        name: executor["container"]
+        for name, executor in spec["deploymentSpec"]["executors"].items()
+        if "container" in executor
+    }
+    assert len(containers) == 8
+    for given in containers.values():
+        assert given["image"] == IMAGE
+        assert given["command"] == [
+            "python",
+            "-m",
+            "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor",
+        ]
+        assert "resources" not in given
+    titles = {
+        definition["artifactType"]["instanceSchema"].splitlines()[0].removeprefix("title: ")
+        for component in spec["components"].values()
+        for definition in component.get("outputDefinitions", {}).get("artifacts", {}).values()
+    }
+    assert titles <= {
+        f"tfx.{name}"
+        for name in (
+            *("Examples", "ExampleStatistics", "ExampleAnomalies", "Schema", "TransformGraph"),
+            *("TransformCache", "Model", "ModelRun", "ModelEvaluation", "ModelBlessing"),
+            "PushedModel",
+        )
+    }
+
+
+@pytest.mark.slow  # to import it
+def test_vertex_s_client_takes_the_job(compile_vertex, tmp_path):
+    aiplatform = pytest.importorskip("google.cloud.aiplatform")
+    from google.auth.credentials import AnonymousCredentials
+
+    compile_vertex()
+    job = aiplatform.PipelineJob(
+        display_name="quickstart",
+        template_path=str(tmp_path / "pipeline.json"),
+        parameter_values={"train_steps": "5"},  # as tfx run create hands it over
+        project="project",
+        location="europe-west4",
+        credentials=AnonymousCredentials(),
+    )
+    config = job.to_dict()["runtimeConfig"]
+    assert config["gcsOutputDirectory"] == "gs://bucket/stagecraft"
+    assert config["parameters"]["train_steps"] == {"intValue": "5"}
+
+
+def test_a_step_gets_what_vertex_can_give(compile_vertex):
+    job = compile_vertex(
+        "kubeflow.every_step.env={LEVEL: info}",
+        "kubeflow.steps={Trainer: {gpus: 2, gpu_resource: NVIDIA_TESLA_A100, cpu: 24, "
+        "memory: 170G, image: other@sha256:1, retries: 2}}",
+        "parallel={strategy: mirrored, replicas: 2}",
+    )
+    trainer = container(job, "Trainer")
+    assert trainer["image"] == "other@sha256:1"
+    assert trainer["env"] == [{"name": "LEVEL", "value": "info"}]
+    assert trainer["resources"] == {
+        "cpuLimit": 24.0,
+        "memoryLimit": 170.0,
+        "accelerator": {"type": "NVIDIA_TESLA_A100", "count": "2"},
+    }
+    assert container(job, "Transform")["image"] == IMAGE
+    tasks = job["pipelineSpec"]["root"]["dag"]["tasks"]
+    assert tasks["Trainer"]["retryPolicy"]["maxRetryCount"] == 2
+    json_format.ParseDict(job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
+
+
+def test_what_vertex_does_not_run_is_replaced(compile_vertex):
+    job = compile_vertex()
+    assert container(job, "Cifar10ExampleGen")["lifecycle"]["preCacheCheck"] == {
+        "command": ["python", "-m", "stagecraft.pipeline.vertex.driver"],
+        "args": [
+            "--driver_class_path",
+            "stagecraft.components.example_gen.driver.Driver",
+            "--json_serialized_invocation_args",
+            "{{$}}",
+        ],
+    }
+    tasks = job["pipelineSpec"]["root"]["dag"]["tasks"]
+    assert tasks["Evaluator"]["inputs"]["artifacts"]["baseline_model"] == {
+        "taskOutputArtifact": {
+            "producerTask": "Baseline-model-resolver",
+            "outputArtifactKey": "model",
+        }
+    }
+    assert "inputs" not in tasks["Baseline-model-blessing-resolver"]  # before the training
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("kubeflow.pipeline_root=s3://bucket/x", "kubeflow.pipeline_root: s3://bucket/x:"),
+        ("kubeflow.pipeline_root=minio://bucket/x", "kubeflow.pipeline_root: minio://bucket/x:"),
+        ("push.directory=/mnt/serving", "push.directory: /mnt/serving:"),
+        ("kubeflow.checkpoints=gs://bucket/c", "kubeflow.checkpoints: gs://bucket/c:"),
+        ("data.source=/data/cifar", "data.source: /data/cifar:"),
+        (
+            "kubeflow.every_step={volumes: [{claim: data, path: /data}]}",
+            "kubeflow.every_step.volumes: Vertex AI has no volumes",
+        ),
+        (
+            "kubeflow.steps={Pusher: {secrets: [{name: a, key: b, env: C}]}}",
+            "kubeflow.steps.Pusher.secrets: Vertex AI has no Kubernetes secrets",
+        ),
+        ("kubeflow.every_step.node_selector={a: b}", "kubeflow.every_step.node_selector:"),
+        ("kubeflow.every_step.tolerations=[{key: a}]", "kubeflow.every_step.tolerations:"),
+        ("kubeflow.steps.Trainer.shared_memory=8Gi", "kubeflow.steps.Trainer.shared_memory:"),
+        ("kubeflow.steps.Trainer.timeout_seconds=60", "kubeflow.steps.Trainer.timeout_seconds:"),
+        ("kubeflow.every_step.image_pull_policy=Always", "kubeflow.every_step.image_pull_policy:"),
+        (
+            "kubeflow.steps.Trainer.gpus=1",
+            "kubeflow.every_step.gpu_resource: 'nvidia.com/gpu': Vertex AI has names of its own",
+        ),
+        ("kubeflow.every_step.env={EMPTY: ''}", "kubeflow.every_step.env: EMPTY:"),
+        ("kubeflow.steps.Nobody.gpus=1", "kubeflow.steps: Nobody: no such component"),
+    ],
+)
+def test_what_vertex_has_not_is_refused(compile_vertex, tmp_path, override: str, message: str):
+    with pytest.raises(SystemExit) as refused:
+        compile_vertex(override)
+    assert str(refused.value).startswith("Error: ") and message in str(refused.value)
+    assert not (tmp_path / "pipeline.json").exists()
+
+
+def test_devices_are_counted_as_for_kubeflow(compile_vertex):
+    with pytest.raises(SystemExit, match="Trainer: 2 replicas of 1 stages need 2 devices"):
+        compile_vertex("parallel={strategy: mirrored, replicas: 2}")
+
+
+@pytest.mark.slow
+def test_the_stock_command(tmp_path):
+    """Creates the pipeline for Vertex AI where the command keeps it, from another folder."""
+    bin_folder = pathlib.Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",  # it runs pip
+        "VERTEX_HOME": str(tmp_path / "home"),
+        "STAGECRAFT_SET": " ".join(PLACES),
+    }
+
+    words = ("pipeline", "create", "--engine=vertex", f"--pipeline-path={RUNNER}")
+
+    def create(**variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [bin_folder / "tfx", *words],
+            cwd=tmp_path,
+            env=environment | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    # Gpus that Vertex does not know: refused before the command has made a folder.
+    refused = create(STAGECRAFT_SET=" ".join([*PLACES, "kubeflow.steps.Trainer.gpus=1"]))
+    assert refused.returncode == 1
+    assert refused.stdout.splitlines()[-1].startswith("Error: kubeflow.every_step.gpu_resource:")
+    created = create()
+    assert created.returncode == 0, created.stdout[-5000:]
+    assert 'Pipeline "quickstart" created successfully.' in created.stdout
+    job = json.loads((tmp_path / "home" / "quickstart" / "pipeline.json").read_text())
+    assert job["pipelineSpec"]["schemaVersion"] == "2.0.0"
+    assert container(job, "Trainer")["image"] == IMAGE
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]

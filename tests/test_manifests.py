@@ -1,0 +1,236 @@
+"""``manifests/``: what its overlays make is valid, complete, and asks for no more than it says."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pathlib
+import re
+import shutil
+import subprocess
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "manifests"
+VERSIONS = ("1.29", kubernetes_validate.latest_version())
+KUSTOMIZATION = {"apiVersion", "kind", "namespace", "resources", "patches"}
+"""The fields that ``build`` knows. Kustomize itself knows more."""
+
+STEPS = {"single-user": "pipeline-runner", "profile": "default-editor"}
+"""The service accounts that Kubeflow makes, and that its steps run as."""
+
+KFP_VERBS = {
+    "pipelines": {"create", "get", "list", "update", "delete"},
+    "experiments": {"create", "get", "list", "archive", "unarchive", "delete"},
+    "runs": {"create", "get", "list", "terminate", "retry", "archive", "unarchive", "delete"},
+}
+"""What Kubeflow Pipelines asks about (backend/src/apiserver/common/const.go, and its callers)."""
+
+Manifest = dict[str, Any]
+
+
+def build(folder: pathlib.Path, used: set[pathlib.Path]) -> list[Manifest]:
+    """What ``kustomize build`` makes of a folder, for the few features that we use."""
+    file = folder / "kustomization.yaml"
+    used.add(file)
+    kustomization = yaml.safe_load(file.read_text())
+    unknown = set(kustomization) - KUSTOMIZATION
+    assert not unknown, f"{file}: {', '.join(sorted(unknown))}"
+    assert kustomization["apiVersion"] == "kustomize.config.k8s.io/v1beta1"
+    assert kustomization["kind"] == "Kustomization"
+    made: list[Manifest] = []
+    for entry in kustomization["resources"]:
+        path = (folder / entry).resolve()
+        if path.is_dir():
+            made += build(path, used)
+        else:
+            used.add(path)
+            made += yaml.safe_load_all(path.read_text())
+    for patch in kustomization.get("patches", ()):
+        assert set(patch) == {"target", "patch"}
+        matching = [each for each in made if matches(each, patch["target"])]
+        assert matching, f"{file}: nothing is {patch['target']}"
+        for manifest in matching:
+            apply(manifest, yaml.safe_load(patch["patch"]))
+    if "namespace" in kustomization:
+        set_namespace(made, kustomization["namespace"])
+    return made
+
+
+def matches(manifest: Manifest, target: dict[str, str]) -> bool:
+    assert set(target) == {"group", "kind", "name"}
+    group = manifest["apiVersion"].rpartition("/")[0]
+    return (group, manifest["kind"], manifest["metadata"]["name"]) == tuple(
+        target[key] for key in ("group", "kind", "name")
+    )
+
+
+def apply(manifest: Manifest, operations: list[dict[str, Any]]) -> None:
+    """RFC 6902, but for replacements only."""
+    for operation in operations:
+        assert set(operation) == {"op", "path", "value"} and operation["op"] == "replace"
+        *parents, last = [int(p) if p.isdigit() else p for p in operation["path"].split("/")[1:]]
+        place: Any = manifest
+        for parent in parents:
+            place = place[parent]
+        assert place[last] is not None  # a replacement needs what it replaces
+        place[last] = operation["value"]
+
+
+def set_namespace(made: list[Manifest], namespace: str) -> None:
+    """On each object, and on those subjects that are service accounts of the build."""
+    accounts = {m["metadata"]["name"] for m in made if m["kind"] == "ServiceAccount"}
+    for manifest in made:
+        manifest["metadata"]["namespace"] = namespace
+        for subject in manifest.get("subjects", ()):
+            if subject["kind"] == "ServiceAccount" and subject["name"] in accounts:
+                subject["namespace"] = namespace
+
+
+def check(manifest: Manifest) -> None:
+    for version in VERSIONS:
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+@pytest.fixture(params=sorted(STEPS))
+def overlay(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def made(overlay: str) -> list[Manifest]:
+    return build(FOLDER / "overlays" / overlay, set())
+
+
+def test_every_object_is_valid(made: list[Manifest]) -> None:
+    for manifest in made:
+        check(manifest)
+        assert manifest["metadata"]["labels"] == {"app.kubernetes.io/part-of": "stagecraft"}
+    check(yaml.safe_load((FOLDER / "secrets.example.yaml").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("Role", lambda role: role["rules"][0].update(verb=["get"])),
+        ("Role", lambda role: role["rules"][0].pop("verbs")),
+        ("RoleBinding", lambda binding: binding["subjects"][0].update(nmae="x")),
+        ("RoleBinding", lambda binding: binding["roleRef"].pop("name")),
+        ("PersistentVolumeClaim", lambda claim: claim["spec"].update(accessModes="ReadWriteMany")),
+        ("PersistentVolumeClaim", lambda claim: claim["spec"].update(storageClass="nfs")),
+        ("ServiceAccount", lambda account: account.update(automountToken=False)),
+    ],
+)
+def test_a_wrong_object_is_noticed(kind: str, change: Any) -> None:
+    made = build(FOLDER / "overlays" / "profile", set())
+    wrong = copy.deepcopy(next(each for each in made if each["kind"] == kind))
+    change(wrong)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        check(wrong)
+
+
+def test_a_wrong_kustomization_is_noticed(tmp_path: pathlib.Path) -> None:
+    shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "overlays" / "profile" / "kustomization.yaml"
+    right = file.read_text()
+    file.write_text(right.replace("patches:", "patchez:"))
+    with pytest.raises(AssertionError, match="patchez"):
+        build(file.parent, set())
+    file.write_text(right.replace("name: stagecraft-training", "name: no-such-binding"))
+    with pytest.raises(AssertionError, match="no-such-binding"):
+        build(file.parent, set())
+
+
+def test_every_file_is_used() -> None:
+    used = {FOLDER / "README.md", FOLDER / "secrets.example.yaml"}
+    for overlay in STEPS:
+        build(FOLDER / "overlays" / overlay, used)
+    assert {file for file in FOLDER.rglob("*") if file.is_file()} == used
+    readme = (FOLDER / "README.md").read_text()
+    for file in used - {FOLDER / "README.md"}:
+        named = file.parent if file.name == "kustomization.yaml" else file
+        assert str(named.relative_to(FOLDER)) in readme
+
+
+def test_bindings_give_roles_that_exist_to_accounts_that_exist(
+    overlay: str, made: list[Manifest]
+) -> None:
+    names = {
+        kind: {each["metadata"]["name"] for each in made if each["kind"] == kind}
+        for kind in ("Role", "RoleBinding", "ServiceAccount")
+    }
+    bound = set()
+    for binding in (each for each in made if each["kind"] == "RoleBinding"):
+        assert binding["roleRef"]["kind"] == "Role"
+        bound.add(binding["roleRef"]["name"])
+        for subject in binding["subjects"]:
+            assert subject["kind"] == "ServiceAccount"
+            assert subject["name"] in names["ServiceAccount"] | {STEPS[overlay]}
+            # Left out, it is the binding's.
+            assert (
+                subject.get("namespace", binding["metadata"]["namespace"])
+                == (binding["metadata"]["namespace"])
+            )
+    assert bound == names["Role"] == names["RoleBinding"]
+    training = next(
+        each
+        for each in made
+        if (each["kind"], each["metadata"]["name"]) == ("RoleBinding", "stagecraft-training")
+    )
+    assert [subject["name"] for subject in training["subjects"]] == [STEPS[overlay]]
+    assert len({each["metadata"]["namespace"] for each in made}) == 1
+
+
+def test_roles_give_little_and_say_why(made: list[Manifest]) -> None:
+    rules = [rule for each in made if each["kind"] == "Role" for rule in each["rules"]]
+    for rule in rules:
+        assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+        assert not {"secrets", "pods/exec"} & set(rule["resources"])
+        if rule["apiGroups"] == ["pipelines.kubeflow.org"]:
+            for resource in rule["resources"]:
+                assert set(rule["verbs"]) <= KFP_VERBS[resource]
+    for file in FOLDER.rglob("*-access.yaml"):
+        lines = file.read_text().splitlines()
+        for before, line in itertools.pairwise(lines):
+            assert not line.startswith("- apiGroups") or before.startswith("# "), line
+
+
+def test_names_are_those_of_the_documentation(made: list[Manifest]) -> None:
+    docs = (ROOT / "docs" / "kubeflow.md").read_text()
+    claims = {m["metadata"]["name"] for m in made if m["kind"] == "PersistentVolumeClaim"}
+    assert claims == set(re.findall(r"claim: ([\w-]+)", docs)) == {"training"}
+
+    example = yaml.safe_load((FOLDER / "secrets.example.yaml").read_text())
+    secret = re.compile(r"\{name: ([\w-]+), key: ([\w-]+), env: \w+\}")
+    shown = secret.findall(docs)
+    assert {key for _, key in shown} == set(example["stringData"])
+    # That one is Kubeflow's own: who applied ours by mistake would take its store's keys away.
+    assert example["metadata"]["name"] not in {name for name, _ in shown}
+    named = set(secret.findall((FOLDER / "README.md").read_text()))
+    assert named == {(example["metadata"]["name"], key) for key in example["stringData"]}
+
+
+def test_no_file_holds_a_secret(made: list[Manifest]) -> None:
+    assert "Secret" not in {each["kind"] for each in made}
+    example = yaml.safe_load((FOLDER / "secrets.example.yaml").read_text())
+    assert "data" not in example
+    assert set(example["stringData"].values()) == {""}
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_kubectl_builds_the_same(overlay: str, made: list[Manifest]) -> None:
+    done = subprocess.run(
+        ["kubectl", "kustomize", FOLDER / "overlays" / overlay],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    def key(manifest: Manifest) -> tuple[str, str]:
+        return manifest["kind"], manifest["metadata"]["name"]
+
+    assert sorted(yaml.safe_load_all(done.stdout), key=key) == sorted(made, key=key)
