@@ -10,6 +10,7 @@ import subprocess
 import sys
 from typing import Any
 
+import click
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -84,10 +85,21 @@ def test_settings_can_be(block: str) -> None:
     PipelineSettings.model_validate(yaml.safe_load(block))
 
 
+def parsed(command: click.Command, words: list[str]) -> dict[str, Any]:
+    """What a command, or one below it, makes of its arguments."""
+    name, *arguments = words
+    if command is main.commands["tfx"]:
+        from tfx.tools.cli.cli_main import cli_group
+
+        return parsed(cli_group, words)
+    if isinstance(command, click.Group):
+        return parsed(command.commands[arguments[0]], arguments)
+    return command.make_context(name, arguments).params
+
+
 @pytest.mark.parametrize("line", COMMAND_LINES)
 def test_command_lines_can_be(line: str) -> None:
-    name, *arguments = shlex.split(line, comments=True)[1:]
-    given = main.commands[name].make_context(name, arguments).params
+    given = parsed(main, shlex.split(line, comments=True))
     if "overrides" not in given:
         return
     known = given["config"] in pipeline_settings.presets()
