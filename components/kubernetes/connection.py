@@ -32,6 +32,7 @@ def connect(context: str | None = None) -> kubernetes.client.ApiClient:
         UserError: there is no cluster to connect to.
     """
     configuration = kubernetes.client.Configuration()
+    configuration.retries = False
     try:
         if context is None:
             with contextlib.suppress(ConfigException):
@@ -43,7 +44,6 @@ def connect(context: str | None = None) -> kubernetes.client.ApiClient:
             f"No Kubernetes cluster: this is no pod, and kubectl's configuration is of no use "
             f"({error}). Set KUBECONFIG, or try 'kubectl config get-contexts'."
         ) from None
-    configuration.retries = False
     return kubernetes.client.ApiClient(configuration)
 
 

@@ -100,16 +100,21 @@ def followed(
     Raises:
         Refused: it is not allowed, or the pod is gone.
     """
-    last, since = "", time.monotonic()
+    last, count, since = "", 0, time.monotonic()  # the last stamp; lines that have it; when
     options: dict[str, Any] = {} if tail is None else {"tail_lines": tail}
     while True:
+        known, options = count, options | {"follow": True, "timestamps": True}
         try:
-            options |= {"follow": True, "timestamps": True}
             for line in _read(client, namespace, pod, container, options):
                 stamp, _, text = line.partition(" ")
-                if stamp > last:
-                    last, since = stamp, time.monotonic()
-                    yield text
+                if stamp < last:
+                    continue
+                if stamp == last and known:
+                    known -= 1
+                    continue
+                count = count + 1 if stamp == last else 1
+                last, known, since = stamp, 0, time.monotonic()
+                yield text
             return
         except Refused as error:
             if error.status != 400:  # "is waiting to start"
@@ -117,7 +122,8 @@ def followed(
             if not patient():
                 return
         except Broken:
-            options = {"since_seconds": int(time.monotonic() - since) + 2}
+            if last:
+                options = {"since_seconds": int(time.monotonic() - since) + 2}
         sleep(1.0)
 
 
@@ -215,10 +221,6 @@ def _waiting(status: Any) -> str | None:
     """Why a container waits, but for the usual ContainerCreating."""
     for container in status.container_statuses or ():
         waiting = container.state.waiting if container.state else None
-        if waiting is not None and waiting.reason not in (
-            None,
-            "ContainerCreating",
-            "PodInitializing",
-        ):
+        if waiting is not None and waiting.reason not in _USUAL:
             return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import pathlib
+import re
 import sys
 from typing import Any
 
@@ -17,12 +18,17 @@ from tfx.tools.cli import labels
 from tfx.tools.cli.handler import handler_factory
 from tfx.tools.cli.handler.base_handler import BaseHandler
 
-from stagecraft.pipeline.kubeflow.client import contexts
-from stagecraft.pipeline.tfx_command.handler import KubeflowHandler
+from stagecraft.pipeline.kubeflow.client.connection import resolve
+from stagecraft.pipeline.kubeflow.client.contexts import Context
+from stagecraft.pipeline.tfx_command.handler import KubeflowHandler, told
 
 _stock = handler_factory.create_handler
 
-_ENGINES = (labels.KUBEFLOW_ENGINE, labels.LOCAL_ENGINE, labels.BEAM_ENGINE)
+_RUNNER = re.compile(
+    r"(?P<kubeflow>kubeflow(?:v2)?(?:dag)?(?:runner)?)"
+    r"|(?P<local>local(?:dag)?runners?)|(?P<beam>beam(?:dag)?runner)|(?P<airflow>airflowdagrunner)"
+)
+"""Names of runners, and of modules with runners, without underscores and capitals."""
 
 
 def register() -> None:
@@ -33,7 +39,8 @@ def register() -> None:
 def create_handler(flags: dict[str, Any]) -> BaseHandler:
     """The handler for a command's flags; stands for the function of that name in TFX."""
     if flags[labels.ENGINE_FLAG] == "auto":
-        flags[labels.ENGINE_FLAG] = detect(flags)
+        with told():
+            flags[labels.ENGINE_FLAG] = detect(flags)
         click.echo(f"Detected {flags[labels.ENGINE_FLAG].capitalize()}.")
         click.echo("Use --engine flag if you intend to use a different orchestrator.")
     if flags[labels.ENGINE_FLAG] == labels.KUBEFLOW_ENGINE:
@@ -59,14 +66,14 @@ def detect(flags: dict[str, Any]) -> str:
     for engine in (labels.LOCAL_ENGINE, labels.BEAM_ENGINE):
         if name and (_home(engine) / name).is_dir():
             return engine
-    known = os.environ.get("KF_PIPELINES_ENDPOINT") or contexts.load().current
+    known = resolve({}).context != Context()
     return labels.KUBEFLOW_ENGINE if known else labels.LOCAL_ENGINE
 
 
 def imported_engines(file: pathlib.Path) -> set[str]:
-    """Whose runners a file imports, by the modules' names: TFX's, ours, and likely others."""
+    """Whose runners a file imports, by their names or their modules'."""
     try:
-        tree = ast.parse(file.read_text())
+        tree = ast.parse(file.read_bytes())
     except (OSError, ValueError, SyntaxError):  # TFX says it when it runs the file
         return set()
     names = set()
@@ -77,14 +84,8 @@ def imported_engines(file: pathlib.Path) -> set[str]:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Attribute):  # tfx.orchestration.LocalDagRunner
             names.add(node.attr)
-    parts = {part.lower() for name in names for part in name.split(".")}
-    runners = ("runner", "runners", "kubeflow")
-    return {
-        engine
-        for engine in _ENGINES
-        if any(engine in part and part.endswith(runners) for part in parts)
-        or (engine in parts and {"runner", "runners"} & parts)
-    }
+    words = {word for name in names for word in name.replace("_", "").lower().split(".")}
+    return {str(match.lastgroup) for word in words if (match := _RUNNER.fullmatch(word))}
 
 
 def _home(engine: str) -> pathlib.Path:

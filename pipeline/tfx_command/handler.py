@@ -5,13 +5,14 @@ Verbs and words are those of tfx/tools/cli/handler/kubeflow_handler.py, which TF
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
-import shutil
+import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import click
 from tfx.dsl.io import fileio
@@ -20,6 +21,7 @@ from tfx.tools.cli.handler.base_handler import BaseHandler
 
 from stagecraft.components import object_store
 from stagecraft.pipeline.kubeflow.client import pipelines, runs
+from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.connection import resolve
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run
@@ -28,34 +30,43 @@ from stagecraft.schemas.errors import UserError
 
 _LINE = "-" * 30
 
+_ELSEWHERE = (
+    "This command has fewer options: the address can be KF_PIPELINES_ENDPOINT, a token "
+    "STAGECRAFT_KUBEFLOW_TOKEN, cookies STAGECRAFT_KUBEFLOW_COOKIES, and all else is for a context "
+    "('stagecraft kubeflow contexts set', STAGECRAFT_KUBEFLOW_CONTEXT)."
+)
 
-def _told(method: Callable[..., None]) -> Callable[..., None]:
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
     """Ends the command with what is wrong, as TFX's handlers do."""
+    try:
+        yield
+    except UserError as error:
+        sys.exit(_in_words_of(click.get_current_context().command, str(error)))
 
-    @functools.wraps(method)
-    def wrapped(self: KubeflowHandler) -> None:
-        try:
-            method(self)
-        except UserError as error:
-            sys.exit(str(error))
 
-    return wrapped
+def _in_words_of(command: click.Command, text: str) -> str:
+    """An error whose advice is meant for ``stagecraft kubeflow``."""
+    text = re.sub(r"--parameter\b", "--runtime-parameter", text)
+    known = {name for parameter in command.params for name in parameter.opts}
+    return text if set(re.findall(r"--[a-z-]+", text)) <= known else f"{text} {_ELSEWHERE}"
 
 
 class KubeflowHandler(BaseHandler):
     """What ``tfx pipeline`` and ``tfx run`` do with ``--engine=kubeflow``."""
 
-    @_told
+    @told()
     def create_pipeline(self) -> None:
         """Compiles and uploads a pipeline that is not there yet."""
         self._upload(new=True)
 
-    @_told
+    @told()
     def update_pipeline(self) -> None:
         """Compiles, and uploads a new version."""
         self._upload(new=False)
 
-    @_told
+    @told()
     def list_pipelines(self) -> None:
         """Names of all pipelines."""
         found = pipelines.every(self._api)
@@ -64,22 +75,22 @@ class KubeflowHandler(BaseHandler):
             return
         click.echo("\n".join([_LINE, *(pipeline.name for pipeline in found), _LINE]))
 
-    @_told
+    @told()
     def delete_pipeline(self) -> None:
         """Deletes a pipeline with its versions; its runs stay."""
         pipeline = self._pipeline()
         pipelines.delete(self._api, pipeline)
         click.echo(f'Pipeline "{pipeline.name}" deleted successfully.')
 
-    @_told
+    @told()
     def compile_pipeline(self) -> None:
         """Compiles to the file that the runner names."""
-        patcher = KubeflowPatcher(call_real_run=True)
+        patcher = KubeflowPatcher()
         context = self.execute_dsl(patcher)
         click.echo("Pipeline compiled successfully.")
         click.echo(f"Pipeline package path: {context[patcher.OUTPUT_FILE_PATH]}")
 
-    @_told
+    @told()
     def create_run(self) -> None:
         """Starts a run of the newest version."""
         pipeline = self._pipeline()
@@ -89,27 +100,21 @@ class KubeflowHandler(BaseHandler):
         click.echo(f"Run created for pipeline: {pipeline.name}")
         self._print(pipeline.name, [run])
 
-    @_told
+    @told()
     def list_runs(self) -> None:
         """Runs of a pipeline: of the experiment of its name."""
         name = self._pipeline().name
-        try:
-            found = runs.every(self._api, experiment_id=runs.experiment_id(self._api, name))
-        except UserError as error:
-            if not str(error).endswith(f"No experiment is found with name {name}."):
-                raise
-            found = []
-        if found:
+        if found := self._runs(name):
             self._print(name, found)
         else:
             click.echo("No runs found.")
 
-    @_told
+    @told()
     def get_run(self) -> None:
         """State of a run."""
         self._print(self.flags_dict[labels.PIPELINE_NAME], [self._run()])
 
-    @_told
+    @told()
     def terminate_run(self) -> None:
         """Stops a run."""
         run = self._run()
@@ -118,13 +123,13 @@ class KubeflowHandler(BaseHandler):
         else:
             click.echo(f"Run is over already: {run.state}.")
 
-    @_told
+    @told()
     def delete_run(self) -> None:
         """Deletes a run."""
         runs.delete(self._api, self._run().id)
         click.echo("Run deleted.")
 
-    @_told
+    @told()
     def get_schema(self) -> None:
         """Copies the schema that the newest run has made to ``schema.pbtxt``."""
         pipeline = self._pipeline()
@@ -148,43 +153,73 @@ class KubeflowHandler(BaseHandler):
         return Api(resolve(given))
 
     def _pipeline(self) -> Pipeline:
-        return pipelines.get(self._api, self.flags_dict[labels.PIPELINE_NAME])
+        name = self.flags_dict[labels.PIPELINE_NAME]
+        if (found := pipelines.find(self._api, name)) is None:
+            raise UserError(f'Pipeline "{name}" does not exist.')
+        return found
 
     def _run(self) -> Run:
         return runs.get(self._api, self.flags_dict[labels.RUN_ID])
 
-    def _upload(self, *, new: bool) -> None:
-        self._api  # noqa: B018  nobody waits for a compiler, and then cannot connect
-        build = _build_image if self.flags_dict.get(labels.BUILD_IMAGE) else None
-        folder = tempfile.mkdtemp()
+    def _runs(self, name: str) -> list[Run]:
         try:
+            experiment = runs.experiment_id(self._api, name)
+        except ApiError:
+            raise
+        except UserError:  # the first run makes it
+            return []
+        return runs.every(self._api, experiment_id=experiment)
+
+    def _upload(self, *, new: bool) -> None:
+        self._check_pipeline_dsl_path()
+        api = self._api  # nobody waits for a compiler, and then cannot connect
+
+        def check(name: str) -> None:
+            with told():  # not through the file, which may have words of its own for errors
+                if new is (pipelines.find(api, name) is not None):
+                    state = "already exists" if new else "does not exist"
+                    raise UserError(f'Pipeline "{name}" {state}.')
+
+        with tempfile.TemporaryDirectory() as folder:
             patcher = KubeflowPatcher(
-                call_real_run=True,
-                build_image_fn=(
-                    functools.partial(build, base_image=self.flags_dict.get(labels.BASE_IMAGE))
-                    if build
-                    else None
-                ),
-                prepare_dir_fn=lambda name: folder,
+                check=check,
+                build=self._build if self.flags_dict.get(labels.BUILD_IMAGE) else None,
+                folder=folder,
             )
             context = self.execute_dsl(patcher)
             name = context[patcher.PIPELINE_NAME]
-            file = pathlib.Path(context[patcher.OUTPUT_FILE_PATH])
-            if new and pipelines.find(self._api, name):
-                raise UserError(f'Pipeline "{name}" already exists.')
             upload = pipelines.create if new else pipelines.update
-            done = upload(self._api, file, name)
-        finally:
-            shutil.rmtree(folder)
-        if link := self._api.link(f"pipelines/details/{done.pipeline.id}"):
+            done = upload(api, pathlib.Path(context[patcher.OUTPUT_FILE_PATH]), name)
+        if link := api.link(f"pipelines/details/{done.pipeline.id}"):
             click.echo(f"Please access the pipeline detail page at {link}")
+        if not done.changed:
+            click.echo("Its newest version is the same; there is no new one.")
         what = "created" if new else "updated"
         click.echo(f'Pipeline "{name}" {what} successfully.')
+
+    def _build(self, image: str) -> str:
+        from tfx.tools.cli.container_builder import builder  # imports docker
+
+        base_image = self.flags_dict.get(labels.BASE_IMAGE)
+        if not isinstance(image, str):
+            raise UserError("--build-image: default_image names several; build them by hand.")
+        if base_image is None and not os.path.exists("Dockerfile"):
+            raise UserError(
+                "--build-image: TFX would make a Dockerfile from its own image, which has no "
+                "Stagecraft: bring a Dockerfile, or name an image with both by --build-base-image."
+            )
+        try:
+            built = builder.build(target_image=image, base_image=base_image)
+        except builder.docker.errors.DockerException as error:
+            raise UserError(f"--build-image: {image}: {error}") from error
+        click.echo(f'New container image "{built}" was built.')
+        return str(built)
 
     def _newest_schema(self, pipeline: Pipeline) -> str:
         """Address of a file below ``ROOT/PIPELINE/RUN/STEP/SALT/OUTPUT``, of the newest run."""
         object_store.register()
         found = pipelines.version(self._api, pipeline).document
+        root = found.root.rstrip("/")
         steps = [
             (step.name, key)
             for step in found.steps().values()
@@ -195,14 +230,13 @@ class KubeflowHandler(BaseHandler):
         ]
         if not steps:
             raise UserError(f"{pipeline.name}: no component makes a schema.")
-        experiment = runs.experiment_id(self._api, pipeline.name)
-        for run in runs.every(self._api, experiment_id=experiment):
+        for run in self._runs(pipeline.name):
             for step, key in steps:
-                pattern = f"{found.root}/{found.name}/{run.id}/{step}/*/{key}/schema.pbtxt"
+                pattern = f"{root}/{found.name}/{run.id}/{step}/*/{key}/schema.pbtxt"
                 if files := fileio.glob(pattern):
                     return str(files[0])
         raise UserError(
-            f"{pipeline.name}: no run has made a schema below {found.root} yet. Create a run, and "
+            f"{pipeline.name}: no run has made a schema below {root} yet. Create a run, and "
             "wait for it."
         )
 
@@ -219,16 +253,3 @@ class KubeflowHandler(BaseHandler):
             for run in found
         ]
         click.echo(self._format_table(header, rows))
-
-
-def _build_image(image: str, base_image: str | None) -> str:
-    from tfx.tools.cli.container_builder import builder  # imports docker
-
-    if not os.path.exists("Dockerfile") and base_image is None:
-        raise UserError(
-            "--build-image: TFX would make a Dockerfile from its own image, which has no "
-            "Stagecraft: bring a Dockerfile, or name an image with both by --build-base-image."
-        )
-    built = builder.build(target_image=image, base_image=base_image)
-    click.echo(f'New container image "{built}" was built.')
-    return str(built)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
-    KubeflowV2DagRunner,
-    KubeflowV2DagRunnerConfig,
-)
+from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRunner
+from tfx.orchestration.kubeflow.v2.pipeline_builder import DEFAULT_IMAGE_PATH_KEY
 from tfx.tools.cli.handler.kubeflow_v2_dag_runner_patcher import KubeflowV2DagRunnerPatcher
 
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
-from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
+from stagecraft.pipeline.kubeflow.settings import KubeflowSettings, Step
 from stagecraft.schemas.errors import UserError
+
+_STOCK = ("tfx-oss-public/tfx", "tensorflow/tfx")
+"""Where TFX's own images are, all versions of them."""
 
 
 class KubeflowPatcher(KubeflowV2DagRunnerPatcher):
@@ -24,32 +26,90 @@ class KubeflowPatcher(KubeflowV2DagRunnerPatcher):
     compiles.
     """
 
-    def _decorate(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        def run(runner: KubeflowV2DagRunner, pipeline: Any, *rest: Any, **options: Any) -> Any:
-            if isinstance(runner, KubeflowRunner):
-                return f(runner, pipeline, *rest, **options)
-            KubeflowV2DagRunner.run = f  # for the time of this call: TFX's own, below ours
-            return _ours(runner).run(pipeline, *rest, **options)
+    def __init__(
+        self,
+        *,
+        check: Callable[[str], None] | None = None,
+        build: Callable[[str], str] | None = None,
+        folder: str | None = None,
+    ):
+        """Sets what happens besides compiling.
 
-        return super()._decorate(run)
+        Args:
+            check: gets the pipeline's name before anything is built or compiled, and may refuse.
+            build: builds the image of a name; what it returns takes that one's place.
+            folder: for the compiled file; default: where the runner wants it.
+        """
+        super().__init__(True, build, (lambda name: folder) if folder else None)
+        self._check = check
+        self._stand_in: KubeflowRunner | None = None
+
+    def _decorate(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        def compiled(runner: KubeflowV2DagRunner, *rest: Any, **options: Any) -> Any:
+            if isinstance(runner, KubeflowRunner):
+                return f(runner, *rest, **options)
+            self._stand_in = _ours(runner)
+            return self._stand_in.run(*rest, **options)
+
+        first = super()._decorate(compiled)
+
+        @functools.wraps(f)
+        def run(runner: KubeflowV2DagRunner, *rest: Any, **options: Any) -> Any:
+            if runner is self._stand_in:
+                return f(runner, *rest, **options)
+            if self.run_called:
+                raise UserError(
+                    "The file runs several pipelines, and the tfx command takes one: make a file "
+                    "for each."
+                )
+            return first(runner, *rest, **options)
+
+        return run
 
     def _before_run(self, runner: Any, pipeline: Any, context: Any) -> None:
+        is_plain = not isinstance(runner, KubeflowRunner)
+        if is_plain:
+            _images(runner)
+        if self._check is not None:
+            self._check(context[self.PIPELINE_NAME])
         super()._before_run(runner, pipeline, context)
-        if not isinstance(runner, KubeflowRunner):
-            name = pathlib.PurePath(runner._output_filename).with_suffix(".yaml").name
-            runner._output_filename = name
-            context[self.OUTPUT_FILE_PATH] = str(pathlib.Path(runner._output_dir, name))
+        if is_plain:
+            file = pathlib.Path(runner._output_dir, runner._output_filename).with_suffix(".yaml")
+            if self._prepare_dir_fn is None:
+                from stagecraft.pipeline.kubeflow import compiling  # imports all components
+
+                compiling.check_output(file)
+            runner._output_filename = file.name
+            context[self.OUTPUT_FILE_PATH] = str(file)
 
 
 def _ours(runner: KubeflowV2DagRunner) -> KubeflowRunner:
-    image = runner.config.default_image
-    stock = KubeflowV2DagRunnerConfig().default_image
-    if not isinstance(image, str) or image == stock:
-        raise UserError(
-            f"default_image of KubeflowV2DagRunnerConfig: {image}: Kubeflow Pipelines needs an "
-            "image with Stagecraft in it, whose entrypoint stands for TFX's; name the one that the "
-            "project's Dockerfile builds, or one that is made from it."
-        )
-    return KubeflowRunner(
-        KubeflowSettings(image=image), runner._output_dir, runner._output_filename
+    images = _images(runner)
+    settings = KubeflowSettings(
+        image=images.pop(DEFAULT_IMAGE_PATH_KEY),
+        steps={component: Step(image=image) for component, image in images.items()},
     )
+    ours = KubeflowRunner(settings, runner._output_dir, runner._output_filename)
+    if runner._exit_handler is not None:
+        ours.set_exit_handler(runner._exit_handler)  # which it refuses
+    return ours
+
+
+def _images(runner: KubeflowV2DagRunner) -> dict[str, str]:
+    """Images by component's ID, one of them for all others.
+
+    Raises:
+        UserError: one of them is TFX's own.
+    """
+    given = runner.config.default_image
+    images = dict(given) if isinstance(given, Mapping) else {DEFAULT_IMAGE_PATH_KEY: given}
+    for image in images.values():
+        if image.partition("@")[0].rpartition("/")[2].partition(":")[0] == "tfx" and any(
+            stock in image for stock in _STOCK
+        ):
+            raise UserError(
+                f"default_image of KubeflowV2DagRunnerConfig: {image}: Kubeflow Pipelines needs an "
+                "image with Stagecraft in it, whose entrypoint stands for TFX's; name the one that "
+                "the project's Dockerfile builds, or one that is made from it."
+            )
+    return images

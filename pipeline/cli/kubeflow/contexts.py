@@ -72,7 +72,11 @@ def list_(as_json: bool) -> None:
 
         known = kept.load()
         if as_json:
-            console.say_json(known.model_dump(exclude_defaults=True))
+            given = {
+                name: context.model_dump(exclude_defaults=True)
+                for name, context in known.contexts.items()
+            }
+            console.say_json({"current": known.current, "contexts": given})
             return
         console.columns(
             ("", "NAME", "ENDPOINT", "NAMESPACE"),

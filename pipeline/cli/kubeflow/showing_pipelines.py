@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import pathlib
+import shlex
 from typing import Any
 
 from stagecraft.pipeline.cli import console
@@ -74,7 +75,7 @@ def show(api: Api, name: str, *, as_json: bool) -> None:
 
 def delete(api: Api, name: str, *, as_json: bool) -> None:
     """Deletes a pipeline."""
-    pipeline = pipelines.find(api, name)
+    pipeline = pipelines.find(api, name, shared=False)
     gone = pipelines.delete(api, pipeline) if pipeline else []
     if as_json:
         console.say_json({"deleted": pipeline is not None, "versions": [one.name for one in gone]})
@@ -99,13 +100,14 @@ def _show_uploaded(api: Api, done: Uploaded, what: str, *, as_json: bool) -> Non
             }
         )
         return
+    name = shlex.quote(done.pipeline.name)
     console.rows(
         [
             ("pipeline", f"{done.pipeline.name}, {what}"),
             ("version", done.version.name),
             ("ID", done.pipeline.id),
             *_links(api, done.pipeline),
-            ("start a run", f"stagecraft kubeflow runs create {done.pipeline.name} --watch"),
+            ("start a run", f"stagecraft kubeflow runs create {name} --watch"),
         ]
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.parse
+from collections.abc import Mapping
 
 import urllib3
 
@@ -37,13 +38,20 @@ class ApiError(UserError):
         return self.status is None or self.status == 429 or self.status >= 500
 
 
-def refused(connection: Connection, url: str, status: int, body: str | bytes | None) -> ApiError:
-    """The error for an answer that is none of 200 to 299."""
+def refused(
+    connection: Connection,
+    url: str,
+    status: int,
+    body: str | bytes | None,
+    headers: Mapping[str, str] | None = None,
+) -> ApiError:
+    """The error for an answer that is none of 200 to 299, to a request with these headers."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
-    said = _said(text)
-    if status == 404 and not said:
+    # Before it is cut: no part of a secret is told, either.
+    said = _said(connection.redact(text, headers))
+    if status == 404 and not text.lstrip().startswith("{"):
         return ApiError(
-            f"{_place(url)}: 404, and not from Kubeflow Pipelines: its address is often the "
+            f"{_place(url)}: 404, and not from Kubeflow Pipelines 2: its address is often the "
             "cluster's with /pipeline at the end.",
             status,
         )
@@ -51,7 +59,8 @@ def refused(connection: Connection, url: str, status: int, body: str | bytes | N
     namespace = connection.context.namespace
     advice = advice.format(namespace=f" in namespace {namespace}" if namespace else "")
     message = f"{_place(url)}: {status}" + (f": {said}" if said else "")
-    return ApiError(connection.redact(f"{message.rstrip('.')}. {advice}".strip()), status)
+    message = f"{message.rstrip('.')}. {advice}".strip()
+    return ApiError(connection.redact(message, headers), status)
 
 
 def no_api(url: str) -> ApiError:
@@ -95,7 +104,7 @@ def unreachable(connection: Connection, url: str, error: Exception) -> ApiError:
 
 def _place(url: str) -> str:
     """The address without a query and without credentials that somebody wrote into it."""
-    parts = urllib.parse.urlsplit(url)
+    parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
     path = re.sub(r"/apis/v\dbeta1/.*", "", parts.path)
     return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{path}"
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import sys
+import urllib.parse
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import kfp
 import kfp_server_api
 import urllib3
-from kfp.client import auth, set_volume_credentials
+from kfp.client import auth
 
 from stagecraft.pipeline.kubeflow.client import answers
+from stagecraft.pipeline.kubeflow.client import connection as connections
 from stagecraft.pipeline.kubeflow.client.connection import Connection
 from stagecraft.schemas.errors import UserError
 
@@ -33,7 +37,8 @@ class Api:
             UserError: there is no address, or nobody answers there.
         """
         self.connection = connection
-        with _private(), contextlib.redirect_stdout(sys.stderr):  # kfp may ask for a sign-in
+        # Kfp may ask for a sign-in.
+        with _private(), _alone(), contextlib.redirect_stdout(sys.stderr):
             self._client = _Client(connection)
         self.multi_user: bool = bool(self._client.health.multi_user)
 
@@ -76,21 +81,16 @@ class _Client(kfp.Client):
     def __init__(self, connection: Connection):
         self._connection = connection
         context, token = connection.context, connection.token
-        secret, renewed = connection.other_client_secret, connection.renewed_token
+        secret = connection.other_client_secret
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # "works with 2.0.0-beta.2 and later"
             warnings.filterwarnings("ignore", message="The host .* does not contain")
             super().__init__(
-                host=context.endpoint,
+                host=(context.endpoint or "").rstrip("/") or None,
                 client_id=context.iap_client_id,
                 other_client_id=context.other_client_id,
                 other_client_secret=secret.get_secret_value() if secret else None,
-                existing_token=token.get_secret_value() if token and not renewed else None,
-                credentials=(
-                    set_volume_credentials.ServiceAccountTokenVolumeCredentials(str(renewed))
-                    if renewed
-                    else None
-                ),
+                existing_token=token.get_secret_value() if token and context.endpoint else None,
                 cookies=connection.cookies.get_secret_value() if connection.cookies else None,
                 proxy=context.proxy,
                 ssl_ca_cert=context.ca_file,
@@ -110,9 +110,43 @@ class _Client(kfp.Client):
                     "Where is Kubeflow Pipelines? Give --endpoint ADDRESS, name a context by "
                     "--context, or run this in the cluster or where kubectl reaches it."
                 )
+            self._set_token(client.configuration)
             _guard(client.rest_client, self._connection)
             self.health = super().get_kfp_healthz(sleep_duration)
         return self.health
+
+    def get_experiment(
+        self,
+        experiment_id: str | None = None,
+        experiment_name: str | None = None,
+        namespace: str | None = None,
+    ) -> Any:
+        """As kfp's, but finds names with a plus or a percent sign, too: see pipelines.named."""
+        if experiment_name is not None:
+            experiment_name = urllib.parse.quote(json.dumps(experiment_name)[1:-1])
+        return super().get_experiment(experiment_id, experiment_name, namespace)
+
+    def _load_context_setting_or_default(self) -> None:
+        """Of kfp's own settings the namespace alone: its cookies name no server they are for."""
+        super()._load_context_setting_or_default()
+        self._context_setting = {"namespace": self._context_setting.get("namespace", "")}
+
+    def _set_token(self, configuration: Any) -> None:
+        connection, here = self._connection, self._IN_CLUSTER_DNS_NAME.format("kubeflow")
+        # Through kubectl's configuration, it is the cluster that asks for a token: its own.
+        if connection.token and (connection.context.endpoint or configuration.host == here):
+            configuration.api_key["authorization"] = connection.token.get_secret_value()
+            configuration.api_key_prefix["authorization"] = "Bearer"
+            configuration.refresh_api_key_hook = (
+                self._renew_token if connection.renewed_token else None
+            )
+
+    def _renew_token(self, configuration: Any) -> None:
+        try:
+            token = connections.read(str(self._connection.renewed_token), "token_file")
+        except UserError as error:  # it may be there again in a moment
+            raise answers.ApiError(str(error)) from None
+        configuration.api_key["authorization"] = token.get_secret_value()
 
 
 def _guard(rest: Any, connection: Connection) -> None:
@@ -131,7 +165,9 @@ def _guard(rest: Any, connection: Connection) -> None:
         except kfp_server_api.ApiException as error:
             if not error.status:  # of TLS
                 raise answers.unreachable(connection, url, error) from None
-            raise answers.refused(connection, url, error.status, error.body) from None
+            raise answers.refused(
+                connection, url, error.status, error.body, options.get("headers")
+            ) from None
         except urllib3.exceptions.HTTPError as error:
             raise answers.unreachable(connection, url, error) from None
         # Kfp makes an object without any fields of a page for people.
@@ -143,7 +179,21 @@ def _guard(rest: Any, connection: Connection) -> None:
 
 
 @contextlib.contextmanager
-def _private() -> Any:
+def _alone() -> Iterator[None]:
+    """Without the environment that kfp reads by itself: ``connection.resolve`` has read it.
+
+    Kfp would take an address or a client ID from there for a context that has none.
+    """
+    names = [*connections.KFP.values(), connections.KFP_SECRET]
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _private() -> Iterator[None]:
     """What kfp writes meanwhile, a sign-in's refresh token, is for this user alone."""
     before = os.umask(0o077)
     try:

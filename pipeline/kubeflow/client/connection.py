@@ -1,15 +1,18 @@
 """Which Kubeflow Pipelines is meant, and with which credentials.
 
-What is given on the command line counts first. Beneath it lies one of: the context that was named;
-the environment, if it names an endpoint; the current context. They are never mixed, so that no
-token goes to a server that it was not meant for. Imports neither kfp nor Kubernetes.
+What is given on the command line counts first. Beneath it lies one of: the context that was named
+there, or in the environment if no endpoint was; the environment, if it names no other endpoint; the
+current context, if nobody names an endpoint. They are never mixed, so that no token goes to a
+server that it was not meant for. Imports neither kfp nor Kubernetes.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +31,7 @@ TOKEN, COOKIES, CONTEXT = (
 """Environment variables of our own: two secrets, and the name of a context. The secrets are for
 whatever is connected to, but for a context that is named."""
 
-_KFP = {
+KFP = {
     "endpoint": "KF_PIPELINES_ENDPOINT",
     "ui_endpoint": "KF_PIPELINES_UI_ENDPOINT",
     "iap_client_id": "KF_PIPELINES_IAP_OAUTH2_CLIENT_ID",
@@ -36,7 +39,7 @@ _KFP = {
 }
 """Environment variables that the kfp client knows (kfp/client/client.py)."""
 
-_KFP_SECRET = "KF_PIPELINES_APP_OAUTH2_CLIENT_SECRET"
+KFP_SECRET = "KF_PIPELINES_APP_OAUTH2_CLIENT_SECRET"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,13 +54,23 @@ class Connection:
     cookies: SecretStr | None = None
     other_client_secret: SecretStr | None = None
 
-    def redact(self, text: str) -> str:
-        """The text without the secrets, should one of them be in it."""
-        for secret in (self.token, self.cookies, self.other_client_secret):
-            for part in secret.get_secret_value().split("; ") if secret else ():
-                for value in {part, part.partition("=")[2]}:
-                    if len(value) >= 4:  # a shorter one is in many words
-                        text = text.replace(value, "…")
+    def redact(self, text: str, headers: Mapping[str, str] | None = None) -> str:
+        """The text without the secrets, should one of them be in it.
+
+        Args:
+            text: such as a server's answer, which may repeat what it was sent.
+            headers: that were sent; credentials may have come from elsewhere, or be new ones.
+        """
+        known = (self.token, self.cookies, self.other_client_secret)
+        secrets = [secret.get_secret_value() for secret in known if secret] + [
+            value
+            for name, value in (headers or {}).items()
+            if name.lower() in ("authorization", "cookie")
+        ]
+        for part in itertools.chain.from_iterable(re.split(r"[;\s]+", one) for one in secrets):
+            for value in (part, part.partition("=")[2]):
+                if len(value) >= 4 and value != "Bearer":  # a shorter one is in many words
+                    text = text.replace(value, "…")
         return text
 
 
@@ -73,12 +86,14 @@ def resolve(options: Mapping[str, Any], context: str | None = None) -> Connectio
     """
     given = {name: value for name, value in options.items() if value is not None}
     from_environment = {
-        field: os.environ[name] for field, name in _KFP.items() if os.environ.get(name)
+        field: os.environ[name] for field, name in KFP.items() if os.environ.get(name)
     }
     known = contexts.load()
-    name = context or os.environ.get(CONTEXT)
+    name = context or (None if "endpoint" in given else os.environ.get(CONTEXT))
     if name:
         base = known.named(name)
+    elif "endpoint" in given and from_environment.get("endpoint") not in (None, given["endpoint"]):
+        base = Context()  # the environment is about another endpoint
     elif "endpoint" in given or "endpoint" in from_environment:
         base = Context.model_validate(from_environment)
     elif known.current:
@@ -87,27 +102,32 @@ def resolve(options: Mapping[str, Any], context: str | None = None) -> Connectio
         base = Context.model_validate(from_environment)
     resolved = Context.model_validate(base.model_dump() | given)
 
-    def secret(field: str, variable: str) -> SecretStr | None:
-        value = os.environ.get(variable, "").strip()
-        if value and not name and field not in given:
-            return SecretStr(value)
-        return _read(getattr(resolved, field), field)
+    def of_environment(field: str, variable: str) -> str:
+        return "" if name or field in given else os.environ.get(variable, "").strip()
 
-    token, cookies = secret("token_file", TOKEN), secret("cookies_file", COOKIES)
+    def secret(field: str, variable: str) -> SecretStr | None:
+        if value := of_environment(field, variable):
+            return SecretStr(value)
+        file = getattr(resolved, field)
+        return None if file is None else read(file, field)
+
     file = resolved.token_file
-    from_file = file is not None and file != "-" and token == _read(file, "token_file")
+    from_file = file not in (None, "-") and not of_environment("token_file", TOKEN)
     return Connection(
         context=resolved,
-        token=token,
+        token=secret("token_file", TOKEN),
         renewed_token=pathlib.Path(file).expanduser() if file and from_file else None,
-        cookies=cookies,
-        other_client_secret=secret("other_client_secret_file", _KFP_SECRET),
+        cookies=secret("cookies_file", COOKIES),
+        other_client_secret=secret("other_client_secret_file", KFP_SECRET),
     )
 
 
-def _read(file: str | None, field: str) -> SecretStr | None:
-    if file is None:
-        return None
+def read(file: str, field: str) -> SecretStr:
+    """A secret from a file; ``-``: from standard input.
+
+    Raises:
+        UserError: it cannot be read, or holds something else than one line.
+    """
     try:
         text = sys.stdin.read() if file == "-" else pathlib.Path(file).expanduser().read_text()
     except OSError as error:

@@ -51,8 +51,14 @@ def every(api: Api) -> list[Pipeline]:
     return list(found.values())
 
 
-def find(api: Api, name: str) -> Pipeline | None:
+def find(api: Api, name: str, *, shared: bool = True) -> Pipeline | None:
     """The pipeline of a name or an ID; None if there is none.
+
+    Args:
+        api: where.
+        name: or ID.
+        shared: look also at the names of pipelines that all users share. Not to change one: then
+            it takes the ID, lest a name that is no longer one's own means somebody else's.
 
     Raises:
         UserError: there are several of that name.
@@ -63,7 +69,7 @@ def find(api: Api, name: str) -> Pipeline | None:
         except ApiError as error:
             if error.status != 404:
                 raise
-    for namespace in _namespaces(api):
+    for namespace in _namespaces(api)[: None if shared else 1]:
         found = [
             Pipeline.of(answer)
             for answer in pages(
@@ -129,7 +135,7 @@ def create(api: Api, file: pathlib.Path, name: str | None = None) -> Uploaded:
     """
     document = _checked(file)
     name = name or document.name
-    pipeline = find(api, name)
+    pipeline = find(api, name, shared=False)
     if pipeline is None:
         with _as_yaml(file) as path:
             try:
@@ -144,7 +150,7 @@ def create(api: Api, file: pathlib.Path, name: str | None = None) -> Uploaded:
                 return Uploaded(pipeline, version(api, pipeline), True)
             except ApiError as error:
                 # Somebody else was faster; else the name is taken where this user cannot see it.
-                if error.status != 409 or (pipeline := find(api, name)) is None:
+                if error.status != 409 or (pipeline := find(api, name, shared=False)) is None:
                     raise
     newest = versions(api, pipeline)[:1]
     if newest and same(newest[0].document, document):
@@ -165,7 +171,7 @@ def update(
             version of that name.
     """
     document = _checked(file)
-    pipeline = find(api, name or document.name)
+    pipeline = find(api, name or document.name, shared=False)
     if pipeline is None:
         raise UserError(
             f"{name or document.name}: there is no such pipeline to update; 'stagecraft kubeflow "

@@ -42,8 +42,11 @@ def create(
         The run, and whether it is new.
 
     Raises:
-        UserError: a parameter that is not there, has no value, or one of another type.
+        UserError: a parameter that is not there, has no value, or one of another type; ``once``
+            without a name.
     """
+    if once and not name:
+        raise UserError("--once: give --name, too, by which a run is found again.")
     # A value of its own for each: kfp 2.5's servers take no defaults from the specification.
     values = version.document.arguments(parameters)
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -100,8 +103,8 @@ def experiment_id(api: Api, name: str) -> str:
     """
     try:
         answer = api.call("get_experiment", experiment_name=name, namespace=api.namespace)
-    except ValueError as error:
-        raise UserError(f"{name}: {error}") from None
+    except ValueError:  # of kfp
+        raise UserError(f"{name}: there is no such experiment.") from None
     return str(answer.experiment_id)
 
 

@@ -1,0 +1,186 @@
+"""``stagecraft kubeflow`` in this process, against servers on ports of this machine."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from kfp_server import Server, serving
+from kube_api import KubeApi, kube_api
+
+from stagecraft.pipeline.cli.main import main
+
+_EXECUTOR = {"container": {"image": "i", "command": ["python", "-c", "print('done')"]}}
+_TINY: dict[str, Any] = {
+    "pipelineInfo": {"name": "tiny", "description": "says something"},
+    "defaultPipelineRoot": "minio://bucket/base",
+    "schemaVersion": "2.1.0",
+    "root": {
+        "dag": {
+            "tasks": {
+                "say": {"componentRef": {"name": "say"}, "taskInfo": {"name": "say"}},
+                "after": {
+                    "componentRef": {"name": "after"},
+                    "dependentTasks": ["say"],
+                    "taskInfo": {"name": "after"},
+                },
+            }
+        },
+        "inputDefinitions": {
+            "parameters": {
+                "word": {"parameterType": "STRING", "defaultValue": "hello"},
+                "count": {"parameterType": "NUMBER_INTEGER", "defaultValue": 3},
+                "loud": {"parameterType": "BOOLEAN", "defaultValue": False},
+            }
+        },
+    },
+    "components": {
+        "say": {"executorLabel": "exec-say"},
+        "after": {"executorLabel": "exec-after"},
+    },
+    "deploymentSpec": {"executors": {"exec-say": _EXECUTOR, "exec-after": _EXECUTOR}},
+}
+
+_OURS = ("KF_PIPELINES", "STAGECRAFT_", "KUBE", "XDG_", "GOOGLE_", "HTTP_PROXY", "HTTPS_PROXY")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """An empty home and folder, and none of the settings of whoever runs this."""
+    import os
+
+    import kfp.client.auth
+
+    from stagecraft.components.kubernetes import pod_logs
+    from stagecraft.pipeline.kubeflow.client import follow
+
+    for name in [name for name in os.environ if name.upper().startswith(_OURS)]:
+        monkeypatch.delenv(name)
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("KUBECONFIG", str(folder / "kubeconfig"))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "none")
+    # Kfp looks for its home when it is imported.
+    of_kfp = folder / ".config" / "kfp"
+    monkeypatch.setattr(kfp.client.auth, "LOCAL_KFP_CREDENTIAL", str(of_kfp / "credentials.json"))
+    monkeypatch.setattr(kfp.client.Client, "_LOCAL_KFP_CONTEXT", str(of_kfp / "context.json"))
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    monkeypatch.setattr(follow, "POLL_SECONDS", 0.0)
+    for waits in (pod_logs.followed, pod_logs.merged):
+        monkeypatch.setitem(waits.__kwdefaults__, "sleep", lambda seconds: None)
+    return folder
+
+
+@pytest.fixture(params=["2.5", "2.16"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """For a single user."""
+    with serving(request.param) as server:
+        yield server
+
+
+@pytest.fixture(params=["2.5", "2.16"])
+def shared_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """For several users, of whom this is one of namespace ``team``."""
+    with serving(request.param, multi_user=True) as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(home: pathlib.Path) -> Iterator[KubeApi]:
+    """Where the pods are; kubectl's configuration names it."""
+    with kube_api() as api:
+        api.kubeconfig(home / "kubeconfig")
+        yield api
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def command() -> Command:
+    """``command("runs", "list", …)``: what ``stagecraft kubeflow`` comes to, without traceback."""
+
+    def command(*words: object, stdin: str | None = None) -> Result:
+        given = ["kubeflow", *(str(word) for word in words)]
+        done = CliRunner().invoke(main, given, input=stdin)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done
+
+    return command
+
+
+@pytest.fixture
+def ask(command: Command, request: pytest.FixtureRequest) -> Command:
+    """The same at the test's server."""
+    several = "shared_server" in request.fixturenames
+    server = request.getfixturevalue("shared_server" if several else "server")
+    return functools.partial(_at, command, server, ("--namespace", "team") if several else ())
+
+
+def _at(command: Command, server: Server, more: tuple[str, ...], *words: object) -> Result:
+    return command(*words, "--endpoint", server.url, *more)
+
+
+@pytest.fixture
+def told(ask: Command) -> Callable[..., dict[str, Any]]:
+    """The object that a command prints with ``--json``."""
+
+    def told(*words: object, code: int = 0) -> dict[str, Any]:
+        done = ask(*words, "--json")
+        assert done.exit_code == code, done.output
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    return told
+
+
+@pytest.fixture
+def write(tmp_path: pathlib.Path) -> Callable[..., pathlib.Path]:
+    """Writes a tiny pipeline, with changes: ``write(name="other")``, ``write(command="x")``."""
+
+    def write(
+        file: str = "tiny.yaml", *, name: str = "tiny", command: str = "", platform: Any = None
+    ) -> pathlib.Path:
+        document = copy.deepcopy(_TINY)
+        document["pipelineInfo"]["name"] = name
+        if command:
+            container = document["deploymentSpec"]["executors"]["exec-say"]["container"]
+            container["command"] = ["echo", command]
+        path = tmp_path / file
+        path.write_text(yaml.safe_dump_all([document, *([platform] if platform else [])]))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def tiny(write: Callable[..., pathlib.Path]) -> pathlib.Path:
+    """A pipeline of two steps, ``say`` and ``after``."""
+    return write()
+
+
+@pytest.fixture(scope="session")
+def preset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The quickstart, compiled, with a platform document."""
+    from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
+    from stagecraft.pipeline.settings import load
+
+    path = tmp_path_factory.mktemp("compiled") / "quickstart.yaml"
+    compile_pipeline(load("quickstart", ("kubeflow.image_pull_policy=Always",)), path)
+    assert len(list(yaml.safe_load_all(path.read_text()))) == 2
+    return path
+
+
+def uploads(server: Server) -> int:
+    """How often something was sent."""
+    return sum("/pipelines/upload" in request.path for request in server.requests)

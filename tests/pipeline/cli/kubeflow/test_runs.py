@@ -1,0 +1,235 @@
+"""``stagecraft kubeflow runs create|list|show|terminate|delete``."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+from kfp_server import Server, end, finish, start, whole
+
+Ask = Callable[..., Result]
+Told = Callable[..., dict[str, Any]]
+
+NOBODY = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def uploaded(ask: Ask, tiny: pathlib.Path) -> None:
+    assert ask("pipelines", "create", tiny).exit_code == 0
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_create(server: Server, ask: Ask, told: Told) -> None:
+    done = ask("runs", "create", "tiny")
+    assert done.exit_code == 0, done.output
+    run = server.run()
+    lines = {line[:8].strip(): line[8:].strip() for line in done.stdout.splitlines()}
+    assert lines["ID"] == run.id and lines["see"] == f"{server.url}/#/runs/details/{run.id}"
+    assert lines["run"] == run.display_name and run.display_name.startswith("tiny 20")
+    assert lines["watch it"] == f"stagecraft kubeflow runs watch {run.id}"
+    assert run.runtime_config["parameters"] == {"word": "hello", "count": 3, "loud": False}
+    (experiment,) = server.experiments.values()
+    assert experiment.name == "tiny"
+    words = ("--experiment", "e", "--name", "n", "--pipeline-root", "minio://b/r")
+    made = told("runs", "create", "tiny", *words, "--service-account", "me")
+    assert made["created"] is True and (made["name"], made["state"]) == ("n", "PENDING")
+    run = server.run(made["id"])
+    assert (run.service_account, run.runtime_config["pipeline_root"]) == ("me", "minio://b/r")
+    assert made["pipeline_id"] in server.pipelines and made["version_id"] in server.versions
+    assert server.experiments[run.experiment_id].name == "e"
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_parameters_have_types(server: Server, told: Told) -> None:
+    words = ("-p", "word=3", "-p", "count=-7", "--parameter", "loud=true")
+    told("runs", "create", "tiny", *words)
+    values = server.run().runtime_config["parameters"]
+    assert values == {"word": "3", "count": -7, "loud": True}
+    told("runs", "create", "tiny", "-p", "word=a=b, 'c'", "-p", "loud=False")
+    assert server.run().runtime_config["parameters"]["word"] == "a=b, 'c'"
+    for words, said in (
+        (("-p", "count=many"), "--parameter count=many: expected NUMBER_INTEGER."),
+        (("-p", "count=true"), "--parameter count=true: expected NUMBER_INTEGER."),
+        (("-p", "loud=1"), "--parameter loud=1: expected BOOLEAN."),
+        (("-p", "louder=1"), "the pipeline has no such parameter; it has count, loud, word."),
+        (("-p", "loud"), "--parameter loud: expected NAME=VALUE"),
+        (("-p", "count=[1"), "--parameter count=[1: expected NUMBER_INTEGER."),
+        (("-p", "count=1.5"), "--parameter count=1.5: expected NUMBER_INTEGER."),
+    ):
+        assert said in told("runs", "create", "tiny", *words, code=1)["error"]
+    assert len(server.runs) == 2
+
+
+def test_a_parameter_without_a_default(
+    server: Server, ask: Ask, told: Told, write: Callable[..., pathlib.Path]
+) -> None:
+    path = write()
+    path.write_text(path.read_text().replace("defaultValue: hello", "description: greeting"))
+    assert ask("pipelines", "create", path).exit_code == 0
+    missing = told("runs", "create", "tiny", code=1)["error"]
+    assert missing == "word: give it with --parameter; it has no default."
+    assert told("runs", "create", "tiny", "-p", "word=")["created"] is True
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_versions(
+    server: Server, ask: Ask, told: Told, write: Callable[..., pathlib.Path]
+) -> None:
+    ask("pipelines", "update", write("b.yaml", command="b"), "--version", "v 2")
+    by_name = {row.name: row.id for row in server.versions.values()}
+    assert told("runs", "create", "tiny")["version_id"] == by_name["v 2"]
+    assert told("runs", "create", "tiny", "--version", "tiny")["version_id"] == by_name["tiny"]
+    by_id = told("runs", "create", "tiny", "--version", by_name["tiny"])
+    assert by_id["version_id"] == by_name["tiny"]
+    assert told("runs", "create", "tiny", "--version", "3", code=1)["error"] == (
+        "tiny: has no version 3; it has v 2, tiny."
+    )
+    assert "no such pipeline" in told("runs", "create", "huge", code=1)["error"]
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_once(
+    server: Server, ask: Ask, told: Told, write: Callable[..., pathlib.Path]
+) -> None:
+    words = ("runs", "create", "tiny", "--name", "nightly 1+1", "--once")
+    first = told(*words)
+    again = told(*words)
+    assert (first["created"], again["created"]) == (True, False)
+    assert again["id"] == first["id"] and len(server.runs) == 1
+    assert "run       nightly 1+1, there already" in ask(*words).stdout
+    # Another experiment or version is another run.
+    assert told(*words, "--experiment", "e")["created"] is True
+    ask("pipelines", "update", write("b.yaml", command="b"))
+    assert told(*words)["created"] is True
+    assert told(*words[:-1])["created"] is True
+    assert len(server.runs) == 4
+    unnamed = told("runs", "create", "tiny", "--once", code=1)["error"]
+    assert unnamed == "--once: give --name, too, by which a run is found again."
+
+
+@pytest.mark.parametrize("name", ["with space", "a+b", "50%41", 'say "it"', "back\\slash"])
+@pytest.mark.usefixtures("uploaded")
+def test_any_experiment_is_found_again(server: Server, told: Told, name: str) -> None:
+    for number in ("1", "2"):
+        told("runs", "create", "tiny", "--experiment", name, "--name", number)
+    told("runs", "create", "tiny")
+    assert sorted(row.name for row in server.experiments.values()) == sorted([name, "tiny"])
+    listed = told("runs", "list", "--experiment", name)["runs"]
+    assert [run["name"] for run in listed] == ["2", "1"]
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_list(server: Server, ask: Ask, told: Told) -> None:
+    assert ask("runs", "list").stdout == "No runs.\n"
+    for number in range(3):
+        told("runs", "create", "tiny", "--name", f"r{number}")
+    template = server.run()
+    for number in range(3, 130):
+        run = type(template)(**{
+            field: getattr(template, field)
+            for field in ("description", "experiment_id", "namespace", "service_account")
+            + ("runtime_config", "reference", "documents", "clock")
+        }, id=f"id{number}", display_name=f"r{number}", created_at=server.clock.now())  # fmt: skip
+        server.runs[run.id] = run
+    assert [run["name"] for run in told("runs", "list")["runs"]] == [
+        f"r{number}" for number in range(129, 109, -1)
+    ]
+    assert [run["name"] for run in told("runs", "list", "--limit", 125)["runs"]][-1] == "r5"
+    server.run("id129").end("FAILED")
+    head, first, *rest = ask("runs", "list", "--limit", 2).stdout.splitlines()
+    assert head.split() == ["NAME", "STATE", "CREATED", "ID"] and len(rest) == 1
+    assert first.split()[:2] == ["r129", "FAILED"] and first.endswith("id129")
+    none = told("runs", "list", "--experiment", "none", code=1)["error"]
+    assert none == "none: there is no such experiment."
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_show(server: Server, ask: Ask, told: Told) -> None:
+    server.play(*whole("say", "after"))
+    made = told("runs", "create", "tiny")
+    shown = told("runs", "show", made["id"])
+    assert (shown["state"], shown["finished"]) == ("PENDING", None)
+    assert {name: step["state"] for name, step in shown["steps"].items()} == {
+        "say": "waiting",
+        "after": "waiting",
+    }
+    assert shown["parameters"] == {"word": "hello", "count": 3, "loud": False}
+    for _ in range(4):
+        told("runs", "show", made["id"])
+    shown = told("runs", "show", made["id"])
+    assert shown["state"] == "SUCCEEDED" and shown["finished"] > shown["created"]
+    assert list(shown["steps"]) == ["say", "after"]
+    assert {step["state"] for step in shown["steps"].values()} == {"done"}
+    rows = [line.split() for line in ask("runs", "show", made["id"]).stdout.splitlines()]
+    assert ["state", "SUCCEEDED"] in rows and ["PARAMETER", "VALUE"] in rows
+    assert ["say", "done"] in [row[:2] for row in rows] and ["count", "3"] in rows
+    missing = told("runs", "show", NOBODY, code=1)["error"]
+    assert missing == f"{NOBODY}: there is no such run; see 'stagecraft kubeflow runs list'."
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_a_run_whose_pipeline_is_gone(server: Server, told: Told) -> None:
+    server.play(start("say"), finish("say"), end())
+    made = told("runs", "create", "tiny", "--watch")
+    assert told("pipelines", "delete", "tiny")["deleted"] is True
+    assert list(told("runs", "show", made["id"])["steps"]) == ["say"]
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_terminate(server: Server, ask: Ask, told: Told) -> None:
+    made = told("runs", "create", "tiny", "--name", "mine")
+    assert ask("runs", "terminate", made["id"]).stdout == "mine: is being stopped.\n"
+    assert server.run().state == "CANCELING"
+    again = ask("runs", "terminate", made["id"])
+    assert again.exit_code == 0, again.output
+    server.run().end("FAILED")
+    over = ask("runs", "terminate", made["id"])
+    assert (over.exit_code, over.stdout) == (0, "mine: is over already (FAILED).\n")
+    assert told("runs", "terminate", made["id"]) == {"terminated": False, "state": "FAILED"}
+    shown = told("runs", "show", made["id"])
+    assert (shown["state"], shown["stopped"]) == ("FAILED", True)
+    assert "FAILED: it was stopped" in ask("runs", "show", made["id"]).stdout
+    assert "no such run" in told("runs", "terminate", NOBODY, code=1)["error"]
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_a_run_that_ends_before_it_is_terminated(server: Server, told: Told) -> None:
+    """Between the look and the request."""
+    server.play(end())
+    made = told("runs", "create", "tiny")
+    assert told("runs", "terminate", made["id"]) == {"terminated": False, "state": "SUCCEEDED"}
+
+
+@pytest.mark.usefixtures("uploaded")
+def test_delete(server: Server, ask: Ask, told: Told) -> None:
+    made = told("runs", "create", "tiny")
+    assert ask("runs", "delete", made["id"]).stdout == f"{made['id']}: deleted.\n"
+    assert not server.runs
+    again = ask("runs", "delete", made["id"])
+    assert (again.exit_code, again.stdout) == (
+        0,
+        f"{made['id']}: there is no such run; nothing to delete.\n",
+    )
+    assert told("runs", "delete", made["id"]) == {"deleted": False}
+
+
+def test_runs_of_a_namespace(
+    shared_server: Server, ask: Ask, told: Told, command: Ask, tiny: pathlib.Path
+) -> None:
+    assert ask("pipelines", "create", tiny).exit_code == 0
+    words = ("runs", "create", "tiny", "--name", "n", "--once")
+    first = told(*words)
+    assert told(*words)["created"] is False
+    assert shared_server.run().namespace == "team"
+    assert [run["id"] for run in told("runs", "list")["runs"]] == [first["id"]]
+    # A run's ID is enough to look at it, to stop and to delete it.
+    at = ("--endpoint", shared_server.url)
+    for verb in ("show", "terminate", "delete"):
+        assert command("runs", verb, first["id"], *at).exit_code == 0
+    foreign = command("runs", "list", *at, "-n", "foreign")
+    assert foreign.exit_code == 1 and "may not do that in namespace foreign" in foreign.stderr
+    nobody = command("runs", "list", *at)
+    assert nobody.exit_code == 1 and "give --namespace" in nobody.stderr
