@@ -39,8 +39,9 @@ drill: setup  ## kill, freeze and starve small trainings; about a quarter of an 
 soak: setup  ## fifty trainings in a row, each of them killed: nothing may be left; about half an hour
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
-golden: setup  ## write what the presets compile to; the diff shows what has changed
-	STAGECRAFT_GOLDEN=write $(BIN)/pytest tests/pipeline/kubeflow/test_golden.py
+golden: setup  ## write what presets compile to, and jobs; the diff shows what has changed
+	STAGECRAFT_GOLDEN=write $(BIN)/pytest tests/pipeline/kubeflow/test_golden.py \
+		tests/components/kubernetes/jobs/test_golden.py
 
 test: setup  ## the fast tests
 	$(BIN)/pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)

@@ -149,6 +149,7 @@ def test_every_file_is_used() -> None:
     used = {FOLDER / "README.md", FOLDER / "secrets.example.yaml"}
     for overlay in STEPS:
         build(FOLDER / "overlays" / overlay, used)
+    build(FOLDER / "trainer-runtime", used)
     assert {file for file in FOLDER.rglob("*") if file.is_file()} == used
     readme = (FOLDER / "README.md").read_text()
     for file in used - {FOLDER / "README.md"}:

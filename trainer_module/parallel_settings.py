@@ -103,11 +103,12 @@ class ParallelSettings(Settings):
         description="one process more, which evaluates each new checkpoint while the others train "
         "on",
     )
-    launcher: Literal["auto", "in_process", "local"] = Field(
+    launcher: Literal["auto", "in_process", "local", "kubernetes"] = Field(
         "auto",
-        description="who starts the processes; local: the Trainer, on this host; in_process: "
-        "somebody else, who sets TF_CONFIG in each; auto: local where there are several and "
-        "TF_CONFIG is not set",
+        description="who starts the processes; local: the Trainer, on this host; kubernetes: the "
+        "Trainer's step on Kubeflow, as a job of the cluster (kubeflow.job); in_process: somebody "
+        "else, who sets TF_CONFIG in each; auto: local where there are several and TF_CONFIG is "
+        "not set",
     )
     max_restarts: int = Field(
         3,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 
 import kubernetes
@@ -20,6 +21,17 @@ class Refused(UserError):
     def __init__(self, message: str, status: int):
         super().__init__(message)
         self.status = status
+
+    @property
+    def transient(self) -> bool:
+        """Whether asking again may help."""
+        return self.status == 429 or self.status >= 500
+
+
+class Unreachable(UserError):
+    """The API server does not answer."""
+
+    transient = True
 
 
 def connect(context: str | None = None) -> kubernetes.client.ApiClient:
@@ -38,7 +50,9 @@ def connect(context: str | None = None) -> kubernetes.client.ApiClient:
             with contextlib.suppress(ConfigException):
                 kubernetes.config.load_incluster_config(client_configuration=configuration)
                 return kubernetes.client.ApiClient(configuration)
-        kubernetes.config.load_kube_config(client_configuration=configuration, context=context)
+        # The client reads the variable when it is imported, and never again.
+        file = os.environ.get("KUBECONFIG") or None
+        kubernetes.config.load_kube_config(file, context, client_configuration=configuration)
     except (ConfigException, OSError) as error:
         raise UserError(
             f"No Kubernetes cluster: this is no pod, and kubectl's configuration is of no use "
@@ -57,7 +71,7 @@ def explained(what: str, remedy: str = "") -> Iterator[None]:
 
     Raises:
         Refused: instead of the client's own error.
-        UserError: the server cannot be reached.
+        Unreachable: there is no answer.
     """
     try:
         yield
@@ -66,7 +80,7 @@ def explained(what: str, remedy: str = "") -> Iterator[None]:
         raise Refused(f"{what}: {said(error)}.{advice}", error.status) from None
     except urllib3.exceptions.HTTPError as error:
         reason = getattr(error, "reason", None) or error
-        raise UserError(f"{what}: the cluster's API does not answer ({reason}).") from None
+        raise Unreachable(f"{what}: the cluster's API does not answer ({reason}).") from None
 
 
 def said(error: ApiException) -> str:

@@ -9,9 +9,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from stagecraft.components.kubernetes.pod_settings import PodSettings
 from stagecraft.trainer_module.base_settings import Settings
-
-KINDS = ("job", "tfjob", "trainjob")
 
 
 class JobSettings(Settings):
@@ -42,3 +41,16 @@ class JobSettings(Settings):
         description="after which the job's pods end by themselves when they hear nothing of the "
         "Trainer; longer than the longest pause before a step's next attempt (600)",
     )
+
+
+class ClusterSettings(Settings):
+    """All that the Trainer's step has to know to start a job: in its environment, as JSON."""
+
+    image: str
+    job: JobSettings
+    pod: PodSettings
+
+
+CLUSTER = "STAGECRAFT_CLUSTER"
+"""The environment variable. Not a parameter of the step, which would be part of its cache key:
+where a training runs changes nothing of what comes of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -11,11 +12,14 @@ from typing import Any, NamedTuple
 import kubernetes
 import urllib3
 
-from stagecraft.components.kubernetes.connection import Refused, explained
+from stagecraft.components.kubernetes.connection import Refused, Unreachable, explained
 
 _REMEDY = (
     "manifests/base/logs-access.yaml of the project has a role that may list pods and get pods/log."
 )
+
+PATIENCE_SECONDS = 300.0
+"""How long a followed log's server may fail or not answer before that is told as an error."""
 
 _USUAL = (None, "ContainerCreating", "PodInitializing")
 """What a container waits for when nothing is wrong."""
@@ -28,12 +32,19 @@ class Pod(NamedTuple):
     phase: str
     """Pending, Running, Succeeded, Failed or Unknown."""
 
+    labels: dict[str, str]
     annotations: dict[str, str]
     created: str
     """RFC 3339: sorts as text."""
 
     waiting: str | None
     """Why a container has not begun, such as ImagePullBackOff."""
+
+    exit_code: int | None
+    """Of its container; None: it has not ended."""
+
+    reason: str
+    """Why the pod itself ended, such as Evicted."""
 
     @property
     def is_over(self) -> bool:
@@ -55,9 +66,12 @@ def pods(client: kubernetes.client.ApiClient, namespace: str, selector: str) -> 
         Pod(
             item.metadata.name,
             item.status.phase or "Unknown",
+            item.metadata.labels or {},
             item.metadata.annotations or {},
             item.metadata.creation_timestamp.isoformat(),
             _waiting(item.status),
+            _exit_code(item.status),
+            ": ".join(part for part in (item.status.reason, item.status.message) if part),
         )
         for item in answer.items
     ]
@@ -98,14 +112,17 @@ def followed(
     (proxies close quiet ones) is taken up again where it was.
 
     Raises:
-        Refused: it is not allowed, or the pod is gone.
+        Refused: it is not allowed, the pod is gone, or the server has failed for too long.
+        Unreachable: there has been no answer for too long.
     """
+    failing: float | None = None  # since when
     last, count, since = "", 0, time.monotonic()  # the last stamp; lines that have it; when
     options: dict[str, Any] = {} if tail is None else {"tail_lines": tail}
     while True:
         known, options = count, options | {"follow": True, "timestamps": True}
         try:
             for line in _read(client, namespace, pod, container, options):
+                failing = None
                 stamp, _, text = line.partition(" ")
                 if stamp < last:
                     continue
@@ -116,14 +133,18 @@ def followed(
                 last, known, since = stamp, 0, time.monotonic()
                 yield text
             return
-        except Refused as error:
-            if error.status != 400:  # "is waiting to start"
-                raise
-            if not patient():
-                return
         except Broken:
-            if last:
-                options = {"since_seconds": int(time.monotonic() - since) + 2}
+            pass
+        except (Refused, Unreachable) as error:
+            if isinstance(error, Refused) and error.status == 400:  # "is waiting to start"
+                if not patient():
+                    return
+            else:
+                failing = failing or time.monotonic()
+                if not error.transient or time.monotonic() - failing > PATIENCE_SECONDS:
+                    raise
+        if last:
+            options = {"since_seconds": int(time.monotonic() - since) + 2}
         sleep(1.0)
 
 
@@ -134,6 +155,9 @@ def merged(
     *,
     container: str,
     tail: int | None = None,
+    on_refused: Callable[[Refused], Any] | None = None,
+    linger: float = 10.0,
+    every: float = 0.5,
     sleep: Callable[[float], Any] = time.sleep,
 ) -> Iterator[tuple[Pod, str]]:
     """Lines of several pods as they are written, each with its pod.
@@ -144,6 +168,9 @@ def merged(
         present: the pods that there are now, and whether more may come; asked again and again.
         container: whose logs.
         tail: how many lines of what is written already, of each; default: all.
+        on_refused: called when a log may not be read; default: that is raised.
+        linger: seconds that logs may still go on when no more pods will come.
+        every: seconds between looks.
         sleep: waits for seconds.
 
     Raises:
@@ -151,7 +178,7 @@ def merged(
     """
     written: queue.Queue[tuple[Pod, str] | Exception] = queue.Queue()
     readers: dict[str, threading.Thread] = {}
-    more = True
+    more, deadline = True, math.inf
 
     def read(pod: Pod) -> None:
         try:
@@ -172,15 +199,21 @@ def merged(
                 if pod.name not in readers:
                     readers[pod.name] = threading.Thread(target=read, args=(pod,), daemon=True)
                     readers[pod.name].start()
-        over = not more and not any(reader.is_alive() for reader in readers.values())
+        if not more:
+            deadline = min(deadline, time.monotonic() + linger)
+        reading = any(reader.is_alive() for reader in readers.values())
+        over = not more and (not reading or time.monotonic() > deadline)
         while not written.empty():
             entry = written.get()
-            if isinstance(entry, Exception):
+            if isinstance(entry, Refused) and on_refused is not None:
+                on_refused(entry)
+            elif isinstance(entry, Exception):
                 raise entry
-            yield entry
+            else:
+                yield entry
         if over:
             return
-        sleep(0.5)
+        sleep(every if more else 0.1)
 
 
 class Broken(Exception):
@@ -223,4 +256,12 @@ def _waiting(status: Any) -> str | None:
         waiting = container.state.waiting if container.state else None
         if waiting is not None and waiting.reason not in _USUAL:
             return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+    return None
+
+
+def _exit_code(status: Any) -> int | None:
+    for container in status.container_statuses or ():
+        ended = container.state.terminated if container.state else None
+        if ended is not None:
+            return int(ended.exit_code)
     return None

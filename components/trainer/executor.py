@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from tfx import types
@@ -19,6 +21,7 @@ from stagecraft.components.trainer.on_disk import on_disk
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import record
+from stagecraft.trainer_module.settings import TrainingSettings
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -41,7 +44,7 @@ class Executor(GenericExecutor):
             UserError: a setting that cannot be (a runtime parameter comes unchecked), a split
                 that is not there, or whatever ``run_fn`` raises.
         """
-        flat = training_properties.read(exec_properties, "Trainer").flat()
+        settings = training_properties.read(exec_properties, "Trainer")
         for examples in input_dict["examples"]:
             splits = artifact_utils.decode_split_names(examples.split_names)
             for split in (features.TRAIN, features.VAL):
@@ -51,7 +54,12 @@ class Executor(GenericExecutor):
                         f"{', '.join(splits)}); the Trainer trains on train, and chooses the best "
                         "checkpoint on val"
                     )
-        with on_disk(output_dict):
+        with (
+            on_disk(output_dict),
+            _on_cluster(
+                settings, input_dict, output_dict, exec_properties["checkpoint_root"]
+            ) as folder,
+        ):
             super().Do(
                 input_dict,
                 output_dict,
@@ -60,7 +68,11 @@ class Executor(GenericExecutor):
                     "train_args": _splits(trainer_pb2.TrainArgs, features.TRAIN),
                     "eval_args": _splits(trainer_pb2.EvalArgs, features.VAL),
                     "custom_config": json_utils.dumps(
-                        {"settings": flat, launch.RUN_FN: exec_properties["run_fn"]}
+                        {
+                            "settings": settings.flat(),
+                            launch.RUN_FN: exec_properties["run_fn"],
+                            launch.FOLDER: folder,
+                        }
                     ),
                     "checkpoint_root": exec_properties["checkpoint_root"],
                     "code_fingerprint": exec_properties["code_fingerprint"],
@@ -83,6 +95,24 @@ class Executor(GenericExecutor):
         )
         fn_args.working_dir = os.path.join(exec_properties["checkpoint_root"], key)
         return fn_args
+
+
+@contextlib.contextmanager
+def _on_cluster(
+    settings: TrainingSettings, inputs: Artifacts, outputs: Artifacts, checkpoint_root: str
+) -> Iterator[str]:
+    """Where a job of the cluster does the training, has artifacts where its pods see them.
+
+    Yields:
+        The training's folder; empty where there is no job.
+    """
+    if settings.parallel.launcher != "kubernetes":
+        yield ""
+        return
+    from stagecraft.components.kubernetes.launch import shared  # and its client
+
+    with shared(inputs, outputs, checkpoint_root) as folder:
+        yield folder
 
 
 def _splits(message: Any, split: str) -> str:

@@ -1,4 +1,4 @@
-"""Who starts the processes of a training: this one is it, or it starts them on this host."""
+"""Who starts the processes of a training: this one is it, or it starts them, here or elsewhere."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from stagecraft.trainer_module.worker import task_of
 RUN_FN = "run_fn"
 """In ``custom_config``: dotted path of the function that trains."""
 
+FOLDER = "folder"
+"""In ``custom_config``: what a cluster's job shares with this process; empty without one."""
+
 _progress = logging.getLogger("stagecraft.progress")
 _log = logging.getLogger(__name__)
 
@@ -30,8 +33,13 @@ def run(fn_args: Any) -> None:
     Raises:
         UserError: the training cannot go on.
     """
-    path = fn_args.custom_config.pop(RUN_FN)
+    path, folder = fn_args.custom_config.pop(RUN_FN), fn_args.custom_config.pop(FOLDER, "")
     parallel = TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel
+    if parallel.launcher == "kubernetes":
+        from stagecraft.components.kubernetes import launch  # and the client, for those who use it
+
+        launch.run(path, fn_args, parallel, folder)
+        return
     if is_local(parallel):
         run_local(path, fn_args, parallel)
         return

@@ -13,6 +13,7 @@ from stagecraft.pipeline.cli.kubeflow.group import kubeflow
 from stagecraft.pipeline.cli.lint import lint
 from stagecraft.pipeline.cli.parity import parity
 from stagecraft.pipeline.cli.plan import plan
+from stagecraft.pipeline.cli.render import render
 from stagecraft.pipeline.cli.run import run
 from stagecraft.pipeline.cli.tfx import tfx
 
@@ -30,6 +31,7 @@ def main() -> None:
     stagecraft drill                 what happens when a process is killed, a disk full, …
     stagecraft compile               the pipeline as a file for Kubeflow Pipelines
     stagecraft emulate FILE          run that file here, as Kubeflow would
+    stagecraft render                a training's Kubernetes objects
     stagecraft kubeflow              upload that file, start runs of it, watch them
     stagecraft doctor                what this machine can run
     """
@@ -43,6 +45,7 @@ main.add_command(drill)
 main.add_command(compile_command)
 main.add_command(lint)
 main.add_command(emulate)
+main.add_command(render)
 main.add_command(kubeflow)
 main.add_command(tfx)
 main.add_command(doctor)

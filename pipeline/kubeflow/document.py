@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -91,7 +93,7 @@ class Document(NamedTuple):
         for name, definition in self.parameters.items():
             kind = definition["parameterType"]
             if name in given:
-                values[name] = given[name] if kind == "STRING" else yaml.safe_load(given[name])
+                values[name] = _parsed(given[name], kind)
                 if not _fits(values[name], kind):
                     raise UserError(f"--parameter {name}={given[name]}: expected {kind}.")
             elif "defaultValue" in definition:
@@ -149,6 +151,20 @@ def dependencies(task: Json) -> set[str]:
         for output in ("taskOutputParameter", "taskOutputArtifact")
         if output in source
     }
+
+
+def _parsed(text: str, kind: str) -> Any:
+    """A value as given by hand; None if it is none of that kind."""
+    if kind == "STRING":
+        return text
+    with contextlib.suppress(ValueError, OverflowError, yaml.YAMLError):
+        if not kind.startswith("NUMBER"):
+            return yaml.safe_load(text)
+        number = float(text)  # YAML takes 1e-3 for a text, and 1:30 for a number
+        if math.isfinite(number) and number.is_integer():
+            return int(number) if "." in text or "e" in text.lower() else int(text)
+        return number if math.isfinite(number) and kind == "NUMBER_DOUBLE" else None
+    return None
 
 
 def _fits(value: Any, kind: str) -> bool:

@@ -22,7 +22,7 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
-from stagecraft.pipeline.kubeflow import acceptance, nodes, platform, refusals
+from stagecraft.pipeline.kubeflow import acceptance, cluster_job, nodes, platform, refusals
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
 from stagecraft.pipeline.kubeflow.spec import Json
@@ -137,7 +137,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
                 drivers[nodes.add_driver(spec, node, image)] = node.id
         nodes.name_producers(spec)
         self.settings.check_names([node.id for node in pipeline.components])
-        executors = {}
+        executors, components = {}, {node.id: node for node in pipeline.components}
         for step in list(specs.steps(spec)):
             name = drivers.get(step.name, step.name)
             wanted = self.settings.step(name)
@@ -145,6 +145,8 @@ class KubeflowRunner(KubeflowV2DagRunner):
                 wanted = wanted.model_copy(update={"image": None})  # it has its author's
             if step.name in drivers:  # it reads, and computes nothing
                 wanted = wanted.model_copy(update={"gpus": 0, "shared_memory": None})
+            elif cluster_job.starts_job(components.get(name)):
+                wanted = cluster_job.step_of(components[name], wanted, self.settings)
             executors[step.component["executorLabel"]] = platform.apply(step, wanted)
         specs.name_plainly(spec)
         specs.tell(spec, str(pipeline.pipeline_info.pipeline_root))

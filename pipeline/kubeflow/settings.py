@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from stagecraft.components.kubernetes.job_settings import JobSettings
 from stagecraft.components.kubernetes.pod_settings import PodSettings
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.base_settings import Settings
@@ -47,6 +48,7 @@ class KubeflowSettings(Settings):
         description="folder for what a stopped training goes on from; on a volume it outlives the "
         "pod, relative to the working directory it does not",
     )
+    job: JobSettings = JobSettings()
     every_step: Step = Field(Step(), description="what every step gets")
     steps: dict[str, Step] = Field(
         {}, description="by component, such as Trainer: what it gets instead"

@@ -78,7 +78,7 @@ class KubeflowHandler(BaseHandler):
     @told()
     def delete_pipeline(self) -> None:
         """Deletes a pipeline with its versions; its runs stay."""
-        pipeline = self._pipeline()
+        pipeline = self._pipeline(shared=False)
         pipelines.delete(self._api, pipeline)
         click.echo(f'Pipeline "{pipeline.name}" deleted successfully.')
 
@@ -117,11 +117,8 @@ class KubeflowHandler(BaseHandler):
     @told()
     def terminate_run(self) -> None:
         """Stops a run."""
-        run = self._run()
-        if runs.terminate(self._api, run):
-            click.echo("Run terminated.")
-        else:
-            click.echo(f"Run is over already: {run.state}.")
+        run, stopped = runs.terminate(self._api, self._run())
+        click.echo("Run terminated." if stopped else f"Run is over already: {run.state}.")
 
     @told()
     def delete_run(self) -> None:
@@ -152,9 +149,9 @@ class KubeflowHandler(BaseHandler):
         }
         return Api(resolve(given))
 
-    def _pipeline(self) -> Pipeline:
+    def _pipeline(self, *, shared: bool = True) -> Pipeline:
         name = self.flags_dict[labels.PIPELINE_NAME]
-        if (found := pipelines.find(self._api, name)) is None:
+        if (found := pipelines.find(self._api, name, shared=shared)) is None:
             raise UserError(f'Pipeline "{name}" does not exist.')
         return found
 
@@ -176,7 +173,7 @@ class KubeflowHandler(BaseHandler):
 
         def check(name: str) -> None:
             with told():  # not through the file, which may have words of its own for errors
-                if new is (pipelines.find(api, name) is not None):
+                if new is (pipelines.find(api, name, shared=False) is not None):
                     state = "already exists" if new else "does not exist"
                     raise UserError(f'Pipeline "{name}" {state}.')
 

@@ -11,6 +11,7 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRu
 from tfx.orchestration.kubeflow.v2.pipeline_builder import DEFAULT_IMAGE_PATH_KEY
 from tfx.tools.cli.handler.kubeflow_v2_dag_runner_patcher import KubeflowV2DagRunnerPatcher
 
+from stagecraft.pipeline.kubeflow import document
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.kubeflow.settings import KubeflowSettings, Step
 from stagecraft.schemas.errors import UserError
@@ -76,9 +77,7 @@ class KubeflowPatcher(KubeflowV2DagRunnerPatcher):
         if is_plain:
             file = pathlib.Path(runner._output_dir, runner._output_filename).with_suffix(".yaml")
             if self._prepare_dir_fn is None:
-                from stagecraft.pipeline.kubeflow import compiling  # imports all components
-
-                compiling.check_output(file)
+                document.check_output(file)
             runner._output_filename = file.name
             context[self.OUTPUT_FILE_PATH] = str(file)
 

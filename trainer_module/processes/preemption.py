@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
 
 from stagecraft.trainer_module.processes import exit_codes
 
@@ -19,6 +20,7 @@ GRACE_SECONDS = 25.0
 _log = logging.getLogger(__name__)
 _requested = threading.Event()
 _saves = threading.Event()
+_actions: list[Callable[[], None]] = []
 
 
 class Preempted(Exception):
@@ -39,6 +41,11 @@ def saves() -> None:
     _saves.set()
 
 
+def before_end(action: Callable[[], None]) -> None:
+    """Has something done at SIGTERM, before all else; it must not take long."""
+    _actions.append(action)
+
+
 def watch(grace: float = GRACE_SECONDS) -> None:
     """Begins to watch; call it in the main thread, before libraries start threads of theirs.
 
@@ -50,6 +57,11 @@ def watch(grace: float = GRACE_SECONDS) -> None:
     def wait() -> None:
         signal.sigwait([signal.SIGTERM])
         _requested.set()
+        for action in _actions:
+            try:
+                action()
+            except Exception:
+                _log.exception("SIGTERM")
         if _saves.is_set():
             _log.warning("SIGTERM: saving, and ending within %.0f s", grace)
             threading.Event().wait(grace)

@@ -2,6 +2,9 @@
 
 https://kubernetes.io/docs/concepts/workloads/controllers/job/ (completion modes, pod failure
 policy, success policy) and .../docs/tasks/job/job-with-pod-to-pod-communication/.
+
+Where some processes never end by themselves, the job needs its success policy, which Kubernetes has
+from 1.31 on: an older server drops the field without a word, and the job runs to its deadline.
 """
 
 from __future__ import annotations
@@ -75,13 +78,14 @@ def _job(request: JobRequest) -> Json:
                 "worker",
                 container=CONTAINER,
                 subdomain=request.name,
+                restartPolicy="Never",  # the pod failure policy wants it so
             ),
         },
     }
 
 
 def _success(request: JobRequest) -> Json:
-    """Where some never end by themselves, the chief's end is the job's (Kubernetes 1.31)."""
+    """Where some never end by themselves, the chief's end is the job's."""
     if not request.serves:
         return {}
     return {"successPolicy": {"rules": [{"succeededIndexes": "0", "succeededCount": 1}]}}

@@ -29,7 +29,6 @@ def template(request: JobRequest, kind: str, *, container: str, **spec: object) 
         },
         "spec": {
             "containers": [_container(request, kind, container)],
-            "restartPolicy": "Never",
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "automountServiceAccountToken": bool(job.service_account),
             "securityContext": {
@@ -40,19 +39,26 @@ def template(request: JobRequest, kind: str, *, container: str, **spec: object) 
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            **_present("serviceAccountName", job.service_account),
-            **_present("priorityClassName", job.priority_class),
-            **_present("nodeSelector", dict(pod.node_selector)),
-            **_present(
-                "tolerations",
-                [
-                    {key: value for key, value in toleration.model_dump().items() if value}
-                    for toleration in pod.tolerations
-                ],
-            ),
-            **_present("volumes", volumes(pod)),
+            **present("serviceAccountName", job.service_account),
+            **present("priorityClassName", job.priority_class),
+            **placement(pod),
+            **present("volumes", volumes(pod)),
             **spec,
         },
+    }
+
+
+def placement(pod: PodSettings) -> Json:
+    """Of a pod's specification: on which nodes it may be."""
+    return {
+        **present("nodeSelector", dict(pod.node_selector)),
+        **present(
+            "tolerations",
+            [
+                {key: value for key, value in toleration.model_dump().items() if value}
+                for toleration in pod.tolerations
+            ],
+        ),
     }
 
 
@@ -67,9 +73,9 @@ def _container(request: JobRequest, kind: str, name: str) -> Json:
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
         },
-        **_present("imagePullPolicy", request.pod.image_pull_policy),
-        **_present("resources", resources(request.pod, kind)),
-        **_present("volumeMounts", mounts(request.pod)),
+        **present("imagePullPolicy", request.pod.image_pull_policy),
+        **present("resources", resources(request.pod, kind)),
+        **present("volumeMounts", mounts(request.pod)),
     }
 
 
@@ -92,8 +98,8 @@ def resources(pod: PodSettings, kind: str) -> Json:
     """Requests are the limits: who shares a node with a training slows all of its processes."""
     gpus = {"ps": 0, "evaluator": min(pod.gpus, 1)}.get(kind, pod.gpus)
     limits: Json = {
-        **_present("cpu", pod.cpu),
-        **_present("memory", pod.memory),
+        **present("cpu", pod.cpu),
+        **present("memory", pod.memory),
         **({pod.gpu_resource: str(gpus)} if gpus else {}),
     }
     return {"limits": limits, "requests": dict(limits)} if limits else {}
@@ -119,7 +125,7 @@ def mounts(pod: PodSettings) -> list[Json]:
         {
             "name": f"claim-{claims.index(volume.claim)}",
             "mountPath": volume.path,
-            **_present("subPath", volume.sub_path),
+            **present("subPath", volume.sub_path),
         }
         for volume in pod.volumes
     ]
@@ -128,6 +134,6 @@ def mounts(pod: PodSettings) -> list[Json]:
     return found
 
 
-def _present(name: str, value: object) -> Json:
+def present(name: str, value: object) -> Json:
     """A field, if it has a value."""
     return {name: value} if value else {}

@@ -118,9 +118,7 @@ def show(api: Api, run_id: str, *, as_json: bool) -> None:
 
 def watch(api: Api, run_id: str, *, as_json: bool) -> int:
     """Shows a run until it is over; the command's exit code."""
-    patience = following.Patience(
-        lambda problem: console.say(f"{problem} Trying again.", stderr=True)
-    )
+    patience = following.Patience(_trying_again)
     run = patience.ask(lambda: runs.get(api, run_id))
     names = patience.ask(lambda: following.names(api, run))
     state = RunState(names)
@@ -166,7 +164,13 @@ def logs(
         console.say(f"{name}: {why}", stderr=True)
 
     for name, line in run_logs.read(
-        api, run, step, follow=follow, tail=tail, on_waiting=on_waiting
+        api,
+        run,
+        step,
+        follow=follow,
+        tail=tail,
+        on_waiting=on_waiting,
+        on_hiccup=_trying_again,
     ):
         if as_json:
             console.say_json({"step": name, "line": line})
@@ -176,14 +180,13 @@ def logs(
 
 def terminate(api: Api, run_id: str, *, as_json: bool) -> None:
     """Stops a run."""
-    run = runs.get(api, run_id)
-    stopped = runs.terminate(api, run)
+    run, stopped = runs.terminate(api, runs.get(api, run_id))
     if as_json:
         console.say_json({"terminated": stopped, "state": run.state})
-    elif stopped:
-        console.say(f"{run.name}: is being stopped.")
-    else:
+    elif run.is_over:
         console.say(f"{run.name}: is over already ({run.state}).")
+    else:
+        console.say(f"{run.name}: is being stopped{'' if stopped else ' already'}.")
 
 
 def delete(api: Api, run_id: str, *, as_json: bool) -> None:
@@ -197,6 +200,10 @@ def delete(api: Api, run_id: str, *, as_json: bool) -> None:
             if deleted
             else f"{run_id}: there is no such run; nothing to delete."
         )
+
+
+def _trying_again(problem: str) -> None:
+    console.say(f"{problem} Trying again.", stderr=True)
 
 
 def _state(run: Run) -> str:

@@ -12,6 +12,7 @@ from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.objects import Run, Version, document
 from stagecraft.pipeline.kubeflow.client.steps import Progress
+from stagecraft.schemas.errors import UserError
 
 Answer = TypeVar("Answer")
 
@@ -58,14 +59,15 @@ class Patience:
         """What the question gives.
 
         Raises:
-            ApiError: the server refuses, or has failed for longer than ``PATIENCE_SECONDS``.
+            UserError: the server refuses, or has failed for longer than ``PATIENCE_SECONDS``.
         """
         begun, pause = time.monotonic(), POLL_SECONDS
         while True:
             try:
                 return question()
-            except ApiError as error:
-                if not error.transient or time.monotonic() - begun > PATIENCE_SECONDS:
+            except UserError as error:  # of this server's, or of the cluster's
+                transient = getattr(error, "transient", False)
+                if not transient or time.monotonic() - begun > PATIENCE_SECONDS:
                     raise
                 self._on_hiccup(str(error))
             self.sleep(pause)

@@ -10,6 +10,7 @@ from stagecraft.components.kubernetes.connection import Refused, connect
 from stagecraft.components.kubernetes.pod_logs import Pod
 from stagecraft.pipeline.kubeflow.client import runs
 from stagecraft.pipeline.kubeflow.client.api import Api
+from stagecraft.pipeline.kubeflow.client.follow import Patience
 from stagecraft.pipeline.kubeflow.client.objects import Run
 from stagecraft.pipeline.kubeflow.client.steps import DRIVER, EXECUTOR
 from stagecraft.schemas.errors import UserError
@@ -32,6 +33,7 @@ def read(
     follow: bool,
     tail: int | None,
     on_waiting: Callable[[str, str], None],
+    on_hiccup: Callable[[str], None],
 ) -> Iterator[tuple[str, str]]:
     """Lines of a run's steps, each with the step's name.
 
@@ -42,6 +44,7 @@ def read(
         follow: goes on until the run is over.
         tail: how many lines of each pod's log, from its end; default: all.
         on_waiting: called with a step and why its container does not begin.
+        on_hiccup: called with an error that is not given up for, while following.
 
     Raises:
         UserError: it is not allowed; there is no such step, or no pod any more.
@@ -61,9 +64,12 @@ def read(
                 on_waiting(name_of(pod), pod.waiting)
         return found
 
+    patience = Patience(on_hiccup)
+
     def state() -> tuple[list[Pod], bool]:
-        over = runs.get(api, run.id).is_over  # first: no pod comes between this and the next
-        return present(), not over
+        # The run first: no pod comes between this and the next.
+        over = patience.ask(lambda: runs.get(api, run.id)).is_over
+        return patience.ask(present), not over
 
     if follow:
         seen = False

@@ -124,12 +124,24 @@ def get(api: Api, run_id: str) -> Run:
         ) from None
 
 
-def terminate(api: Api, run: Run) -> bool:
-    """Stops a run; whether there was anything to stop."""
-    if run.is_over:
-        return False
-    api.call("terminate_run", run_id=run.id)
-    return True
+def terminate(api: Api, run: Run) -> tuple[Run, bool]:
+    """Stops a run.
+
+    Returns:
+        The run, and whether there was anything to stop.
+    """
+    if run.is_over or run.state == "CANCELING":
+        return run, False
+    try:
+        api.call("terminate_run", run_id=run.id)
+    except ApiError as error:
+        if error.status != 400:
+            raise
+        run = get(api, run.id)
+        if not (run.is_over or run.state == "CANCELING"):  # meanwhile
+            raise
+        return run, False
+    return run, True
 
 
 def delete(api: Api, run_id: str) -> bool:

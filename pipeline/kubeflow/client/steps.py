@@ -62,7 +62,7 @@ def progress(run: Run, names: list[str], now: datetime.datetime) -> dict[str, Pr
         elif driver is not None and _STATES.get(driver.state) in ("failed", "interrupted"):
             cause = _message(driver) or "its driver failed: inputs that are not there, or no image"
             found = Progress(_STATES[driver.state], _seconds(driver, now), cause)
-        elif driver is not None:
+        elif driver is not None and driver.state:  # Argo's Omitted comes without a state
             found = Progress("running", _seconds(driver, now))
         else:
             found = Progress("waiting")

@@ -66,9 +66,9 @@ def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setenv("HOME", str(folder))
-    monkeypatch.setenv("KUBECONFIG", str(folder / "kubeconfig"))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "none")
-    # Kfp looks for its home when it is imported.
+    # Both clients look for their files when they are imported.
+    of_kubectl = str(folder / "kubeconfig")
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", of_kubectl)
     of_kfp = folder / ".config" / "kfp"
     monkeypatch.setattr(kfp.client.auth, "LOCAL_KFP_CREDENTIAL", str(of_kfp / "credentials.json"))
     monkeypatch.setattr(kfp.client.Client, "_LOCAL_KFP_CONTEXT", str(of_kfp / "context.json"))
@@ -176,7 +176,7 @@ def preset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     from stagecraft.pipeline.settings import load
 
     path = tmp_path_factory.mktemp("compiled") / "quickstart.yaml"
-    compile_pipeline(load("quickstart", ("kubeflow.image_pull_policy=Always",)), path)
+    compile_pipeline(load("quickstart", ("kubeflow.every_step.image_pull_policy=Always",)), path)
     assert len(list(yaml.safe_load_all(path.read_text()))) == 2
     return path
 

@@ -21,7 +21,9 @@ def uploads(server: Server) -> int:
     return sum("/pipelines/upload" in request.path for request in server.requests)
 
 
-def test_create_twice_uploads_once(server: Server, ask: Ask, told: Told, tiny: pathlib.Path) -> None:
+def test_create_twice_uploads_once(
+    server: Server, ask: Ask, told: Told, tiny: pathlib.Path
+) -> None:
     first = ask("pipelines", "create", tiny)
     assert first.exit_code == 0, first.output
     (pipeline,) = server.pipelines.values()

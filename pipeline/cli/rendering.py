@@ -1,0 +1,86 @@
+"""What ``stagecraft render`` does."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import yaml
+
+from stagecraft.components.kubernetes.jobs import kinds
+from stagecraft.components.kubernetes.jobs.request import JobRequest
+from stagecraft.pipeline.cli import console
+from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
+from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.processes import roles
+
+WORKER = "stagecraft.components.kubernetes.worker"
+"""The module that each pod runs."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """The command line of ``stagecraft render``, as given."""
+
+    config: str
+    overrides: tuple[str, ...]
+    launcher: str | None
+    name: str | None
+    namespace: str
+    image: str | None
+
+
+def show(request: Request) -> int:
+    """Prints the objects; the command's exit code."""
+    try:
+        objects = kinds.render(job_request(load(request.config, request.overrides), request))
+    except (SettingsError, UserError) as error:
+        console.error(str(error))
+        return 1
+    console.say(yaml.safe_dump_all(objects, sort_keys=False).rstrip())
+    return 0
+
+
+def job_request(settings: PipelineSettings, request: Request) -> JobRequest:
+    """What the settings ask a cluster for.
+
+    Raises:
+        UserError: the pods would not find what to train, or Kubernetes would refuse a name.
+    """
+    kubeflow, parallel = settings.kubeflow, settings.parallel
+    pod = kubeflow.step("Trainer")
+    if request.image:
+        pod = pod.model_copy(update={"image": request.image})
+    kind = request.launcher or kubeflow.job.kind
+    name = request.name or settings.name
+    processes = roles.jobs(parallel) or {"chief": 1}
+    return JobRequest(
+        name=name,
+        namespace=request.namespace,
+        image=kubeflow.image,
+        command=("python", "-m", WORKER, f"{_folder(kubeflow)}/{name}"),
+        processes=processes,
+        serves=frozenset(role.job for role in roles.roles(parallel) if role.serves),
+        max_restarts=parallel.max_restarts,
+        pod=pod,
+        job=kubeflow.job.model_copy(update={"kind": kind}),
+    )
+
+
+def _folder(kubeflow: KubeflowSettings) -> str:
+    """Where all pods of a job find it.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    folder = pathlib.PurePosixPath(kubeflow.job.folder)
+    volumes = kubeflow.step("Trainer").volumes
+    if any(folder.is_relative_to(volume.path) for volume in volumes):
+        return str(folder)
+    example = f"{volumes[0].path.rstrip('/')}/jobs" if volumes else "/mnt/training/jobs"
+    more = "" if volumes else " and kubeflow.steps.Trainer.volumes: [{claim: …, path: …}]"
+    raise UserError(
+        f"kubeflow.job.folder: {kubeflow.job.folder!r}: expected a folder on a volume that the "
+        f"Trainer's step has, such as {example}{more}."
+    )

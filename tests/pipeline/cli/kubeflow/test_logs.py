@@ -1,0 +1,244 @@
+"""``stagecraft kubeflow runs logs``: two servers, Kubeflow Pipelines' and the cluster's."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+from kfp_server import Run, Server, end
+from kube_api import KubeApi
+
+Ask = Callable[..., Result]
+AddPod = Callable[..., None]
+NODE = "workflows.argoproj.io/node-name"
+
+
+@pytest.fixture
+def run(server: Server, ask: Ask, tiny: pathlib.Path) -> Run:
+    assert ask("pipelines", "create", tiny).exit_code == 0
+    assert ask("runs", "create", "tiny").exit_code == 0
+    return server.run()
+
+
+@pytest.fixture
+def add_pod(cluster: KubeApi, run: Run) -> AddPod:
+    def add_pod(name: str, node: str, *lines: str, **more: Any) -> None:
+        """A pod of the run; its log has these lines."""
+        labels = {"pipeline/runid": run.id}
+        annotations = {NODE: f"tiny-x7k2p.{node}"}
+        more = {"containers": ("wait", "main"), "annotations": annotations, **more}
+        cluster.add_pod(name, labels, **more)
+        for line in lines:
+            cluster.log(name, line, "main")
+
+    return add_pod
+
+
+@pytest.fixture
+def two_steps(cluster: KubeApi, add_pod: AddPod) -> None:
+    """Also with drivers, whose logs are of no interest, and with somebody else's pod."""
+    add_pod("d1", "root-driver", "driving")
+    add_pod("d2", "root.say-driver", "driving")
+    add_pod("p1", "root.say.executor", "hello", "", "  world ", "ünï")
+    cluster.store.later = 1  # type: ignore[attr-defined]
+    add_pod("p2", "root.after.executor(0)", "bye")
+    for name in ("d1", "d2", "p1", "p2"):
+        cluster.finish(name)
+    cluster.add_pod("foreign", {"pipeline/runid": "other"})
+
+
+@pytest.mark.usefixtures("two_steps")
+def test_all_steps_have_their_names_in_front(ask: Ask, run: Run) -> None:
+    done = ask("runs", "logs", run.id)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "say | hello",
+        "say | ",
+        "say |   world ",
+        "say | ünï",
+        "after | bye",
+    ]
+
+
+@pytest.mark.usefixtures("two_steps")
+def test_one_step(ask: Ask, run: Run) -> None:
+    assert ask("runs", "logs", run.id, "--step", "say").stdout == "hello\n\n  world \nünï\n"
+    assert ask("runs", "logs", run.id, "--step", "say", "--tail", 1).stdout == "ünï\n"
+    assert ask("runs", "logs", run.id, "--step", "say-driver").stdout == "driving\n"
+    done = ask("runs", "logs", run.id, "--step", "say", "--json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines[0] == {"step": "say", "line": "hello"} and len(lines) == 4
+    none = ask("runs", "logs", run.id, "--step", "Say")
+    assert none.exit_code == 1
+    assert f"step Say of run {run.id}: no pods in namespace kubeflow. A cached step" in none.stderr
+
+
+@pytest.mark.usefixtures("two_steps")
+def test_what_is_over_can_be_followed(ask: Ask, run: Run) -> None:
+    run.end()
+    plain = ask("runs", "logs", run.id).stdout.splitlines()
+    assert sorted(ask("runs", "logs", run.id, "-f").stdout.splitlines()) == sorted(plain)
+    assert ask("runs", "logs", run.id, "-f", "--step", "after").stdout == "bye\n"
+
+
+def test_follow_until_it_is_over_with_a_pod_that_comes_later(
+    cluster: KubeApi, ask: Ask, run: Run, add_pod: AddPod
+) -> None:
+    def later(run: Run) -> None:
+        add_pod("p2", "root.after.executor", "one", waiting=None)
+        cluster.wait_for("pods/p2/log")
+
+    def last(run: Run) -> None:
+        cluster.log("p2", "two", "main")
+        cluster.finish("p2")
+        run.end()
+
+    add_pod("p1", "root.say.executor", waiting="ContainerCreating")
+    run.play(
+        lambda run: None,
+        lambda run: cluster.wait_for("pods/p1/log") and None,
+        lambda run: cluster.start("p1") and None,
+        lambda run: cluster.log("p1", "hello", "main"),
+        lambda run: cluster.finish("p1") and None,
+        later,
+        last,
+    )
+
+    done = ask("runs", "logs", run.id, "--follow")
+    assert done.exit_code == 0, done.output
+    assert sorted(done.stdout.splitlines()) == ["after | one", "after | two", "say | hello"]
+    assert done.stderr == ""
+
+
+def test_a_connection_that_hangs_up_in_the_middle(
+    cluster: KubeApi, ask: Ask, run: Run, add_pod: AddPod
+) -> None:
+    """No line is lost, and none comes twice; also not of those that say the same."""
+    add_pod("p1", "root.say.executor", "1", "same")
+
+    def broken(run: Run) -> None:
+        cluster.wait_for("pods/p1/log")
+        cluster.log("p1", "same", "main")
+        cluster.hang_up()
+        cluster.log("p1", "3", "main")
+
+    def again(run: Run) -> None:
+        cluster.wait_for("pods/p1/log", 2)
+        cluster.hang_up()
+        cluster.wait_for("pods/p1/log", 3)
+        cluster.log("p1", "4", "main")
+        cluster.finish("p1")
+
+    run.play(lambda run: None, broken, again, end())
+    done = ask("runs", "logs", run.id, "--follow", "--step", "say")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines() == ["1", "same", "same", "3", "4"]
+
+
+def test_servers_fail_in_the_middle(
+    server: Server, cluster: KubeApi, ask: Ask, run: Run, add_pod: AddPod
+) -> None:
+    add_pod("p1", "root.say.executor", "hello")
+
+    def fail(run: Run) -> None:
+        cluster.fail("GET", "/pods$", 500, "InternalError", "etcd is away")
+        cluster.fail("GET", "/log$", 500, "InternalError", "kubelet is away")
+        cluster.hang_up()
+        server.fail("GET", "/runs/", status=503, body="upstream is away")
+
+    def last(run: Run) -> None:
+        cluster.wait_for("pods/p1/log", 3)
+        cluster.log("p1", "bye", "main")
+        cluster.finish("p1")
+        run.end()
+
+    run.play(
+        lambda run: None,
+        lambda run: cluster.wait_for("pods/p1/log"),
+        fail,
+        last,
+    )
+    done = ask("runs", "logs", run.id, "-f", "--step", "say")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines() == ["hello", "bye"]
+    assert "etcd is away" in done.stderr and "upstream is away" in done.stderr
+    assert done.stderr.count("Trying again.") == 2
+
+
+def test_a_pod_that_waits(cluster: KubeApi, ask: Ask, run: Run, add_pod: AddPod) -> None:
+    add_pod("p1", "root.say.executor", waiting="ImagePullBackOff")
+    done = ask("runs", "logs", run.id)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith("say: ImagePullBackOff")
+    assert 'container "main" in pod "p1" is waiting to start' in done.stderr
+    cluster.wait_for("log")
+    run.play(lambda run: None, lambda run: None, end("FAILED"))
+    done = ask("runs", "logs", run.id, "--follow")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == "say: ImagePullBackOff\n"  # told once
+
+
+def test_a_driver_that_failed(cluster: KubeApi, ask: Ask, run: Run, add_pod: AddPod) -> None:
+    add_pod("d1", "root.say-driver", "KFP driver: no such artifact")
+    cluster.finish("d1", "Failed", 1)
+    assert ask("runs", "logs", run.id, "--step", "say").stdout == "KFP driver: no such artifact\n"
+    assert ask("runs", "logs", run.id).stdout == "say-driver | KFP driver: no such artifact\n"
+
+
+def test_no_pods(cluster: KubeApi, ask: Ask, run: Run) -> None:
+    said = f"Error: run {run.id}: no pods in namespace kubeflow. A cached step has none;"
+    done = ask("runs", "logs", run.id)
+    assert done.exit_code == 1 and said in done.stderr
+    done = ask("runs", "logs", run.id, "--json")
+    assert json.loads(done.stdout)["error"] in done.stderr
+    run.end()
+    done = ask("runs", "logs", run.id, "--follow")
+    assert done.exit_code == 1 and said in done.stderr
+    done = ask("runs", "logs", run.id, "-n", "elsewhere")
+    assert "no pods in namespace elsewhere" in done.stderr
+    assert "no such run" in ask("runs", "logs", "none").stderr
+
+
+@pytest.mark.usefixtures("two_steps")
+@pytest.mark.parametrize("follow", [(), ("--follow",)])
+@pytest.mark.parametrize(("verb", "resource"), [("list", "pods"), ("get", "pods/log")])
+def test_forbidden(
+    cluster: KubeApi, ask: Ask, run: Run, verb: str, resource: str, follow: tuple[str, ...]
+) -> None:
+    cluster.forbid(verb, resource)
+    done = ask("runs", "logs", run.id, *follow)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f'User "ci@example.com" cannot {verb} resource "{resource}"' in done.stderr
+    assert "manifests/base/logs-access.yaml of the project has a role" in done.stderr
+
+
+def test_unknown_to_the_cluster(cluster: KubeApi, home: pathlib.Path, ask: Ask, run: Run) -> None:
+    cluster.kubeconfig(home / "kubeconfig", token="expired-token")
+    done = ask("runs", "logs", run.id)
+    assert done.exit_code == 1 and "cannot be listed: Unauthorized" in done.stderr
+    assert "expired-token" not in done.output
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "apiVersion: v1", "- 1", "\x00"])
+def test_no_cluster(home: pathlib.Path, ask: Ask, run: Run, text: str | None) -> None:
+    if text is not None:
+        (home / "kubeconfig").write_text(text)
+    done = ask("runs", "logs", run.id)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "No Kubernetes cluster: this is no pod, and kubectl's configuration" in done.stderr
+    assert "Set KUBECONFIG, or try 'kubectl config get-contexts'." in done.stderr
+
+
+def test_a_cluster_that_does_not_answer(home: pathlib.Path, ask: Ask, run: Run) -> None:
+    nobody = KubeApi("kubeflow")
+    nobody.url = "http://127.0.0.1:1"
+    nobody.kubeconfig(home / "kubeconfig")
+    done = ask("runs", "logs", run.id)
+    assert done.exit_code == 1
+    assert "Pods of namespace kubeflow cannot be listed: the cluster's API does not" in done.stderr
+    other = ask("runs", "logs", run.id, "--kube-context", "none")
+    assert other.exit_code == 1 and "No Kubernetes cluster" in other.stderr

@@ -1,0 +1,82 @@
+"""The real command with the repository's own file: exit codes, stdout, and the present folder."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+RUNNER = ROOT / "kubeflow_v2_runner.py"
+NAMED = "--pipeline-name=quickstart"
+
+pytestmark = pytest.mark.slow  # each command imports TFX
+
+
+def command(project, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Gives a command in an environment that has never heard of this one's bin folder."""
+    environment = {**os.environ, "PATH": os.defpath, **variables}
+    environment.pop("PYTHONPATH", None)
+    return subprocess.run(
+        [pathlib.Path(sys.executable).with_name("stagecraft"), "tfx", *words],
+        cwd=project.present,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_from_create_to_delete(project) -> None:
+    server = project.server
+
+    def kubeflow(*words: str, code: int = 0, **variables: str) -> str:
+        done = command(
+            project, *words, "--engine=kubeflow", f"--endpoint={server.url}", **variables
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        assert list(project.present.iterdir()) == []
+        return done.stdout if code == 0 else done.stderr.splitlines()[-1]
+
+    path = f"--pipeline-path={RUNNER}"
+    created = kubeflow("pipeline", "create", path)
+    [pipeline] = server.pipelines
+    assert created == (
+        "CLI\nCreating pipeline\n"
+        "Please access the pipeline detail page at "
+        f"{server.url}/#/pipelines/details/{pipeline}\n"
+        'Pipeline "quickstart" created successfully.\n'
+    )
+    assert kubeflow("pipeline", "create", path, code=1) == 'Pipeline "quickstart" already exists.'
+    updated = kubeflow("pipeline", "update", path, STAGECRAFT_SET="train.batch_size=32")
+    assert updated.endswith('Pipeline "quickstart" updated successfully.\n')
+    assert len(server.versions) == 2
+
+    assert "Run created for pipeline: quickstart" in kubeflow(
+        "run", "create", NAMED, "--runtime-parameter=train_steps=7"
+    )
+    run = server.run()
+    parameters = run.runtime_config["parameters"]
+    assert (parameters["train_steps"], parameters["train_batch_size"]) == (7, 32)
+    assert f"| {run.id} | PENDING |" in kubeflow("run", "status", NAMED, f"--run-id={run.id}")
+    assert f"| {run.id} | PENDING |" in kubeflow("run", "list", NAMED)
+    assert "Run terminated.\n" in kubeflow("run", "terminate", f"--run-id={run.id}")
+    assert "Run deleted.\n" in kubeflow("run", "delete", f"--run-id={run.id}")
+    assert server.runs == {}
+    assert "deleted successfully.\n" in kubeflow("pipeline", "delete", NAMED)
+    assert server.pipelines == server.versions == {}
+
+
+def test_what_is_no_business_of_ours(project) -> None:
+    shown = command(project, "--help")
+    assert shown.returncode == 0 and shown.stderr == ""
+    assert shown.stdout.startswith("Usage: stagecraft tfx [OPTIONS] COMMAND [ARGS]...")
+    places = "kubeflow.image=mine:1 kubeflow.pipeline_root=gs://bucket/stagecraft"
+    words = ("pipeline", "compile", "--engine=vertex", f"--pipeline-path={RUNNER}")
+    compiled = command(project, *words, STAGECRAFT_SET=places)
+    assert compiled.returncode == 0, compiled.stderr
+    assert "Pipeline quickstart compiled successfully." in compiled.stdout
+    assert [path.name for path in project.present.iterdir()] == ["pipeline.json"]
