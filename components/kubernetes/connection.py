@@ -53,10 +53,11 @@ def connect(context: str | None = None) -> kubernetes.client.ApiClient:
         # The client reads the variable when it is imported, and never again.
         file = os.environ.get("KUBECONFIG") or None
         kubernetes.config.load_kube_config(file, context, client_configuration=configuration)
-    except (ConfigException, OSError) as error:
+    except Exception as error:  # the loader fails in many ways at a file that is none of kubectl's
+        reason = " ".join(str(error).split()).rstrip(".")
         raise UserError(
             f"No Kubernetes cluster: this is no pod, and kubectl's configuration is of no use "
-            f"({error}). Set KUBECONFIG, or try 'kubectl config get-contexts'."
+            f"({reason}). Set KUBECONFIG, or try 'kubectl config get-contexts'."
         ) from None
     return kubernetes.client.ApiClient(configuration)
 

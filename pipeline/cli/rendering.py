@@ -54,7 +54,7 @@ def job_request(settings: PipelineSettings, request: Request) -> JobRequest:
         pod = pod.model_copy(update={"image": request.image})
     kind = request.launcher or kubeflow.job.kind
     name = request.name or settings.name
-    processes = roles.jobs(parallel) or {"chief": 1}
+    processes = roles.jobs(parallel) or {"worker": 1}
     return JobRequest(
         name=name,
         namespace=request.namespace,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,8 +17,8 @@ from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.kubeflow.settings import KubeflowSettings, Step
 from stagecraft.schemas.errors import UserError
 
-_STOCK = ("tfx-oss-public/tfx", "tensorflow/tfx")
-"""Where TFX's own images are, all versions of them."""
+_STOCK = re.compile(r"(^|/)(tfx-oss-public|tensorflow)/tfx([:@]|$)")
+"""TFX's own images, all versions of them."""
 
 
 class KubeflowPatcher(KubeflowV2DagRunnerPatcher):
@@ -103,9 +104,7 @@ def _images(runner: KubeflowV2DagRunner) -> dict[str, str]:
     given = runner.config.default_image
     images = dict(given) if isinstance(given, Mapping) else {DEFAULT_IMAGE_PATH_KEY: given}
     for image in images.values():
-        if image.partition("@")[0].rpartition("/")[2].partition(":")[0] == "tfx" and any(
-            stock in image for stock in _STOCK
-        ):
+        if _STOCK.search(image):
             raise UserError(
                 f"default_image of KubeflowV2DagRunnerConfig: {image}: Kubeflow Pipelines needs an "
                 "image with Stagecraft in it, whose entrypoint stands for TFX's; name the one that "

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from stagecraft.components.kubernetes.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs import pods
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL, JobRequest, Json
 from stagecraft.schemas.errors import UserError
@@ -100,12 +101,11 @@ def _check(request: JobRequest) -> None:
             "has no field for one",
             "priorityClassName in manifests/trainer-runtime",
         )
-    # Its default says nothing about what somebody wants.
-    if "ttl_seconds" in job.model_fields_set:
+    if job.ttl_seconds != JobSettings.model_fields["ttl_seconds"].default:
         raise _error(
             f"kubeflow.job.ttl_seconds: {job.ttl_seconds}",
-            "is kept until somebody deletes it",
-            "the default",
+            "is there until somebody deletes it",
+            f"kubeflow.job.ttl_seconds: {JobSettings.model_fields['ttl_seconds'].default}",
         )
     if pod.image_pull_policy:
         raise _error(

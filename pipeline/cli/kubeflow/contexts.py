@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -36,7 +37,11 @@ def set_(name: str, **fields: Any) -> None:
         from stagecraft.pipeline.kubeflow.client import contexts as kept
 
         known = kept.load()
-        given = {field: value for field, value in fields.items() if value is not None}
+        given = {
+            field: _from_everywhere(value) if field.endswith("_file") else value
+            for field, value in fields.items()
+            if value is not None
+        }
         before = known.contexts.get(name, kept.Context())
         after = kept.Context.model_validate(before.model_dump() | given)
         kept.save(
@@ -109,6 +114,10 @@ def delete(name: str) -> None:
         kept.save(kept.Contexts(current=current, contexts=rest))
 
     _do(change)
+
+
+def _from_everywhere(file: str) -> str:
+    return file if file.startswith(("-", "~")) else str(pathlib.Path(file).absolute())
 
 
 def _do(action: Callable[[], None]) -> NoReturn:

@@ -44,7 +44,7 @@ def test_objects_of_each_kind(stagecraft: Any, launcher: str, kinds: list[str]) 
 def test_the_kind_is_a_setting(stagecraft: Any) -> None:
     (made,) = objects(stagecraft, "--set=kubeflow.job.kind=tfjob")
     assert (made["kind"], made["metadata"]["name"]) == ("TFJob", "quickstart")
-    (container,) = made["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]["containers"]
+    (container,) = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     assert container["image"] == "stagecraft:latest"
     assert container["command"] == [*COMMAND, "/mnt/training/jobs/quickstart"]
 

@@ -13,7 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 RUNNER = ROOT / "kubeflow_v2_runner.py"
 NAMED = "--pipeline-name=quickstart"
 
-pytestmark = pytest.mark.slow  # each command imports TFX
+# Each command imports TFX.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 def command(project, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:

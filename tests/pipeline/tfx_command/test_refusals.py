@@ -112,6 +112,12 @@ def test_the_file_s_own_exceptions_are_its_own(project) -> None:
     create(project)
 
 
+@pytest.mark.parametrize("image", ["mine/tfx:1", "my-tensorflow/tfx", "tensorflow/tfx-mine:1"])
+def test_images_of_like_names(project, image: str) -> None:
+    project.file("other.py", PLAIN.replace("mine:1", image))
+    create(project, "other.py")
+
+
 def test_images_by_component(project) -> None:
     images = '{"default_image_path": "mine:1", "Copy": "other:1"}'
     project.file("other.py", PLAIN.replace('"mine:1"', images))

@@ -1,22 +1,53 @@
-"""A training under each kind of job, and each way in which processes work together."""
+"""A training under each kind of job, and each way in which processes work together.
+
+Each trains the same model as one device in one process: the same weights in float64.
+"""
 
 from __future__ import annotations
 
 import pathlib
+import shutil
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.parity import cases, criteria
+
 pytestmark = pytest.mark.slow
 
-IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
+IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2, "precision": "float64"}
+
+SLOWLY = {"learning_rate": cases.SMALL_LEARNING_RATE, "schedule": "constant", "warmup_steps": 0}
+"""So that training does not amplify rounding: criteria.py."""
+
+
+def weights(one: Any) -> dict[str, np.ndarray]:
+    """After the last step."""
+    [folder] = (one.volume / "checkpoints").iterdir()
+    checkpoint = Checkpoints(folder, writes=False).newest()
+    assert checkpoint is not None and checkpoint.step == 4
+    return {name: value for name, value in checkpoint.state.items() if name.startswith("model/")}
+
+
+@pytest.fixture
+def expected(step: Any) -> dict[str, np.ndarray]:
+    """Of one device, in this process, that takes a batch in the same parts (BatchNorm)."""
+    one = step()
+    one.run({"launcher": "in_process", "precision": "float64", "accumulate": 2}, SLOWLY)
+    found = weights(one)
+    shutil.rmtree(one.volume / "checkpoints")
+    shutil.rmtree(one.model.uri)
+    return found
 
 
 @pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
-def test_two_workers_in_step(step: Any, cluster: Any, capfd: Any, kind: str) -> None:
+def test_two_workers_in_step(expected: Any, step: Any, cluster: Any, capfd: Any, kind: str) -> None:
     one = step(kind)
-    one.run(IN_STEP)
+    one.run(IN_STEP, SLOWLY)
+    assert (parity := criteria.trajectory(weights(one), expected)).equal, parity
     assert one.model.get_int_custom_property("steps") == 4
     loaded = tf.saved_model.load(f"{one.model.uri}/Format-Serving")
     assert "serving_images" in loaded.signatures

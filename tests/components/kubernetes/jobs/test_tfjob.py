@@ -38,7 +38,7 @@ def test_there_are_replicas_of_each_kind() -> None:
     replicas = spec("parameter-server")["tfReplicaSpecs"]
     counts = {name: each["replicas"] for name, each in replicas.items()}
     assert counts == {"Chief": 1, "Worker": 2, "PS": 1, "Evaluator": 1}
-    (alone,) = spec("in-step", processes={"chief": 1})["tfReplicaSpecs"].values()
+    (alone,) = spec("in-step", processes={"worker": 1})["tfReplicaSpecs"].values()
     assert alone["replicas"] == 1  # the operator gives it no TF_CONFIG
 
 

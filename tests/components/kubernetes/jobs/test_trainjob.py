@@ -52,7 +52,20 @@ def job(runtime: Json) -> Json:
 
 def check(model: Any, body: Json) -> None:
     """Its models pass over what they do not know: it is then not in what they say again."""
-    assert model.from_dict(copy.deepcopy(body)).to_dict() == body
+    assert without_defaults(model.from_dict(copy.deepcopy(body)).to_dict(), body) == body
+
+
+def without_defaults(said: Any, given: Any) -> Any:
+    """What the models say, but for a port's protocol, the one default that they add."""
+    if isinstance(said, list):
+        return [without_defaults(a, b) for a, b in zip(said, given, strict=True)]
+    if not isinstance(said, dict):
+        return said
+    return {
+        key: without_defaults(value, given.get(key))
+        for key, value in said.items()
+        if key in given or (key, value) != ("protocol", "TCP")
+    }
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -135,7 +148,7 @@ def test_each_setting_has_its_place() -> None:
     ("setting", "more"),
     [
         ("kubeflow.job.priority_class: high", {"job": JobSettings(priority_class="high")}),
-        ("kubeflow.job.ttl_seconds: 3600", {"job": JobSettings(ttl_seconds=3600)}),
+        ("kubeflow.job.ttl_seconds: 60", {"job": JobSettings(ttl_seconds=60)}),
         (
             "kubeflow.steps.Trainer.image_pull_policy: Always",
             {"pod": PodSettings(image_pull_policy="Always")},

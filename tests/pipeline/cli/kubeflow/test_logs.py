@@ -12,6 +12,11 @@ from click.testing import Result
 from kfp_server import Run, Server, end
 from kube_api import KubeApi
 
+
+def nothing(run: Run) -> None:
+    """At one poll. The first is the command's own; then it looks for pods after each."""
+
+
 Ask = Callable[..., Result]
 AddPod = Callable[..., None]
 NODE = "workflows.argoproj.io/node-name"
@@ -44,7 +49,6 @@ def two_steps(cluster: KubeApi, add_pod: AddPod) -> None:
     add_pod("d1", "root-driver", "driving")
     add_pod("d2", "root.say-driver", "driving")
     add_pod("p1", "root.say.executor", "hello", "", "  world ", "ünï")
-    cluster.store.later = 1  # type: ignore[attr-defined]
     add_pod("p2", "root.after.executor(0)", "bye")
     for name in ("d1", "d2", "p1", "p2"):
         cluster.finish(name)
@@ -90,21 +94,23 @@ def test_follow_until_it_is_over_with_a_pod_that_comes_later(
 ) -> None:
     def later(run: Run) -> None:
         add_pod("p2", "root.after.executor", "one", waiting=None)
-        cluster.wait_for("pods/p2/log")
 
     def last(run: Run) -> None:
+        cluster.wait_for("pods/p2/log", timeout=5)
         cluster.log("p2", "two", "main")
         cluster.finish("p2")
         run.end()
 
     add_pod("p1", "root.say.executor", waiting="ContainerCreating")
     run.play(
-        lambda run: None,
-        lambda run: cluster.wait_for("pods/p1/log") and None,
+        nothing,
+        nothing,
+        lambda run: cluster.wait_for("pods/p1/log", timeout=5),
         lambda run: cluster.start("p1") and None,
         lambda run: cluster.log("p1", "hello", "main"),
         lambda run: cluster.finish("p1") and None,
         later,
+        nothing,
         last,
     )
 
@@ -121,19 +127,19 @@ def test_a_connection_that_hangs_up_in_the_middle(
     add_pod("p1", "root.say.executor", "1", "same")
 
     def broken(run: Run) -> None:
-        cluster.wait_for("pods/p1/log")
+        cluster.wait_for("pods/p1/log", timeout=5)
         cluster.log("p1", "same", "main")
         cluster.hang_up()
         cluster.log("p1", "3", "main")
 
     def again(run: Run) -> None:
-        cluster.wait_for("pods/p1/log", 2)
+        cluster.wait_for("pods/p1/log", 2, timeout=5)
         cluster.hang_up()
-        cluster.wait_for("pods/p1/log", 3)
+        cluster.wait_for("pods/p1/log", 3, timeout=5)
         cluster.log("p1", "4", "main")
         cluster.finish("p1")
 
-    run.play(lambda run: None, broken, again, end())
+    run.play(nothing, nothing, broken, again, end())
     done = ask("runs", "logs", run.id, "--follow", "--step", "say")
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines() == ["1", "same", "same", "3", "4"]
@@ -145,23 +151,19 @@ def test_servers_fail_in_the_middle(
     add_pod("p1", "root.say.executor", "hello")
 
     def fail(run: Run) -> None:
+        cluster.wait_for("pods/p1/log", timeout=5)
         cluster.fail("GET", "/pods$", 500, "InternalError", "etcd is away")
         cluster.fail("GET", "/log$", 500, "InternalError", "kubelet is away")
         cluster.hang_up()
         server.fail("GET", "/runs/", status=503, body="upstream is away")
 
     def last(run: Run) -> None:
-        cluster.wait_for("pods/p1/log", 3)
+        cluster.wait_for("pods/p1/log", 3, timeout=5)
         cluster.log("p1", "bye", "main")
         cluster.finish("p1")
         run.end()
 
-    run.play(
-        lambda run: None,
-        lambda run: cluster.wait_for("pods/p1/log"),
-        fail,
-        last,
-    )
+    run.play(nothing, nothing, fail, last)
     done = ask("runs", "logs", run.id, "-f", "--step", "say")
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines() == ["hello", "bye"]

@@ -1,0 +1,193 @@
+"""``stagecraft kubeflow contexts``, and which connection and credentials count."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import stat
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from stagecraft.pipeline.kubeflow.client.connection import Connection, resolve
+from stagecraft.schemas.errors import UserError
+
+Command = Callable[..., Result]
+AT, ELSEWHERE = "http://a.example", "http://b.example"
+
+
+@pytest.fixture
+def file(home: pathlib.Path) -> pathlib.Path:
+    return home / ".config" / "stagecraft" / "contexts.yaml"
+
+
+@pytest.fixture
+def tokens(tmp_path: pathlib.Path) -> dict[str, str]:
+    """Files with tokens, by token."""
+    files = {}
+    for token in ("token-a", "token-b"):
+        (tmp_path / token).write_text(f"{token}\n")
+        files[token] = str(tmp_path / token)
+    return files
+
+
+def secret(connection: Connection) -> str | None:
+    return connection.token.get_secret_value() if connection.token else None
+
+
+def test_contexts_are_kept(command: Command, file: pathlib.Path) -> None:
+    empty = command("contexts", "list", "--json")
+    assert json.loads(empty.stdout) == {"current": None, "contexts": {}}
+    assert command("contexts", "set", "a", "--endpoint", AT, "-n", "team").output == ""
+    assert command("contexts", "set", "b", "--insecure", "--timeout", 5).exit_code == 0
+    assert command("contexts", "list").stdout.splitlines() == [
+        "   NAME  ENDPOINT          NAMESPACE",
+        f"*  a     {AT}  team",
+        "   b     (from kubectl)",
+    ]
+    assert command("contexts", "set", "a", "--endpoint", ELSEWHERE).exit_code == 0
+    assert command("contexts", "use", "b").exit_code == 0
+    assert json.loads(command("contexts", "list", "--json").stdout) == {
+        "current": "b",
+        "contexts": {
+            "a": {"endpoint": ELSEWHERE, "namespace": "team"},
+            "b": {"verify_tls": False, "timeout_seconds": 5.0},
+        },
+    }
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["contexts.yaml"]
+    assert command("contexts", "delete", "b").exit_code == 0
+    assert json.loads(command("contexts", "list", "--json").stdout)["current"] is None
+    again = command("contexts", "delete", "b")
+    assert again.exit_code == 1 and "b: no such context" in again.stderr
+    assert "contexts.yaml has a. Make one with" in command("contexts", "use", "c").stderr
+
+
+def test_files_of_a_context_are_found_from_everywhere(
+    command: Command, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pathlib.Path(tokens["token-a"]).parent)
+    assert command("contexts", "set", "a", "--endpoint", AT, "--token-file", "token-a").output == ""
+    monkeypatch.chdir("cwd")
+    assert secret(resolve({})) == "token-a"
+    given = json.loads(command("contexts", "list", "--json").stdout)["contexts"]["a"]
+    assert given["token_file"] == tokens["token-a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "contexts.yaml: not YAML"),
+        ("contexts: {a: {endpoit: x}}", "contexts.a: unknown setting 'endpoit'"),
+        ("contexts: {a: {timeout_seconds: 0}}", "contexts.a.timeout_seconds: Input should be"),
+        ("- 1", "contexts.yaml: Input should be"),
+    ],
+)
+def test_a_file_of_something_else(
+    command: Command, file: pathlib.Path, text: str, said: str
+) -> None:
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    for words in (("contexts", "list"), ("contexts", "set", "b"), ("runs", "list")):
+        done = command(*words)
+        assert done.exit_code == 1 and said in done.stderr, done.stderr
+    assert file.read_text() == text
+
+
+def test_where_the_file_is(
+    command: Command, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    command("contexts", "set", "a")
+    assert (tmp_path / "xdg" / "stagecraft" / "contexts.yaml").exists()
+    monkeypatch.setenv("STAGECRAFT_CONTEXTS", str(tmp_path / "mine.yaml"))
+    command("contexts", "set", "b")
+    assert json.loads(command("contexts", "list", "--json").stdout)["current"] == "b"
+    monkeypatch.setenv("STAGECRAFT_CONTEXTS", str(tmp_path / "mine.yaml" / "no-folder"))
+    done = command("contexts", "set", "c")
+    assert done.exit_code == 1 and "cannot be" in done.stderr
+
+
+# What was given: options; a context by option and by environment; the environment's endpoint and
+# token; whether there is a current context. What counts: endpoint and token.
+@pytest.mark.parametrize(
+    ("options", "named", "environment", "current", "expected"),
+    [
+        ({}, None, {}, True, (AT, "token-a")),
+        ({}, None, {}, False, (None, None)),
+        ({}, "a", {}, False, (AT, "token-a")),
+        ({}, None, {"CONTEXT": "a"}, False, (AT, "token-a")),
+        # The environment's endpoint, before the current context, and without its token.
+        ({}, None, {"ENDPOINT": ELSEWHERE}, True, (ELSEWHERE, None)),
+        ({}, None, {"ENDPOINT": ELSEWHERE, "TOKEN": "env"}, True, (ELSEWHERE, "env")),
+        ({}, None, {"TOKEN": "env"}, True, (AT, "env")),
+        # A context that is named is meant, with its own token or none.
+        ({}, "a", {"ENDPOINT": ELSEWHERE, "TOKEN": "env"}, False, (AT, "token-a")),
+        ({}, "bare", {"ENDPOINT": ELSEWHERE, "TOKEN": "env"}, True, (ELSEWHERE + "/bare", None)),
+        ({}, None, {"CONTEXT": "bare", "TOKEN": "env"}, True, (ELSEWHERE + "/bare", None)),
+        # An endpoint that is given gets no token of a context that nobody named with it.
+        ({"endpoint": ELSEWHERE}, None, {}, True, (ELSEWHERE, None)),
+        ({"endpoint": ELSEWHERE}, None, {"CONTEXT": "a"}, True, (ELSEWHERE, None)),
+        ({"endpoint": ELSEWHERE}, "a", {}, False, (ELSEWHERE, "token-a")),
+        ({"endpoint": ELSEWHERE, "token_file": "token-b"}, None, {}, True, (ELSEWHERE, "token-b")),
+        ({"endpoint": ELSEWHERE}, None, {"TOKEN": "env"}, True, (ELSEWHERE, "env")),
+        ({"token_file": "token-b"}, None, {"TOKEN": "env"}, True, (AT, "token-b")),
+        ({"token_file": "token-b"}, "a", {"TOKEN": "env"}, True, (AT, "token-b")),
+    ],
+)
+def test_what_counts(
+    command: Command,
+    tokens: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    named: str | None,
+    environment: dict[str, str],
+    current: bool,
+    expected: tuple[str | None, str | None],
+) -> None:
+    command("contexts", "set", "a", "--endpoint", AT, "--token-file", tokens["token-a"])
+    command("contexts", "set", "bare", "--endpoint", ELSEWHERE + "/bare")
+    if not current:
+        command("contexts", "set", "gone")
+        command("contexts", "use", "gone")
+        command("contexts", "delete", "gone")
+    for name, value in environment.items():
+        prefix = "KF_PIPELINES_" if name == "ENDPOINT" else "STAGECRAFT_KUBEFLOW_"
+        monkeypatch.setenv(prefix + name, value)
+    if "token_file" in options:
+        options = {**options, "token_file": tokens[options["token_file"]]}
+    connection = resolve(options, named)
+    assert (connection.context.endpoint, secret(connection)) == expected
+
+
+def test_another_endpoint_gets_none_of_the_environments_client_ids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KF_PIPELINES_ENDPOINT", AT)
+    monkeypatch.setenv("KF_PIPELINES_IAP_OAUTH2_CLIENT_ID", "id")
+    assert resolve({}).context.iap_client_id == "id"
+    assert resolve({"endpoint": AT}).context.iap_client_id == "id"
+    assert resolve({"endpoint": ELSEWHERE}).context.iap_client_id is None
+    monkeypatch.delenv("KF_PIPELINES_ENDPOINT")
+    assert resolve({"endpoint": ELSEWHERE}).context.iap_client_id == "id"
+
+
+def test_a_secret_is_in_no_repr(tokens: dict[str, str]) -> None:
+    connection = resolve({"token_file": tokens["token-a"], "cookies_file": tokens["token-b"]})
+    assert "token-a'" not in repr(connection.token) and "token-b" not in repr(connection.cookies)
+    assert connection.redact("Bearer token-a; is token-b") == "Bearer …; is …"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "No such file"), (b"", "one line"), (b"a\nb", "one line"), (b"\xff", "is no text")],
+)
+def test_a_token_file_that_holds_none(
+    tmp_path: pathlib.Path, text: bytes | None, said: str
+) -> None:
+    if text is not None:
+        (tmp_path / "token").write_bytes(text)
+    with pytest.raises(UserError, match=said):
+        resolve({"token_file": str(tmp_path / "token")})
