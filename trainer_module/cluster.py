@@ -119,6 +119,10 @@ def resolver() -> Any:
         raise _error(f"expected an object, found {text!r:.80}", f"such as {_EXAMPLE}")
     _check_jobs(config.get("cluster"))
     _check_task(config.get("task"), config["cluster"])
+    if config["cluster"].pop("evaluator", None):
+        # Nobody talks to it, and TensorFlow's servers would wait for it. Kubeflow's operator has
+        # it in the cluster (genClusterSpec in pkg/controller.v1/tensorflow/tensorflow.go).
+        os.environ["TF_CONFIG"] = json.dumps(config)
 
     import tensorflow as tf
 

@@ -123,9 +123,15 @@ def load(path: pathlib.Path) -> Document:
             "writes it."
         )
     executors: Json = {}
-    for document in documents:
-        kubernetes = document.get("platforms", {}).get("kubernetes", {})
-        executors |= kubernetes.get("deploymentSpec", {}).get("executors", {})
+    try:
+        for document in documents:
+            kubernetes = document.get("platforms", {}).get("kubernetes", {})
+            executors |= kubernetes.get("deploymentSpec", {}).get("executors", {})
+    except (AttributeError, TypeError):
+        raise UserError(
+            f"{path}: platforms: expected kubernetes.deploymentSpec.executors below it; see "
+            "'stagecraft lint'."
+        ) from None
     return Document(pipelines[0], executors)
 
 

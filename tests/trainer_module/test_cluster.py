@@ -209,6 +209,13 @@ def test_strategies_of_one_process_leave_it_alone(
     assert cluster.training(ParallelSettings.model_validate({"strategy": strategy})) is None
 
 
+def test_tensorflow_hears_of_no_evaluator(config: Set) -> None:
+    """Its servers would wait for it; Kubeflow's operator has it in the cluster."""
+    config(WITH_PS | {"evaluator": ["e:1"]}, "chief", 0)
+    assert set(cluster.resolver().cluster_spec().as_dict()) == {"chief", "worker", "ps"}
+    assert "evaluator" not in json.loads(os.environ["TF_CONFIG"])["cluster"]
+
+
 def test_an_evaluator(config: Set) -> None:
     parallel = ParallelSettings(evaluator=True)
     assert not cluster.is_evaluator(parallel)

@@ -86,16 +86,18 @@ def unreachable(connection: Connection, url: str, error: Exception) -> ApiError:
         )
     elif isinstance(reason, urllib3.exceptions.SSLError) or "SSL" in text:
         advice = f"no TLS connection ({_short(text)}): is it http:// that is served there?"
-    elif isinstance(reason, urllib3.exceptions.TimeoutError):
-        seconds = connection.context.timeout_seconds
-        advice = (
-            f"no answer within {seconds:g} s; give it longer by --timeout, or look at the network."
-        )
-    elif isinstance(reason, urllib3.exceptions.NewConnectionError):
+    elif isinstance(
+        reason, urllib3.exceptions.NewConnectionError
+    ):  # in urllib3 1, it is a timeout, too
         advice = (
             f"cannot be reached ({_short(text.rpartition(': ')[2])}). From outside a cluster: "
             "kubectl port-forward --namespace kubeflow service/ml-pipeline-ui 8080:80, and "
             "--endpoint http://localhost:8080."
+        )
+    elif isinstance(reason, urllib3.exceptions.TimeoutError):
+        seconds = connection.context.timeout_seconds
+        advice = (
+            f"no answer within {seconds:g} s; give it longer by --timeout, or look at the network."
         )
     else:
         advice = f"the connection broke ({_short(text)}): try again."
@@ -106,7 +108,7 @@ def _place(url: str) -> str:
     """The address without a query and without credentials that somebody wrote into it."""
     parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
     path = re.sub(r"/apis/v\dbeta1/.*", "", parts.path)
-    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{path}"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
 
 
 def _said(body: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pathlib
@@ -37,8 +38,9 @@ class Api:
             UserError: there is no address, or nobody answers there.
         """
         self.connection = connection
-        # Kfp may ask for a sign-in.
-        with _private(), _alone(), contextlib.redirect_stdout(sys.stderr):
+        # Kfp may ask for a sign-in there; all else that it prints is of no use.
+        told = sys.stderr if connection.context.iap_client_id else io.StringIO()
+        with _private(), _alone(), contextlib.redirect_stdout(told):
             self._client = _Client(connection)
         self.multi_user: bool = bool(self._client.health.multi_user)
 

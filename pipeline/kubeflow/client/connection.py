@@ -13,7 +13,9 @@ import itertools
 import os
 import pathlib
 import re
+import ssl
 import sys
+import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
@@ -82,7 +84,7 @@ def resolve(options: Mapping[str, Any], context: str | None = None) -> Connectio
         context: name of a context.
 
     Raises:
-        UserError: no such context, or a file of it cannot be read.
+        UserError: no such context, a file of it that cannot be read, or an address that is none.
     """
     given = {name: value for name, value in options.items() if value is not None}
     from_environment = {
@@ -100,7 +102,7 @@ def resolve(options: Mapping[str, Any], context: str | None = None) -> Connectio
         base = known.named(known.current)
     else:
         base = Context.model_validate(from_environment)
-    resolved = Context.model_validate(base.model_dump() | given)
+    resolved = _checked(Context.model_validate(base.model_dump() | given))
 
     def of_environment(field: str, variable: str) -> str:
         return "" if name or field in given else os.environ.get(variable, "").strip()
@@ -120,6 +122,37 @@ def resolve(options: Mapping[str, Any], context: str | None = None) -> Connectio
         cookies=secret("cookies_file", COOKIES),
         other_client_secret=secret("other_client_secret_file", KFP_SECRET),
     )
+
+
+def _checked(context: Context) -> Context:
+    changed = {}
+    if endpoint := context.endpoint:
+        changed["endpoint"] = endpoint if "://" in endpoint else f"https://{endpoint}"  # as kfp
+        try:
+            parts = urllib.parse.urlsplit(changed["endpoint"])
+            fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            fine = False
+        if not fine or re.search(r"\s", endpoint):
+            raise UserError(
+                f"endpoint: {endpoint}: expected an address, as https://kubeflow.example.com/pipeline."
+            )
+        if "@" in parts.netloc:
+            raise UserError(
+                f"endpoint: {parts.netloc.rpartition('@')[2]}: expected no user and password in "
+                "it; give a token or cookies by --token-file or --cookies-file."
+            )
+    if context.ca_file:
+        changed["ca_file"] = str(pathlib.Path(context.ca_file).expanduser())
+        try:
+            ssl.create_default_context(cafile=changed["ca_file"])
+        except ssl.SSLError:
+            raise UserError(f"ca_file: {context.ca_file}: holds no certificates (PEM).") from None
+        except OSError as error:
+            raise UserError(
+                f"ca_file: {context.ca_file}: cannot be read: {error.strerror}."
+            ) from None
+    return context.model_copy(update=changed)
 
 
 def read(file: str, field: str) -> SecretStr:

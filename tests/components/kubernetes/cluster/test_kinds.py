@@ -16,8 +16,6 @@ import tensorflow as tf
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.parity import cases, criteria
 
-pytestmark = pytest.mark.slow
-
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2, "precision": "float64"}
 
 SLOWLY = {"learning_rate": cases.SMALL_LEARNING_RATE, "schedule": "constant", "warmup_steps": 0}
@@ -43,6 +41,7 @@ def expected(step: Any) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
 def test_two_workers_in_step(expected: Any, step: Any, cluster: Any, capfd: Any, kind: str) -> None:
     one = step(kind)
@@ -58,13 +57,19 @@ def test_two_workers_in_step(expected: Any, step: Any, cluster: Any, capfd: Any,
     assert (one.volume / "checkpoints").is_dir()
 
 
-def test_a_chief_and_parameter_servers(step: Any, cluster: Any) -> None:
-    one = step("job")
-    one.run({"strategy": "parameter_server", "workers": 2, "ps": 1})
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("job", marks=pytest.mark.slow), pytest.param("tfjob", marks=pytest.mark.full)],
+)
+def test_a_chief_and_parameter_servers(step: Any, cluster: Any, kind: str) -> None:
+    one = step(kind)
+    parallel = {"strategy": "parameter_server", "workers": 2, "ps": 1}
+    one.run(parallel | {"evaluator": kind == "tfjob"}, {"checkpoint_every": 2})
     assert one.model.get_int_custom_property("steps") == 4
     cluster.wait_for(lambda: not cluster.running())
 
 
+@pytest.mark.full
 def test_one_process(step: Any, cluster: Any) -> None:
     one = step("job")
     one.run({})

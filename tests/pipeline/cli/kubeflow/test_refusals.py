@@ -150,8 +150,8 @@ def test_no_endpoint_at_all(command: Command) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [None, "", "a: [", "- 1", "a: 1", "pipelineInfo: 3", "\x00", "pipelineInfo: {}\n---\nplatforms: 3"],
-)  # fmt: skip
+    [None, "", "a: [", "- 1", "a: 1", "pipelineInfo: 3", "\x00", "pipelineInfo: {}\nplatforms: 3"],
+)
 def test_no_pipeline(server: Server, ask: Command, tmp_path: pathlib.Path, text: str) -> None:
     path = tmp_path / "file.yaml"
     if text is not None:

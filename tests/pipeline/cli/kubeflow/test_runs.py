@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -122,19 +123,15 @@ def test_list(server: Server, ask: Ask, told: Told) -> None:
     assert ask("runs", "list").stdout == "No runs.\n"
     for number in range(3):
         told("runs", "create", "tiny", "--name", f"r{number}")
-    template = server.run()
     for number in range(3, 130):
-        run = type(template)(**{
-            field: getattr(template, field)
-            for field in ("description", "experiment_id", "namespace", "service_account")
-            + ("runtime_config", "reference", "documents", "clock")
-        }, id=f"id{number}", display_name=f"r{number}", created_at=server.clock.now())  # fmt: skip
+        run = copy.copy(server.run())
+        run.id, run.display_name, run.created_at = f"id{number}", f"r{number}", server.clock.now()
         server.runs[run.id] = run
     assert [run["name"] for run in told("runs", "list")["runs"]] == [
         f"r{number}" for number in range(129, 109, -1)
     ]
     assert [run["name"] for run in told("runs", "list", "--limit", 125)["runs"]][-1] == "r5"
-    server.run("id129").end("FAILED")
+    server.run("id129").state = "FAILED"
     head, first, *rest = ask("runs", "list", "--limit", 2).stdout.splitlines()
     assert head.split() == ["NAME", "STATE", "CREATED", "ID"] and len(rest) == 1
     assert first.split()[:2] == ["r129", "FAILED"] and first.endswith("id129")
