@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import kubernetes
 import urllib3
@@ -62,6 +63,37 @@ def connect(context: str | None = None) -> kubernetes.client.ApiClient:
     return kubernetes.client.ApiClient(configuration)
 
 
+def get(client: kubernetes.client.ApiClient, path: str, **query: str) -> dict[str, Any]:
+    """What is at a path, as its YAML would show it.
+
+    Raises:
+        ApiException: or an error of urllib3, see :func:`explained`.
+    """
+    answer: dict[str, Any] = client.call_api(
+        path,
+        "GET",
+        query_params=list(query.items()),
+        header_params={"Accept": "application/json"},
+        auth_settings=["BearerToken"],
+        response_type="object",
+        _return_http_data_only=True,
+        _request_timeout=(10, 30),
+    )
+    return answer
+
+
+def version(client: kubernetes.client.ApiClient) -> tuple[int, int]:
+    """Of the API server: major and minor.
+
+    Raises:
+        UserError: it does not say.
+    """
+    with explained("The version of the cluster cannot be asked"):
+        found = get(client, "/version")
+    # Some say 31+.
+    return int(found["major"]), int("".join(filter(str.isdigit, found["minor"])))
+
+
 @contextlib.contextmanager
 def explained(what: str, remedy: str = "") -> Iterator[None]:
     """Puts failures of calls in the block into words.
@@ -77,8 +109,13 @@ def explained(what: str, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        advice = f" {remedy}" if remedy and error.status in (401, 403) else ""
-        raise Refused(f"{what}: {said(error)}.{advice}", error.status) from None
+        words = said(error)
+        if not error.status:  # the client's own, of TLS
+            raise Unreachable(f"{what}: {words}.") from None
+        # Quotas and admission hooks answer with 403, too, and no role helps against them.
+        denied = error.status == 401 or (error.status == 403 and " cannot " in words)
+        advice = f" {remedy}" if remedy and denied else ""
+        raise Refused(f"{what}: {words}.{advice}", error.status) from None
     except urllib3.exceptions.HTTPError as error:
         reason = getattr(error, "reason", None) or error
         raise Unreachable(f"{what}: the cluster's API does not answer ({reason}).") from None
@@ -90,4 +127,4 @@ def said(error: ApiException) -> str:
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         message: str = json.loads(body or "")["message"]
         return message.rstrip(".")
-    return f"{error.status} {error.reason or ''}".strip()
+    return " ".join(f"{error.status or ''} {error.reason or ''}".split())

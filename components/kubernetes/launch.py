@@ -28,6 +28,9 @@ _NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespa
 _OWN_NAMESPACE, _POD, _POD_UID = "STAGECRAFT_NAMESPACE", "KFP_POD_NAME", "KFP_POD_UID"
 """Environment variables. The backend sets the last two (argocompiler/common.go)."""
 
+_SUCCESS_POLICY = (1, 31)
+"""https://kubernetes.io/docs/concepts/workloads/controllers/job/#success-policy"""
+
 
 def settings() -> ClusterSettings:
     """What the step was given.
@@ -61,6 +64,8 @@ def shared(inputs: Artifacts, outputs: Artifacts, checkpoint_root: str) -> Itera
     folder = pathlib.Path(cluster.job.folder, volume.job_name(outputs))
     with volume.shared(inputs, outputs, folder, cluster.pod.volumes):
         yield str(folder)
+    # First: whoever finds a task finds what came of it.
+    (folder / worker.TASK).unlink(missing_ok=True)
     volume.remove(folder)
 
 
@@ -79,19 +84,25 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, folder: str) -> Non
     cluster, place = settings(), pathlib.Path(folder)
     namespace = _namespace()
     wanted = request(cluster, parallel, place, namespace)
+    client = connection.connect()
+    _check_version(client, wanted)
     training = Training(
-        connection.connect(),
+        client,
         namespace,
         kinds.render(wanted),
         [role.name for role in roles.roles(parallel, [""] * wanted.count)],
         container=kinds.CONTAINERS[cluster.job.kind],
+        # Without a task, this is no further attempt: a job's results went when its model was taken.
+        adopts=(place / worker.TASK).exists(),
+        # See jobs.tfjob.
+        restarts=wanted.max_restarts * wanted.count if cluster.job.kind == "tfjob" else None,
         write_log=_print,
     )
-    unfinished = place / f".{worker.TASK}.{os.getpid()}"
-    unfinished.write_text(task_of(path, fn_args))
-    unfinished.replace(place / worker.TASK)
     preemption.before_end(training.delete)
-    with lease.renewed(place, cluster.job.lease_seconds):
+    with contextlib.ExitStack() as stack:
+        with volume.writable(place):
+            lease.write(place / worker.TASK, task_of(path, fn_args))
+            stack.enter_context(lease.renewed(place, cluster.job.lease_seconds))
         training.run()
 
 
@@ -110,26 +121,50 @@ def request(
         max_restarts=parallel.max_restarts,
         pod=cluster.pod,
         job=cluster.job,
-        owner=_owner(),
+        owner=_owner(namespace),
     )
 
 
+def _check_version(client: Any, wanted: JobRequest) -> None:
+    """An older server drops the field that says that the chief's end is the job's."""
+    if not wanted.serves or wanted.job.kind == "tfjob":
+        return
+    found = connection.version(client)
+    if found < _SUCCESS_POLICY:
+        needed, there = (".".join(map(str, each)) for each in (_SUCCESS_POLICY, found))
+        raise UserError(
+            f"parallel.strategy: parameter_server: kubeflow.job.kind: {wanted.job.kind} needs "
+            f"Kubernetes {needed} (a Job's successPolicy), and this is {there}; use "
+            "kubeflow.job.kind: tfjob, or parallel.strategy: multi_worker_mirrored"
+        )
+
+
 def _namespace() -> str:
-    if given := os.environ.get(_OWN_NAMESPACE):
-        return given
-    try:
-        return _NAMESPACE.read_text().strip()
-    except OSError:
+    found = os.environ.get(_OWN_NAMESPACE) or _own_namespace()
+    if not found:
         raise UserError(
             f"parallel.launcher: kubernetes: this is no pod with a service account; set "
             f"{_OWN_NAMESPACE} to the namespace that the job is to be in."
-        ) from None
+        )
+    return found
 
 
-def _owner() -> Json | None:
-    """This pod: what it has started goes with it, once somebody deletes it."""
+def _own_namespace() -> str:
+    """This pod's; empty where this is none."""
+    try:
+        return _NAMESPACE.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _owner(namespace: str) -> Json | None:
+    """This pod: what it has started goes with it, once somebody deletes it.
+
+    Of another namespace there is none: Kubernetes would look for this pod there, and delete the
+    job, as one whose owner is gone.
+    """
     name, uid = os.environ.get(_POD), os.environ.get(_POD_UID)
-    if not name or not uid:
+    if not name or not uid or _own_namespace() not in ("", namespace):
         return None
     return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
 

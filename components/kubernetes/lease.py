@@ -13,6 +13,7 @@ import logging
 import os
 import pathlib
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -22,11 +23,16 @@ NAME = "lease.json"
 _log = logging.getLogger(__name__)
 
 
+def write(file: pathlib.Path, text: str) -> None:
+    """Writes a file whole or not at all, whoever else on other machines writes it, too."""
+    unfinished = file.with_name(f".{file.name}.{socket.gethostname()}.{os.getpid()}")
+    unfinished.write_text(text)
+    unfinished.replace(file)
+
+
 def renew(folder: pathlib.Path, seconds: float) -> None:
-    """Writes, whole or not at all, that the lease runs for so long from now."""
-    unfinished = folder / f".{NAME}.{os.getpid()}"
-    unfinished.write_text(json.dumps({"until": time.time() + seconds}))
-    unfinished.replace(folder / NAME)
+    """Writes that the lease runs for so long from now."""
+    write(folder / NAME, json.dumps({"until": time.time() + seconds}))
 
 
 def left(folder: pathlib.Path) -> float:
@@ -40,7 +46,11 @@ def left(folder: pathlib.Path) -> float:
 
 @contextlib.contextmanager
 def renewed(folder: pathlib.Path, seconds: float) -> Iterator[None]:
-    """Renews the lease as long as the block lasts, ten times in each of its terms."""
+    """Renews the lease as long as the block lasts, ten times in each of its terms.
+
+    Raises:
+        OSError: it cannot be written to begin with.
+    """
     over = threading.Event()
 
     def go_on() -> None:
@@ -66,12 +76,16 @@ def end_with(folder: pathlib.Path, every: float = 10.0) -> None:
     Args:
         folder: where the lease is.
         every: seconds between looks.
+
+    Raises:
+        OSError: there is none that can be read.
     """
+    until = time.time() + left(folder)
 
     def look() -> None:
-        until = time.time() + left(folder)
-        while time.time() < until:
-            threading.Event().wait(min(every, max(0.1, until - time.time())))
+        nonlocal until
+        while (more := until - time.time()) > 0:
+            threading.Event().wait(min(every, max(0.1, more)))
             # What cannot be read just now is as it was.
             with contextlib.suppress(OSError, ValueError):
                 until = time.time() + left(folder)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import kubernetes
+from kubernetes.config import dateutil
 
-from stagecraft.components.kubernetes.connection import Refused, explained
+from stagecraft.components.kubernetes.connection import Refused, explained, get
+from stagecraft.schemas.errors import UserError
 
 Json = dict[str, Any]
 
@@ -16,6 +19,8 @@ _REMEDY = (
     "The step's service account needs that permission: manifests/base/training-access.yaml of the "
     "project has a role with all of them."
 )
+
+_OPERATORS = {"TFJob": "Kubeflow's Training Operator 1.x", "TrainJob": "Kubeflow Trainer 2.x"}
 
 _TIMEOUT = (10, 30)
 
@@ -33,9 +38,18 @@ class Objects:
 
         Raises:
             Refused: 409 where it is there already.
-            UserError: the server cannot be reached.
+            UserError: the server cannot be reached, or does not know the kind.
         """
-        return self._call("POST", "create", body, self._collection(body), body)
+        kind = body["kind"]
+        try:
+            return self._call("POST", "create", body, self._collection(body), body)
+        except Refused as error:
+            if error.status != 404 or kind not in _OPERATORS or "namespaces" in str(error):
+                raise
+            raise UserError(
+                f"{kind} {body['metadata']['name']}: the cluster knows no {kind} "
+                f"({body['apiVersion']}); install {_OPERATORS[kind]}, or use kubeflow.job.kind: job"
+            ) from None
 
     def get(self, body: Json) -> Json | None:
         """The object of that kind and name; None if there is none."""
@@ -50,14 +64,41 @@ class Objects:
         """Changes fields of an object (JSON merge patch, RFC 7396)."""
         return self._call("PATCH", "patch", body, self._path(body), change)
 
-    def delete(self, body: Json) -> None:
-        """Deletes an object and, in the background, what it owns; one that is gone is gone."""
+    def delete(self, body: Json, uid: str | None = None) -> None:
+        """Deletes an object and, in the background, what it owns; one that is gone is gone.
+
+        Args:
+            body: its kind and name.
+            uid: of that one alone, and no other that has its name by now.
+        """
+        options: Json = {"propagationPolicy": "Background"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
         try:
-            options = {"propagationPolicy": "Background"}
             self._call("DELETE", "delete", body, self._path(body), options)
         except Refused as error:
-            if error.status != 404:
+            if error.status not in (404, 409):
                 raise
+
+    def warnings(self, name: str, since: datetime.datetime) -> list[tuple[str, str]]:
+        """Events of type Warning about what is called ``name``, or that and more, such as its pods.
+
+        Args:
+            name: that names begin with.
+            since: none from before.
+
+        Returns:
+            Kind and name, and what is said.
+        """
+        with explained(f"Events of namespace {self._namespace} cannot be listed", _REMEDY):
+            path = f"/api/v1/namespaces/{self._namespace}/events"
+            found = get(self._client, path, fieldSelector="type=Warning")["items"]
+        return [
+            (f"{about.get('kind')} {about['name']}", f"{event.get('reason')}: {event['message']}")
+            for event in found
+            if (about := event["involvedObject"]).get("name", "").startswith(name)
+            and _time(event) >= since
+        ]
 
     def _call(self, method: str, verb: str, of: Json, path: str, body: Json | None = None) -> Json:
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
@@ -85,3 +126,14 @@ class Objects:
         version = body["apiVersion"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         return f"{root}/namespaces/{self._namespace}/{_PLURALS[body['kind']]}"
+
+
+def created(of: Json) -> datetime.datetime:
+    """When an object was created, by the server's clock, in whole seconds."""
+    found: datetime.datetime = dateutil.parse_rfc3339(of["metadata"]["creationTimestamp"])
+    return found
+
+
+def _time(event: Json) -> datetime.datetime:
+    last = event.get("lastTimestamp") or event.get("eventTime")
+    return dateutil.parse_rfc3339(last) if last else created(event)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import collections
+import datetime
+import functools
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from stagecraft.components.kubernetes import objects as cluster
 from stagecraft.components.kubernetes import pod_logs
 from stagecraft.components.kubernetes.conditions import Verdict, verdict
-from stagecraft.components.kubernetes.connection import Refused
+from stagecraft.components.kubernetes.connection import Refused, Unreachable
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL
+from stagecraft.components.kubernetes.notices import STUCK_SECONDS, Notices
 from stagecraft.components.kubernetes.objects import Json, Objects
-from stagecraft.components.kubernetes.pod_logs import Pod
+from stagecraft.components.kubernetes.pod_status import Pod
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes import exit_codes
 
 _log = logging.getLogger(__name__)
 
@@ -25,18 +28,10 @@ Answer = TypeVar("Answer")
 PATIENCE_SECONDS = 300.0
 """How long the cluster's API may fail or not answer."""
 
-STUCK_SECONDS = 300.0
-"""How long a container may wait for an image, a secret or a volume that are not there."""
-
 POLL_SECONDS = 2.0
 
-_LAST_LINES = 20
-
-_INDEX = "batch.kubernetes.io/job-completion-index"
-_OPERATOR = ("training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index")
-
-_OTHERS = (exit_codes.LOST_PEER, exit_codes.PREEMPTED)
-"""Exit codes of processes that something else has ended."""
+EVENTS_SECONDS = 15.0
+"""Between looks for what the cluster says, while processes are missing."""
 
 
 class Training:
@@ -50,6 +45,8 @@ class Training:
         roles: Sequence[str],
         *,
         container: str,
+        adopts: bool = True,
+        restarts: int | None = None,
         write_log: Callable[[str], Any] = lambda line: print(line, file=sys.stderr, flush=True),
         sleep: Callable[[float], Any] = time.sleep,
     ):
@@ -61,19 +58,24 @@ class Training:
             objects: as rendered.
             roles: names of the processes, such as ``worker 1``, by their index in the job.
             container: of each pod, that trains.
+            adopts: whether a job that is there is gone on with; else it is replaced.
+            restarts: how many pods may be lost in all; None: the job's controller counts.
             write_log: takes what the pods print, a line at a time, the role in front.
             sleep: waits for seconds.
         """
         self._client, self._namespace = client, namespace
         self._objects = Objects(client, namespace)
         *self._helpers, self._job = objects
-        self._roles, self._container = roles, container
-        self._write_log = write_log
-        self._sleep = sleep
-        self._last: dict[str, collections.deque[str]] = {}
-        self._told: set[tuple[str, str]] = set()
-        self._stuck_since: dict[str, float] = {}
+        self._count, self._container = len(roles), container
+        self._adopts, self._restarts = adopts, restarts
+        self._write_log, self._sleep = write_log, sleep
+        self._notices = Notices(roles, write_log, lambda: time.monotonic())
+        self._uid: str | None = None
+        self._ended = threading.Lock()
         self._pods: list[Pod] = []
+        self._lost: set[str] = set()
+        self._refused: set[tuple[str, int]] = set()
+        self._looked = time.monotonic()
 
     @property
     def name(self) -> str:
@@ -88,58 +90,98 @@ class Training:
         """
         ended = Verdict("running")
         try:
-            self._start()
-            ended = self._follow()
+            ended = self._follow(self._start())
         finally:
-            if ended.state == "running":  # one that is over stays for its logs, see ttl_seconds
+            if ended.state == "running":
                 self.delete()
+            self._ended.acquire(blocking=False)  # one that is over stays for its logs: ttl_seconds
         if ended.state == "failed":
-            raise UserError(f"{self.name} failed: {ended.message}{self._last_words()}")
+            words = self._notices.last_words(self._pods)
+            raise UserError(f"{self.name} failed: {ended.message}{words}")
 
     def delete(self) -> None:
-        """Asks for the job's end, once, and waits for nothing: there may be no time."""
+        """Asks for the job's end, once, and waits for nothing: there may be no time.
+
+        Any thread may call it; when the job is over, nothing happens.
+        """
+        if not self._ended.acquire(blocking=False):
+            return
         try:
-            self._objects.delete(self._job)
+            self._objects.delete(self._job, self._uid)
         except UserError as error:
             _log.error("%s; its pods end when their lease is over", error)
 
-    def _start(self) -> None:
-        """Creates the job, or takes over the one that an attempt before has left."""
-        while True:
-            found = self._ask(self._create_or_get)
-            metadata = found["metadata"]
-            state = verdict(found).state
-            if "deletionTimestamp" not in metadata and state != "failed":
-                break
-            _log.info("%s: one that is over is deleted first", self.name)
-            self._ask(lambda: self._objects.delete(self._job))
+    def _start(self) -> datetime.datetime:
+        """Creates the job, or goes on with the one that an attempt before has left.
+
+        Returns:
+            When it was created.
+        """
+        begun = time.monotonic()
+        while (found := self._created_or_found(time.monotonic() - begun)) is None:
             self._sleep(POLL_SECONDS)
+        self._uid = found["metadata"]["uid"]
         owner = {
             "apiVersion": self._job["apiVersion"],
             "kind": self._job["kind"],
-            "name": metadata["name"],
-            "uid": metadata["uid"],
+            "name": found["metadata"]["name"],
+            "uid": self._uid,
         }
         for helper in self._helpers:  # they go with the job
             owned = helper | {"metadata": helper["metadata"] | {"ownerReferences": [owner]}}
-            self._ask(lambda owned=owned: self._create(owned))  # type: ignore[misc]
+            while not self._is_there(owned):
+                self._sleep(POLL_SECONDS)
+        return cluster.created(found)
 
-    def _create_or_get(self) -> Json:
-        created = self._create(self._job)
-        if created is not None:
-            _log.info("%s: created in namespace %s", self.name, self._namespace)
+    def _created_or_found(self, waited: float) -> Json | None:
+        """None: not yet."""
+        found = self._ask(lambda: self._objects.get(self._job))
+        if found is None:
+            # Two trainings would be at the same checkpoints. A lost node's pod never ends.
+            left = [pod for pod in self._ask(self._all_pods) if not pod.is_over]
+            if left and waited < STUCK_SECONDS:
+                self._notices.tell(self.name, f"waits for pods of one before: {len(left)}")
+                return None
+            created = self._ask(lambda: self._create(self._job))
+            if created is not None:
+                _log.info("%s: created in namespace %s", self.name, self._namespace)
             return created
-        found = self._objects.get(self._job)
-        if found is None:  # gone between the two
-            return self._create_or_get()
-        if verdict(found).state != "failed" and "deletionTimestamp" not in found["metadata"]:
-            owners = self._job["metadata"].get("ownerReferences", [])
-            _log.info("%s: is there already, from an attempt before; goes on with it", self.name)
-            return self._objects.patch(self._job, {"metadata": {"ownerReferences": owners}})
-        return found
+        metadata = found["metadata"]
+        if "deletionTimestamp" in metadata:
+            if waited > STUCK_SECONDS:
+                raise UserError(
+                    f"{self.name}: one of that name is being deleted, and is still there after "
+                    f"{waited:.0f} s; see its finalizers: {metadata.get('finalizers', [])}"
+                )
+            self._notices.tell(self.name, "waits for one of that name to be deleted")
+            return None
+        if verdict(found).state == "failed" or not self._adopts:
+            _log.info("%s: one of an attempt before is deleted first", self.name)
+            self._ask(lambda: self._objects.delete(self._job, metadata["uid"]))
+            self._adopts = True
+            return None
+        _log.info("%s: is there already; goes on with it", self.name)
+        owners = self._job["metadata"].get("ownerReferences", [])
+        if metadata.get("ownerReferences", []) == owners:
+            return found
+        change = {"metadata": {"ownerReferences": owners}}
+        return self._ask(lambda: self._objects.patch(self._job, change))
+
+    def _is_there(self, helper: Json) -> bool:
+        """Whether this job's helper is there; one of a job before will go with that."""
+        if self._ask(lambda: self._create(helper)) is not None:
+            return True
+        found = self._ask(lambda: self._objects.get(helper))
+        if found is None:
+            return False
+        metadata = found["metadata"]
+        if any(owner["uid"] == self._uid for owner in metadata.get("ownerReferences", ())):
+            return True
+        self._ask(lambda: self._objects.delete(helper, metadata["uid"]))
+        return False
 
     def _create(self, body: Json) -> Json | None:
-        """None if it is there already."""
+        """None if it is there already, or a quota was changed meanwhile."""
         try:
             return self._objects.create(body)
         except Refused as error:
@@ -147,18 +189,23 @@ class Training:
                 raise
             return None
 
-    def _follow(self) -> Verdict:
+    def _all_pods(self) -> list[Pod]:
+        """Also of a job before, of that name."""
+        selector = f"{JOB_LABEL}={self._job['metadata']['name']}"
+        return pod_logs.pods(self._client, self._namespace, selector)
+
+    def _follow(self, since: datetime.datetime) -> Verdict:
         ended = Verdict("running")
 
         def present() -> tuple[list[Pod], bool]:
             nonlocal ended
             found = self._ask(lambda: self._objects.get(self._job))
-            if found is None:
+            if found is None or found["metadata"]["uid"] != self._uid:
                 raise UserError(f"{self.name}: was deleted by somebody else")
             ended = verdict(found)
-            selector = f"{JOB_LABEL}={self._job['metadata']['name']}"
-            self._pods = self._ask(lambda: pod_logs.pods(self._client, self._namespace, selector))
-            self._note_waiting()
+            self._pods = [pod for pod in self._ask(self._all_pods) if pod.created >= since]
+            if ended.state == "running":
+                self._check(since)
             return self._pods, ended.state == "running"
 
         for pod, line in pod_logs.merged(
@@ -166,14 +213,46 @@ class Training:
             self._namespace,
             present,
             container=self._container,
-            on_refused=lambda error: self._tell("logs", str(error)),
+            on_refused=functools.partial(self._tell_refused, "logs"),
             every=POLL_SECONDS,
             sleep=self._sleep,
         ):
-            lines = self._last.setdefault(pod.name, collections.deque(maxlen=_LAST_LINES))
-            lines.append(line)
-            self._write_log(f"{self.role(pod)}: {line}")
+            self._notices.printed(pod, line)
         return ended
+
+    def _check(self, since: datetime.datetime) -> None:
+        """Tells what is wrong with the pods, and why some are missing.
+
+        Raises:
+            UserError: it will not get better.
+        """
+        try:
+            self._notices.look(self._pods)
+        except UserError as error:
+            raise UserError(f"{self.name}: {error}") from None
+        begun = [pod for pod in self._pods if pod.phase not in ("Pending", "Failed")]
+        if len(begun) < self._count and time.monotonic() - self._looked > EVENTS_SECONDS:
+            self._looked = time.monotonic()
+            try:
+                for about, what in self._objects.warnings(self._job["metadata"]["name"], since):
+                    self._notices.tell(about, what)
+            except (Refused, Unreachable) as error:  # for people alone
+                self._tell_refused("events", error)
+        self._lost |= {pod.uid for pod in self._pods if not pod.disrupted}
+        lost = len(self._lost) - self._count
+        if self._restarts is not None and lost > self._restarts:
+            words = self._notices.last_words(self._pods)
+            raise UserError(
+                f"{self.name}: {lost} processes were lost, more than parallel.max_restarts allows"
+                f"{words}"
+            )
+
+    def _tell_refused(self, what: str, error: Refused | Unreachable) -> None:
+        """Once, whichever pod it is about."""
+        key = (what, error.status if isinstance(error, Refused) else 0)
+        if key not in self._refused:
+            self._refused.add(key)
+            self._write_log(f"{self.name}: {error} The training goes on.")
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
         """What the cluster answers, asked again while its API fails or cannot be reached."""
@@ -181,55 +260,9 @@ class Training:
         while True:
             try:
                 return question()
-            except UserError as error:
-                status = error.status if isinstance(error, Refused) else None
-                passing = status is None or status == 429 or status >= 500
-                if not passing or time.monotonic() - begun > PATIENCE_SECONDS:
+            except (Refused, Unreachable) as error:
+                if not error.transient or time.monotonic() - begun > PATIENCE_SECONDS:
                     raise
                 _log.warning("%s Trying again.", error)
             self._sleep(pause)
             pause = min(2 * pause, 15.0)
-
-    def role(self, pod: Pod) -> str:
-        """Which process a pod is, as ``worker 1``; else the pod's name."""
-        kind, index = (pod.labels.get(label) for label in _OPERATOR)
-        if kind and index:
-            return f"{kind.lower()} {index}"
-        place = pod.annotations.get(_INDEX) or pod.labels.get(_INDEX)
-        if place is not None and int(place) < len(self._roles):
-            return self._roles[int(place)]
-        return pod.name
-
-    def _note_waiting(self) -> None:
-        """Tells why containers do not begin.
-
-        Raises:
-            UserError: one has waited for too long for something that will not come.
-        """
-        now = time.monotonic()
-        for pod in self._pods:
-            if not pod.waiting:
-                self._stuck_since.pop(pod.name, None)
-                continue
-            self._tell(self.role(pod), pod.waiting)
-            since = self._stuck_since.setdefault(pod.name, now)
-            if now - since > STUCK_SECONDS:
-                raise UserError(
-                    f"{self.name}: {self.role(pod)} (pod {pod.name}) does not begin: {pod.waiting}"
-                )
-
-    def _tell(self, who: str, what: str) -> None:
-        if (who, what) not in self._told:
-            self._told.add((who, what))
-            self._write_log(f"{who}: {what}")
-
-    def _last_words(self) -> str:
-        """Of the pod whose own fault it seems to be."""
-        failed = [pod for pod in self._pods if pod.phase == "Failed"]
-        failed.sort(key=lambda pod: pod.exit_code in _OTHERS)
-        if not failed:
-            return ""
-        pod = failed[0]
-        ended = f"exit code {pod.exit_code}" if pod.exit_code is not None else pod.phase
-        words = f"\n{self.role(pod)} (pod {pod.name}): {pod.reason or ended}"
-        return words + "".join(f"\n  {line}" for line in self._last.get(pod.name, ()))

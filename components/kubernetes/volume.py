@@ -59,7 +59,7 @@ def shared(
     Raises:
         UserError: the folder cannot be written.
     """
-    try:
+    with writable(folder):
         places = {
             artifact: _copied(artifact.uri, folder / "inputs" / f"{key}-{index}")
             for key, artifacts in inputs.items()
@@ -73,11 +73,6 @@ def shared(
         }
         for place in results.values():
             place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"kubeflow.job.folder: {error.filename}: cannot be written ({error.strerror}); the "
-            "volume has to let the step's user write, which is 1000 of group 0"
-        ) from error
     uris = {artifact: artifact.uri for artifact in (*places, *results)}
     try:
         for artifact, place in (places | results).items():
@@ -88,6 +83,23 @@ def shared(
             artifact.uri = uri
     for artifact, place in results.items():
         shutil.copytree(place, artifact.uri, dirs_exist_ok=True)
+
+
+@contextlib.contextmanager
+def writable(folder: pathlib.Path) -> Iterator[None]:
+    """Says in the block's place what is wrong with a folder.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:  # a copy's, of several, has neither
+        why = error.strerror or " ".join(str(error).split())
+        raise UserError(
+            f"kubeflow.job.folder: {error.filename or folder}: cannot be written ({why}); the "
+            "volume has to have space, and to let the step's user write, which is 1000 of group 0"
+        ) from error
 
 
 def remove(folder: pathlib.Path) -> None:

@@ -21,19 +21,19 @@ TASK = "task.json"
 def main(folder: str) -> int:
     """Trains; the process's exit code."""
     place = pathlib.Path(folder)
+    # Threads started from now on leave it to the one that waits for it (preemption.watch).
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     try:
         if lease.left(place) <= 0:
             print(f"{place / lease.NAME}: is over: nobody waits for this training any more")
             return exit_codes.PERMANENT
+        lease.end_with(place)
     except OSError as error:
         print(
             f"{error.filename}: cannot be read ({error.strerror}): this pod needs the volume with "
             "kubeflow.job.folder, at the same path as the Trainer's step"
         )
         return exit_codes.PERMANENT
-    # Threads started from now on leave it to the one that waits for it (preemption.watch).
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    lease.end_with(place)
     return worker.main(str(place / TASK))
 
 

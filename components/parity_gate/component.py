@@ -18,7 +18,7 @@ _WORKER = "stagecraft.trainer_module.parity.worker"
 class ParityReport(artifact.Artifact):
     """``parity.json`` and ``parity.md``: a topology, held against one device."""
 
-    TYPE_NAME = "ParityReport"
+    TYPE_NAME = "stagecraft.ParityReport"  # of the form that TFX's compiler for Kubeflow takes
 
 
 class ParityGateSpec(component_spec.ComponentSpec):

@@ -60,8 +60,9 @@ def check(node: Any) -> None:
             path = name_utils.get_full_name(channel.type)
             raise UserError(
                 f"{node.id}: a step finds the class of its output {key} by the type's name, and "
-                f"{channel.type.TYPE_NAME!r} does not say where it is. Give {path} the TYPE_NAME "
-                f"{path!r}: a short package, a dot, and a name with a capital."
+                f"{channel.type.TYPE_NAME!r} does not say where it is. Give {path} a TYPE_NAME "
+                f"such as 'my_types.{channel.type.__name__}': a module at the top level, of 3 to "
+                "21 small letters, a dot, and the class's name there."
             ) from None
 
 

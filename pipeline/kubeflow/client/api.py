@@ -80,6 +80,8 @@ class Api:
 
 
 class _Client(kfp.Client):
+    _context_setting: dict[str, Any]
+
     def __init__(self, connection: Connection):
         self._connection = connection
         context, token = connection.context, connection.token
@@ -156,7 +158,8 @@ def _guard(rest: Any, connection: Connection) -> None:
     plain = rest.request
     seconds = connection.context.timeout_seconds
     # Each new attempt would take the time limit anew; who wants attempts makes them.
-    rest.pool_manager.connection_pool_kw["retries"] = urllib3.Retry(0, redirect=5)
+    once = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=5)
+    rest.pool_manager.connection_pool_kw["retries"] = once
     if not connection.context.verify_tls:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 

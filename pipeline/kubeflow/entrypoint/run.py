@@ -12,18 +12,25 @@ from collections.abc import Iterator
 from google.protobuf import json_format
 from tfx.dsl.io import fileio
 from tfx.orchestration import data_types_utils
+from tfx.orchestration.kubeflow.v2 import compiler_utils
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor
 from tfx.proto.orchestration import driver_output_pb2
 from tfx.types.standard_artifacts import ModelBlessing
-from tfx.utils import io_utils
+from tfx.utils import io_utils, name_utils
 
 from stagecraft.components import object_store_beam
+from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
 from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
 
 _BLESSED = "blessed"
+
+# Where TFX's entrypoint finds the class of an artifact type: it imports other names as they are.
+compiler_utils.TITLE_TO_CLASS_PATH.update(
+    {ParityReport.TYPE_NAME: name_utils.get_full_name(ParityReport)}
+)
 
 assert object_store_beam  # importing it is what tells Beam of minio://
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -73,7 +74,12 @@ def test_from_create_to_delete(project) -> None:
 
 def test_what_is_no_business_of_ours(project) -> None:
     shown = command(project, "--help")
-    assert shown.returncode == 0 and shown.stderr == ""
+    assert shown.returncode == 0
+    # TensorFlow 2.21 writes these at import, whatever TF_CPP_MIN_LOG_LEVEL says.
+    ours = [
+        line for line in shown.stderr.splitlines() if not re.match("WARNING: All log|I0000", line)
+    ]
+    assert ours == []
     assert shown.stdout.startswith("Usage: stagecraft tfx [OPTIONS] COMMAND [ARGS]...")
     places = "kubeflow.image=mine:1 kubeflow.pipeline_root=gs://bucket/stagecraft"
     words = ("pipeline", "compile", "--engine=vertex", f"--pipeline-path={RUNNER}")

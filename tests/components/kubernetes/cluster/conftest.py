@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
+import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -42,7 +44,18 @@ class Step:
         [model] = self.outputs["model"]
         return model
 
-    def run(self, parallel: dict[str, Any], train: dict[str, Any] | None = None) -> None:
+    @property
+    def job_folder(self) -> pathlib.Path:
+        """Of the only training."""
+        [folder] = (self.volume / "jobs").iterdir()
+        return folder
+
+    def run(
+        self,
+        parallel: dict[str, Any],
+        train: dict[str, Any] | None = None,
+        run_fn: str = RUN_FN,
+    ) -> None:
         settings = TrainingSettings.model_validate(
             {"train": TRAIN | (train or {}), "parallel": {"launcher": "kubernetes"} | parallel}
         )
@@ -51,7 +64,7 @@ class Step:
             self.outputs,
             {
                 **settings.flat(),
-                "run_fn": RUN_FN,
+                "run_fn": run_fn,
                 "checkpoint_root": str(self.volume / "checkpoints"),
                 "code_fingerprint": "0123456789abcdef",
             },
@@ -83,7 +96,7 @@ def cluster(server: KubeApi) -> Iterator[Cluster]:
 def step(
     training_data: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Step]:
-    monkeypatch.setenv("PYTHONPATH", str(MODELS))
+    monkeypatch.setenv("PYTHONPATH", f"{MODELS}{os.pathsep}{pathlib.Path(__file__).parent}")
     monkeypatch.syspath_prepend(str(MODELS))
 
     def make(kind: str = "job", **job: Any) -> Step:
@@ -116,3 +129,10 @@ def step(
         )
 
     return make
+
+
+@pytest.fixture
+def aside() -> Iterator[Callable[..., concurrent.futures.Future[None]]]:
+    """Calls a function in a thread."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        yield pool.submit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -54,8 +55,6 @@ _OURS = ("KF_PIPELINES", "STAGECRAFT_", "KUBE", "XDG_", "GOOGLE_", "HTTP_PROXY",
 @pytest.fixture(autouse=True)
 def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """An empty home and folder, and none of the settings of whoever runs this."""
-    import os
-
     import kfp.client.auth
 
     from stagecraft.components.kubernetes import pod_logs
@@ -179,8 +178,3 @@ def preset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     compile_pipeline(load("quickstart", ("kubeflow.every_step.image_pull_policy=Always",)), path)
     assert len(list(yaml.safe_load_all(path.read_text()))) == 2
     return path
-
-
-def uploads(server: Server) -> int:
-    """How often something was sent."""
-    return sum("/pipelines/upload" in request.path for request in server.requests)

@@ -1,0 +1,84 @@
+"""Processes of a training's job that crash, refuse, hang, or never end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from stagecraft.schemas.errors import UserError
+
+IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
+SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed(step: Any, cluster: Any, aside: Any, capfd: Any) -> None:
+    """The others lose it, all start again, and go on from a checkpoint."""
+    one = step()
+    running = aside(one.run, IN_STEP, {"steps": 200, "checkpoint_every": 5})
+    cluster.wait_for(lambda: list((one.volume / "checkpoints").glob("*/step-*")) or running.done())
+    next(pod for pod in cluster.running() if "-1-" in pod.name).signal(signal.SIGKILL)
+    running.result()
+    assert one.model.get_int_custom_property("steps") == 200
+    assert len(cluster.pods) > 2
+    printed = capfd.readouterr().err
+    assert "worker 1: pod" in printed and "failed: exit code 137" in printed
+    assert "going on" in printed or "goes on" in printed, printed
+
+
+@pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
+def test_one_that_ends_for_good(step: Any, cluster: Any, kind: str) -> None:
+    one = step(kind)
+    with pytest.raises(UserError) as error:
+        one.run(IN_STEP, run_fn="stub_training.refuses")
+    name = f"train-{one.job_folder.name.removeprefix('train-')}"
+    first, second, *lines = str(error.value).splitlines()
+    assert name in first and "failed: PodFailurePolicy: Container" in first
+    assert second.startswith("worker 1: pod ") and second.endswith("failed: exit code 1")
+    assert lines[0] == "  worker 1 has looked at its data"
+    assert "train.batch_size: 7: expected something else" in lines[-1]
+    assert not cluster.running()
+    assert len(cluster.pods) == 2
+
+
+def test_one_that_hangs(step: Any, cluster: Any) -> None:
+    one = step(deadline_seconds=3)
+    with pytest.raises(UserError, match="failed: DeadlineExceeded: Job was active longer than"):
+        one.run(IN_STEP, run_fn="stub_training.hangs")
+    assert not cluster.running()
+
+
+@pytest.mark.parametrize(("kind", "why"), [("job", "BackoffLimit"), ("tfjob", "3 processes were")])
+def test_one_that_crashes_again_and_again(step: Any, cluster: Any, kind: str, why: str) -> None:
+    """The training operator does not count: somebody else has to."""
+    one = step(kind)
+    with pytest.raises(UserError, match=why) as error:
+        one.run(IN_STEP | {"max_restarts": 1}, run_fn="stub_training.crashes")
+    assert "exit code 139\n  worker" in str(error.value)
+    assert 5 <= len(cluster.pods) <= 8
+    cluster.wait_for(lambda: not cluster.running())
+
+
+@pytest.mark.parametrize("kind", ["job", "tfjob"])
+def test_those_that_serve_are_ended_with_the_chief(step: Any, cluster: Any, kind: str) -> None:
+    one = step(kind)
+    one.run(SERVED, run_fn="stub_training.done_or_serves")
+    assert one.model.get_int_custom_property("steps") == 4
+    assert len(cluster.pods) == 3 and not cluster.running()
+
+
+def test_a_secret_is_nowhere_but_in_the_pod(
+    step: Any, cluster: Any, server: Any, capfd: Any
+) -> None:
+    one = step()
+    with pytest.raises(UserError) as error:
+        one.run(IN_STEP, run_fn="stub_training.refuses")
+    secret = "s3cr3t-v4lue"
+    written = [path.read_text(errors="replace") for path in one.volume.rglob("*") if path.is_file()]
+    asked = [json.dumps(request.body) for request in server.requests]
+    assert any("secretKeyRef" in body for body in asked)
+    for text in (*capfd.readouterr(), str(error.value), *written, *asked):
+        assert secret not in text
