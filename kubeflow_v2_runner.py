@@ -20,7 +20,7 @@ from absl import logging
 
 from stagecraft.pipeline import configs
 from stagecraft.pipeline.kubeflow import compiling, document
-from stagecraft.pipeline.vertex import command
+from stagecraft.pipeline.tfx_command import running
 from stagecraft.pipeline.vertex import compiling as vertex
 from stagecraft.schemas.errors import UserError
 
@@ -29,11 +29,13 @@ def main() -> None:
     """Compiles."""
     logging.set_verbosity(logging.INFO)
     try:
-        if command.asks_for_vertex():
+        engine = running.engine()
+        if engine == "vertex":
             vertex.compile_pipeline(configs.SETTINGS)
         else:
             output = pathlib.Path(f"{configs.PIPELINE_NAME}.yaml")
-            document.check_output(output)
+            if engine is None:  # else the command says where to
+                document.check_output(output)
             compiling.compile_pipeline(configs.SETTINGS, output)
     except UserError as error:
         sys.exit(f"Error: {error}")

@@ -134,9 +134,7 @@ class _Review:
         place = f"/namespaces/{self._namespace}"
         return self._ask("LocalSubjectAccessReview", place, who, asked, {})
 
-    def _ask(
-        self, kind: str, place: str, who: Json, asked: Json, headers: dict[str, str]
-    ) -> bool:
+    def _ask(self, kind: str, place: str, who: Json, asked: Json, headers: dict[str, str]) -> bool:
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": kind,

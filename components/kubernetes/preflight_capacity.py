@@ -6,7 +6,7 @@ https://kubernetes.io/docs/concepts/policy/resource-quotas/ and .../limit-range/
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -86,11 +86,8 @@ def _limits(limit_range: Json, wanted: list[_Pods]) -> Row:
                     problems.append(f"{key} {_text(each.requests[key])}, at least {_text(least)}")
     if problems:
         found = f"of a pod: {'; '.join(dict.fromkeys(problems))}"
-        advice = (
-            f"set {_settings(problem.split()[0] for problem in problems)} to fit, or raise the "
-            "LimitRange"
-        )
-        return Row(name, found, "missing", advice)
+        named = _settings(problem.split()[0] for problem in problems)
+        return Row(name, found, "missing", f"{named}change the LimitRange")
     return Row(name, "each pod fits")
 
 
@@ -113,7 +110,7 @@ def _quota(quota: Json, given: list[_Pods], request: JobRequest) -> Row:
         return Row(name, "counts certain pods only (scopes): not compared", "note")
     unsaid = [key for key in spec.get("hard", {}) if _unsaid(key, given)]
     if unsaid:
-        advice = f"set {_settings(unsaid)}, or a default in a LimitRange"
+        advice = f"{_settings(unsaid)}give a LimitRange a default for it"
         found = f"refuses pods that do not say {', '.join(unsaid)}"
         return Row(name, found, "missing", advice)
     need, used = _need(given, request), _amounts(status.get("used"))
@@ -159,11 +156,12 @@ def _amounts(values: Mapping[str, str] | None) -> Amounts:
     return {key: parse_quantity(value) for key, value in (values or {}).items()}
 
 
-def _settings(keys: Iterator[str] | list[str]) -> str:
+def _settings(keys: Iterable[str]) -> str:
+    """The first half of an advice; empty where no setting says it."""
     fields = {"cpu": "cpu", "memory": "memory", "gpu": "gpus"}
     found = (fields.get(key.rpartition(".")[2].rpartition("/")[2]) for key in keys)
     names = dict.fromkeys(f"kubeflow.steps.Trainer.{field}" for field in found if field)
-    return " and ".join(names) or "no setting has it: give it"
+    return f"set {' and '.join(names)}, or " if names else ""
 
 
 def _text(value: Decimal) -> str:

@@ -62,21 +62,25 @@ class Reading:
         """Asks a question that is an object; raises as :meth:`get`, also for 404."""
         return self._call("POST", path, body, headers)
 
-    def _call(
-        self, method: str, path: str, body: Json | None = None, headers: Any = None
-    ) -> Json:
+    def _call(self, method: str, path: str, body: Json | None = None, headers: Any = None) -> Json:
         said = {"Accept": "application/json", "Content-Type": "application/json"}
-        with explained(f"The cluster at {self.host} does not let {path} be read"):
-            answer: Json = self._client.call_api(
-                path,
-                method,
-                header_params=said | dict(headers or {}),
-                body=body,
-                auth_settings=["BearerToken"],
-                response_type="object",
-                _return_http_data_only=True,
-                _request_timeout=_TIMEOUT,
-            )
+        try:
+            with explained(f"Kubernetes at {self.host}"):
+                answer: Json = self._client.call_api(
+                    path,
+                    method,
+                    header_params=said | dict(headers or {}),
+                    body=body,
+                    auth_settings=["BearerToken"],
+                    response_type="object",
+                    _return_http_data_only=True,
+                    _request_timeout=_TIMEOUT,
+                )
+        except Refused as error:
+            if error.status != 401:
+                raise
+            advice = "The credentials are not valid, or no longer: log in again"
+            raise Refused(f"{error} {advice}.", 401) from None
         return answer
 
 

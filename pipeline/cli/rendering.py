@@ -48,23 +48,53 @@ def job_request(settings: PipelineSettings, request: Request) -> JobRequest:
     Raises:
         UserError: the pods would not find what to train, or Kubernetes would refuse a name.
     """
-    kubeflow, parallel = settings.kubeflow, settings.parallel
-    pod = kubeflow.step("Trainer")
-    if request.image:
-        pod = pod.model_copy(update={"image": request.image})
-    kind = request.launcher or kubeflow.job.kind
     name = request.name or settings.name
-    processes = roles.jobs(parallel) or {"worker": 1}
-    return JobRequest(
+    return requested(
+        settings,
         name=name,
         namespace=request.namespace,
+        folder=f"{_folder(settings.kubeflow)}/{name}",
+        image=request.image,
+        kind=request.launcher,
+    )
+
+
+def requested(
+    settings: PipelineSettings,
+    *,
+    name: str,
+    namespace: str,
+    folder: str,
+    image: str | None = None,
+    kind: str | None = None,
+) -> JobRequest:
+    """A training on a cluster.
+
+    Args:
+        settings: the topology, and what its pods get.
+        name: of the job.
+        namespace: of the job.
+        folder: that the processes look into.
+        image: of all pods; default: the Trainer's, or ``kubeflow.image``.
+        kind: of job; default: ``kubeflow.job.kind``.
+
+    Raises:
+        UserError: Kubernetes would refuse a name.
+    """
+    kubeflow, parallel = settings.kubeflow, settings.parallel
+    pod = kubeflow.step("Trainer")
+    if image:
+        pod = pod.model_copy(update={"image": image})
+    return JobRequest(
+        name=name,
+        namespace=namespace,
         image=kubeflow.image,
-        command=("python", "-m", WORKER, f"{_folder(kubeflow)}/{name}"),
-        processes=processes,
+        command=("python", "-m", WORKER, folder),
+        processes=roles.jobs(parallel) or {"worker": 1},
         serves=frozenset(role.job for role in roles.roles(parallel) if role.serves),
         max_restarts=parallel.max_restarts,
         pod=pod,
-        job=kubeflow.job.model_copy(update={"kind": kind}),
+        job=kubeflow.job.model_copy(update={"kind": kind or kubeflow.job.kind}),
     )
 
 

@@ -52,6 +52,11 @@ def check(settings: PipelineSettings) -> None:
             f"kubeflow.checkpoints: {checkpoints}: checkpoints need a file system; use a folder "
             "of the step's own machine, such as checkpoints."
         )
+    if settings.parity.enabled:
+        raise UserError(
+            "parity.enabled: TFX's entrypoint, which runs the steps on Vertex AI, does not find "
+            "the type of ParityGate's report; use parity.enabled: false, and 'stagecraft parity'."
+        )
     source = settings.data.source
     if source not in ("sample", "download") and "://" not in source:
         raise UserError(

@@ -19,7 +19,7 @@ from tfx.tools.cli.cli_context import Context
 from stagecraft.pipeline import configs
 from stagecraft.pipeline.kubeflow import acceptance, compiling
 from stagecraft.pipeline.settings import load
-from stagecraft.pipeline.vertex import command
+from stagecraft.pipeline.tfx_command import running
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNER = ROOT / "kubeflow_v2_runner.py"
@@ -67,19 +67,18 @@ def test_it_writes_over_nothing_but_compiled_pipelines(tmp_path, monkeypatch):
     assert (tmp_path / "quickstart.yaml").read_text() == "name: quickstart\n"
 
 
-@pytest.mark.parametrize(("engine", "expected"), [("vertex", True), ("kubeflow", False)])
-def test_the_engine_is_the_running_commands(engine: str, expected: bool) -> None:
+def test_the_engine_is_the_running_commands() -> None:
     given = Context()
-    given.flags_dict["engine"] = engine
+    given.flags_dict["engine"] = "vertex"
     group = click.Context(click.Command("tfx"), obj=given)
     with click.Context(click.Command("compile"), parent=group):
-        assert command.asks_for_vertex() is expected
+        assert running.engine() == "vertex"
 
 
 def test_without_a_command_of_tfx_there_is_no_engine():
-    assert not command.asks_for_vertex()
+    assert running.engine() is None
     with click.Context(click.Command("something else")):
-        assert not command.asks_for_vertex()
+        assert running.engine() is None
 
 
 def test_the_vertex_job(compile_vertex):

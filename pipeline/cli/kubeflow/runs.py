@@ -26,7 +26,9 @@ def runs() -> None:
     help="A parameter of the pipeline. May be repeated; others keep their defaults.",
 )
 @click.option("--name", help="Of the run. Default: the version's, with the time.")
-@click.option("--once", is_flag=True, help="Take the run of that --name and version, if any.")
+@click.option(
+    "--once", is_flag=True, help="Take the run of that --name and version, unless it failed."
+)
 @click.option("--experiment", help="That the run belongs to. Default: the pipeline's name.")
 @click.option("--pipeline-root", metavar="ADDRESS", help="Of outputs. Default: the pipeline's.")
 @click.option("--service-account", help="Of the run's pods. Default: the server's choice.")

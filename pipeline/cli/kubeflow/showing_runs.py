@@ -134,7 +134,11 @@ def watch(api: Api, run_id: str, *, as_json: bool) -> int:
             state.apply(event)
             show_event(event)
 
-        run = following.follow(api, run_id, names, on_progress, patience)
+        try:
+            run = following.follow(api, run_id, names, on_progress, patience)
+        except KeyboardInterrupt:
+            console.say(f"The run goes on: stagecraft kubeflow runs watch {run.id}", stderr=True)
+            raise
     found = _progress(run, names)
     if as_json:
         console.say_json({**_run(api, run), "steps": _steps(found)})

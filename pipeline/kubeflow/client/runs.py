@@ -34,7 +34,8 @@ def create(
         parameters: values as text, by name; others keep their defaults.
         experiment: what runs are grouped by; default: the pipeline's name, as TFX has it.
         name: of the run; default: the version's, with the time.
-        once: take the experiment's run of that name and version, if there is one.
+        once: take the experiment's run of that name and version, if there is one that did not
+            fail.
         pipeline_root: address of outputs; default: the pipeline's own.
         service_account: of the pods; default: the server's choice.
 
@@ -53,7 +54,7 @@ def create(
     group = api.call("create_experiment", name=experiment or pipeline.name, namespace=api.namespace)
     if once and name:
         for run in every(api, experiment_id=group.experiment_id, name=name):
-            if run.version_id == version.id:
+            if run.version_id == version.id and run.state not in ("FAILED", "CANCELED"):
                 return run, False
     answer = api.call(
         "run_pipeline",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 
-def asks_for_vertex() -> bool:
-    """Whether a ``tfx`` command with ``--engine=vertex`` is running."""
+def engine() -> str | None:
+    """The ``--engine`` of the ``tfx`` command that is running; None: none is."""
     running = click.get_current_context(silent=True)
     if running is None:
-        return False
+        return None
     from tfx.tools.cli import labels
     from tfx.tools.cli.cli_context import Context
 
     command = running.find_object(Context)
-    return command is not None and command.flags_dict.get(labels.ENGINE_FLAG) == "vertex"
+    return command.flags_dict.get(labels.ENGINE_FLAG) if command is not None else None

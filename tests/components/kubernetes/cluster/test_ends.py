@@ -1,0 +1,159 @@
+"""Whoever started a job is ended, or killed: the job's pods end, too, and nobody else's fault."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stagecraft.components.kubernetes import lease, worker
+
+SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
+
+STEP = """
+import json, pathlib, sys
+from stagecraft.trainer_module.processes import preemption
+preemption.watch()
+from stagecraft.components.kubernetes import launch
+from stagecraft.trainer_module.settings import ParallelSettings
+class FnArgs: pass
+fn_args = FnArgs()
+vars(fn_args).update(json.loads(sys.argv[1]))
+folder = pathlib.Path(sys.argv[2])
+folder.mkdir(parents=True)
+parallel = ParallelSettings.model_validate(json.loads(sys.argv[3]))
+launch.run("stub_training.hangs", fn_args, parallel, str(folder))
+"""
+"""What the Trainer's Executor does in the end, without TFX, whose import takes its time."""
+
+
+class Launcher:
+    """A process that starts a job and follows it."""
+
+    def __init__(self, one: Any, parallel: dict[str, Any]) -> None:
+        self.folder = one.volume / "jobs" / "train-1"
+        flat = {"train_model": "user_models:tiny", "train_batch_size": 8, "train_steps": 4}
+        flat |= {f"parallel_{name}": value for name, value in parallel.items()}
+        fn_args = {
+            "custom_config": {"settings": flat | {"parallel_launcher": "kubernetes"}},
+            "working_dir": str(one.volume / "checkpoints" / "key"),
+        }
+        arguments = (json.dumps(fn_args), str(self.folder), json.dumps(parallel))
+        self.process = subprocess.Popen([sys.executable, "-c", STEP, *arguments])
+
+
+@pytest.fixture
+def launcher(step: Any, cluster: Any) -> Iterator[Launcher]:
+    started = Launcher(step(), SERVED)
+    yield started
+    started.process.kill()
+    started.process.wait()
+
+
+def hanging(cluster: Any) -> bool:
+    return sum(pod.lines[-1:] != [] and "hangs" in pod.lines[-1] for pod in cluster.running()) == 3
+
+
+def deletes(server: Any) -> list[str]:
+    return [each.path for each in server.requests if each.method == "DELETE"]
+
+
+def test_sigterm(launcher: Launcher, cluster: Any, server: Any) -> None:
+    cluster.wait_for(lambda: hanging(cluster))
+    launcher.process.terminate()
+    begun = time.monotonic()
+    cluster.wait_for(lambda: deletes(server))
+    assert time.monotonic() - begun < 1
+    assert launcher.process.wait() == 143
+    cluster.wait_for(lambda: not cluster.running())
+    assert [path.rpartition("/")[2] for path in deletes(server)] == ["train-1"]
+    [options] = [each.body for each in server.requests if each.method == "DELETE"]
+    assert options["propagationPolicy"] == "Background" and options["preconditions"]["uid"]
+
+
+def test_sigterm_while_the_api_does_not_answer(
+    launcher: Launcher, cluster: Any, server: Any
+) -> None:
+    cluster.wait_for(lambda: hanging(cluster))
+    server.is_down = True
+    launcher.process.terminate()
+    assert launcher.process.wait() == 143
+    assert len(deletes(server)) == 1
+    assert len(cluster.running()) == 3
+
+
+def test_sigkill(launcher: Launcher, cluster: Any, server: Any) -> None:
+    """Those that serve for ever end, too; and what the controller starts in their place."""
+    cluster.wait_for(lambda: hanging(cluster))
+    launcher.process.kill()
+    launcher.process.wait()
+    assert deletes(server) == []
+    assert lease.left(launcher.folder) > 60
+    before = cluster.pods
+    lease.renew(launcher.folder, -1.0)
+    cluster.wait_for(lambda: cluster.conditions() == ["Failed"])
+    assert not cluster.running()
+    assert {pod.exit_code for pod in before} <= {143, 1}
+    after = cluster.pods[len(before) :]
+    assert all("nobody waits for this training any more" in pod.lines[-1] for pod in after)
+
+
+def test_a_pod_that_starts_when_its_lease_is_over(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease.renew(tmp_path, -1.0)
+    assert worker.main(str(tmp_path)) == 1
+    assert capsys.readouterr().out.endswith(
+        "lease.json: is over: nobody waits for this training any more\n"
+    )
+
+
+def test_a_pod_without_the_volume(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert worker.main(str(tmp_path / "nowhere")) == 1
+    assert "lease.json: cannot be read (No such file or directory): this pod needs the volume" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_lease_that_cannot_be_read_for_a_while(tmp_path: pathlib.Path) -> None:
+    """It is as it was when it was read."""
+    program = (
+        "import pathlib, sys, threading\n"
+        "from stagecraft.components.kubernetes import lease\n"
+        "lease.end_with(pathlib.Path(sys.argv[1]), every=0.05)\n"
+        "print('begun', flush=True)\n"
+        "threading.Event().wait()\n"
+    )
+    lease.renew(tmp_path, 60)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    (tmp_path / lease.NAME).write_text("{")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)
+    lease.renew(tmp_path, -1.0)
+    assert process.wait(30) == -signal.SIGTERM
+    process.stdout.close()
+
+
+def test_the_lease_is_renewed_as_long_as_the_training_is_followed(tmp_path: pathlib.Path) -> None:
+    with lease.renewed(tmp_path, 1.0):
+        first = (tmp_path / lease.NAME).stat().st_mtime_ns
+        deadline = time.monotonic() + 30
+        while (tmp_path / lease.NAME).stat().st_mtime_ns == first:
+            assert time.monotonic() < deadline
+            os.sched_yield()
+        assert 0 < lease.left(tmp_path) <= 1
+    assert [path.name for path in tmp_path.iterdir()] == [lease.NAME]
