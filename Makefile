@@ -41,7 +41,7 @@ soak: setup  ## fifty trainings in a row, each of them killed: nothing may be le
 
 golden: setup  ## write what presets compile to, and jobs; the diff shows what has changed
 	STAGECRAFT_GOLDEN=write $(BIN)/pytest tests/pipeline/kubeflow/test_golden.py \
-		tests/components/kubernetes/jobs/test_golden.py
+		tests/components/kubernetes/jobs/test_golden.py tests/pipeline/vertex/test_worker_pools.py
 
 test: setup  ## the fast tests
 	$(BIN)/pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)

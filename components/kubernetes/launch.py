@@ -7,7 +7,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -16,11 +16,13 @@ from stagecraft.components.kubernetes.job_settings import CLUSTER, ClusterSettin
 from stagecraft.components.kubernetes.jobs import kinds
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 from stagecraft.components.kubernetes.training import Training
-from stagecraft.components.kubernetes.volume import Artifacts
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import preemption, roles
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.worker import task_of
+
+if TYPE_CHECKING:
+    from stagecraft.components.kubernetes.volume import Artifacts
 
 _NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/"""

@@ -39,6 +39,7 @@ class Notices:
         self._last: dict[str, collections.deque[str]] = {}
         self._told: set[tuple[str, str]] = set()
         self._stuck_since: dict[str, float] = {}
+        self._seen: dict[str, Pod] = {}
 
     def printed(self, pod: Pod, line: str) -> None:
         """A line of a pod's log."""
@@ -51,13 +52,22 @@ class Notices:
             self._told.add((who, what))
             self._write_log(f"{who}: {what}")
 
-    def look(self, pods: Iterable[Pod]) -> None:
+    def look(self, pods: Sequence[Pod]) -> None:
         """Tells why pods do not begin, and how they have ended.
+
+        Args:
+            pods: all that there are now.
 
         Raises:
             UserError: one has waited for too long for something that will not come.
         """
         now = self._clock()
+        there = {pod.uid: pod for pod in pods}
+        for uid, pod in self._seen.items():
+            if uid not in there and pod.phase != "Failed":  # the training operator deletes them
+                self._seen[uid] = pod._replace(phase="Failed", reason="it was deleted")
+                self._write_log(f"{self.role(pod)}: {_end(self._seen[uid])}")
+        self._seen |= there
         for pod in pods:
             role = self.role(pod)
             if pod.phase == "Failed":
@@ -73,7 +83,8 @@ class Notices:
 
     def last_words(self, pods: Iterable[Pod]) -> str:
         """How the pod ended whose own fault it seems to be, and what it printed last."""
-        failed = [pod for pod in pods if pod.phase == "Failed"]
+        known = self._seen | {pod.uid: pod for pod in pods}
+        failed = [pod for pod in known.values() if pod.phase == "Failed"]
         if not failed:
             return ""
         # Of those that end for good, the first; else the last of those that nobody else has ended.

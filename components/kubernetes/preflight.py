@@ -68,12 +68,13 @@ def rows(client: kubernetes.client.ApiClient, wanted: Wanted) -> Iterator[Row]:
         "permissions",
         lambda: preflight_access.rows(reading, namespace, job.kind, wanted.account),
     )
-    yield from as_allowed("quota", lambda: preflight_capacity.rows(reading, request))
-    named = (("folder", "kubeflow.job.folder", wanted.folder),)
-    named += (("checkpoints", "kubeflow.checkpoints", wanted.checkpoints),)
-    for name, setting, path in named:
-        yield preflight_volumes.folder(name, setting, path, volumes)
-    yield from preflight_volumes.claims(reading, request, [path for _, _, path in named])
+    yield from preflight_capacity.rows(reading, request)
+    yield preflight_volumes.folder("kubeflow.job.folder", wanted.folder, volumes, "jobs")
+    yield preflight_volumes.folder(
+        "kubeflow.checkpoints", wanted.checkpoints, volumes, "checkpoints"
+    )
+    written = (wanted.folder, wanted.checkpoints)
+    yield from preflight_volumes.claims(reading, request, written)
     yield from _named(reading, request)
 
 

@@ -40,7 +40,7 @@ def needed(kind: str) -> list[Permission]:
     group, plural = _JOBS[kind]
     found = [Permission(group, plural, ("create", "get", "patch", "delete"))]
     if kind == "job":
-        found.append(Permission("", "services", ("create",)))
+        found.append(Permission("", "services", ("create", "get", "delete")))
     return [
         *found,
         Permission("", "pods", ("list",)),

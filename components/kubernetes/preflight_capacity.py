@@ -6,15 +6,15 @@ https://kubernetes.io/docs/concepts/policy/resource-quotas/ and .../limit-range/
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
-from typing import NamedTuple
 
 from kubernetes.utils.quantity import parse_quantity
 
 from stagecraft.components.kubernetes.jobs import pods
 from stagecraft.components.kubernetes.jobs.request import JobRequest
-from stagecraft.components.kubernetes.reading import Json, Reading, Row
+from stagecraft.components.kubernetes.reading import Json, Reading, Row, as_allowed
 
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 """A quota on one of these refuses pods that do not say how much they want."""
@@ -29,7 +29,8 @@ _OBJECTS = {
 Amounts = dict[str, Decimal]
 
 
-class _Pods(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class _Pods:
     """Pods that are alike."""
 
     count: int
@@ -38,23 +39,24 @@ class _Pods(NamedTuple):
 
 
 def rows(reading: Reading, request: JobRequest) -> Iterator[Row]:
-    """Of each LimitRange and ResourceQuota of the namespace.
+    """Of each LimitRange and ResourceQuota of the namespace."""
+    place, wanted = f"/api/v1/namespaces/{request.namespace}", _wanted(request)
+    ranges: list[Json] = []
 
-    Raises:
-        Refused: they may not be listed.
-    """
-    place = f"/api/v1/namespaces/{request.namespace}"
-    ranges = reading.items(f"{place}/limitranges")
-    wanted = _wanted(request)
-    for each in ranges:
-        yield _limits(each, wanted)
-    defaults = [item for each in ranges for item in _items(each, "Container")]
-    given = [_with_defaults(each, defaults) for each in wanted]
-    quotas = reading.items(f"{place}/resourcequotas")
-    for quota in quotas:
-        yield _quota(quota, given, request)
-    if not ranges and not quotas:
-        yield Row("quota", f"namespace {request.namespace} has no ResourceQuota and no LimitRange")
+    def limits() -> Iterator[Row]:
+        ranges.extend(reading.items(f"{place}/limitranges"))
+        yield from (_limits(each, wanted) for each in ranges)
+
+    def quotas() -> Iterator[Row]:
+        defaults = [item for each in ranges for item in _items(each, "Container")]
+        given = [_with_defaults(each, defaults) for each in wanted]
+        found = reading.items(f"{place}/resourcequotas")
+        yield from (_quota(quota, given, request) for quota in found)
+        if not found:
+            yield Row("quota", f"namespace {request.namespace} has no ResourceQuota")
+
+    yield from as_allowed("limits", limits)
+    yield from as_allowed("quota", quotas)
 
 
 def _wanted(request: JobRequest) -> list[_Pods]:
@@ -114,7 +116,8 @@ def _quota(quota: Json, given: list[_Pods], request: JobRequest) -> Row:
         found = f"refuses pods that do not say {', '.join(unsaid)}"
         return Row(name, found, "missing", advice)
     need, used = _need(given, request), _amounts(status.get("used"))
-    fits, short = [], []
+    fits: list[str] = []
+    short: list[str] = []
     for key, hard in _amounts(spec.get("hard")).items():
         if not need.get(key):
             continue

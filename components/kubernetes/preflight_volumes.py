@@ -16,17 +16,25 @@ from stagecraft.components.kubernetes.reading import Json, Reading, Row, as_allo
 _CLAIM = "manifests/base/checkpoints.yaml"
 
 
-def folder(name: str, setting: str, path: str, volumes: Sequence[Volume]) -> Row:
-    """Whether a folder that all pods need is on one of the volumes."""
+def folder(setting: str, path: str, volumes: Sequence[Volume], example: str) -> Row:
+    """Whether a folder that all pods need is on one of the volumes.
+
+    Args:
+        setting: that names the folder.
+        path: the folder.
+        volumes: of all pods.
+        example: what it may be called on one.
+    """
+    name = setting.rpartition(".")[2]
     if volume := _holding(path, volumes):
         return Row(name, f"{path}, on claim {volume.claim}")
     if not volumes:
         advice = "set kubeflow.steps.Trainer.volumes: [{claim: training, path: /mnt/training}]"
         return Row(name, f"{path or 'not set'}, and there is no volume", "missing", advice)
     there = ", ".join(volume.path for volume in volumes)
-    example = f"{volumes[0].path.rstrip('/')}/{setting.rpartition('.')[2]}"
     found = f"{path or 'not set'}: on no volume ({there})"
-    return Row(name, found, "missing", f"set {setting}={example}")
+    advice = f"set {setting}={volumes[0].path.rstrip('/')}/{example}"
+    return Row(name, found, "missing", advice)
 
 
 def claims(reading: Reading, request: JobRequest, written: Sequence[str]) -> Iterator[Row]:

@@ -91,5 +91,6 @@ def as_allowed(name: str, look: Callable[[], Iterator[Row]]) -> Iterator[Row]:
     except Refused as error:
         if error.status != 403:
             raise
+        words = str(error).rstrip(".")
         advice = "somebody who may has to look, such as an administrator of the namespace"
-        yield Row(name, f"may not be looked at with these credentials ({error})", "note", advice)
+        yield Row(name, f"may not be looked at with these credentials ({words})", "note", advice)

@@ -205,7 +205,11 @@ class Training:
             ended = verdict(found)
             self._pods = [pod for pod in self._ask(self._all_pods) if pod.created >= since]
             if ended.state == "running":
-                self._check(since)
+                try:
+                    self._check(since)
+                except UserError as error:  # what the pods have printed is still to be read
+                    ended = Verdict("failed", str(error))
+                    self.delete()
             return self._pods, ended.state == "running"
 
         for pod, line in pod_logs.merged(
@@ -226,10 +230,7 @@ class Training:
         Raises:
             UserError: it will not get better.
         """
-        try:
-            self._notices.look(self._pods)
-        except UserError as error:
-            raise UserError(f"{self.name}: {error}") from None
+        self._notices.look(self._pods)
         begun = [pod for pod in self._pods if pod.phase not in ("Pending", "Failed")]
         if len(begun) < self._count and time.monotonic() - self._looked > EVENTS_SECONDS:
             self._looked = time.monotonic()
@@ -241,11 +242,7 @@ class Training:
         self._lost |= {pod.uid for pod in self._pods if not pod.disrupted}
         lost = len(self._lost) - self._count
         if self._restarts is not None and lost > self._restarts:
-            words = self._notices.last_words(self._pods)
-            raise UserError(
-                f"{self.name}: {lost} processes were lost, more than parallel.max_restarts allows"
-                f"{words}"
-            )
+            raise UserError(f"{lost} processes were lost, and parallel.max_restarts allows no more")
 
     def _tell_refused(self, what: str, error: Refused | Unreachable) -> None:
         """Once, whichever pod it is about."""

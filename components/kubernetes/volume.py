@@ -8,13 +8,15 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterator, Sequence
-
-from tfx import types
+from typing import TYPE_CHECKING
 
 from stagecraft.components.kubernetes.pod_settings import Volume
 from stagecraft.schemas.errors import UserError
 
-Artifacts = dict[str, list[types.Artifact]]
+if TYPE_CHECKING:
+    from tfx import types
+
+    Artifacts = dict[str, list[types.Artifact]]
 
 
 def job_name(outputs: Artifacts) -> str:

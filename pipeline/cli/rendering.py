@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import yaml
 
@@ -12,6 +13,7 @@ from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
+from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import roles
 
@@ -29,17 +31,36 @@ class Request:
     name: str | None
     namespace: str
     image: str | None
+    machines: tuple[str, ...] = ()
 
 
 def show(request: Request) -> int:
     """Prints the objects; the command's exit code."""
     try:
-        objects = kinds.render(job_request(load(request.config, request.overrides), request))
+        objects = _objects(load(request.config, request.overrides), request)
     except (SettingsError, UserError) as error:
         console.error(str(error))
         return 1
     console.say(yaml.safe_dump_all(objects, sort_keys=False).rstrip())
     return 0
+
+
+def _objects(settings: PipelineSettings, request: Request) -> list[dict[str, Any]]:
+    if request.launcher == "vertex":
+        machines = _machines(request.machines)
+        return [{"worker_pool_specs": worker_pool_specs(settings, machines, request.image)}]
+    if request.machines:
+        raise UserError(
+            f"--machine-type {request.machines[0]}: goes with --launcher vertex; a Kubernetes job "
+            "has kubeflow.steps.Trainer.cpu, memory, gpus and node_selector."
+        )
+    return kinds.render(job_request(settings, request))
+
+
+def _machines(given: tuple[str, ...]) -> dict[str, str]:
+    """By kind of process; without one, under the empty name."""
+    pairs = (each.rpartition("=") for each in given)
+    return {kind: machine for kind, _, machine in pairs}
 
 
 def job_request(settings: PipelineSettings, request: Request) -> JobRequest:

@@ -36,7 +36,7 @@ def test_two_workers(tmp_path: pathlib.Path, kind: str) -> None:
             "workers": 2,
             "launcher": "kubernetes",
         },
-        "parity": {"enabled": True, "steps": 4},
+        "parity": {"enabled": kind == "job", "steps": 4},
         "kubeflow": {
             "checkpoints": str(volume / "checkpoints"),
             "job": {"kind": kind, "folder": str(volume / "jobs")},

@@ -12,8 +12,6 @@ import psutil
 import pytest
 from support import command, executions, run
 
-pytestmark = pytest.mark.slow
-
 SETTINGS = (
     "data.sample_train=20000",  # every component takes long enough to be caught
     "data.sample_test=100",
@@ -30,7 +28,14 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return tmp_path_factory.mktemp("interrupt") / "out"
 
 
-@pytest.mark.parametrize("node", ["Cifar10ExampleGen", "Transform", "Trainer"])
+@pytest.mark.parametrize(
+    "node",
+    [
+        pytest.param("Cifar10ExampleGen", marks=pytest.mark.slow),
+        pytest.param("Transform", marks=pytest.mark.full),
+        pytest.param("Trainer", marks=pytest.mark.slow),
+    ],
+)
 def test_ctrl_c_leaves_nothing_behind(output: pathlib.Path, node: str) -> None:
     words = command(output, settings=SETTINGS)
     process = subprocess.Popen(
@@ -67,6 +72,7 @@ def test_ctrl_c_leaves_nothing_behind(output: pathlib.Path, node: str) -> None:
         )  # there was no evaluation yet: it has saved because it was asked
 
 
+@pytest.mark.slow
 def test_the_next_run_goes_on_from_the_cache(output: pathlib.Path) -> None:
     stopped = _checkpoints(output)[-1]
     done = run(output, settings=SETTINGS)

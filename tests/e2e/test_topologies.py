@@ -56,7 +56,7 @@ SEEDS = itertools.count(1)
             ("parallel.strategy=parameter_server", "parallel.workers=2"),
             (),
             id="parameter_server",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.full,  # tests/components/kubernetes has one, too
         ),
     ],
 )

@@ -89,3 +89,15 @@ def test_what_cannot_be_is_one_sentence(
     assert (ran.code, ran.stdout) == (1, "")
     assert said in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
+
+
+def test_pools_of_vertex_ai(stagecraft: Any) -> None:
+    given = ("--launcher=vertex", "--machine-type=n1-standard-8", "--machine-type=ps=n1-highmem-4")
+    ran = stagecraft("render", *PARAMETER_SERVER, *given, "--image=i:1")
+    assert (ran.code, ran.stderr) == (0, "")
+    made = yaml.safe_load(ran.stdout)["worker_pool_specs"]
+    types = [pool["machine_spec"]["machine_type"] for pool in made]
+    assert types == ["n1-standard-8", "n1-standard-8", "n1-highmem-4", "n1-standard-8"]
+    assert {pool["container_spec"]["image_uri"] for pool in made} == {"i:1"}
+    ran = stagecraft("render", *FOLDER, "--machine-type=n1-standard-8")
+    assert ran.code == 1 and "goes with --launcher vertex" in ran.stderr

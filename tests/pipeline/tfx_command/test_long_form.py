@@ -15,7 +15,7 @@ RUNNER = ROOT / "kubeflow_v2_runner.py"
 NAMED = "--pipeline-name=quickstart"
 
 # Each command imports TFX.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = pytest.mark.timeout(1500)
 
 
 def command(project, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -31,6 +31,7 @@ def command(project, *words: str, **variables: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 def test_from_create_to_delete(project) -> None:
     server = project.server
 
@@ -72,6 +73,7 @@ def test_from_create_to_delete(project) -> None:
     assert server.pipelines == server.versions == {}
 
 
+@pytest.mark.full
 def test_what_is_no_business_of_ours(project) -> None:
     shown = command(project, "--help")
     assert shown.returncode == 0

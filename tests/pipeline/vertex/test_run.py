@@ -19,7 +19,7 @@ from stagecraft.pipeline.settings import load
 from stagecraft.pipeline.vertex import compiling, driver
 from stagecraft.pipeline.vertex.runner import VertexRunner
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 TINY = (
     "data.sample_train=400",

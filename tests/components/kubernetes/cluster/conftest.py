@@ -6,21 +6,26 @@ import concurrent.futures
 import dataclasses
 import os
 import pathlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from job_controllers import Cluster, controllers
 from kube_api import KubeApi, kube_api
+from kube_api.kubelet import PODS
+from kube_api.store import Resource
 from tfx import types
 from tfx.types import artifact_utils, standard_artifacts
 
-from stagecraft.components.kubernetes import training
+from stagecraft.components.kubernetes import connection, training
 from stagecraft.components.kubernetes.job_settings import CLUSTER, ClusterSettings, JobSettings
 from stagecraft.components.kubernetes.pod_settings import PodSettings, Secret, Volume
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.trainer_module.settings import TrainingSettings
+
+JOBS = Resource("batch", "v1", "jobs", "Job")
 
 MODELS = pathlib.Path(__file__).resolve().parents[3] / "trainer_module"
 
@@ -34,6 +39,10 @@ class Step:
     folder: pathlib.Path
     inputs: dict[str, list[types.Artifact]]
     outputs: dict[str, list[types.Artifact]]
+    checkpoints: pathlib.Path = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.checkpoints = self.volume / "checkpoints"
 
     @property
     def volume(self) -> pathlib.Path:
@@ -65,7 +74,7 @@ class Step:
             {
                 **settings.flat(),
                 "run_fn": run_fn,
-                "checkpoint_root": str(self.volume / "checkpoints"),
+                "checkpoint_root": str(self.checkpoints),
                 "code_fingerprint": "0123456789abcdef",
             },
         )
@@ -136,3 +145,100 @@ def aside() -> Iterator[Callable[..., concurrent.futures.Future[None]]]:
     """Calls a function in a thread."""
     with concurrent.futures.ThreadPoolExecutor() as pool:
         yield pool.submit
+
+
+class Clock:
+    """Time that passes when somebody sleeps, and what happens meanwhile."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.actions: list[tuple[float, Callable[[], Any]]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        while self.actions and self.actions[0][0] <= self.now:
+            self.actions.pop(0)[1]()
+        threading.Event().wait(0.005)  # for threads that read logs
+
+    def at(self, seconds: float, action: Callable[[], Any]) -> None:
+        self.actions.append((seconds, action))
+        self.actions.sort(key=lambda each: each[0])
+
+
+class ByHand:
+    """A training of two processes, whose controller is the test."""
+
+    name = "train-1"
+
+    def __init__(self, server: KubeApi, clock: Clock) -> None:
+        self.server, self.clock = server, clock
+        self.printed: list[str] = []
+        metadata = {"name": self.name, "namespace": server.namespace}
+        self.objects: list[dict[str, Any]] = [
+            {"apiVersion": "v1", "kind": "Service", "metadata": metadata},
+            {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata},
+        ]
+
+    def training(self, **more: Any) -> training.Training:
+        return training.Training(
+            connection.connect(),
+            self.server.namespace,
+            self.objects,
+            ["worker 0", "worker 1"],
+            container="training",
+            write_log=self.printed.append,
+            sleep=self.clock.sleep,
+            **more,
+        )
+
+    def add_pod(self, name: str, index: int = 0, **more: Any) -> None:
+        self.server.add_pod(
+            name,
+            {"stagecraft.dev/job": self.name},
+            ("training",),
+            annotations={"batch.kubernetes.io/job-completion-index": str(index)},
+            **more,
+        )
+
+    def patch_pod(self, name: str, **status: Any) -> None:
+        self._patch(PODS, name, status)
+
+    def end(self, condition: str = "Complete", **more: str) -> None:
+        for pod in self.server.store.list(PODS, "", lambda manifest: True):
+            if pod["status"]["phase"] == "Running":
+                self.server.finish(pod["metadata"]["name"])
+        self._patch(JOBS, self.name, {"conditions": [{"type": condition, "status": "True"} | more]})
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return self.server.store.list(JOBS, "", lambda manifest: True)
+
+    def asked(self, method: str, path: str = "") -> int:
+        return sum(
+            request.method == method and request.path.endswith(path)
+            for request in self.server.requests
+        )
+
+    def _patch(self, resource: Resource, name: str, status: Any) -> None:
+        self.server.store.patch(
+            resource,
+            self.server.namespace,
+            name,
+            {"status": status},
+            "application/merge-patch+json",
+        )
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(training, "time", made)
+    return made
+
+
+@pytest.fixture
+def by_hand(server: KubeApi, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> ByHand:
+    monkeypatch.setattr(training, "POLL_SECONDS", 10.0)
+    return ByHand(server, clock)

@@ -27,6 +27,9 @@ from stagecraft.trainer_module.settings import ParallelSettings
 class FnArgs: pass
 fn_args = FnArgs()
 vars(fn_args).update(json.loads(sys.argv[1]))
+from stagecraft.components.kubernetes import lease
+renewed = lease.renewed
+lease.renewed = lambda folder, seconds: renewed(folder, 3.0)
 folder = pathlib.Path(sys.argv[2])
 folder.mkdir(parents=True)
 parallel = ParallelSettings.model_validate(json.loads(sys.argv[3]))
@@ -96,32 +99,35 @@ def test_sigkill(launcher: Launcher, cluster: Any, server: Any) -> None:
     launcher.process.kill()
     launcher.process.wait()
     assert deletes(server) == []
-    assert lease.left(launcher.folder) > 60
     before = cluster.pods
-    lease.renew(launcher.folder, -1.0)
     cluster.wait_for(lambda: cluster.conditions() == ["Failed"])
     assert not cluster.running()
     assert {pod.exit_code for pod in before} <= {143, 1}
     after = cluster.pods[len(before) :]
-    assert all("nobody waits for this training any more" in pod.lines[-1] for pod in after)
-
-
-def test_a_pod_that_starts_when_its_lease_is_over(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lease.renew(tmp_path, -1.0)
-    assert worker.main(str(tmp_path)) == 1
-    assert capsys.readouterr().out.endswith(
-        "lease.json: is over: nobody waits for this training any more\n"
+    assert any(
+        "nobody waits for this training any more" in line for pod in after for line in pod.lines
     )
 
 
-def test_a_pod_without_the_volume(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert worker.main(str(tmp_path / "nowhere")) == 1
+def pod(folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", worker.__name__, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_a_pod_that_starts_when_its_lease_is_over(tmp_path: pathlib.Path) -> None:
+    lease.renew(tmp_path, -1.0)
+    ended = pod(tmp_path)
+    assert (ended.returncode, ended.stdout) == (
+        1,
+        f"{tmp_path / lease.NAME}: is over: nobody waits for this training any more\n",
+    )
+
+
+def test_a_pod_without_the_volume(tmp_path: pathlib.Path) -> None:
+    ended = pod(tmp_path / "nowhere")
+    assert ended.returncode == 1
     assert "lease.json: cannot be read (No such file or directory): this pod needs the volume" in (
-        capsys.readouterr().out
+        ended.stdout
     )
 
 

@@ -1,0 +1,186 @@
+"""A Trainer's step is tried again, and finds what an attempt before has left."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stagecraft.components.kubernetes import launch, lease, volume
+from stagecraft.schemas.errors import UserError
+
+IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
+
+
+class Killed(BaseException):
+    """A process that is killed does nothing any more."""
+
+
+@pytest.fixture
+def owner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    def is_pod(name: str) -> None:
+        monkeypatch.setenv("KFP_POD_NAME", name)
+        monkeypatch.setenv("KFP_POD_UID", f"{name}-uid")
+
+    is_pod("first")
+    yield is_pod
+
+
+def open_gate(one: Any) -> None:
+    one.checkpoints.mkdir(parents=True, exist_ok=True)
+    (one.checkpoints / "gate").touch()
+
+
+def jobs(server: Any) -> list[dict[str, Any]]:
+    [found] = [each for each in server.resources.values() if each.plural == "jobs"]
+    return server.store.list(found, "", lambda manifest: True)
+
+
+def killed(one: Any, monkeypatch: pytest.MonkeyPatch, function: str, **run: Any) -> None:
+    """An attempt that comes as far as a function of Training's."""
+
+    def kill(*given: Any, **more: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"stagecraft.components.kubernetes.training.Training.{function}", kill)
+        patch.setattr(
+            "stagecraft.components.kubernetes.training.Training.delete", lambda self: None
+        )
+        with pytest.raises(Killed):
+            one.run(IN_STEP, **run)
+
+
+def test_while_its_job_runs(
+    step: Any, cluster: Any, server: Any, owner: Any, aside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = step()
+    killed(one, monkeypatch, "_follow", run_fn="stub_training.waits")
+    [before] = jobs(server)
+    assert [each["name"] for each in before["metadata"]["ownerReferences"]] == ["first"]
+    cluster.wait_for(lambda: len(cluster.running()) == 2)
+    lease.renew(one.job_folder, 30)
+    copied = {path: path.stat().st_ino for path in (one.job_folder / "inputs").rglob("*")}
+    assert copied
+    owner("second")
+    running = aside(one.run, IN_STEP, run_fn="stub_training.waits")
+    cluster.wait_for(lambda: all(pod.lines for pod in cluster.pods) or running.done())
+    cluster.wait_for(lambda: jobs(server)[0]["metadata"]["ownerReferences"][0]["name"] == "second")
+    assert lease.left(one.job_folder) > 100
+    assert {path: path.stat().st_ino for path in copied} == copied
+    open_gate(one)
+    running.result()
+    [after] = jobs(server)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert [(each["kind"], each["uid"]) for each in after["metadata"]["ownerReferences"]] == [
+        ("Pod", "second-uid")
+    ]
+    assert len(cluster.pods) == 2
+    assert (pathlib.Path(one.model.uri) / "Format-Serving" / "model").read_text() == "weights"
+
+
+def test_when_its_job_is_done(step: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = step()
+    killed(one, monkeypatch, "_follow", run_fn="stub_training.done")
+    cluster.wait_for(lambda: cluster.conditions() == ["Complete"])
+    one.run(IN_STEP, run_fn="stub_training.done")
+    assert one.model.get_int_custom_property("steps") == 4
+    assert len(cluster.pods) == 2
+
+
+def test_when_its_model_was_taken(step: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed after that, before anybody noted it: what the job has left is not there any more."""
+    one = step()
+
+    def kill(folder: pathlib.Path) -> None:
+        shutil.rmtree(folder / "outputs")
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(volume, "remove", kill)
+        with pytest.raises(Killed):
+            one.run(IN_STEP, run_fn="stub_training.done")
+    one.run(IN_STEP, run_fn="stub_training.done")
+    assert one.model.get_int_custom_property("steps") == 4
+    assert len(cluster.pods) == 4
+
+
+@pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
+def test_after_its_job_has_failed(step: Any, cluster: Any, server: Any, kind: str) -> None:
+    one = step(kind)
+    with pytest.raises(UserError, match="there is no gate"):
+        one.run(IN_STEP, run_fn="stub_training.refuses_until_it_may_not")
+    open_gate(one)
+    one.run(IN_STEP, run_fn="stub_training.refuses_until_it_may_not")
+    assert one.model.get_int_custom_property("steps") == 4
+    assert cluster.conditions() in (["Complete"], ["Succeeded"])
+    assert len(cluster.gone) == 1
+
+
+def test_the_service_of_a_job_before(by_hand: Any, server: Any) -> None:
+    """It is still there, and about to go with its owner: it would leave the new job without."""
+    [services] = [each for each in server.resources.values() if each.plural == "services"]
+    gone = {"apiVersion": "batch/v1", "kind": "Job", "name": by_hand.name, "uid": "gone"}
+    service = by_hand.objects[0]
+    of_another = service | {"metadata": service["metadata"] | {"ownerReferences": [gone]}}
+    server.store.create(services, server.namespace, of_another)
+    by_hand.clock.at(60, by_hand.end)
+    by_hand.training().run()
+    [there] = server.store.list(services, "", lambda manifest: True)
+    [job] = by_hand.jobs()
+    assert [each["uid"] for each in there["metadata"]["ownerReferences"]] == [
+        job["metadata"]["uid"]
+    ]
+
+
+def test_pods_of_a_job_before_are_waited_for(by_hand: Any) -> None:
+    """They may be saving still, at the same checkpoints."""
+    by_hand.add_pod("old")
+    by_hand.clock.at(60, lambda: by_hand.server.finish("old", "Failed", 143))
+    by_hand.clock.at(100, by_hand.end)
+    by_hand.training().run()
+    assert by_hand.printed[0] == "Job train-1: waits for pods of one before: 1"
+    assert by_hand.clock.now >= 100
+
+
+def test_a_pod_that_never_goes_is_not_waited_for_for_ever(by_hand: Any) -> None:
+    """Its node is lost."""
+    by_hand.add_pod("old")
+    by_hand.clock.at(400, by_hand.end)
+    by_hand.training().run()
+    assert len(by_hand.jobs()) == 1
+
+
+def test_a_job_that_is_being_deleted(by_hand: Any, server: Any) -> None:
+    [resource] = [each for each in server.resources.values() if each.plural == "jobs"]
+    body = by_hand.objects[-1]
+    held = body | {"metadata": body["metadata"] | {"finalizers": ["foregroundDeletion"]}}
+    old = server.store.create(resource, server.namespace, held)
+    server.store.delete(resource, server.namespace, by_hand.name)
+    free = {"metadata": {"finalizers": None}}
+    by_hand.clock.at(
+        60,
+        lambda: server.store.patch(
+            resource, server.namespace, by_hand.name, free, "application/merge-patch+json"
+        ),
+    )
+    by_hand.clock.at(100, by_hand.end)
+    by_hand.training().run()
+    [job] = by_hand.jobs()
+    assert job["metadata"]["uid"] != old["metadata"]["uid"]
+    assert by_hand.asked("DELETE") == 0
+
+
+def test_no_owner_in_another_namespace(
+    tmp_path: pathlib.Path, owner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kubernetes would delete the job at once: an owner that it cannot find is gone."""
+    monkeypatch.setattr(launch, "_NAMESPACE", tmp_path / "namespace")
+    assert json.dumps(launch._owner("kubeflow")).count("first") == 2
+    (tmp_path / "namespace").write_text("kubeflow")
+    assert launch._owner("kubeflow") is not None
+    assert launch._owner("training") is None

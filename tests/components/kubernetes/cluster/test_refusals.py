@@ -1,0 +1,148 @@
+"""What a cluster does not allow, or cannot do, and what a step has not been given: one sentence."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+import pytest
+
+from stagecraft.components.kubernetes.connection import Refused
+from stagecraft.components.kubernetes.job_settings import CLUSTER
+from stagecraft.schemas.errors import UserError
+
+IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
+SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
+ROLE = "manifests/base/training-access.yaml"
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "says", "what"),
+    [
+        ("create", "jobs.batch", "Job train-1: cannot create it in namespace kubeflow", "jobs"),
+        ("get", "jobs.batch", "Job train-1: cannot get it in namespace kubeflow", "jobs"),
+        ("create", "services", "Service train-1: cannot create it in namespace", "services"),
+        ("list", "pods", "Pods of namespace kubeflow cannot be listed", "pods"),
+    ],
+)
+def test_a_permission_that_is_missing(
+    by_hand: Any, verb: str, resource: str, says: str, what: str
+) -> None:
+    by_hand.server.forbid(verb, resource)
+    with pytest.raises(Refused) as error:
+        by_hand.training().run()
+    text = str(error.value)
+    assert text.startswith(says)
+    assert f'cannot {verb} resource "{what}"' in text
+    assert ROLE.rpartition("/")[2] in text and "manifests/base/" in text
+    assert by_hand.jobs() == []
+    assert by_hand.clock.now < 60
+
+
+def test_a_job_that_may_not_be_deleted(by_hand: Any, caplog: pytest.LogCaptureFixture) -> None:
+    by_hand.server.forbid("delete", "jobs.batch")
+    by_hand.server.forbid("list", "pods")
+    with pytest.raises(Refused, match="Pods of namespace kubeflow cannot be listed"):
+        by_hand.training().run()
+    by_hand.server.allow("list", "pods")
+    by_hand.clock.at(20, lambda: by_hand.server.forbid("get", "jobs.batch"))
+    with pytest.raises(Refused, match='cannot get resource "jobs"'):
+        by_hand.training().run()
+    assert 'cannot delete resource "jobs"' in caplog.text and ROLE in caplog.text
+    assert "its pods end when their lease is over" in caplog.text
+
+
+def test_logs_that_may_not_be_read(by_hand: Any) -> None:
+    by_hand.server.forbid("get", "pods/log")
+    by_hand.clock.at(10, lambda: [by_hand.add_pod(f"pod-{index}", index) for index in (0, 1)])
+    by_hand.clock.at(50, by_hand.end)
+    by_hand.training().run()
+    [told] = by_hand.printed
+    assert 'User "ci@example.com" cannot get resource "pods/log"' in told
+    assert "training-access.yaml" in told and told.endswith("The training goes on.")
+
+
+def test_a_quota_of_jobs(by_hand: Any) -> None:
+    """No role helps."""
+    words = 'jobs.batch "train-1" is forbidden: exceeded quota: jobs, used: 4, limited: 4'
+    by_hand.server.fail("POST", "/jobs$", 403, "Forbidden", words)
+    with pytest.raises(Refused) as error:
+        by_hand.training().run()
+    assert str(error.value).endswith(f": {words}.")
+
+
+@pytest.mark.parametrize("kind", ["TFJob", "TrainJob"])
+def test_an_operator_that_is_not_there(by_hand: Any, kind: str) -> None:
+    versions = {"TFJob": "kubeflow.org/v1", "TrainJob": "trainer.kubeflow.org/v1alpha1"}
+    by_hand.objects = [by_hand.objects[-1] | {"kind": kind, "apiVersion": versions[kind]}]
+    with pytest.raises(UserError, match=f"{kind} train-1: the cluster knows no {kind} .*install"):
+        by_hand.training().run()
+
+
+@pytest.mark.parametrize("kind", ["job", "trainjob"])
+def test_a_cluster_that_is_too_old(step: Any, server: Any, kind: str) -> None:
+    server.version |= {"minor": "30+", "gitVersion": "v1.30.4-gke.1"}
+    with pytest.raises(UserError) as error:
+        step(kind).run(SERVED)
+    assert str(error.value) == (
+        f"parallel.strategy: parameter_server: kubeflow.job.kind: {kind} needs Kubernetes 1.31 "
+        "(a Job's successPolicy), and this is 1.30; use kubeflow.job.kind: tfjob, or "
+        "parallel.strategy: multi_worker_mirrored"
+    )
+    assert [request.path for request in server.requests] == ["/version"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_volume_that_cannot_be_written(step: Any, server: Any) -> None:
+    one = step()
+    one.volume.chmod(0o500)
+    with pytest.raises(UserError, match=r"kubeflow.job.folder: .* \(Permission denied\)"):
+        one.run(IN_STEP)
+    assert server.requests == []
+
+
+def test_a_folder_that_is_none(step: Any, server: Any) -> None:
+    one = step()
+    (one.volume / "jobs").write_text("")
+    with pytest.raises(UserError, match="kubeflow.job.folder: .*cannot be written .Not a direct"):
+        one.run(IN_STEP)
+    assert server.requests == []
+
+
+def test_a_full_volume(step: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: pathlib.Path, text: str) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("stagecraft.components.kubernetes.lease.write", full)
+    with pytest.raises(UserError, match=r"kubeflow.job.folder: .*task.json: .*\(No space left"):
+        step().run(IN_STEP)
+    assert server.requests == []
+
+
+def test_checkpoints_that_are_on_no_volume(step: Any, server: Any) -> None:
+    one = step()
+    one.checkpoints = one.folder / "elsewhere"
+    with pytest.raises(UserError) as error:
+        one.run(IN_STEP)
+    assert str(error.value).startswith(f"kubeflow.checkpoints: {one.checkpoints}: under parallel")
+    assert str(one.volume) in str(error.value) and server.requests == []
+
+
+@pytest.mark.parametrize("value", ["", "{}", None])
+def test_a_step_that_was_not_compiled_for_it(
+    step: Any, monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    one = step()
+    if value is None:
+        monkeypatch.delenv(CLUSTER)
+    else:
+        monkeypatch.setenv(CLUSTER, value)
+    with pytest.raises(UserError, match=f"environment variable {CLUSTER}: .*compiled for Kubeflow"):
+        one.run(IN_STEP)
+
+
+def test_no_namespace(step: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STAGECRAFT_NAMESPACE")
+    with pytest.raises(UserError, match="no pod with a service account; set STAGECRAFT_NAMESPACE"):
+        step().run(IN_STEP)

@@ -1,0 +1,167 @@
+"""Worker pools for Vertex AI: as its own messages, and TFX's own Trainer, take them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import pathlib
+from typing import Any
+
+import pytest
+import yaml
+
+from stagecraft.pipeline.settings import load
+from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import cluster
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden" / "jobs" / "vertex.yaml"
+SERVER = (
+    "parallel.strategy=parameter_server",
+    "parallel.workers=2",
+    "parallel.evaluator=true",
+)
+GPUS = ("kubeflow.steps.Trainer.gpus=2", "kubeflow.steps.Trainer.gpu_resource=NVIDIA_TESLA_T4")
+ENV = "kubeflow.steps.Trainer.env={NCCL_DEBUG: WARN}"
+IN_STEP = ("parallel.strategy=multi_worker_mirrored", "parallel.workers=4")
+EVERYTHING = (*SERVER, *GPUS, ENV)
+N1 = {"": "n1-standard-8"}
+HOST = "cmle-training-workerpool{}-0123456789-{}:2222"
+
+
+def pools(*overrides: str, machines: dict[str, str] = N1, **more: Any) -> list[dict[str, Any]]:
+    return worker_pool_specs(load("quickstart", overrides), machines, **more)
+
+
+def test_pools_are_their_golden_file() -> None:
+    """``make golden`` writes it anew."""
+    made = pools(*EVERYTHING, machines=N1 | {"ps": "n1-highmem-4"}, image="registry/image:1")
+    text = yaml.safe_dump({"worker_pool_specs": made}, sort_keys=False)
+    if os.environ.get("STAGECRAFT_GOLDEN") == "write":
+        GOLDEN.write_text(text)
+    there = GOLDEN.read_text().splitlines()
+    diff = difflib.unified_diff(there, text.splitlines(), str(GOLDEN), "made", lineterm="")
+    assert not (lines := list(diff)), "\n".join([*lines, "If this is meant: make golden"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "counts"),
+    [
+        ((), [1]),
+        (IN_STEP, [1, 3]),
+        (("parallel.strategy=grid", "parallel.workers=2"), [1, 1]),
+        (SERVER[:2], [1, 2, 1]),
+        (SERVER, [1, 2, 1, 1]),
+    ],
+)
+def test_a_pool_is_a_kind_of_process(overrides: tuple[str, ...], counts: list[int]) -> None:
+    assert [pool["replica_count"] for pool in pools(*overrides)] == counts
+
+
+def test_the_api_knows_every_field() -> None:
+    from google.cloud.aiplatform_v1.types import WorkerPoolSpec
+    from google.protobuf import json_format
+
+    for pool in pools(*EVERYTHING):
+        message = json_format.ParseDict(pool, WorkerPoolSpec.pb(WorkerPoolSpec()))
+        again = json_format.MessageToDict(message, preserving_proto_field_name=True)
+        assert again.pop("replica_count") == str(pool["replica_count"])  # an int64
+        assert again == {key: value for key, value in pool.items() if key != "replica_count"}
+
+
+@pytest.fixture
+def custom_job(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What TFX's Trainer makes of pools, without a connection."""
+    from tfx.extensions.google_cloud_ai_platform.training_clients import VertexJobClient
+
+    monkeypatch.setattr(VertexJobClient, "create_client", lambda self: None)
+
+    def make(specs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        args = {"job_spec": {"worker_pool_specs": specs}}
+        client = VertexJobClient("europe-west4")
+        job = client.create_training_job({}, {}, {"a": 1}, "an.Executor", args, "job", {})
+        return job["job_spec"]["worker_pool_specs"]
+
+    return make
+
+
+def test_tfx_completes_them(custom_job: Any) -> None:
+    from google.cloud.aiplatform_v1.types import WorkerPoolSpec
+
+    made = custom_job(pools(*EVERYTHING, image="registry/image:1"))
+    for pool in made:
+        container = pool["container_spec"]
+        assert container["command"][:3] == ["python", "-m", "tfx.scripts.run_executor"]
+        assert container["image_uri"] == "registry/image:1"
+        WorkerPoolSpec(pool)  # as the client of the API takes it
+
+
+def test_tfx_fills_an_empty_pool(custom_job: Any) -> None:
+    """Why an evaluator without workers and parameter servers is refused."""
+    [pool] = custom_job([{}])
+    assert "container_spec" in pool and "machine_spec" not in pool
+
+
+def task(kind: str, index: int, jobs: dict[str, list[str]]) -> str:
+    """As Vertex AI sets it: more fields than TensorFlow's."""
+    return json.dumps(
+        {
+            "cluster": jobs,
+            "task": {"type": kind, "index": index},
+            "job": '{"python_module":"","package_uris":[],"job_args":[]}',
+            "environment": "cloud",
+        }
+    )
+
+
+@pytest.mark.parametrize("with_evaluator", [False, True])
+@pytest.mark.parametrize("overrides", [IN_STEP, SERVER])
+def test_its_tf_config_is_the_topology(
+    overrides: tuple[str, ...], with_evaluator: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vertex AI's pages have the evaluator in the cluster in one place, and not in another."""
+    from stagecraft.pipeline.vertex.worker_pools import POOLS
+
+    settings = load("quickstart", overrides)
+    counts = [pool["replica_count"] for pool in worker_pool_specs(settings, N1)]
+    jobs = {
+        kind: [HOST.format(pool, index) for index in range(count)]
+        for pool, (kind, count) in enumerate(zip(POOLS, counts, strict=False))
+    }
+    seen = {
+        kind: addresses for kind, addresses in jobs.items() if kind != "evaluator" or with_evaluator
+    }
+    chiefs, places = 0, set()
+    for kind, addresses in jobs.items():
+        for index in range(len(addresses)):
+            monkeypatch.setenv("TF_CONFIG", task(kind, index, seen))
+            if cluster.is_evaluator(settings.parallel):
+                assert kind == "evaluator"
+                continue
+            found = cluster.training(settings.parallel)
+            assert found is not None and (found.role, found.index) == (kind, index)
+            chiefs += found.is_chief
+            places.add(found.worker)
+    assert chiefs == 1
+    assert places - {None} == set(range(sum(counts[:2])))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "machines", "said"),
+    [
+        ((), {}, "--machine-type: none for the chief: cpu and memory name no machine"),
+        (IN_STEP, {"chief": "n1-standard-8"}, "worker=n1-standard-8"),
+        (IN_STEP, N1 | {"ps": "n1-highmem-4"}, "ps=n1-highmem-4: this topology has no such"),
+        (("parallel.evaluator=true",), N1, "parallel.evaluator: true: TFX's Trainer gives"),
+        ((*IN_STEP, "parallel.evaluator=true"), N1, r"leaves empty \(ps\)"),
+        (("parallel.launcher=local",), N1, "parallel.launcher: local: Vertex AI starts"),
+        (EVERYTHING, {"": "a2-highgpu-2g"}, "the ps uses none of the GPUs"),
+        (EVERYTHING, {"": "a2-highgpu-2g", "ps": "n1-highmem-4"}, "evaluator uses 1 of the 2 GPUs"),
+        (("kubeflow.steps.Trainer.gpus=1",), N1, "nvidia.com/gpu.*names of its own"),
+        (("kubeflow.steps.Trainer.shared_memory=1Gi",), N1, "shared_memory: Vertex AI does not"),
+    ],
+)
+def test_what_cannot_be(overrides: tuple[str, ...], machines: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        pools(*overrides, machines=machines)
