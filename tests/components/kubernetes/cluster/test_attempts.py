@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,13 +20,13 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def owner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def owner(monkeypatch: pytest.MonkeyPatch) -> Any:
     def is_pod(name: str) -> None:
         monkeypatch.setenv("KFP_POD_NAME", name)
         monkeypatch.setenv("KFP_POD_UID", f"{name}-uid")
 
     is_pod("first")
-    yield is_pod
+    return is_pod
 
 
 def open_gate(one: Any) -> None:
@@ -109,7 +108,9 @@ def test_when_its_model_was_taken(step: Any, cluster: Any, monkeypatch: pytest.M
     assert len(cluster.pods) == 4
 
 
-@pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
+@pytest.mark.parametrize(
+    "kind", ["job", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tfjob", "trainjob"))]
+)
 def test_after_its_job_has_failed(step: Any, cluster: Any, server: Any, kind: str) -> None:
     one = step(kind)
     with pytest.raises(UserError, match="there is no gate"):

@@ -82,6 +82,7 @@ def test_sigterm(launcher: Launcher, cluster: Any, server: Any) -> None:
     assert options["propagationPolicy"] == "Background" and options["preconditions"]["uid"]
 
 
+@pytest.mark.slow
 def test_sigterm_while_the_api_does_not_answer(
     launcher: Launcher, cluster: Any, server: Any
 ) -> None:
