@@ -90,8 +90,10 @@ def version(client: kubernetes.client.ApiClient) -> tuple[int, int]:
     """
     with explained("The version of the cluster cannot be asked"):
         found = get(client, "/version")
-    # Some say 31+.
-    return int(found["major"]), int("".join(filter(str.isdigit, found["minor"])))
+    try:  # some say 31+
+        return int(found["major"]), int("".join(filter(str.isdigit, found["minor"])))
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"The cluster does not say its version: {found!r:.200}.") from None
 
 
 @contextlib.contextmanager

@@ -37,10 +37,13 @@ def lines(
 
     Raises:
         Refused: it is not allowed, the pod is gone, or its container has not begun (400).
+        Unreachable: the connection broke.
     """
-    yield from _read(
-        client, namespace, pod, container, {} if tail is None else {"tail_lines": tail}
-    )
+    options = {} if tail is None else {"tail_lines": tail}
+    try:
+        yield from _read(client, namespace, pod, container, options)
+    except Broken as error:
+        raise Unreachable(f"The log of pod {pod} in {namespace} broke off ({error}).") from None
 
 
 def followed(
@@ -91,7 +94,8 @@ def followed(
             if ended():
                 return
         except Broken:
-            pass
+            if tail == 0 and not last:  # else what was written meanwhile would be passed over
+                options = {"since_seconds": int(time.monotonic() - heard) + 1}
         except (Refused, Unreachable) as error:
             if isinstance(error, Refused) and error.status == 400:  # "is waiting to start"
                 if not patient():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import math
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import Progress
@@ -32,6 +34,11 @@ _COLOURS = {
 }
 
 _STARTING = "starting: importing TensorFlow and TFX takes 10 to 20 seconds"
+
+_UNEVENTFUL = ("done", "cached", "skipped", "waiting")
+
+_OTHER_LINES = 4
+"""Of a live table: the header, a bar, words on progress, and the cursor's."""
 
 _LINE_SECONDS = 10.0
 """Without a terminal, progress is told this often."""
@@ -62,9 +69,9 @@ def rows(lines: list[tuple[str, str]], *, stderr: bool = False) -> None:
 
 def columns(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> None:
     """Prints a table, as wide as what is in it."""
-    widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(header, *lines, strict=True)]
     for line in (header, *lines):
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        cells = (set_cell_size(cell, width) for cell, width in zip(line, widths, strict=True))
         say("  ".join(cells).rstrip())
 
 
@@ -79,7 +86,9 @@ def following(state: RunState, *, stderr: bool) -> Iterator[Callable[[Event], No
     if not console.is_terminal:
         yield _Lines(stderr).show
         return
-    with Live(get_renderable=lambda: _table(state), console=console, refresh_per_second=4) as live:
+    with Live(
+        get_renderable=lambda: _table(state, console.height), console=console, refresh_per_second=4
+    ) as live:
         yield lambda event: None
         live.refresh()
 
@@ -129,13 +138,17 @@ class _Lines:
             say(f"  {progress_text(event)}", stderr=self._stderr)
 
 
-def _table(state: RunState) -> RenderableType:
+def _table(state: RunState, height: int) -> RenderableType:
+    """All nodes; where they are more than the terminal has lines, only those that matter now."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("component")
     table.add_column("state", min_width=11)
     table.add_column("seconds", justify="right")
     table.add_column("")
+    folded = len(state.nodes) + _OTHER_LINES > height
     for name, node in state.nodes.items():
+        if folded and node.state in _UNEVENTFUL:
+            continue
         seconds = node.seconds_so_far
         table.add_row(
             Text(name, style="dim" if node.state in ("waiting", "skipped") else ""),
@@ -143,6 +156,12 @@ def _table(state: RunState) -> RenderableType:
             "" if seconds is None else f"{seconds:.1f}",
             Text(node.figure),
         )
+    if folded:
+        counts = collections.Counter(node.state for node in state.nodes.values())
+        for state_name in _UNEVENTFUL:
+            if counts[state_name]:
+                text = Text(f"({counts[state_name]} components)", style="dim")
+                table.add_row(text, Text(state_name, style=_COLOURS[state_name]))
     return Group(table, _below(state))
 
 

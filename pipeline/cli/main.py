@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import click
 
 from stagecraft.pipeline.cli.compile import compile_command
@@ -18,7 +21,18 @@ from stagecraft.pipeline.cli.run import run
 from stagecraft.pipeline.cli.tfx import tfx
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Main(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command; Ctrl-C ends all of them alike, also while they import."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+
+@click.group(
+    cls=_Main, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 def main() -> None:
     """Train an image classifier through a TFX pipeline, from archive to pushed model.
 

@@ -43,6 +43,13 @@ def data_option(command: Command) -> Command:
     )(command)
 
 
+def not_empty(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Refuses an empty text, which a variable that is not set leaves."""
+    if value == "":
+        raise click.BadParameter("is empty.", context, parameter)
+    return value
+
+
 def name_values(given: tuple[str, ...]) -> dict[str, str]:
     """What ``--parameter`` was given.
 

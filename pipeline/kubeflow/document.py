@@ -23,6 +23,16 @@ _KINDS = {
     "STRUCT": (dict,),
 }
 
+WORDS = {
+    "NUMBER_INTEGER": "an integer",
+    "NUMBER_DOUBLE": "a number",
+    "STRING": "text",
+    "BOOLEAN": "true or false",
+    "LIST": "a list, as [1, 2]",
+    "STRUCT": "a map, as {a: 1}",
+}
+"""What a parameter's type is called for people."""
+
 
 class Document(NamedTuple):
     """A compiled pipeline."""
@@ -95,7 +105,7 @@ class Document(NamedTuple):
             if name in given:
                 values[name] = _parsed(given[name], kind)
                 if not _fits(values[name], kind):
-                    raise UserError(f"--parameter {name}={given[name]}: expected {kind}.")
+                    raise UserError(f"--parameter {name}={given[name]}: expected {WORDS[kind]}.")
             elif "defaultValue" in definition:
                 values[name] = definition["defaultValue"]
             elif not definition.get("isOptional"):

@@ -112,13 +112,17 @@ class KubeflowHandler(BaseHandler):
     @told()
     def get_run(self) -> None:
         """State of a run."""
-        self._print(self.flags_dict[labels.PIPELINE_NAME], [self._run()])
+        pipeline, run = self._pipeline(), self._run()
+        if run.pipeline_id not in (None, pipeline.id):
+            raise UserError(f'Run "{run.id}" is not of pipeline "{pipeline.name}".')
+        self._print(pipeline.name, [run])
 
     @told()
     def terminate_run(self) -> None:
         """Stops a run."""
         run, stopped = runs.terminate(self._api, self._run())
-        click.echo("Run terminated." if stopped else f"Run is over already: {run.state}.")
+        over = "Run is over already" if run.is_over else "Run is being stopped already"
+        click.echo("Run terminated." if stopped else f"{over}: {run.state}.")
 
     @told()
     def delete_run(self) -> None:

@@ -53,7 +53,10 @@ _FIELDS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "kube_context": (("--kube-context",), {"help": "Of kubectl's configuration, for logs."}),
     "timeout_seconds": (
         ("--timeout",),
-        {"type": click.FloatRange(min=0, min_open=True), "help": "For an answer, in seconds."},
+        {
+            "type": click.FloatRange(min=0, min_open=True, max=86_400),
+            "help": "For an answer, in seconds.",
+        },
     ),
 }
 """Options by the context's field. No secret is a value of one: everybody on a machine can read

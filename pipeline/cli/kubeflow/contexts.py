@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from stagecraft.pipeline.cli.kubeflow.connecting import context_fields
+from stagecraft.pipeline.cli.options import not_empty
 
 
 @click.group(short_help="Named connections, in a file.")
@@ -28,14 +29,19 @@ def contexts() -> None:
 
 
 @contexts.command("set", short_help="Make a context, or change one.")
-@click.argument("name")
+@click.argument("name", callback=not_empty)
 @context_fields
 def set_(name: str, **fields: Any) -> None:
     """Make the context NAME, or change what is given of it. The first one becomes the current."""
 
     def change() -> None:
+        from stagecraft.pipeline.cli import console
+        from stagecraft.pipeline.kubeflow.client import connection
         from stagecraft.pipeline.kubeflow.client import contexts as kept
+        from stagecraft.schemas.errors import UserError
 
+        if "-" in fields.values():
+            raise UserError("A context can name files only, and no standard input.")
         known = kept.load()
         given = {
             field: _from_everywhere(value) if field.endswith("_file") else value
@@ -44,9 +50,10 @@ def set_(name: str, **fields: Any) -> None:
         }
         before = known.contexts.get(name, kept.Context())
         after = kept.Context.model_validate(before.model_dump() | given)
-        kept.save(
-            kept.Contexts(current=known.current or name, contexts={**known.contexts, name: after})
-        )
+        connection.checked(after)
+        current = known.current or name
+        kept.save(kept.Contexts(current=current, contexts={**known.contexts, name: after}))
+        console.say(f"{name}: set." + (" It is the current context." if current == name else ""))
 
     _do(change)
 
@@ -57,11 +64,13 @@ def use(name: str) -> None:
     """Make NAME the context that counts when nothing else is given."""
 
     def change() -> None:
+        from stagecraft.pipeline.cli import console
         from stagecraft.pipeline.kubeflow.client import contexts as kept
 
         known = kept.load()
         known.named(name)
         kept.save(known.model_copy(update={"current": name}))
+        console.say(f"{name}: is the current context now.")
 
     _do(change)
 
@@ -105,6 +114,7 @@ def delete(name: str) -> None:
     """Delete the context NAME. The files that it names stay."""
 
     def change() -> None:
+        from stagecraft.pipeline.cli import console
         from stagecraft.pipeline.kubeflow.client import contexts as kept
 
         known = kept.load()
@@ -112,6 +122,7 @@ def delete(name: str) -> None:
         rest = {other: context for other, context in known.contexts.items() if other != name}
         current = None if known.current == name else known.current
         kept.save(kept.Contexts(current=current, contexts=rest))
+        console.say(f"{name}: deleted." + ("" if current else " There is no current context now."))
 
     _do(change)
 

@@ -26,8 +26,8 @@ def kubeflow() -> None:
     any of them, the cluster that this is a pod of, or that kubectl reaches.
 
     Tested against a server that speaks the published API (v2beta1) on a local port; no live
-    cluster was tried. Exit codes: 0; 1 when something cannot be, or the run failed; 130 after
-    Ctrl-C.
+    cluster was tried. Exit codes: 0; 1 when something cannot be, or the run failed; 2 for a
+    command line that cannot be; 130 after Ctrl-C.
     """
 
 

@@ -7,9 +7,12 @@ import pathlib
 import click
 
 from stagecraft.pipeline.cli.kubeflow.connecting import Given, act, connection_options
+from stagecraft.pipeline.cli.options import not_empty
 
 _file = click.argument("file", type=click.Path(path_type=pathlib.Path))
-_name = click.option("--name", help="Of the pipeline. Default: the one in FILE.")
+_name = click.option(
+    "--name", callback=not_empty, help="Of the pipeline. Default: the one in FILE."
+)
 
 
 @click.group(short_help="Upload pipelines, list and delete them.")
@@ -39,7 +42,11 @@ def create(given: Given, file: pathlib.Path, name: str | None) -> None:
 @pipelines.command(short_help="Add a version to a pipeline.")
 @_file
 @_name
-@click.option("--version", help="Name of the version. Default: the pipeline's, with the time.")
+@click.option(
+    "--version",
+    callback=not_empty,
+    help="Name of the version. Default: the pipeline's, with the time.",
+)
 @connection_options
 def update(given: Given, file: pathlib.Path, name: str | None, version: str | None) -> None:
     """Upload FILE as a new version of a pipeline that is there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from stagecraft.pipeline.cli.kubeflow.connecting import Given, act, connection_options
+from stagecraft.pipeline.cli.options import not_empty
 
 _run = click.argument("run")
 
@@ -16,7 +17,11 @@ def runs() -> None:
 
 @runs.command(short_help="Start a run.")
 @click.argument("pipeline")
-@click.option("--version", help="Name or ID of the pipeline's version. Default: the newest.")
+@click.option(
+    "--version",
+    callback=not_empty,
+    help="Name or ID of the pipeline's version. Default: the newest.",
+)
 @click.option(
     "--parameter",
     "-p",
@@ -25,11 +30,17 @@ def runs() -> None:
     metavar="NAME=VALUE",
     help="A parameter of the pipeline. May be repeated; others keep their defaults.",
 )
-@click.option("--name", help="Of the run. Default: the version's, with the time.")
+@click.option(
+    "--name", callback=not_empty, help="Of the run. Default: the version's, with the time."
+)
 @click.option(
     "--once", is_flag=True, help="Take the run of that --name and version, unless it failed."
 )
-@click.option("--experiment", help="That the run belongs to. Default: the pipeline's name.")
+@click.option(
+    "--experiment",
+    callback=not_empty,
+    help="That the run belongs to. Default: the pipeline's name.",
+)
 @click.option("--pipeline-root", metavar="ADDRESS", help="Of outputs. Default: the pipeline's.")
 @click.option("--service-account", help="Of the run's pods. Default: the server's choice.")
 @click.option("--watch", is_flag=True, help="Show it until it is over.")
@@ -70,7 +81,11 @@ def create(
 
 
 @runs.command("list", short_help="Runs, newest first.")
-@click.option("--experiment", help="Only of this one; runs are in one named after their pipeline.")
+@click.option(
+    "--experiment",
+    callback=not_empty,
+    help="Only of this one; runs are in one named after their pipeline.",
+)
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
 @connection_options
 def list_(given: Given, experiment: str | None, limit: int) -> None:

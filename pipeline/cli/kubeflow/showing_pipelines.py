@@ -12,6 +12,7 @@ from stagecraft.pipeline.kubeflow.client import pipelines
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Version
 from stagecraft.pipeline.kubeflow.client.pipelines import Uploaded
+from stagecraft.pipeline.kubeflow.document import WORDS
 
 
 def create(api: Api, file: pathlib.Path, name: str | None, *, as_json: bool) -> None:
@@ -67,7 +68,7 @@ def show(api: Api, name: str, *, as_json: bool) -> None:
         console.columns(
             ("PARAMETER", "TYPE", "DEFAULT"),
             [
-                (key, definition["parameterType"], str(definition.get("defaultValue", "")))
+                (key, WORDS[definition["parameterType"]], str(definition.get("defaultValue", "")))
                 for key, definition in inputs.items()
             ],
         )

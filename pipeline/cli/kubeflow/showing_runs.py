@@ -12,11 +12,11 @@ from stagecraft.pipeline.cli.options import name_values
 from stagecraft.pipeline.cli.state import RunState
 from stagecraft.pipeline.cli.wording import duration
 from stagecraft.pipeline.kubeflow.client import follow as following
-from stagecraft.pipeline.kubeflow.client import logs as run_logs
 from stagecraft.pipeline.kubeflow.client import pipelines, runs, steps
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.objects import Run
 from stagecraft.pipeline.kubeflow.client.steps import Progress
+from stagecraft.schemas.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ def create(api: Api, request: Start, *, as_json: bool) -> int:
     if request.watch:
         return watch(api, run.id, as_json=as_json)
     if as_json:
-        console.say_json({**_run(api, run), "created": is_new})
+        console.say_json({**_run(api, run), "changed": is_new})
     return 0
 
 
@@ -77,6 +77,8 @@ def show_list(api: Api, experiment: str | None, limit: int, *, as_json: bool) ->
             ("NAME", "STATE", "CREATED", "ID"),
             [(one.name, one.state, day(one.created), one.id) for one in found],
         )
+        if len(found) == limit:
+            console.say(f"The newest {limit}; --limit shows more.", stderr=True)
     else:
         console.say("No runs.")
 
@@ -162,7 +164,12 @@ def logs(
     api: Api, run_id: str, step: str | None, *, follow: bool, tail: int | None, as_json: bool
 ) -> None:
     """Shows what steps have printed."""
+    from stagecraft.pipeline.kubeflow.client import logs as run_logs  # the Kubernetes client
+
     run = runs.get(api, run_id)
+    names = following.names(api, run)
+    if step and names and step.removesuffix(steps.DRIVER) not in names:
+        raise UserError(f"{step}: the run has no such step; it has {', '.join(names)}.")
 
     def on_waiting(name: str, why: str) -> None:
         console.say(f"{name}: {why}", stderr=True)

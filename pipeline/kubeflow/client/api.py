@@ -23,6 +23,9 @@ from stagecraft.pipeline.kubeflow.client import connection as connections
 from stagecraft.pipeline.kubeflow.client.connection import Connection
 from stagecraft.schemas.errors import UserError
 
+_PRINTS = ("create_experiment", "run_pipeline", "upload_pipeline", "upload_pipeline_version")
+"""Methods of kfp's client that print a link."""
+
 
 class Api:
     """Kubeflow Pipelines' API, v2beta1.
@@ -50,7 +53,9 @@ class Api:
         Raises:
             ApiError: the server refuses, fails, or does not answer.
         """
-        with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+        # Not around every call: a live table writes there meanwhile.
+        quiet = contextlib.redirect_stdout(io.StringIO())
+        with quiet if method in _PRINTS else contextlib.nullcontext():
             return getattr(self._client, method)(**arguments)
 
     @property

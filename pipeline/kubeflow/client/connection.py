@@ -102,7 +102,7 @@ def resolve(options: Mapping[str, Any], context: str | None = None) -> Connectio
         base = known.named(known.current)
     else:
         base = Context.model_validate(from_environment)
-    resolved = _checked(Context.model_validate(base.model_dump() | given))
+    resolved = checked(Context.model_validate(base.model_dump() | given))
 
     def of_environment(field: str, variable: str) -> str:
         return "" if name or field in given else os.environ.get(variable, "").strip()
@@ -124,7 +124,12 @@ def resolve(options: Mapping[str, Any], context: str | None = None) -> Connectio
     )
 
 
-def _checked(context: Context) -> Context:
+def checked(context: Context) -> Context:
+    """A context whose addresses and certificates can be, as they are used.
+
+    Raises:
+        UserError: one cannot.
+    """
     changed = {}
     if endpoint := context.endpoint:
         changed["endpoint"] = endpoint if "://" in endpoint else f"https://{endpoint}"  # as kfp

@@ -51,7 +51,7 @@ class Context(Settings):
     kube_context: str | None = Field(
         None, description="context of kubectl's configuration, for logs; default: the current one"
     )
-    timeout_seconds: float = Field(30.0, gt=0, description="for an answer, in seconds")
+    timeout_seconds: float = Field(30.0, gt=0, le=86_400, description="for an answer, in seconds")
 
 
 class Contexts(Settings):
@@ -94,8 +94,9 @@ def load() -> Contexts:
         return Contexts.model_validate(tree or {})
     except FileNotFoundError:
         return Contexts()
-    except OSError as error:
-        raise UserError(f"{path()}: cannot be read: {error.strerror}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise UserError(f"{path()}: cannot be read: {reason}.") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path()}: not YAML: {error}") from None
     except ValidationError as error:

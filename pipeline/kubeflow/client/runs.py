@@ -35,7 +35,7 @@ def create(
         experiment: what runs are grouped by; default: the pipeline's name, as TFX has it.
         name: of the run; default: the version's, with the time.
         once: take the experiment's run of that name and version, if there is one that did not
-            fail.
+            fail, if it has the same values.
         pipeline_root: address of outputs; default: the pipeline's own.
         service_account: of the pods; default: the server's choice.
 
@@ -54,12 +54,18 @@ def create(
     group = api.call("create_experiment", name=experiment or pipeline.name, namespace=api.namespace)
     if once and name:
         for run in every(api, experiment_id=group.experiment_id, name=name):
-            if run.version_id == version.id and run.state not in ("FAILED", "CANCELED"):
-                return run, False
+            if run.version_id != version.id or run.state in ("FAILED", "CANCELING", "CANCELED"):
+                continue
+            if other := [key for key in parameters if run.parameters.get(key) != values[key]]:
+                raise UserError(
+                    f"{name}: there is such a run already ({run.id}), with another value of "
+                    f"{', '.join(other)}; give another --name."
+                )
+            return run, False
     answer = api.call(
         "run_pipeline",
         experiment_id=group.experiment_id,
-        job_name=name or f"{version.name} {now:%Y-%m-%d %H:%M:%S}",
+        job_name=name or f"{_title(pipeline, version)} {now:%Y-%m-%d %H:%M:%S}",
         params=values,
         pipeline_id=pipeline.id,
         version_id=version.id,
@@ -69,6 +75,12 @@ def create(
     return Run.of(answer), True
 
 
+def _title(pipeline: Pipeline, version: Version) -> str:
+    """A version of no other name than its number says little in a list of runs."""
+    own = version.name.startswith(pipeline.name)
+    return version.name if own else f"{pipeline.name} {version.name}"
+
+
 def every(
     api: Api,
     *,
@@ -76,7 +88,7 @@ def every(
     name: str | None = None,
     limit: int | None = None,
 ) -> list[Run]:
-    """Runs, newest first.
+    """Runs, newest first, but for archived ones.
 
     Args:
         api: where.
@@ -93,7 +105,8 @@ def every(
         namespace=api.namespace,
         filter=pipelines.named(name) if name else None,
     )
-    return [Run.of(answer) for answer in itertools.islice(answers, limit)]
+    shown = (answer for answer in answers if answer.storage_state != "ARCHIVED")
+    return [Run.of(answer) for answer in itertools.islice(shown, limit)]
 
 
 def experiment_id(api: Api, name: str) -> str:
@@ -121,7 +134,7 @@ def get(api: Api, run_id: str) -> Run:
         if error.status != 404:
             raise
         raise UserError(
-            f"{run_id}: there is no such run; see 'stagecraft kubeflow runs list'."
+            f"{run_id}: there is no such run; it takes an ID, see 'stagecraft kubeflow runs list'."
         ) from None
 
 
@@ -142,7 +155,7 @@ def terminate(api: Api, run: Run) -> tuple[Run, bool]:
         if not (run.is_over or run.state == "CANCELING"):  # meanwhile
             raise
         return run, False
-    return run, True
+    return run._replace(state="CANCELING"), True
 
 
 def delete(api: Api, run_id: str) -> bool:

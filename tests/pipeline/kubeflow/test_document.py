@@ -23,8 +23,8 @@ def with_parameters(**parameters: Any) -> Document:
             "--parameter texd: the pipeline has no such parameter; it has number, text",
         ),
         ({"text": "a"}, "number: give it with --parameter; it has no default"),
-        ({"number": "many"}, "--parameter number=many: expected NUMBER_INTEGER"),
-        ({"number": "true"}, "--parameter number=true: expected NUMBER_INTEGER"),
+        ({"number": "many"}, "--parameter number=many: expected an integer"),
+        ({"number": "true"}, "--parameter number=true: expected an integer"),
     ],
 )
 def test_parameters_are_checked(given: dict[str, str], said: str) -> None:

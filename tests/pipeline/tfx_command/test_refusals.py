@@ -158,7 +158,7 @@ def test_an_image_is_built(project, monkeypatch, file: str) -> None:
     ("given", "message"),
     [
         ("nothing=1", "--runtime-parameter nothing: the pipeline has no such parameter; it has"),
-        ("times=often", "--runtime-parameter times=often: expected NUMBER_INTEGER."),
+        ("times=often", "--runtime-parameter times=often: expected an integer."),
     ],
 )
 def test_runtime_parameters(project, given: str, message: str) -> None:

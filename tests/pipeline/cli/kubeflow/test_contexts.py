@@ -40,15 +40,16 @@ def secret(connection: Connection) -> str | None:
 def test_contexts_are_kept(command: Command, file: pathlib.Path) -> None:
     empty = command("contexts", "list", "--json")
     assert json.loads(empty.stdout) == {"current": None, "contexts": {}}
-    assert command("contexts", "set", "a", "--endpoint", AT, "-n", "team").output == ""
-    assert command("contexts", "set", "b", "--insecure", "--timeout", 5).exit_code == 0
+    made = command("contexts", "set", "a", "--endpoint", AT, "-n", "team")
+    assert made.output == "a: set. It is the current context.\n"
+    assert command("contexts", "set", "b", "--insecure", "--timeout", 5).output == "b: set.\n"
     assert command("contexts", "list").stdout.splitlines() == [
         "   NAME  ENDPOINT          NAMESPACE",
         f"*  a     {AT}  team",
         "   b     (from kubectl)",
     ]
     assert command("contexts", "set", "a", "--endpoint", ELSEWHERE).exit_code == 0
-    assert command("contexts", "use", "b").exit_code == 0
+    assert command("contexts", "use", "b").output == "b: is the current context now.\n"
     assert json.loads(command("contexts", "list", "--json").stdout) == {
         "current": "b",
         "contexts": {
@@ -58,18 +59,38 @@ def test_contexts_are_kept(command: Command, file: pathlib.Path) -> None:
     }
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in file.parent.iterdir()] == ["contexts.yaml"]
-    assert command("contexts", "delete", "b").exit_code == 0
+    gone = command("contexts", "delete", "b").output
+    assert gone == "b: deleted. There is no current context now.\n"
     assert json.loads(command("contexts", "list", "--json").stdout)["current"] is None
     again = command("contexts", "delete", "b")
     assert again.exit_code == 1 and "b: no such context" in again.stderr
     assert "contexts.yaml has a. Make one with" in command("contexts", "use", "c").stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("a", "--endpoint", "http://me:secret@host.example"), 1, "expected no user and password"),
+        (("a", "--endpoint", "ht tp://x"), 1, "expected an address"),
+        (("a", "--token-file", "-"), 1, "no standard input"),
+        (("a", "--timeout", "inf"), 2, "--timeout"),
+        (("",), 2, "is empty"),
+    ],
+)
+def test_what_cannot_be_is_not_kept(
+    command: Command, file: pathlib.Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    done = command("contexts", "set", *words)
+    assert done.exit_code == code and said in done.stderr and "secret" not in done.output
+    assert not file.exists()
+
+
 def test_files_of_a_context_are_found_from_everywhere(
     command: Command, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(pathlib.Path(tokens["token-a"]).parent)
-    assert command("contexts", "set", "a", "--endpoint", AT, "--token-file", "token-a").output == ""
+    words = ("contexts", "set", "a", "--endpoint", AT, "--token-file", "token-a")
+    assert command(*words).exit_code == 0
     monkeypatch.chdir("cwd")
     assert secret(resolve({})) == "token-a"
     given = json.loads(command("contexts", "list", "--json").stdout)["contexts"]["a"]
@@ -83,17 +104,18 @@ def test_files_of_a_context_are_found_from_everywhere(
         ("contexts: {a: {endpoit: x}}", "contexts.a: unknown setting 'endpoit'"),
         ("contexts: {a: {timeout_seconds: 0}}", "contexts.a.timeout_seconds: Input should be"),
         ("- 1", "contexts.yaml: Input should be"),
+        ("\udcff", "contexts.yaml: cannot be read: it is no text"),
     ],
 )
 def test_a_file_of_something_else(
     command: Command, file: pathlib.Path, text: str, said: str
 ) -> None:
     file.parent.mkdir(parents=True)
-    file.write_text(text)
+    file.write_text(text, errors="surrogateescape")
     for words in (("contexts", "list"), ("contexts", "set", "b"), ("runs", "list")):
         done = command(*words)
         assert done.exit_code == 1 and said in done.stderr, done.stderr
-    assert file.read_text() == text
+    assert file.read_text(errors="surrogateescape") == text
 
 
 def test_where_the_file_is(

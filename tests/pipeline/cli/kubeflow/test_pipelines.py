@@ -126,7 +126,8 @@ def test_show(server: Server, ask: Ask, told: Told, tiny: pathlib.Path, write: W
     text = ask("pipelines", "show", "tiny").stdout
     assert "says something" in text
     rows = [line.split() for line in text.splitlines()]
-    assert ["word", "STRING", "hello"] in rows and ["loud", "BOOLEAN", "False"] in rows
+    assert ["word", "text", "hello"] in rows
+    assert ["loud", "true", "or", "false", "False"] in rows
     assert ["PARAMETER", "TYPE", "DEFAULT"] in rows
     missing = told("pipelines", "show", "none", code=1)["error"]
     assert missing == "none: there is no such pipeline; see 'stagecraft kubeflow pipelines list'."

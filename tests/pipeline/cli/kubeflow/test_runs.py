@@ -36,7 +36,7 @@ def test_create(server: Server, ask: Ask, told: Told) -> None:
     assert experiment.name == "tiny"
     words = ("--experiment", "e", "--name", "n", "--pipeline-root", "minio://b/r")
     made = told("runs", "create", "tiny", *words, "--service-account", "me")
-    assert made["created"] is True and (made["name"], made["state"]) == ("n", "PENDING")
+    assert made["changed"] is True and (made["name"], made["state"]) == ("n", "PENDING")
     run = server.run(made["id"])
     assert (run.service_account, run.runtime_config["pipeline_root"]) == ("me", "minio://b/r")
     assert made["pipeline_id"] in server.pipelines and made["version_id"] in server.versions
@@ -52,13 +52,13 @@ def test_parameters_have_types(server: Server, told: Told) -> None:
     told("runs", "create", "tiny", "-p", "word=a=b, 'c'", "-p", "loud=False")
     assert server.run().runtime_config["parameters"]["word"] == "a=b, 'c'"
     for words, said in (
-        (("-p", "count=many"), "--parameter count=many: expected NUMBER_INTEGER."),
-        (("-p", "count=true"), "--parameter count=true: expected NUMBER_INTEGER."),
-        (("-p", "loud=1"), "--parameter loud=1: expected BOOLEAN."),
+        (("-p", "count=many"), "--parameter count=many: expected an integer."),
+        (("-p", "count=true"), "--parameter count=true: expected an integer."),
+        (("-p", "loud=1"), "--parameter loud=1: expected true or false."),
         (("-p", "louder=1"), "the pipeline has no such parameter; it has count, loud, word."),
         (("-p", "loud"), "--parameter loud: expected NAME=VALUE"),
-        (("-p", "count=[1"), "--parameter count=[1: expected NUMBER_INTEGER."),
-        (("-p", "count=1.5"), "--parameter count=1.5: expected NUMBER_INTEGER."),
+        (("-p", "count=[1"), "--parameter count=[1: expected an integer."),
+        (("-p", "count=1.5"), "--parameter count=1.5: expected an integer."),
     ):
         assert said in told("runs", "create", "tiny", *words, code=1)["error"]
     assert len(server.runs) == 2
@@ -72,7 +72,7 @@ def test_a_parameter_without_a_default(
     assert ask("pipelines", "create", path).exit_code == 0
     missing = told("runs", "create", "tiny", code=1)["error"]
     assert missing == "word: give it with --parameter; it has no default."
-    assert told("runs", "create", "tiny", "-p", "word=")["created"] is True
+    assert told("runs", "create", "tiny", "-p", "word=")["changed"] is True
 
 
 @pytest.mark.usefixtures("uploaded")
@@ -94,14 +94,14 @@ def test_once(server: Server, ask: Ask, told: Told, write: Callable[..., pathlib
     words = ("runs", "create", "tiny", "--name", "nightly 1+1", "--once")
     first = told(*words)
     again = told(*words)
-    assert (first["created"], again["created"]) == (True, False)
+    assert (first["changed"], again["changed"]) == (True, False)
     assert again["id"] == first["id"] and len(server.runs) == 1
     assert "run       nightly 1+1, there already" in ask(*words).stdout
     # Another experiment or version is another run.
-    assert told(*words, "--experiment", "e")["created"] is True
+    assert told(*words, "--experiment", "e")["changed"] is True
     ask("pipelines", "update", write("b.yaml", command="b"))
-    assert told(*words)["created"] is True
-    assert told(*words[:-1])["created"] is True
+    assert told(*words)["changed"] is True
+    assert told(*words[:-1])["changed"] is True
     assert len(server.runs) == 4
     unnamed = told("runs", "create", "tiny", "--once", code=1)["error"]
     assert unnamed == "--once: give --name, too, by which a run is found again."
@@ -160,7 +160,10 @@ def test_show(server: Server, ask: Ask, told: Told) -> None:
     assert ["state", "SUCCEEDED"] in rows and ["PARAMETER", "VALUE"] in rows
     assert ["say", "done"] in [row[:2] for row in rows] and ["count", "3"] in rows
     missing = told("runs", "show", NOBODY, code=1)["error"]
-    assert missing == f"{NOBODY}: there is no such run; see 'stagecraft kubeflow runs list'."
+    assert (
+        missing
+        == f"{NOBODY}: there is no such run; it takes an ID, see 'stagecraft kubeflow runs list'."
+    )
 
 
 @pytest.mark.usefixtures("uploaded")
@@ -216,7 +219,7 @@ def test_runs_of_a_namespace(
     assert ask("pipelines", "create", tiny).exit_code == 0
     words = ("runs", "create", "tiny", "--name", "n", "--once")
     first = told(*words)
-    assert told(*words)["created"] is False
+    assert told(*words)["changed"] is False
     assert shared_server.run().namespace == "team"
     assert [run["id"] for run in told("runs", "list")["runs"]] == [first["id"]]
     # A run's ID is enough to look at it, to stop and to delete it.
