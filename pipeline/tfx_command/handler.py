@@ -112,7 +112,7 @@ class KubeflowHandler(BaseHandler):
     @told()
     def get_run(self) -> None:
         """State of a run."""
-        pipeline, run = self._pipeline(), self._run()
+        run, pipeline = self._run(), self._pipeline()
         if run.pipeline_id not in (None, pipeline.id):
             raise UserError(f'Run "{run.id}" is not of pipeline "{pipeline.name}".')
         self._print(pipeline.name, [run])
