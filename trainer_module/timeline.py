@@ -174,15 +174,16 @@ def _one_by_one(spans: Iterable[Span]) -> list[Span]:
             end = min(span.end, after.begin) if after else span.end
             result.append(dataclasses.replace(span, end=end))
         free = result[-1].end if passes else 0.0
-        for span in sorted((span for span in own if span.microbatch is None), key=_by_end):
+        # By name, reduce before update: an op of the first that nothing waits for may be late.
+        for span in sorted((span for span in own if span.microbatch is None), key=_by_name):
             begin = max(span.begin, free)
             free = max(span.end, begin)
             result.append(dataclasses.replace(span, begin=begin, end=free))
     return result
 
 
-def _by_end(span: Span) -> float:
-    return span.end
+def _by_name(span: Span) -> str:
+    return span.what
 
 
 def _from_zero(spans: list[Span]) -> list[Span]:

@@ -130,7 +130,7 @@ class _Client(kfp.Client):
         experiment_name: str | None = None,
         namespace: str | None = None,
     ) -> Any:
-        """As kfp's, but finds names with a plus or a percent sign, too: see pipelines.named."""
+        """As kfp's, but finds names with a plus or a percent sign, too: see listing.named."""
         if experiment_name is not None:
             experiment_name = urllib.parse.quote(json.dumps(experiment_name)[1:-1])
         return super().get_experiment(experiment_id, experiment_name, namespace)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import pathlib
 import tempfile
-import urllib.parse
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-from google.protobuf import json_format
-from kfp.pipeline_spec import pipeline_spec_pb2
+from typing import NamedTuple
 
 from stagecraft.pipeline.kubeflow import acceptance
 from stagecraft.pipeline.kubeflow import document as documents
 from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
+from stagecraft.pipeline.kubeflow.client.comparing import same
+from stagecraft.pipeline.kubeflow.client.listing import named, pages
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Version
 from stagecraft.pipeline.kubeflow.document import Document
-from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.schemas.errors import UserError
-
-_PAGE = 100
 
 _NEWEST_FIRST = "created_at desc"
 
@@ -205,32 +199,6 @@ def delete(api: Api, pipeline: Pipeline) -> list[Version]:
     return gone
 
 
-def same(one: Document, other: Document) -> bool:
-    """Whether the server would store them as the same."""
-    return _canonical(one) == _canonical(other)
-
-
-def pages(api: Api, method: str, field: str, **arguments: Any) -> Iterator[Any]:
-    """All entries of a list that comes in pages."""
-    token = ""
-    while True:
-        answer = api.call(method, page_token=token, page_size=_PAGE, **arguments)
-        yield from getattr(answer, field) or ()
-        token = answer.next_page_token or ""
-        if not token:
-            return
-
-
-def named(name: str) -> str:
-    """A filter: ``Filter`` in backend/api/v2beta1/filter.proto.
-
-    Quoted, because the server takes quotes away once more than the gateway before it does
-    (``parseAPIFilter`` in apiserver/server/list_request_util.go).
-    """
-    predicate = {"operation": 1, "key": "display_name", "stringValue": name}  # 1: EQUALS
-    return urllib.parse.quote(json.dumps({"predicates": [predicate]}))
-
-
 def _namespaces(api: Api) -> list[str | None]:
     """To look in; None: pipelines that all users share."""
     return [api.namespace, None] if api.multi_user else [None]
@@ -278,22 +246,3 @@ def _delete(api: Api, method: str, **which: str) -> None:
     except ApiError as error:
         if error.status != 404:  # somebody else did
             raise
-
-
-def _canonical(document: Document) -> Json:
-    """As the server stores it: ``V2Spec.Bytes`` in apiserver/template/v2_template.go."""
-    try:
-        message = json_format.ParseDict(document.spec, pipeline_spec_pb2.PipelineSpec())
-        spec = json_format.MessageToDict(message)
-    except json_format.ParseError:  # a field that this kfp does not know yet
-        spec = document.spec
-    return _numbers({"spec": spec, "executors": document.executors})
-
-
-def _numbers(value: Any) -> Any:
-    """With all numbers as ``structpb.Struct`` has them: floating-point ones."""
-    if isinstance(value, dict):
-        return {key: _numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_numbers(item) for item in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -6,9 +6,9 @@ import datetime
 import itertools
 from collections.abc import Mapping
 
-from stagecraft.pipeline.kubeflow.client import pipelines
 from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
+from stagecraft.pipeline.kubeflow.client.listing import named, pages
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run, Version
 from stagecraft.schemas.errors import UserError
 
@@ -96,14 +96,14 @@ def every(
         name: only of this name.
         limit: how many, at most.
     """
-    answers = pipelines.pages(
+    answers = pages(
         api,
         "list_runs",
         "runs",
         sort_by="created_at desc",
         experiment_id=experiment_id,
         namespace=api.namespace,
-        filter=pipelines.named(name) if name else None,
+        filter=named(name) if name else None,
     )
     shown = (answer for answer in answers if answer.storage_state != "ARCHIVED")
     return [Run.of(answer) for answer in itertools.islice(shown, limit)]

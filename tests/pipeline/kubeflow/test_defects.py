@@ -248,7 +248,7 @@ def test_10_artifact_types_of_ones_own(
     monkeypatch.setattr(tiny_nodes.Report, "TYPE_NAME", "Report")
     with pytest.raises(ValueError, match="^Invalid custom artifact type name: Report$"):
         compiled_by.stock(tiny_nodes.pipeline(), tmp_path)
-    with pytest.raises(UserError, match="^Copy: .* output report .*'tiny_nodes.Report'"):
+    with pytest.raises(UserError, match="^Copy: .* output report .*such as 'my_types.Report'"):
         compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
 
 

@@ -1,0 +1,35 @@
+"""Whether two compiled pipelines are the same to the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+
+from stagecraft.pipeline.kubeflow.document import Document
+from stagecraft.pipeline.kubeflow.spec import Json
+
+
+def same(one: Document, other: Document) -> bool:
+    """Whether the server would store them as the same."""
+    return _canonical(one) == _canonical(other)
+
+
+def _canonical(document: Document) -> Json:
+    """As the server stores it: ``V2Spec.Bytes`` in apiserver/template/v2_template.go."""
+    try:
+        message = json_format.ParseDict(document.spec, pipeline_spec_pb2.PipelineSpec())
+        spec = json_format.MessageToDict(message)
+    except json_format.ParseError:  # a field that this kfp does not know yet
+        spec = document.spec
+    return _numbers({"spec": spec, "executors": document.executors})
+
+
+def _numbers(value: Any) -> Any:
+    """With all numbers as ``structpb.Struct`` has them: floating-point ones."""
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
