@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param("trainjob", marks=pytest.mark.slow),
+        pytest.param("trainjob", marks=pytest.mark.full),
         pytest.param("job", marks=pytest.mark.full),
         pytest.param("tfjob", marks=pytest.mark.full),
     ],

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full  # test_verbs.py has a shorter one
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
