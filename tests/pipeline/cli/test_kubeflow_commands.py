@@ -6,42 +6,14 @@ import json
 import pathlib
 
 import pytest
+import two_steps
 import yaml
 from click.testing import CliRunner, Result
 
 from stagecraft.pipeline.cli.main import main
 from stagecraft.pipeline.kubeflow.acceptance import check
 
-TINY = {
-    "pipelineInfo": {"name": "tiny"},
-    "defaultPipelineRoot": "minio://bucket/base",
-    "schemaVersion": "2.1.0",
-    "root": {
-        "dag": {
-            "tasks": {
-                "say": {"componentRef": {"name": "say"}, "taskInfo": {"name": "say"}},
-                "after": {
-                    "componentRef": {"name": "after"},
-                    "dependentTasks": ["say"],
-                    "taskInfo": {"name": "after"},
-                },
-            }
-        },
-        "inputDefinitions": {"parameters": {"word": {"parameterType": "STRING"}}},
-    },
-    "components": {
-        "say": {"executorLabel": "exec-say"},
-        "after": {"executorLabel": "exec-after"},
-    },
-    "deploymentSpec": {
-        "executors": {
-            "exec-say": {"container": {"image": "i", "command": ["python", "-c", "print('said')"]}},
-            "exec-after": {
-                "container": {"image": "i", "command": ["python", "-c", "print('done')"]}
-            },
-        }
-    },
-}
+TINY = two_steps.pipeline()
 
 
 def command(*words: object) -> Result:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import two_steps
 import yaml
 from click.testing import CliRunner, Result
 from kfp_server import Server, serving
@@ -18,36 +19,15 @@ from kube_api import KubeApi, kube_api
 
 from stagecraft.pipeline.cli.main import main
 
-_EXECUTOR = {"container": {"image": "i", "command": ["python", "-c", "print('done')"]}}
-_TINY: dict[str, Any] = {
-    "pipelineInfo": {"name": "tiny", "description": "says something"},
-    "defaultPipelineRoot": "minio://bucket/base",
-    "schemaVersion": "2.1.0",
-    "root": {
-        "dag": {
-            "tasks": {
-                "say": {"componentRef": {"name": "say"}, "taskInfo": {"name": "say"}},
-                "after": {
-                    "componentRef": {"name": "after"},
-                    "dependentTasks": ["say"],
-                    "taskInfo": {"name": "after"},
-                },
-            }
-        },
-        "inputDefinitions": {
-            "parameters": {
-                "word": {"parameterType": "STRING", "defaultValue": "hello"},
-                "count": {"parameterType": "NUMBER_INTEGER", "defaultValue": 3},
-                "loud": {"parameterType": "BOOLEAN", "defaultValue": False},
-            }
-        },
+_TINY = two_steps.pipeline(
+    {
+        "word": {"parameterType": "STRING", "defaultValue": "hello"},
+        "count": {"parameterType": "NUMBER_INTEGER", "defaultValue": 3},
+        "loud": {"parameterType": "BOOLEAN", "defaultValue": False},
     },
-    "components": {
-        "say": {"executorLabel": "exec-say"},
-        "after": {"executorLabel": "exec-after"},
-    },
-    "deploymentSpec": {"executors": {"exec-say": _EXECUTOR, "exec-after": _EXECUTOR}},
-}
+    say="print('done')",
+    description="says something",
+)
 
 _OURS = ("KF_PIPELINES", "STAGECRAFT_", "KUBE", "XDG_", "GOOGLE_", "HTTP_PROXY", "HTTPS_PROXY")
 
