@@ -56,7 +56,13 @@ def show(api: Api, name: str, *, as_json: bool) -> None:
             }
         )
         return
-    console.rows([("pipeline", pipeline.name), ("ID", pipeline.id), *_links(api, pipeline)])
+    console.rows(
+        [
+            ("pipeline", pipeline.name),
+            ("ID", pipeline.id),
+            *links(api, f"pipelines/details/{pipeline.id}"),
+        ]
+    )
     if pipeline.description:
         console.say("\n" + pipeline.description)
     if versions:
@@ -107,14 +113,15 @@ def _show_uploaded(api: Api, done: Uploaded, what: str, *, as_json: bool) -> Non
             ("pipeline", f"{done.pipeline.name}, {what}"),
             ("version", done.version.name),
             ("ID", done.pipeline.id),
-            *_links(api, done.pipeline),
+            *links(api, f"pipelines/details/{done.pipeline.id}"),
             ("start a run", f"stagecraft kubeflow runs create {name} --watch"),
         ]
     )
 
 
-def _links(api: Api, pipeline: Pipeline) -> list[tuple[str, str]]:
-    link = api.link(f"pipelines/details/{pipeline.id}")
+def links(api: Api, path: str) -> list[tuple[str, str]]:
+    """A row with the address of a page, if it is known."""
+    link = api.link(path)
     return [("see", link)] if link else []
 
 

@@ -7,7 +7,7 @@ import datetime
 from typing import Any
 
 from stagecraft.pipeline.cli import console
-from stagecraft.pipeline.cli.kubeflow.showing_pipelines import day
+from stagecraft.pipeline.cli.kubeflow.showing_pipelines import day, links
 from stagecraft.pipeline.cli.options import name_values
 from stagecraft.pipeline.cli.state import RunState
 from stagecraft.pipeline.cli.wording import duration
@@ -55,7 +55,7 @@ def create(api: Api, request: Start, *, as_json: bool) -> int:
             [
                 ("run", run.name + ("" if is_new else ", there already")),
                 ("ID", run.id),
-                *_links(api, run),
+                *links(api, f"runs/details/{run.id}"),
                 *([] if request.watch else [watching]),
             ]
         )
@@ -95,7 +95,7 @@ def show(api: Api, run_id: str, *, as_json: bool) -> None:
             ("run", run.name),
             ("state", _state(run)),
             ("created", day(run.created)),
-            *_links(api, run),
+            *links(api, f"runs/details/{run.id}"),
         ]
     )
     if found:
@@ -146,7 +146,13 @@ def watch(api: Api, run_id: str, *, as_json: bool) -> int:
         console.say_json({**_run(api, run), "steps": _steps(found)})
     else:
         took = (run.finished - run.created).total_seconds() if run.finished and run.created else 0
-        console.rows([("state", _state(run)), ("took", duration(took)), *_links(api, run)])
+        console.rows(
+            [
+                ("state", _state(run)),
+                ("took", duration(took)),
+                *links(api, f"runs/details/{run.id}"),
+            ]
+        )
     if run.state == "SUCCEEDED":
         return 0
     failed = [name for name, one in found.items() if one.state == "failed"]
@@ -224,11 +230,6 @@ def _state(run: Run) -> str:
 
 def _progress(run: Run, names: list[str]) -> dict[str, Progress]:
     return steps.progress(run, names, datetime.datetime.now(datetime.timezone.utc))
-
-
-def _links(api: Api, run: Run) -> list[tuple[str, str]]:
-    link = api.link(f"runs/details/{run.id}")
-    return [("see", link)] if link else []
 
 
 def _run(api: Api, run: Run) -> dict[str, Any]:
