@@ -24,7 +24,8 @@ class JobSettings(Settings):
     folder: str = Field(
         "",
         description="where the Trainer and the job's pods hand each other data, model and orders: "
-        "on a volume of the Trainer's step, as /mnt/training/jobs",
+        "on a volume of the Trainer's step, as /mnt/training/jobs, or in an object store, as "
+        "s3://bucket/jobs",
     )
     service_account: str = Field("", description="of the job's pods; default: the namespace's own")
     queue: str = Field("", description="Kueue's LocalQueue that the job waits in; default: none")

@@ -6,32 +6,28 @@ import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
-from stagecraft.components.kubernetes import connection, lease, volume, worker
+from stagecraft.components import object_store
+from stagecraft.components.kubernetes import connection, lease, staging, volume, worker
+from stagecraft.components.kubernetes.handover import TASK, Handover, take
 from stagecraft.components.kubernetes.job_settings import CLUSTER, ClusterSettings
 from stagecraft.components.kubernetes.jobs import kinds
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 from stagecraft.components.kubernetes.training import Training
+from stagecraft.components.object_store_folder import is_address
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import preemption, roles
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.worker import task_of
-
-if TYPE_CHECKING:
-    from stagecraft.components.kubernetes.volume import Artifacts
 
 _NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/"""
 
 _OWN_NAMESPACE, _POD, _POD_UID = "STAGECRAFT_NAMESPACE", "KFP_POD_NAME", "KFP_POD_UID"
 """Environment variables. The backend sets the last two (argocompiler/common.go)."""
-
-_SUCCESS_POLICY = (1, 31)
-"""https://kubernetes.io/docs/concepts/workloads/controllers/job/#success-policy"""
 
 
 def settings() -> ClusterSettings:
@@ -50,44 +46,26 @@ def settings() -> ClusterSettings:
         ) from None
 
 
-@contextlib.contextmanager
-def shared(inputs: Artifacts, outputs: Artifacts, checkpoint_root: str) -> Iterator[str]:
-    """Has inputs and outputs where the job's pods can see them, for the time of the block.
-
-    Yields:
-        The folder of this training, by whose name its job goes.
-
-    Raises:
-        UserError: a folder is on no volume that they have.
-    """
-    cluster = settings()
-    volume.check(cluster.job.folder, cluster.pod.volumes, "kubeflow.job.folder")
-    volume.check(checkpoint_root, cluster.pod.volumes, "kubeflow.checkpoints")
-    folder = pathlib.Path(cluster.job.folder, volume.job_name(outputs))
-    with volume.shared(inputs, outputs, folder, cluster.pod.volumes):
-        yield str(folder)
-    # First: whoever finds a task finds what came of it.
-    (folder / worker.TASK).unlink(missing_ok=True)
-    volume.remove(folder)
-
-
-def run(path: str, fn_args: Any, parallel: ParallelSettings, folder: str) -> None:
+def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover) -> None:
     """Trains in a job, to its end.
 
     Args:
         path: dotted path of ``run_fn``.
-        fn_args: as TFX gives them, with paths that the job's pods can see.
+        fn_args: as TFX gives them, with paths in the handover's place.
         parallel: the topology.
-        folder: of this training.
+        handover: with the job's pods.
 
     Raises:
         UserError: it failed, or may not be started.
     """
-    cluster, place = settings(), pathlib.Path(folder)
-    namespace = _namespace()
-    wanted = request(cluster, parallel, place, namespace)
+    cluster, folder, namespace = settings(), handover["folder"], _namespace()
+    wanted = request(cluster, parallel, folder, namespace)
     client = connection.connect()
     _check_version(client, wanted)
+    leases, task_file = [folder], f"{folder}/{TASK}"
+    if is_address(fn_args.working_dir):  # on a volume, a lock keeps others out
+        lease.check_free(fn_args.working_dir, wanted.name)
+        leases.append(fn_args.working_dir)
     training = Training(
         client,
         namespace,
@@ -95,29 +73,36 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, folder: str) -> Non
         [role.name for role in roles.roles(parallel, [""] * wanted.count)],
         container=kinds.CONTAINERS[cluster.job.kind],
         # Without a task, this is no further attempt: a job's results went when its model was taken.
-        adopts=(place / worker.TASK).exists(),
+        adopts=object_store.read(task_file) is not None,
         # See jobs.tfjob.
         restarts=wanted.max_restarts * wanted.count if cluster.job.kind == "tfjob" else None,
         write_log=_print,
     )
     preemption.before_end(training.delete)
+    task = task_of(path, fn_args)
+    if is_address(folder):
+        task = staging.portable(task, handover["place"])
     with contextlib.ExitStack() as stack:
-        with volume.writable(place):
-            lease.write(place / worker.TASK, task_of(path, fn_args))
-            stack.enter_context(lease.renewed(place, cluster.job.lease_seconds))
+        with volume.writable(pathlib.Path(folder)):
+            lease.write(task_file, task)
+            seconds = cluster.job.lease_seconds
+            stack.enter_context(lease.renewed(leases, seconds, wanted.name))
         training.run()
+        take(handover)
+    for each in leases[1:]:
+        lease.renew(each, 0.0, wanted.name)
 
 
 def request(
-    cluster: ClusterSettings, parallel: ParallelSettings, folder: pathlib.Path, namespace: str
+    cluster: ClusterSettings, parallel: ParallelSettings, folder: str, namespace: str
 ) -> JobRequest:
     """What is asked of the cluster for a topology."""
     served = parallel.strategy == "parameter_server"
     return JobRequest(
-        name=folder.name,
+        name=folder.rpartition("/")[2],
         namespace=namespace,
         image=cluster.image,
-        command=("python", "-m", worker.__name__, str(folder)),
+        command=("python", "-m", worker.__name__, folder),
         processes=roles.jobs(parallel) or {"worker": 1},
         serves=frozenset({"worker", "ps"}) if served else frozenset(),
         max_restarts=parallel.max_restarts,
@@ -128,16 +113,15 @@ def request(
 
 
 def _check_version(client: Any, wanted: JobRequest) -> None:
-    """An older server drops the field that says that the chief's end is the job's."""
-    if not wanted.serves or wanted.job.kind == "tfjob":
+    if not (what := kinds.needs_success_policy(wanted)):
         return
     found = connection.version(client)
-    if found < _SUCCESS_POLICY:
-        needed, there = (".".join(map(str, each)) for each in (_SUCCESS_POLICY, found))
+    if found < kinds.SUCCESS_POLICY:
+        needed, there = (".".join(map(str, each)) for each in (kinds.SUCCESS_POLICY, found))
+        other = "tfjob" if wanted.serves else "job"
         raise UserError(
-            f"parallel.strategy: parameter_server: kubeflow.job.kind: {wanted.job.kind} needs "
-            f"Kubernetes {needed} (a Job's successPolicy), and this is {there}; use "
-            "kubeflow.job.kind: tfjob, or parallel.strategy: multi_worker_mirrored"
+            f"kubeflow.job.kind: {wanted.job.kind}: {what} needs Kubernetes {needed} "
+            f"(successPolicy), and this is {there}; use kubeflow.job.kind: {other}"
         )
 
 

@@ -1,4 +1,4 @@
-"""A lease in a file: the pods of a training end by themselves when nobody renews it.
+"""A lease in a file, on a volume or in a store: a training's pods end when nobody renews it.
 
 What starts a training may be killed without a chance to delete it: Kubeflow's launcher forwards
 no signals, and Argo kills a step a second after it asked. Clocks of nodes may differ by seconds, a
@@ -8,59 +8,91 @@ lease is minutes. Imports no TensorFlow.
 from __future__ import annotations
 
 import contextlib
+import datetime
+import errno
 import json
 import logging
 import os
 import pathlib
 import signal
-import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from stagecraft.components import object_store
+from stagecraft.components.object_store_folder import is_address
+from stagecraft.schemas.errors import UserError
 
 NAME = "lease.json"
 
 _log = logging.getLogger(__name__)
 
 
-def write(file: pathlib.Path, text: str) -> None:
+def of(folder: str) -> str:
+    """Path or address of the lease in a folder."""
+    return f"{folder}/{NAME}"
+
+
+def write(file: str, text: str) -> None:
     """Writes a file whole or not at all, whoever else on other machines writes it, too."""
-    unfinished = file.with_name(f".{file.name}.{socket.gethostname()}.{os.getpid()}")
-    unfinished.write_text(text)
-    unfinished.replace(file)
+    object_store.write_atomically(file, text.encode())
 
 
-def renew(folder: pathlib.Path, seconds: float) -> None:
-    """Writes that the lease runs for so long from now."""
-    write(folder / NAME, json.dumps({"until": time.time() + seconds}))
+def renew(folder: str, seconds: float, holder: str = "") -> None:
+    """Writes that the lease runs for so long from now, and for whom."""
+    write(of(folder), json.dumps({"until": time.time() + seconds, "holder": holder}))
 
 
-def left(folder: pathlib.Path) -> float:
+def left(folder: str) -> float:
     """Seconds that the lease has still to run; less than 0 when it is over.
 
     Raises:
         OSError: there is none that can be read.
+        UserError: the object store cannot be used.
     """
-    return float(json.loads((folder / NAME).read_text())["until"]) - time.time()
+    return float(_read(folder)["until"]) - time.time()
+
+
+def check_free(folder: str, holder: str) -> None:
+    """Checks that no one else has a lease in a folder of checkpoints.
+
+    Raises:
+        UserError: somebody has, or the object store cannot be used.
+    """
+    try:
+        found = _read(folder)
+    except (OSError, ValueError):
+        return
+    if found["holder"] != holder and found["until"] > time.time():
+        until = datetime.datetime.fromtimestamp(found["until"]).astimezone()
+        raise UserError(
+            f"{folder}: {found['holder']} is training on these checkpoints, and there can be only "
+            f"one; wait for its end (its lease runs until {until:%H:%M:%S %Z}), or give this "
+            "training a train.resume_id of its own"
+        )
 
 
 @contextlib.contextmanager
-def renewed(folder: pathlib.Path, seconds: float) -> Iterator[None]:
-    """Renews the lease as long as the block lasts, ten times in each of its terms.
+def renewed(folders: Sequence[str], seconds: float, holder: str) -> Iterator[None]:
+    """Renews the leases as long as the block lasts, ten times in each of their terms.
 
     Raises:
-        OSError: it cannot be written to begin with.
+        OSError: one cannot be written to begin with.
+        UserError: the object store cannot be used to begin with.
     """
     over = threading.Event()
 
     def go_on() -> None:
         while not over.wait(seconds / 10):
-            try:
-                renew(folder, seconds)
-            except OSError as error:  # a network file system's hiccup; nine more tries
-                _log.warning("%s: not renewed: %s", folder / NAME, error)
+            for folder in folders:
+                try:
+                    renew(folder, seconds, holder)
+                except (OSError, UserError) as error:  # a network's hiccup; nine more tries
+                    _log.warning("%s: not renewed: %s", of(folder), error)
 
-    renew(folder, seconds)
+    for folder in folders:
+        renew(folder, seconds, holder)
     thread = threading.Thread(target=go_on, name="lease", daemon=True)
     thread.start()
     try:
@@ -70,7 +102,7 @@ def renewed(folder: pathlib.Path, seconds: float) -> Iterator[None]:
         thread.join()
 
 
-def end_with(folder: pathlib.Path, every: float = 10.0) -> None:
+def end_with(folder: str, every: float = 10.0) -> None:
     """Sends this process SIGTERM as soon as the lease is over.
 
     Args:
@@ -79,6 +111,7 @@ def end_with(folder: pathlib.Path, every: float = 10.0) -> None:
 
     Raises:
         OSError: there is none that can be read.
+        UserError: the object store cannot be used.
     """
     until = time.time() + left(folder)
 
@@ -87,9 +120,20 @@ def end_with(folder: pathlib.Path, every: float = 10.0) -> None:
         while (more := until - time.time()) > 0:
             threading.Event().wait(min(every, max(0.1, more)))
             # What cannot be read just now is as it was.
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError, UserError):
                 until = time.time() + left(folder)
-        _log.error("%s: over; whoever started this training is gone", folder / NAME)
+        _log.error("%s: over; whoever started this training is gone", of(folder))
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=look, name="lease", daemon=True).start()
+
+
+def _read(folder: str) -> dict[str, Any]:
+    if is_address(folder):
+        content = object_store.read(of(folder))
+        if content is None:
+            raise FileNotFoundError(errno.ENOENT, "No such object", of(folder))
+    else:
+        content = pathlib.Path(of(folder)).read_bytes()
+    found: dict[str, Any] = json.loads(content)
+    return found

@@ -18,8 +18,8 @@ from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.components.kubernetes.reading import Reading, Row, as_allowed
 from stagecraft.schemas.errors import UserError
 
-_TESTED, _SUCCESS_POLICY = (1, 29), (1, 31)
-"""Versions: the oldest whose schemas the objects were checked against; a Job's successPolicy."""
+_TESTED = (1, 29)
+"""The oldest version whose schemas the objects were checked against."""
 
 _KINDS = {
     "job": ("batch", "v1", "jobs", "a Kubernetes with Jobs"),
@@ -56,7 +56,7 @@ def rows(client: kubernetes.client.ApiClient, wanted: Wanted) -> Iterator[Row]:
         Unreachable: there is no answer.
     """
     reading, request = Reading(client), wanted.request
-    job, namespace, volumes = request.job, request.namespace, request.pod.volumes
+    job, namespace = request.job, request.namespace
     yield from as_allowed("api", lambda: _api(client, reading, request))
     yield from as_allowed("namespace", lambda: _namespace(reading, namespace))
     yield from as_allowed("kind", lambda: _kind(reading, job.kind))
@@ -69,9 +69,9 @@ def rows(client: kubernetes.client.ApiClient, wanted: Wanted) -> Iterator[Row]:
         lambda: preflight_access.rows(reading, namespace, job.kind, wanted.account),
     )
     yield from preflight_capacity.rows(reading, request)
-    yield preflight_volumes.folder("kubeflow.job.folder", wanted.folder, volumes, "jobs")
+    yield preflight_volumes.folder("kubeflow.job.folder", wanted.folder, request, "jobs")
     yield preflight_volumes.folder(
-        "kubeflow.checkpoints", wanted.checkpoints, volumes, "checkpoints"
+        "kubeflow.checkpoints", wanted.checkpoints, request, "checkpoints"
     )
     written = (wanted.folder, wanted.checkpoints)
     yield from preflight_volumes.claims(reading, request, written)
@@ -84,10 +84,10 @@ def _api(
     reading.get("/version")  # 401 and no answer, in the words of this command
     version = connection.version(client)
     found = f"Kubernetes {_dotted(version)} at {reading.host}"
-    kind = request.job.kind
-    if version < _SUCCESS_POLICY and (kind == "trainjob" or (kind == "job" and request.serves)):
-        why = "a TrainJob" if kind == "trainjob" else "parameter_server in a Job"
-        advice = f"{why} needs {_dotted(_SUCCESS_POLICY)} (successPolicy): use kubeflow.job.kind: "
+    what = kinds.needs_success_policy(request)
+    if what and version < kinds.SUCCESS_POLICY:
+        needed = _dotted(kinds.SUCCESS_POLICY)
+        advice = f"{what} needs {needed} (successPolicy): use kubeflow.job.kind: "
         advice += "tfjob" if request.serves else "job"
         yield Row("api", found, "missing", advice)
     elif version < _TESTED:

@@ -1,4 +1,4 @@
-"""Whether all pods of a training get the volumes that its settings name.
+"""Whether all pods of a training see the folders that its settings name, and get the volumes.
 
 https://kubernetes.io/docs/concepts/storage/persistent-volumes/#access-modes
 """
@@ -12,29 +12,46 @@ from stagecraft.components.kubernetes.connection import Refused
 from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.components.kubernetes.pod_settings import Volume
 from stagecraft.components.kubernetes.reading import Json, Reading, Row, as_allowed
+from stagecraft.components.object_store_folder import is_address
 
 _CLAIM = "manifests/base/checkpoints.yaml"
 
 
-def folder(setting: str, path: str, volumes: Sequence[Volume], example: str) -> Row:
-    """Whether a folder that all pods need is on one of the volumes.
+def folder(setting: str, path: str, request: JobRequest, example: str) -> Row:
+    """Whether a folder that all pods need is on one of the volumes, or in an object store.
 
     Args:
         setting: that names the folder.
         path: the folder.
-        volumes: of all pods.
-        example: what it may be called on one.
+        request: the training.
+        example: what it may be called on a volume.
     """
-    name = setting.rpartition(".")[2]
+    name, volumes = setting.rpartition(".")[2], request.pod.volumes
+    if is_address(path):
+        return _stored(name, path, request)
     if volume := _holding(path, volumes):
         return Row(name, f"{path}, on claim {volume.claim}")
     if not volumes:
-        advice = "set kubeflow.steps.Trainer.volumes: [{claim: training, path: /mnt/training}]"
+        advice = "set kubeflow.steps.Trainer.volumes: [{claim: training, path: /mnt/training}], "
+        advice += f"or {setting} to an address in an object store, as s3://bucket/{example}"
         return Row(name, f"{path or 'not set'}, and there is no volume", "missing", advice)
     there = ", ".join(volume.path for volume in volumes)
     found = f"{path or 'not set'}: on no volume ({there})"
     advice = f"set {setting}={volumes[0].path.rstrip('/')}/{example}"
     return Row(name, found, "missing", advice)
+
+
+def _stored(name: str, path: str, request: JobRequest) -> Row:
+    """Whether the pods have something to log in with; if it is right, only they see."""
+    keys = {secret.env for secret in request.pod.secrets} | {*request.pod.env}
+    if "AWS_ACCESS_KEY_ID" in keys and not path.startswith("gs://"):
+        return Row(name, f"{path}, with the keys in AWS_ACCESS_KEY_ID")
+    if account := request.job.service_account:
+        return Row(name, f"{path}, as service account {account} may")
+    advice = "give the pods keys (kubeflow.steps.Trainer.secrets: AWS_ACCESS_KEY_ID, "
+    advice += "AWS_SECRET_ACCESS_KEY), or a service account that may write there "
+    advice += "(kubeflow.job.service_account), unless their nodes may"
+    return Row(name, f"{path}, with no keys", "note", advice)
 
 
 def claims(reading: Reading, request: JobRequest, written: Sequence[str]) -> Iterator[Row]:

@@ -58,7 +58,7 @@ class Executor(GenericExecutor):
             on_disk(output_dict),
             _on_cluster(
                 settings, input_dict, output_dict, exec_properties["checkpoint_root"]
-            ) as folder,
+            ) as handover,
         ):
             super().Do(
                 input_dict,
@@ -71,7 +71,7 @@ class Executor(GenericExecutor):
                         {
                             "settings": settings.flat(),
                             launch.RUN_FN: exec_properties["run_fn"],
-                            launch.FOLDER: folder,
+                            launch.HANDOVER: handover,
                         }
                     ),
                     "checkpoint_root": exec_properties["checkpoint_root"],
@@ -100,19 +100,19 @@ class Executor(GenericExecutor):
 @contextlib.contextmanager
 def _on_cluster(
     settings: TrainingSettings, inputs: Artifacts, outputs: Artifacts, checkpoint_root: str
-) -> Iterator[str]:
+) -> Iterator[Any]:
     """Where a job of the cluster does the training, has artifacts where its pods see them.
 
     Yields:
-        The training's folder; empty where there is no job.
+        What the job is told of it; None where there is no job.
     """
     if settings.parallel.launcher != "kubernetes":
-        yield ""
+        yield None
         return
-    from stagecraft.components.kubernetes.launch import shared  # and its client
+    from stagecraft.components.kubernetes import handover, launch  # and the client
 
-    with shared(inputs, outputs, checkpoint_root) as folder:
-        yield folder
+    with handover.shared(inputs, outputs, launch.settings(), checkpoint_root) as told:
+        yield told
 
 
 def _splits(message: Any, split: str) -> str:

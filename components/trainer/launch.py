@@ -20,8 +20,8 @@ from stagecraft.trainer_module.worker import task_of
 RUN_FN = "run_fn"
 """In ``custom_config``: dotted path of the function that trains."""
 
-FOLDER = "folder"
-"""In ``custom_config``: what a cluster's job shares with this process; empty without one."""
+HANDOVER = "handover"
+"""In ``custom_config``: what a cluster's job shares with this process; None without one."""
 
 _progress = logging.getLogger("stagecraft.progress")
 _log = logging.getLogger(__name__)
@@ -33,12 +33,12 @@ def run(fn_args: Any) -> None:
     Raises:
         UserError: the training cannot go on.
     """
-    path, folder = fn_args.custom_config.pop(RUN_FN), fn_args.custom_config.pop(FOLDER, "")
+    path, handover = fn_args.custom_config.pop(RUN_FN), fn_args.custom_config.pop(HANDOVER, None)
     parallel = TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel
     if parallel.launcher == "kubernetes":
         from stagecraft.components.kubernetes import launch  # and the client, for those who use it
 
-        launch.run(path, fn_args, parallel, folder)
+        launch.run(path, fn_args, parallel, handover)
         return
     if is_local(parallel):
         run_local(path, fn_args, parallel)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from typing import Any
 
 import yaml
 
+from stagecraft.components.kubernetes import handover
 from stagecraft.components.kubernetes.jobs import kinds
 from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.pipeline.cli import console
-from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
 from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
 from stagecraft.schemas.errors import UserError
@@ -69,12 +68,14 @@ def job_request(settings: PipelineSettings, request: Request) -> JobRequest:
     Raises:
         UserError: the pods would not find what to train, or Kubernetes would refuse a name.
     """
-    name = request.name or settings.name
+    name, kubeflow = request.name or settings.name, settings.kubeflow
+    folder = kubeflow.job.folder.rstrip("/")
+    handover.check(folder, kubeflow.step("Trainer").volumes, "kubeflow.job.folder")
     return requested(
         settings,
         name=name,
         namespace=request.namespace,
-        folder=f"{_folder(settings.kubeflow)}/{name}",
+        folder=f"{folder}/{name}",
         image=request.image,
         kind=request.launcher,
     )
@@ -116,22 +117,4 @@ def requested(
         max_restarts=parallel.max_restarts,
         pod=pod,
         job=kubeflow.job.model_copy(update={"kind": kind or kubeflow.job.kind}),
-    )
-
-
-def _folder(kubeflow: KubeflowSettings) -> str:
-    """Where all pods of a job find it.
-
-    Raises:
-        UserError: there is no such folder.
-    """
-    folder = pathlib.PurePosixPath(kubeflow.job.folder)
-    volumes = kubeflow.step("Trainer").volumes
-    if any(folder.is_relative_to(volume.path) for volume in volumes):
-        return str(folder)
-    example = f"{volumes[0].path.rstrip('/')}/jobs" if volumes else "/mnt/training/jobs"
-    more = "" if volumes else " and kubeflow.steps.Trainer.volumes: [{claim: …, path: …}]"
-    raise UserError(
-        f"kubeflow.job.folder: {kubeflow.job.folder!r}: expected a folder on a volume that the "
-        f"Trainer's step has, such as {example}{more}."
     )

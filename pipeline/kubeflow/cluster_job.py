@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stagecraft.components import Trainer
-from stagecraft.components.kubernetes import volume
+from stagecraft.components.kubernetes import handover
 from stagecraft.components.kubernetes.job_settings import CLUSTER, ClusterSettings
 from stagecraft.components.kubernetes.pod_settings import PodSettings
 from stagecraft.pipeline.kubeflow.settings import KubeflowSettings, Step
@@ -30,14 +30,14 @@ def step_of(node: Any, wanted: Step, settings: KubeflowSettings) -> Step:
     """What the Trainer's step itself gets of what is wanted for its training.
 
     Raises:
-        UserError: a folder is on no volume that the job's pods have.
+        UserError: a folder is where the job's pods do not see it.
     """
     pods = PodSettings.model_validate(
         {name: getattr(wanted, name) for name in PodSettings.model_fields}
     )
-    volume.check(settings.job.folder, pods.volumes, "kubeflow.job.folder")
+    handover.check(settings.job.folder, pods.volumes, "kubeflow.job.folder")
     root = node.exec_properties["checkpoint_root"]
-    volume.check(str(root), pods.volumes, "kubeflow.checkpoints")
+    handover.check(str(root), pods.volumes, "kubeflow.checkpoints")
     cluster = ClusterSettings(image=wanted.image or settings.image, job=settings.job, pod=pods)
     variable = {CLUSTER: cluster.model_dump_json(exclude_defaults=True)}
     return wanted.model_copy(update={**_FOR_THE_JOB, "env": {**wanted.env, **variable}})

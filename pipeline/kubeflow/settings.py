@@ -46,7 +46,8 @@ class KubeflowSettings(Settings):
     checkpoints: str = Field(
         "checkpoints",
         description="folder for what a stopped training goes on from; on a volume it outlives the "
-        "pod, relative to the working directory it does not",
+        "pod, relative to the working directory it does not; with parallel.launcher: kubernetes "
+        "also an address, as s3://bucket/checkpoints",
     )
     job: JobSettings = JobSettings()
     every_step: Step = Field(Step(), description="what every step gets")

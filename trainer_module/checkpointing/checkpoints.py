@@ -38,6 +38,7 @@ from stagecraft.trainer_module.atomic_folder import (
     remove_folder,
     remove_leftovers,
 )
+from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.lock import locked
 
 FORMAT = 2
@@ -78,6 +79,7 @@ class Checkpoints:
             keep: how many of the newest are kept, besides the best one.
         """
         self.root = pathlib.Path(root)
+        self._mirror = mirror.of(self.root)
         self._writes = writes
         self._keep = keep
         self._unreadable: set[int] = set()
@@ -120,6 +122,8 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The committed steps, oldest first."""
+        if self._mirror:
+            return self._mirror.steps()
         names = [entry.name for entry in self.root.glob("*")]
         return sorted(int(name) for name in names if name.isdecimal())
 
@@ -174,7 +178,7 @@ class Checkpoints:
         if self._writes:
             self.flush()
             for step in self.steps():
-                remove_folder(self.root / str(step))
+                self._remove(step)
 
     def load(self, step: int) -> Checkpoint:
         """Reads and verifies one checkpoint.
@@ -200,6 +204,11 @@ class Checkpoints:
             UnreadableCheckpointError: as :meth:`load`.
         """
         folder = self.root / str(step)
+        try:
+            if self._mirror:
+                self._mirror.fetch(step)
+        except FileNotFoundError as error:  # dropped since it was listed
+            raise UnreadableCheckpointError(str(error)) from error
         try:
             progress: dict[str, Any] = json.loads((folder / "progress.json").read_text())
             if progress["format"] != FORMAT:
@@ -234,13 +243,21 @@ class Checkpoints:
             )
             summed = {**notes, "checksum": _checksum(notes)}
             (folder / "progress.json").write_text(json.dumps(summed, indent=1))
+        if self._mirror:
+            self._mirror.commit(step)
         self._unreadable.discard(step)
         committed = self.steps()
         # One that cannot be read takes no place among the newest: there is nothing to fall back to.
         newest = [each for each in committed if each not in self._unreadable][-self._keep :]
         for old in set(committed) - {*newest, *stay}:
             with contextlib.suppress(UserError, OSError):
-                remove_folder(self.root / str(old))
+                self._remove(old)
+
+    def _remove(self, step: int) -> None:
+        if self._mirror:
+            self._mirror.drop(step)
+        if (folder := self.root / str(step)).exists():
+            remove_folder(folder)
 
 
 def _checksum(notes: Mapping[str, Any]) -> int:

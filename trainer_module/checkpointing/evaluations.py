@@ -14,6 +14,7 @@ import os
 import pathlib
 
 from stagecraft.trainer_module.atomic_folder import disk_errors
+from stagecraft.trainer_module.checkpointing import mirror
 
 _log = logging.getLogger(__name__)
 
@@ -32,11 +33,12 @@ class Evaluations:
 
     def __init__(self, root: str | os.PathLike[str]):
         self._path = pathlib.Path(root, "evaluations.json")
+        self._mirror = mirror.of(self._path.parent)
 
     def read(self) -> list[Evaluation]:
         """In the order of the steps; none where they cannot be read: they can be made again."""
         try:
-            return [Evaluation(**entry) for entry in json.loads(self._path.read_text())]
+            return [Evaluation(**entry) for entry in json.loads(self._text())]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, TypeError) as error:
@@ -51,6 +53,9 @@ class Evaluations:
         """
         found = {entry.step: entry for entry in self.read()} | {evaluation.step: evaluation}
         entries = [dataclasses.asdict(found[step]) for step in sorted(found)]
+        if self._mirror:
+            self._mirror.write(self._path.name, json.dumps(entries, indent=1).encode())
+            return
         aside = self._path.with_suffix(".json.partial")
         with disk_errors(self._path):
             with aside.open("w", encoding="utf-8") as file:
@@ -62,3 +67,8 @@ class Evaluations:
     def clear(self) -> None:
         """Forgets all: the checkpoints are another training's from now on."""
         self._path.unlink(missing_ok=True)
+
+    def _text(self) -> str | bytes:
+        if not self._mirror:
+            return self._path.read_text()
+        return self._mirror.read(self._path.name) or "[]"

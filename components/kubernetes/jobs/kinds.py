@@ -21,6 +21,20 @@ CONTAINERS = {
 """What a pod's container that trains is called."""
 
 
+SUCCESS_POLICY = (1, 31)
+"""Kubernetes' version: https://kubernetes.io/docs/concepts/workloads/controllers/job/#success-policy"""
+
+
+def needs_success_policy(request: JobRequest) -> str:
+    """What needs a Kubernetes with it; empty: nothing does.
+
+    An older server drops the field without a word, and the job does not end with its chief.
+    """
+    if request.job.kind == "trainjob":
+        return "a TrainJob"
+    return "parameter_server in a Job" if request.job.kind == "job" and request.serves else ""
+
+
 def render(request: JobRequest) -> list[Json]:
     """The objects of a training, in the order to create them; the job is the last one.
 

@@ -71,8 +71,14 @@ def test_pods_get_what_the_trainers_step_gets(stagecraft: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (FOLDER[1:], "kubeflow.job.folder: '': expected a folder on a volume"),
-        (FOLDER[:1], "kubeflow.job.folder: '/mnt/training/jobs': expected a folder on a volume"),
+        (
+            FOLDER[1:],
+            "kubeflow.job.folder: not set: under parallel.launcher: kubernetes",
+        ),
+        (
+            FOLDER[:1],
+            "kubeflow.job.folder: /mnt/training/jobs: under parallel.launcher:",
+        ),
         ((*FOLDER, "--name=My_Job"), "a job's name: 'My_Job'"),
         ((*FOLDER, "--namespace=A"), "a namespace: 'A'"),
         (

@@ -39,7 +39,7 @@ class Step:
     folder: pathlib.Path
     inputs: dict[str, list[types.Artifact]]
     outputs: dict[str, list[types.Artifact]]
-    checkpoints: pathlib.Path = dataclasses.field(init=False)
+    checkpoints: Any = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         self.checkpoints = self.volume / "checkpoints"
@@ -113,7 +113,7 @@ def step(
         volume.mkdir(exist_ok=True)
         cluster = ClusterSettings(
             image="stagecraft:latest",
-            job=JobSettings(kind=kind, folder=str(volume / "jobs"), **job),
+            job=JobSettings(kind=kind, **({"folder": str(volume / "jobs")} | job)),
             pod=PodSettings(
                 volumes=(Volume(claim="training", path=str(volume)),),
                 secrets=(Secret(name="secret", key="key", env="SECRET"),),

@@ -62,14 +62,14 @@ def test_while_its_job_runs(
     [before] = jobs(server)
     assert [each["name"] for each in before["metadata"]["ownerReferences"]] == ["first"]
     cluster.wait_for(lambda: len(cluster.running()) == 2)
-    lease.renew(one.job_folder, 30)
+    lease.renew(str(one.job_folder), 30)
     copied = {path: path.stat().st_ino for path in (one.job_folder / "inputs").rglob("*")}
     assert copied
     owner("second")
     running = aside(one.run, IN_STEP, run_fn="stub_training.waits")
     cluster.wait_for(lambda: all(pod.lines for pod in cluster.pods) or running.done())
     cluster.wait_for(lambda: jobs(server)[0]["metadata"]["ownerReferences"][0]["name"] == "second")
-    assert lease.left(one.job_folder) > 100
+    assert lease.left(str(one.job_folder)) > 100
     assert {path: path.stat().st_ino for path in copied} == copied
     open_gate(one)
     running.result()

@@ -29,11 +29,12 @@ fn_args = FnArgs()
 vars(fn_args).update(json.loads(sys.argv[1]))
 from stagecraft.components.kubernetes import lease
 renewed = lease.renewed
-lease.renewed = lambda folder, seconds: renewed(folder, 3.0)
+lease.renewed = lambda folders, seconds, holder: renewed(folders, 3.0, holder)
 folder = pathlib.Path(sys.argv[2])
 folder.mkdir(parents=True)
 parallel = ParallelSettings.model_validate(json.loads(sys.argv[3]))
-launch.run("stub_training.hangs", fn_args, parallel, str(folder))
+handover = {"folder": str(folder), "place": str(folder)}
+launch.run("stub_training.hangs", fn_args, parallel, handover)
 """
 """What the Trainer's Executor does in the end, without TFX, whose import takes its time."""
 
@@ -116,7 +117,7 @@ def pod(folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_pod_that_starts_when_its_lease_is_over(tmp_path: pathlib.Path) -> None:
-    lease.renew(tmp_path, -1.0)
+    lease.renew(str(tmp_path), -1.0)
     ended = pod(tmp_path)
     assert (ended.returncode, ended.stdout) == (
         1,
@@ -135,13 +136,13 @@ def test_a_pod_without_the_volume(tmp_path: pathlib.Path) -> None:
 def test_a_lease_that_cannot_be_read_for_a_while(tmp_path: pathlib.Path) -> None:
     """It is as it was when it was read."""
     program = (
-        "import pathlib, sys, threading\n"
+        "import sys, threading\n"
         "from stagecraft.components.kubernetes import lease\n"
-        "lease.end_with(pathlib.Path(sys.argv[1]), every=0.05)\n"
+        "lease.end_with(sys.argv[1], every=0.05)\n"
         "print('begun', flush=True)\n"
         "threading.Event().wait()\n"
     )
-    lease.renew(tmp_path, 60)
+    lease.renew(str(tmp_path), 60)
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
@@ -150,17 +151,17 @@ def test_a_lease_that_cannot_be_read_for_a_while(tmp_path: pathlib.Path) -> None
     (tmp_path / lease.NAME).write_text("{")
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.3)
-    lease.renew(tmp_path, -1.0)
+    lease.renew(str(tmp_path), -1.0)
     assert process.wait(30) == -signal.SIGTERM
     process.stdout.close()
 
 
 def test_the_lease_is_renewed_as_long_as_the_training_is_followed(tmp_path: pathlib.Path) -> None:
-    with lease.renewed(tmp_path, 1.0):
+    with lease.renewed([str(tmp_path)], 1.0, "me"):
         first = (tmp_path / lease.NAME).stat().st_mtime_ns
         deadline = time.monotonic() + 30
         while (tmp_path / lease.NAME).stat().st_mtime_ns == first:
             assert time.monotonic() < deadline
             os.sched_yield()
-        assert 0 < lease.left(tmp_path) <= 1
+        assert 0 < lease.left(str(tmp_path)) <= 1
     assert [path.name for path in tmp_path.iterdir()] == [lease.NAME]

@@ -1,0 +1,149 @@
+"""What a Trainer's step and its training's pods hand each other, on a volume or in a store."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from stagecraft.components.kubernetes import volume
+from stagecraft.components.kubernetes.job_settings import ClusterSettings
+from stagecraft.components.kubernetes.pod_settings import Volume
+from stagecraft.components.object_store_folder import ADDRESSES, StoredFolder, is_address
+from stagecraft.schemas.errors import UserError
+
+if TYPE_CHECKING:
+    from tfx import types
+
+    Artifacts = dict[str, list[types.Artifact]]
+
+TASK = "task.json"
+"""In the folder of a training: what its pods do. Without it, nobody has begun, or all is done."""
+
+_INPUTS = "inputs.json"
+"""In one at an address: the inputs are there, whole."""
+
+
+class Handover(TypedDict):
+    """Of one training."""
+
+    folder: str
+    """What its pods look into; its last part is the name of the job."""
+
+    place: str
+    """Where this process has what is in it: the same, or a folder of its own."""
+
+
+def job_name(outputs: Artifacts) -> str:
+    """A name that is the same for all attempts of a step, and no other's.
+
+    The outputs' addresses hold run and step; all attempts have the same.
+    """
+    addresses = sorted(artifact.uri for of_key in outputs.values() for artifact in of_key)
+    return f"train-{hashlib.sha256(' '.join(addresses).encode()).hexdigest()[:16]}"
+
+
+def check(path: str, volumes: Sequence[Volume], setting: str) -> None:
+    """Checks that a folder is where the job's pods can see it.
+
+    Raises:
+        UserError: it is in no object store, and on no volume that they have.
+    """
+    if is_address(path) or any(volume.is_below(path, each.path) for each in volumes):
+        return
+    there = ", ".join(each.path for each in volumes) or "none"
+    name = setting.rpartition(".")[2]
+    example = f"{volumes[0].path.rstrip('/') if volumes else '/mnt/training'}/{name}"
+    raise UserError(
+        f"{setting}: {path or 'not set'}: under parallel.launcher: kubernetes it has to be where "
+        "the training's pods see it, too: on a volume of kubeflow.steps.Trainer.volumes "
+        f"({there}), such as {example}, or in an object store ({', '.join(ADDRESSES)}), such as "
+        f"s3://bucket/{name}"
+    )
+
+
+@contextlib.contextmanager
+def shared(
+    inputs: Artifacts, outputs: Artifacts, cluster: ClusterSettings, checkpoints: str
+) -> Iterator[Handover]:
+    """Has artifacts where the job's pods see them, for the time of the block.
+
+    Inputs are copied there, once for all attempts, unless they are on a volume already. Outputs
+    are copied from there to where they belong when all went well, and the folder is removed.
+
+    Raises:
+        UserError: a folder is where the pods do not see it, or cannot be written.
+    """
+    volumes = cluster.pod.volumes
+    check(cluster.job.folder, volumes, "kubeflow.job.folder")
+    check(checkpoints, volumes, "kubeflow.checkpoints")
+    folder = f"{cluster.job.folder.rstrip('/')}/{job_name(outputs)}"
+    given = {
+        artifact: f"inputs/{key}-{index}"
+        for key, artifacts in inputs.items()
+        for index, artifact in enumerate(artifacts)
+        if not any(volume.is_below(artifact.uri, each.path) for each in volumes)
+    }
+    made = {
+        artifact: f"outputs/{key}-{index}"
+        for key, artifacts in outputs.items()
+        for index, artifact in enumerate(artifacts)
+    }
+    sources = {name: artifact.uri for artifact, name in given.items()}
+    stored = StoredFolder(folder) if is_address(folder) else None
+    with contextlib.ExitStack() as stack:
+        if stored is None:
+            place = pathlib.Path(folder)
+            volume.bring(sources, place)
+        else:
+            place = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            _bring(sources, place, stored)
+        with volume.writable(place):
+            for name in made.values():
+                (place / name).mkdir(parents=True, exist_ok=True)
+        with _at({artifact: place / name for artifact, name in (given | made).items()}):
+            yield {"folder": folder, "place": str(place)}
+        for artifact, name in made.items():
+            shutil.copytree(place / name, artifact.uri, dirs_exist_ok=True)
+    # The task first: whoever finds one finds what came of it.
+    if stored is not None:
+        stored.remove(TASK)
+        stored.clear()
+    else:
+        (place / TASK).unlink(missing_ok=True)
+        volume.remove(place)
+
+
+def take(handover: Handover) -> None:
+    """Has what the pods have made in this process's place; TFX looks there for a model."""
+    if is_address(handover["folder"]):
+        stored, place = StoredFolder(handover["folder"]), pathlib.Path(handover["place"])
+        stored.download_all("outputs", place / "outputs")
+
+
+def _bring(sources: dict[str, str], place: pathlib.Path, stored: StoredFolder) -> None:
+    """Has folders in a place of this process, and in the store."""
+    for name, source in sources.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).symlink_to(source, target_is_directory=True)
+    if stored.read(_INPUTS) is None:
+        for name in sources:
+            stored.upload_all(place / name, name)
+        stored.write(_INPUTS, b"{}")
+
+
+@contextlib.contextmanager
+def _at(places: dict[types.Artifact, pathlib.Path]) -> Iterator[None]:
+    """Has artifacts in other places."""
+    uris = {artifact: artifact.uri for artifact in places}
+    try:
+        for artifact, place in places.items():
+            artifact.uri = str(place)
+        yield
+    finally:
+        for artifact, uri in uris.items():
+            artifact.uri = uri

@@ -1,0 +1,156 @@
+"""A training whose pods share no volume: data, orders, checkpoints and model go by a store."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from stagecraft.components.kubernetes import lease, worker
+from stagecraft.components.object_store_folder import StoredFolder
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.checkpointing import mirror
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.parity import cases, criteria
+
+IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
+
+SLOWLY = {"learning_rate": cases.SMALL_LEARNING_RATE, "schedule": "constant", "warmup_steps": 0}
+
+
+@pytest.fixture
+def stored(step: Any, bucket: str) -> Any:
+    """A step whose folders are in a store."""
+    one = step(folder=f"s3://{bucket}/jobs")
+    one.checkpoints = f"s3://{bucket}/checkpoints"
+    return one
+
+
+def names(stored: Any, below: str) -> list[str]:
+    return StoredFolder(stored.checkpoints.replace("checkpoints", below)).names()
+
+
+def fetched(stored: Any, scratch: pathlib.Path) -> dict[str, np.ndarray]:
+    """Weights of the only training in the store."""
+    [key] = {name.partition("/")[0] for name in names(stored, "checkpoints")}
+    mirror.use(scratch, StoredFolder(f"{stored.checkpoints}/{key}"))
+    return weights(Checkpoints(scratch, writes=False))
+
+
+def weights(checkpoints: Checkpoints) -> dict[str, np.ndarray]:
+    """Of the model, after the last step."""
+    found = checkpoints.newest()
+    assert found is not None and found.step == 4
+    return {name: value for name, value in found.state.items() if name.startswith("model/")}
+
+
+def test_the_model_comes_back(stored: Any, cluster: Any) -> None:
+    stored.run(IN_STEP, run_fn="stub_training.done")
+    assert (pathlib.Path(stored.model.uri) / "Format-Serving" / "model").read_text() == "weights"
+    assert stored.model.get_int_custom_property("steps") == 4
+    assert names(stored, "jobs") == []
+    assert len(cluster.pods) == 2
+
+
+def test_what_pods_are_told(stored: Any, cluster: Any) -> None:
+    """A task that names no folder of the step's, and inputs whole."""
+    with pytest.raises(UserError):
+        stored.run(IN_STEP, run_fn="stub_training.refuses")
+    there = names(stored, "jobs")
+    [task] = [name for name in there if name.endswith("/task.json")]
+    told = json.loads(StoredFolder(stored.checkpoints.replace("checkpoints", "jobs")).read(task))
+    assert told["fn_args"]["train_files"][0].startswith("staged://inputs/examples-0/")
+    assert told["fn_args"]["working_dir"].startswith(stored.checkpoints)
+    given = pathlib.Path(stored.inputs["schema"][0].uri)
+    job = task.partition("/")[0]
+    for path in filter(pathlib.Path.is_file, given.rglob("*")):
+        assert f"{job}/inputs/schema-0/{path.relative_to(given)}" in there
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed(stored: Any, cluster: Any, aside: Any, capfd: Any) -> None:
+    """All start again, and go on from a checkpoint that the chief has sent."""
+    running = aside(stored.run, IN_STEP, {"steps": 60})
+
+    def has_saved(pod: Any) -> bool:
+        return sum("phase: save" in line for line in pod.lines) > 2
+
+    cluster.wait_for(lambda: any(map(has_saved, cluster.pods)) or running.done())
+    next(pod for pod in cluster.running() if "-1-" in pod.name).signal(signal.SIGKILL)
+    running.result()
+    assert stored.model.get_int_custom_property("steps") == 60
+    printed = capfd.readouterr().err
+    for role in ("worker 0", "worker 1"):
+        assert re.search(rf"{role}: .* Going on from step [1-9]\d* of 60,", printed)
+    assert names(stored, "jobs") == []
+
+
+@pytest.mark.full
+def test_the_same_model_as_on_one_device(
+    step: Any, stored: Any, cluster: Any, tmp_path: pathlib.Path
+) -> None:
+    stored.run({**IN_STEP, "precision": "float64"}, SLOWLY)
+    found = fetched(stored, tmp_path / "fetched")
+    loaded = tf.saved_model.load(f"{stored.model.uri}/Format-Serving")
+    assert "serving_images" in loaded.signatures
+    shutil.rmtree(stored.model.uri)
+    one = step()
+    one.run({"launcher": "in_process", "precision": "float64", "accumulate": 2}, SLOWLY)
+    [folder] = (one.volume / "checkpoints").iterdir()
+    expected = weights(Checkpoints(folder, writes=False))
+    assert (parity := criteria.trajectory(found, expected)).equal, parity
+
+
+@pytest.mark.slow
+def test_parameter_servers_and_an_evaluator(stored: Any, cluster: Any) -> None:
+    """The evaluator brings checkpoints, and sends what it has found."""
+    parallel = {"strategy": "parameter_server", "workers": 1, "ps": 1, "evaluator": True}
+    stored.run(parallel, {"checkpoint_every": 2})
+    assert stored.model.get_float_custom_property("val_accuracy") >= 0
+    [found] = [name for name in names(stored, "checkpoints") if name.endswith("evaluations.json")]
+    entries = json.loads(StoredFolder(stored.checkpoints).read(found))
+    assert [entry["step"] for entry in entries][-1] == 4
+
+
+def test_another_training_on_the_same_checkpoints(stored: Any, cluster: Any) -> None:
+    stored.run(IN_STEP, run_fn="stub_training.done")
+    [name] = [name for name in names(stored, "checkpoints") if name.endswith(lease.NAME)]
+    key = f"{stored.checkpoints}/{name.partition('/')[0]}"
+    assert lease.left(key) <= 0
+    shutil.rmtree(stored.model.uri)
+    lease.renew(key, 60.0, "train-other")
+    with pytest.raises(UserError, match=f"^{key}: train-other is training on these checkpoints"):
+        stored.run(IN_STEP, run_fn="stub_training.done")
+    assert len(cluster.pods) == 2
+
+
+def test_a_store_that_does_not_answer(
+    stored: Any, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    fsspec.filesystem("s3").clear_instance_cache()
+    with pytest.raises(UserError, match=r"the object store at http://127.0.0.1:9 cannot be used"):
+        stored.run(IN_STEP)
+    assert server.requests == []
+
+
+def test_a_pod_that_may_not_read_the_store(stored: Any) -> None:
+    folder = stored.checkpoints.replace("checkpoints", "jobs/train-1")
+    lease.renew(folder, 60.0)
+    environment = os.environ | {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"}
+    command = [sys.executable, "-m", worker.__name__, folder]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert ended.returncode == 1
+    assert ended.stdout.startswith(f"{folder}/lease.json: the object store at http://127.0.0.1:9")
+    assert "Set AWS_ACCESS_KEY_ID" in ended.stdout and len(ended.stdout.splitlines()) == 1
