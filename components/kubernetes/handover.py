@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from stagecraft.components.kubernetes import volume
+from stagecraft.components.kubernetes import lease, volume
 from stagecraft.components.kubernetes.job_settings import ClusterSettings
 from stagecraft.components.kubernetes.pod_settings import Volume
 from stagecraft.components.object_store_folder import ADDRESSES, StoredFolder, is_address
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 TASK = "task.json"
 """In the folder of a training: what its pods do. Without it, nobody has begun, or all is done."""
+
+_JOB = re.compile(r"train-[0-9a-f]{16}")
+
+_log = logging.getLogger(__name__)
 
 _INPUTS = "inputs.json"
 """In one at an address: the inputs are there, whole."""
@@ -73,7 +79,8 @@ def shared(
     """Has artifacts where the job's pods see them, for the time of the block.
 
     Inputs are copied there, once for all attempts, unless they are on a volume already. Outputs
-    are copied from there to where they belong when all went well, and the folder is removed.
+    are copied from there to where they belong when all went well, and the folder is removed. So are
+    folders of trainings that failed, and that nobody has tried again.
 
     Raises:
         UserError: a folder is where the pods do not see it, or cannot be written.
@@ -82,6 +89,7 @@ def shared(
     check(cluster.job.folder, volumes, "kubeflow.job.folder")
     check(checkpoints, volumes, "kubeflow.checkpoints")
     folder = f"{cluster.job.folder.rstrip('/')}/{job_name(outputs)}"
+    _sweep(cluster.job.folder, cluster.job.ttl_seconds)
     given = {
         artifact: f"inputs/{key}-{index}"
         for key, artifacts in inputs.items()
@@ -134,6 +142,27 @@ def _bring(sources: dict[str, str], place: pathlib.Path, stored: StoredFolder) -
         for name in sources:
             stored.upload_all(place / name, name)
         stored.write(_INPUTS, b"{}")
+
+
+def _sweep(folder: str, seconds: float) -> None:
+    """Removes what trainings have left whose lease was over so many seconds ago."""
+    stored = StoredFolder(folder) if is_address(folder) else None
+    if stored is not None:
+        paths = [pathlib.PurePath(name) for name in stored.names()]
+    else:
+        paths = [path.relative_to(folder) for path in pathlib.Path(folder).glob(f"*/{lease.NAME}")]
+    for path in paths:
+        if path.name != lease.NAME or not _JOB.fullmatch(str(path.parent)):
+            continue
+        left = f"{folder.rstrip('/')}/{path.parent}"
+        with contextlib.suppress(OSError, ValueError):  # another one is removing it
+            if lease.left(left) > -seconds:
+                continue
+            _log.info("%s: removed: it was left by a training that failed", left)
+            if stored is not None:
+                StoredFolder(left).clear()
+            else:
+                volume.remove(pathlib.Path(left))
 
 
 @contextlib.contextmanager

@@ -122,6 +122,35 @@ def test_after_its_job_has_failed(step: Any, cluster: Any, server: Any, kind: st
     assert len(cluster.gone) == 1
 
 
+def test_what_a_training_has_left_that_nobody_tries_again(step: Any, cluster: Any) -> None:
+    one = step(ttl_seconds=60)
+    jobs = one.volume / "jobs"
+    names = ("train-0123456789abcdef", "train-fedcba9876543210", "mine")
+    for name, seconds in zip(names, (-61.0, -59.0, -61.0), strict=True):
+        (jobs / name / "inputs").mkdir(parents=True)
+        lease.renew(str(jobs / name), seconds)
+    one.run(IN_STEP, run_fn="stub_training.done")
+    assert sorted(path.name for path in jobs.iterdir()) == ["mine", "train-fedcba9876543210"]
+
+
+@pytest.mark.parametrize("verb", ["patch", "get"])
+def test_it_may_not(
+    step: Any, cluster: Any, server: Any, owner: Any, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """The job would be deleted with the pod of the attempt before: that is none to go on with."""
+    one = step()
+    killed(one, monkeypatch, "_follow", run_fn="stub_training.hangs")
+    lease.renew(str(one.job_folder), 60)
+    owner("second")
+    server.forbid(verb, "jobs.batch")
+    with pytest.raises(UserError) as error:
+        one.run(IN_STEP, run_fn="stub_training.hangs")
+    name = one.job_folder.name
+    assert f"Job {name}: cannot {verb} it in namespace kubeflow: jobs.batch" in str(error.value)
+    assert "manifests/base/training-access.yaml" in str(error.value)
+    cluster.wait_for(lambda: not cluster.running())
+
+
 def test_the_service_of_a_job_before(by_hand: Any, server: Any) -> None:
     """It is still there, and about to go with its owner: it would leave the new job without."""
     [services] = [each for each in server.resources.values() if each.plural == "services"]

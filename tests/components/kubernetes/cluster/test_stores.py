@@ -56,10 +56,23 @@ def weights(checkpoints: Checkpoints) -> dict[str, np.ndarray]:
 
 
 def test_the_model_comes_back(stored: Any, cluster: Any) -> None:
+    """And what trainings have left that nobody tries again is gone."""
+    jobs = stored.checkpoints.replace("checkpoints", "jobs")
+    for name, seconds in (("train-0123456789abcdef", -4000.0), ("train-fedcba9876543210", 1.0)):
+        lease.renew(f"{jobs}/{name}", seconds)
+    StoredFolder(f"{jobs}/train-0123456789abcdef/inputs").write("file", b"")
     stored.run(IN_STEP, run_fn="stub_training.done")
+    assert names(stored, "jobs") == ["train-fedcba9876543210/lease.json"]
     assert (pathlib.Path(stored.model.uri) / "Format-Serving" / "model").read_text() == "weights"
     assert stored.model.get_int_custom_property("steps") == 4
-    assert names(stored, "jobs") == []
+    assert len(cluster.pods) == 2
+    # Another training on the same checkpoints.
+    [name] = [name for name in names(stored, "checkpoints") if name.endswith(lease.NAME)]
+    key = f"{stored.checkpoints}/{name.partition('/')[0]}"
+    assert lease.left(key) <= 0
+    lease.renew(key, 60.0, "train-other")
+    with pytest.raises(UserError, match=f"^{key}: train-other is training on these checkpoints"):
+        stored.run(IN_STEP, run_fn="stub_training.done")
     assert len(cluster.pods) == 2
 
 
@@ -112,7 +125,7 @@ def test_the_same_model_as_on_one_device(
     assert (parity := criteria.trajectory(found, expected)).equal, parity
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_parameter_servers_and_an_evaluator(stored: Any, cluster: Any) -> None:
     """The evaluator brings checkpoints, and sends what it has found."""
     parallel = {"strategy": "parameter_server", "workers": 1, "ps": 1, "evaluator": True}
@@ -121,18 +134,6 @@ def test_parameter_servers_and_an_evaluator(stored: Any, cluster: Any) -> None:
     [found] = [name for name in names(stored, "checkpoints") if name.endswith("evaluations.json")]
     entries = json.loads(StoredFolder(stored.checkpoints).read(found))
     assert [entry["step"] for entry in entries][-1] == 4
-
-
-def test_another_training_on_the_same_checkpoints(stored: Any, cluster: Any) -> None:
-    stored.run(IN_STEP, run_fn="stub_training.done")
-    [name] = [name for name in names(stored, "checkpoints") if name.endswith(lease.NAME)]
-    key = f"{stored.checkpoints}/{name.partition('/')[0]}"
-    assert lease.left(key) <= 0
-    shutil.rmtree(stored.model.uri)
-    lease.renew(key, 60.0, "train-other")
-    with pytest.raises(UserError, match=f"^{key}: train-other is training on these checkpoints"):
-        stored.run(IN_STEP, run_fn="stub_training.done")
-    assert len(cluster.pods) == 2
 
 
 def test_a_store_that_does_not_answer(
