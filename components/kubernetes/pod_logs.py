@@ -21,6 +21,9 @@ __all__ = ["Pod", "followed", "lines", "merged", "pods"]
 PATIENCE_SECONDS = 300.0
 """How long a followed log's server may fail or not answer before that is told as an error."""
 
+_SILENCE_SECONDS = 600.0
+"""After which a connection that says nothing is taken up anew: its other end may be gone."""
+
 _SLACK_SECONDS = 60.0
 """By which clocks may differ. What is read twice for it is passed over."""
 
@@ -215,8 +218,7 @@ def _read(
             pod,
             namespace,
             container=container,
-            # A follower waits as long as nothing is written.
-            _request_timeout=(10, None if "follow" in options else 30),
+            _request_timeout=(10, _SILENCE_SECONDS if "follow" in options else 30),
             _preload_content=False,
             **options,
         )
