@@ -6,8 +6,9 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 # Most of a test's time is one thread importing TensorFlow, or a process that waits for another one.
-# Tests of a file share what they run.
-PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 --dist loadfile
+# Tests of a file share what they run; tests/conftest.py says which files come first.
+PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 \
+	--dist loadfile --no-loadscope-reorder
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
@@ -47,7 +48,7 @@ test: setup  ## the fast tests
 	$(BIN)/pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)
 
 test-slow: setup  ## the slow tests: whole pipelines, builds
-	$(BIN)/pytest $(PARALLEL) -m slow $(ARGS)
+	$(BIN)/pytest $(PARALLEL) -m 'slow and not full' $(ARGS)
 
 test-all: setup  ## both, and those that CI leaves out: more topologies, all faults of the drill
 	$(BIN)/pytest $(PARALLEL) $(ARGS)

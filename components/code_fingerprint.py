@@ -13,6 +13,7 @@ Imports under ``if TYPE_CHECKING:`` never run and are not followed.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib
 import pathlib
@@ -94,8 +95,13 @@ def _names_type_checking(test: ast.expr) -> bool:
 def _collect(names: Iterable[str], first_party: set[str], sources: dict[str, bytes]) -> None:
     """Adds ``{module: source}`` of the names' modules and of their transitive imports."""
     waiting = list(names)
+    seen: set[str] = set()
     while waiting:
-        for spec in _modules_along(waiting.pop()):
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for spec in _modules_along(name):
             if spec.name in sources:
                 continue
             if not _is_first_party(spec, first_party):
@@ -105,8 +111,13 @@ def _collect(names: Iterable[str], first_party: set[str], sources: dict[str, byt
             source = sources[spec.name] = _read(spec.name, spec.origin)
             if spec.origin.endswith(".py"):
                 is_package = spec.submodule_search_locations is not None
-                tree = _parse(source, spec.origin)
-                waiting.extend(imported_names(tree, spec.name, is_package=is_package))
+                waiting.extend(_imports(source, spec.origin, spec.name, is_package))
+
+
+@functools.cache
+def _imports(source: bytes, origin: str, module: str, is_package: bool) -> frozenset[str]:
+    """What a source imports. A pipeline's components have most of their code in common."""
+    return frozenset(imported_names(_parse(source, origin), module, is_package=is_package))
 
 
 def _resolve_root(dotted: str) -> str:

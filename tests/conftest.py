@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import importlib.util
 import os
 import pathlib
@@ -16,6 +17,28 @@ import pytest
 pytest_plugins = ["object_stores"]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+LONGEST = (
+    "e2e/test_kubeflow.py",
+    "trainer_module/parity/test_topologies.py",
+    "trainer_module/engines/test_engines.py",
+    "trainer_module/engines/test_logical_cpus.py",
+    "e2e/test_topologies.py",
+    "e2e/test_interrupt.py",
+    "e2e/test_quickstart.py",
+    "test_packaging.py",
+    "pipeline/tfx_command/test_long_form.py",
+    "pipeline/drill/test_scenarios.py",
+    "pipeline/local/test_worker.py",
+    "trainer_module/engines/test_processes.py",
+    "trainer_module/engines/test_parameter_server.py",
+    "trainer_module/engines/test_overlap.py",
+    "trainer_module/test_run_fn.py",
+    "trainer_module/test_input_data.py",
+    "components/anomaly_gate/test_anomaly_gate.py",
+    "pipeline/test_kubeflow_v2_runner.py",
+)
+"""Files that take a minute or more. They come first, so that no worker is left alone with one."""
+
 ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
 
 
@@ -23,6 +46,11 @@ def pytest_configure() -> None:
     """Signals are tested by sending them, and background jobs and nohup start with some ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")
@@ -43,12 +71,20 @@ def cifar10_small(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         pytest.skip("no real CIFAR-10: set STAGECRAFT_CIFAR10 to a folder with its archives")
     if importlib.util.find_spec("PIL") is None:
         pytest.skip("making the CIFAR-10 archives needs Pillow")
-    folder = tmp_path_factory.mktemp("cifar10")
-    subprocess.run(
-        [sys.executable, maker, folder, "--train", "5000", "--test", "1000"],
-        check=True,
-        capture_output=True,
-    )
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent  # that of all workers: one of them makes it
+    folder = root / "cifar10"
+    with (root / "cifar10.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            made = tmp_path_factory.mktemp("cifar10_made")
+            subprocess.run(
+                [sys.executable, maker, made, "--train", "5000", "--test", "1000"],
+                check=True,
+                capture_output=True,
+            )
+            made.rename(folder)
     return folder
 
 

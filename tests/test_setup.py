@@ -181,6 +181,7 @@ class Checkout:
         self.folder = folder
         self.stamp = folder / ".venv" / "stagecraft.stamp"
         self.environment = {k: v for k, v in os.environ.items() if k not in ("VENV", "PYTHON")}
+        self.environment["PYTHONDONTWRITEBYTECODE"] = "1"
         shutil.copytree(ROOT / "tools", folder / "tools")
         self.lock("pluggy", *BASICS)
         (folder / "pyproject.toml").write_text(
@@ -217,6 +218,8 @@ def test_environment_is_made_kept_renewed_and_never_half_done(tmp_path: pathlib.
     assert first.returncode == 0, first.stderr
     assert "making .venv with Python" in first.stderr
     assert checkout.installed() == {"small", "pluggy", *BASICS}
+    # Nothing else would ever compile it in this environment.
+    assert [*checkout.folder.glob(".venv/lib/*/site-packages/pluggy/__pycache__/_manager.*.pyc")]
 
     began = time.monotonic()
     again = checkout.setup()

@@ -6,10 +6,14 @@ from collections.abc import Callable
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2
-from tfx import v1 as tfx
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
+from tfx.dsl.components.common.resolver import Resolver
 from tfx.orchestration import metadata
+from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+from tfx.orchestration.pipeline import Pipeline
 from tfx.types import standard_artifacts
+from tfx.types.channel import Channel
 
 from stagecraft.components.baseline import LatestBlessedBaseline
 
@@ -19,8 +23,8 @@ ModelBlessing = standard_artifacts.ModelBlessing
 
 @component
 def StandInTrainer(
-    model: tfx.dsl.components.OutputArtifact[Model],
-    settings: tfx.dsl.components.Parameter[str],
+    model: OutputArtifact[Model],
+    settings: Parameter[str],
 ) -> None:
     """Trains nothing."""
     (pathlib.Path(model.uri) / "weights").write_text(settings)
@@ -28,10 +32,10 @@ def StandInTrainer(
 
 @component
 def StandInEvaluator(
-    model: tfx.dsl.components.InputArtifact[Model],
-    blessing: tfx.dsl.components.OutputArtifact[ModelBlessing],
-    min_accuracy: tfx.dsl.components.Parameter[int],
-    baseline_model: tfx.dsl.components.InputArtifact[Model] = None,
+    model: InputArtifact[Model],
+    blessing: OutputArtifact[ModelBlessing],
+    min_accuracy: Parameter[int],
+    baseline_model: InputArtifact[Model] = None,
 ) -> None:
     """Blesses as TFX's Evaluator does, unless the settings are "bad", and notes the baseline."""
     weights = (pathlib.Path(model.uri) / "weights").read_text()
@@ -50,19 +54,19 @@ def run(tmp_path: pathlib.Path) -> Run:
 
     def run_once(settings: str, min_accuracy: int = 0) -> tuple[int, int, bool]:
         trainer = StandInTrainer(settings=settings)
-        baseline = tfx.dsl.Resolver(
+        baseline = Resolver(
             strategy_class=LatestBlessedBaseline,
             candidate=trainer.outputs["model"],
-            model=tfx.dsl.Channel(type=Model),
-            model_blessing=tfx.dsl.Channel(type=ModelBlessing),
+            model=Channel(type=Model),
+            model_blessing=Channel(type=ModelBlessing),
         ).with_id("Baseline")
         evaluator = StandInEvaluator(
             model=trainer.outputs["model"],
             baseline_model=baseline.outputs["model"],
             min_accuracy=min_accuracy,
         )
-        tfx.orchestration.LocalDagRunner().run(
-            tfx.dsl.Pipeline(
+        LocalDagRunner().run(
+            Pipeline(
                 pipeline_name="baseline",
                 pipeline_root=str(tmp_path / "root"),
                 components=[trainer, baseline, evaluator],

@@ -49,6 +49,7 @@ def test_a_truncated_archive(tmp_path: pathlib.Path) -> None:
     check_refused(tmp_path / "out", "Cifar10ExampleGen", words, "--data", cut)
 
 
+@pytest.mark.full  # test_archive.py has what is said of it
 def test_a_label_that_is_none(tmp_path: pathlib.Path) -> None:
     bad = archive(tmp_path / "bad.tar.gz", b"\x0a" + bytes(3072))
     words = (str(bad), "data_batch_1.bin", "label", "10")

@@ -225,37 +225,40 @@ def test_devices_are_counted_as_for_kubeflow(compile_vertex):
         compile_vertex("parallel={strategy: mirrored, replicas: 2}")
 
 
-@pytest.mark.slow
-def test_the_stock_command(tmp_path):
+def stock_command(folder: pathlib.Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     """Creates the pipeline for Vertex AI where the command keeps it, from another folder."""
     bin_folder = pathlib.Path(sys.executable).parent
     environment = {
         **os.environ,
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",  # it runs pip
-        "VERTEX_HOME": str(tmp_path / "home"),
-        "STAGECRAFT_SET": " ".join(PLACES),
+        "VERTEX_HOME": str(folder / "home"),
+        "STAGECRAFT_SET": " ".join([*PLACES, *overrides]),
     }
-
     words = ("pipeline", "create", "--engine=vertex", f"--pipeline-path={RUNNER}")
+    return subprocess.run(
+        [bin_folder / "tfx", *words],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
-    def create(**variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [bin_folder / "tfx", *words],
-            cwd=tmp_path,
-            env=environment | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
 
-    # Gpus that Vertex does not know: refused before the command has made a folder.
-    refused = create(STAGECRAFT_SET=" ".join([*PLACES, "kubeflow.steps.Trainer.gpus=1"]))
-    assert refused.returncode == 1
-    assert refused.stdout.splitlines()[-1].startswith("Error: kubeflow.every_step.gpu_resource:")
-    created = create()
+@pytest.mark.slow
+def test_the_stock_command(tmp_path):
+    created = stock_command(tmp_path)
     assert created.returncode == 0, created.stdout[-5000:]
     assert 'Pipeline "quickstart" created successfully.' in created.stdout
     job = json.loads((tmp_path / "home" / "quickstart" / "pipeline.json").read_text())
     assert job["pipelineSpec"]["schemaVersion"] == "2.0.0"
     assert container(job, "Trainer")["image"] == IMAGE
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+@pytest.mark.full  # in this process: test_what_vertex_has_not_is_refused
+def test_the_stock_command_is_refused_gpus_that_vertex_does_not_know(tmp_path):
+    refused = stock_command(tmp_path, "kubeflow.steps.Trainer.gpus=1")
+    assert refused.returncode == 1
+    assert refused.stdout.splitlines()[-1].startswith("Error: kubeflow.every_step.gpu_resource:")
+    assert not [*tmp_path.glob("home/*/*")]

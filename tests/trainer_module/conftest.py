@@ -31,7 +31,7 @@ def _user_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parent))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_fn_args(training_data: Any) -> Callable[..., types.SimpleNamespace]:
     """Folder, overrides -> what TFX hands to `run_fn`."""
 

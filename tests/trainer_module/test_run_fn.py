@@ -10,7 +10,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import tensorflow as tf
@@ -45,13 +45,41 @@ def _scalars(folder: pathlib.Path, split: str) -> dict[str, list[int]]:
     return steps
 
 
-def test_trains_records_and_exports(
-    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO, "stagecraft.progress"):
-        run_fn(make_fn_args(tmp_path))
+class Trained(NamedTuple):
+    """A training that nothing has disturbed; tests read it only."""
 
-    notes = record.read(tmp_path / "model_run")
+    fn_args: types.SimpleNamespace
+    folder: pathlib.Path
+    events: list[dict[str, Any]]
+    """Of its progress."""
+
+
+@pytest.fixture(scope="module")
+def trained(make_fn_args: MakeFnArgs, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("trained")
+    fn_args = make_fn_args(folder)
+    events: list[dict[str, Any]] = []
+
+    class Listener(logging.Handler):
+        def emit(self, entry: logging.LogRecord) -> None:
+            if hasattr(entry, "progress"):
+                events.append(entry.progress)
+
+    logger, listener = logging.getLogger("stagecraft.progress"), Listener()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE))
+        patch.setattr(logger, "level", logging.INFO)
+        logger.addHandler(listener)
+        try:
+            run_fn(fn_args)
+        finally:
+            logger.removeHandler(listener)
+    return Trained(fn_args, folder, events)
+
+
+def test_trains_records_and_exports(trained: Trained) -> None:
+    folder = trained.folder
+    notes = record.read(folder / "model_run")
     assert notes["steps"] == 6
     assert [entry["step"] for entry in notes["evaluations"]] == [2, 4, 6]
     assert notes["best"] in notes["evaluations"]
@@ -66,44 +94,43 @@ def test_trains_records_and_exports(
         "worker": 0,
     }
 
-    assert _scalars(tmp_path, "val") == {"loss": [2, 4, 6], "accuracy": [2, 4, 6]}
-    train = _scalars(tmp_path, "train")
+    assert _scalars(folder, "val") == {"loss": [2, 4, 6], "accuracy": [2, 4, 6]}
+    train = _scalars(folder, "train")
     assert train.keys() == {"loss", "accuracy", "learning_rate", "images_per_second"}
     assert train["loss"][-1] == 6
 
-    events = [entry.progress for entry in caplog.records if hasattr(entry, "progress")]
-    assert events[-1]["phase"] == "train"
-    assert events[-1]["step"] == events[-1]["total"] == 6
-    assert json.dumps(events)
+    assert trained.events[-1]["phase"] == "train"
+    assert trained.events[-1]["step"] == trained.events[-1]["total"] == 6
+    assert json.dumps(trained.events)
 
-    assert os.listdir(tmp_path / "model") == ["Format-Serving"]
+    assert os.listdir(folder / "model") == ["Format-Serving"]
 
 
 @pytest.mark.slow
 def test_the_same_weights_in_another_process(
-    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
+    trained: Trained, make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
 ) -> None:
-    run_fn(make_fn_args(tmp_path / "here"))
     there = tmp_path / "there"
     there.mkdir()
     (there / "fn_args.json").write_text(json.dumps(vars(make_fn_args(there))))
     subprocess.run(
         [sys.executable, HERE / "train.py", there / "fn_args.json"], check=True, capture_output=True
     )
-    assert _states(tmp_path / "here") == _states(there)
+    assert _states(trained.folder) == _states(there)
     for name in ("variables.index", "variables.data-00000-of-00001"):
         here, other = (
-            (tmp_path / side / "model" / "Format-Serving" / "variables" / name).read_bytes()
-            for side in ("here", "there")
+            (side / "model" / "Format-Serving" / "variables" / name).read_bytes()
+            for side in (trained.folder, there)
         )
         assert here == other, name
 
 
 def test_a_retry_goes_on_exactly(
-    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained,
+    make_fn_args: MakeFnArgs,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run_fn(make_fn_args(tmp_path / "undisturbed"))
-
     interrupted = make_fn_args(tmp_path / "interrupted")
     with monkeypatch.context() as patch:
         evaluate, calls = StrategyEngine.evaluate, []
@@ -123,17 +150,16 @@ def test_a_retry_goes_on_exactly(
     interrupted.model_run_dir += "_of_the_retry"
     run_fn(interrupted)
     assert record.read(interrupted.model_run_dir)["resumed_from"] == 2
-    assert _states(tmp_path / "undisturbed") == _states(tmp_path / "interrupted")
+    assert _states(trained.folder) == _states(tmp_path / "interrupted")
 
 
 def test_a_finished_training_is_only_exported(
-    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = make_fn_args(tmp_path)
-    run_fn(first)
-    again = make_fn_args(tmp_path)
-    again.model_run_dir += "_again"
-    again.serving_model_dir += "_again"
+    first = trained.fn_args
+    again = types.SimpleNamespace(**vars(first))
+    again.model_run_dir = str(tmp_path / "model_run")
+    again.serving_model_dir = str(tmp_path / "model" / "Format-Serving")
 
     def refuse(*_: Any) -> None:
         pytest.fail("it was trained again")

@@ -6,9 +6,12 @@ import pathlib
 import pytest
 import tensorflow as tf
 from ml_metadata.proto import metadata_store_pb2
-from tfx import v1 as tfx
+from tfx.components.statistics_gen.component import StatisticsGen
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact
 from tfx.dsl.component.experimental.decorators import component
 from tfx.orchestration import metadata
+from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+from tfx.orchestration.pipeline import Pipeline
 from tfx.types import standard_artifacts
 
 from stagecraft.components.anomaly_gate.component import AnomalyGate
@@ -21,7 +24,7 @@ BEAM_ARGS = ["--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner
 
 
 @component
-def StandInExampleGen(examples: tfx.dsl.components.OutputArtifact[standard_artifacts.Examples]):
+def StandInExampleGen(examples: OutputArtifact[standard_artifacts.Examples]):
     """Ten good pictures a split."""
     examples.splits = ["train", "eval"]
     for number, split in enumerate(examples.splits):
@@ -38,7 +41,7 @@ def StandInExampleGen(examples: tfx.dsl.components.OutputArtifact[standard_artif
 
 
 @component
-def WhatFollows(anomalies: tfx.dsl.components.InputArtifact[standard_artifacts.ExampleAnomalies]):
+def WhatFollows(anomalies: InputArtifact[standard_artifacts.ExampleAnomalies]):
     """Whatever depends on the gate."""
 
 
@@ -50,15 +53,15 @@ def test_the_gate_opens_and_an_edited_schema_shuts_it(tmp_path: pathlib.Path) ->
 
     def run() -> None:
         example_gen = StandInExampleGen()
-        statistics_gen = tfx.components.StatisticsGen(examples=example_gen.outputs["examples"])
+        statistics_gen = StatisticsGen(examples=example_gen.outputs["examples"])
         import_schema = ImportSchema(schema_file=str(schema_file))
         gate = AnomalyGate(
             examples=example_gen.outputs["examples"],
             statistics=statistics_gen.outputs["statistics"],
             schema=import_schema.outputs["schema"],
         )
-        tfx.orchestration.LocalDagRunner().run(
-            tfx.dsl.Pipeline(
+        LocalDagRunner().run(
+            Pipeline(
                 pipeline_name="gate",
                 pipeline_root=str(tmp_path / "root"),
                 components=[

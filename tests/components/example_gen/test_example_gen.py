@@ -13,8 +13,10 @@ import pytest
 import tensorflow as tf
 from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2
-from tfx import v1 as tfx
 from tfx.components.util import examples_utils, tfxio_utils
+from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+from tfx.orchestration.metadata import sqlite_metadata_connection_config
+from tfx.orchestration.pipeline import Pipeline
 from tfx.types import standard_artifacts
 from tfx_bsl.tfxio import dataset_options
 
@@ -228,18 +230,16 @@ class Runs:
 
     def run(self, **arguments: Any) -> metadata_store_pb2.Execution:
         """Runs it and returns what TFX recorded."""
-        pipeline = tfx.dsl.Pipeline(
+        pipeline = Pipeline(
             "pipeline",
             str(self._root),
             components=[Cifar10ExampleGen(**{"shards": 2} | arguments)],
             enable_cache=True,
-            metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
-                str(self._metadata)
-            ),
+            metadata_connection_config=sqlite_metadata_connection_config(str(self._metadata)),
             beam_pipeline_args=BEAM_ARGS,
         )
         try:
-            tfx.orchestration.LocalDagRunner().run(pipeline)
+            LocalDagRunner().run(pipeline)
         finally:
             self.executions = self.store().get_executions()
         return self.executions[-1]

@@ -9,10 +9,16 @@ import compiled_by
 import pytest
 import tiny_nodes
 import yaml
-from tfx import v1 as tfx
+from tfx.components.infra_validator.component import InfraValidator
+from tfx.components.trainer.component import Trainer
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.dsl.input_resolution.strategies.latest_artifact_strategy import LatestArtifactStrategy
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRunner
 from tfx.orchestration.pipeline import Pipeline
+from tfx.proto import infra_validator_pb2, trainer_pb2
+from tfx.types import standard_artifacts
+from tfx.types.channel import Channel
 
 from stagecraft.pipeline.kubeflow.acceptance import check
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
@@ -100,9 +106,9 @@ def test_two_names_that_become_one(tmp_path: pathlib.Path) -> None:
 
 
 def _latest_artifact() -> Any:
-    return tfx.dsl.Resolver(
-        strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
-        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+    return Resolver(
+        strategy_class=LatestArtifactStrategy,
+        model=Channel(type=standard_artifacts.Model),
     ).with_id("warm_start")
 
 
@@ -127,8 +133,8 @@ def test_an_exit_handler(tmp_path: pathlib.Path) -> None:
 
 def test_a_component_that_tfx_does_not_compile(tmp_path: pathlib.Path) -> None:
     make = tiny_nodes.Make()
-    validator = tfx.components.InfraValidator(
-        model=make.outputs["model"], serving_spec=tfx.proto.ServingSpec()
+    validator = InfraValidator(
+        model=make.outputs["model"], serving_spec=infra_validator_pb2.ServingSpec()
     )
     pipeline = Pipeline("p", "gs://bucket", components=[make, validator])
     with pytest.raises(UserError, match="^InfraValidator: .*Leave it out"):
@@ -148,11 +154,11 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: pathlib.Path) -> None:
 def test_a_module_file(tmp_path: pathlib.Path) -> None:
     make = tiny_nodes.Make()
     (tmp_path / "mine.py").write_text("def run_fn(fn_args): pass\n")
-    trainer = tfx.components.Trainer(
+    trainer = Trainer(
         module_file=str(tmp_path / "mine.py"),
-        examples=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Examples),
-        train_args=tfx.proto.TrainArgs(num_steps=1),
-        eval_args=tfx.proto.EvalArgs(num_steps=1),
+        examples=Channel(type=standard_artifacts.Examples),
+        train_args=trainer_pb2.TrainArgs(num_steps=1),
+        eval_args=trainer_pb2.EvalArgs(num_steps=1),
     )
     pipeline = Pipeline("p", "gs://bucket", components=[make, trainer])
     with pytest.raises(UserError, match="^Trainer: .*module_file.*run_fn"):

@@ -1,6 +1,6 @@
-"""Drives the engine of one topology, as the one topology of its process.
+"""Drives the engines of topologies with as many devices, one after the other.
 
-    python drive.py OUT.npz '{"strategy": "mirrored", "replicas": 2, "virtual_devices": 2}'
+    python drive.py OUT.npz '{"strategy": "mirrored", "replicas": 2, "virtual_devices": 2}' ...
 
 Every topology sees the same batches; of several workers, each its rows. Writes, for the
 models `plain` (nothing in it depends on how a batch is split) and `norm` (BatchNorm, dropout):
@@ -131,4 +131,5 @@ def main(out: str, parallel: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    for out, parallel in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        main(out, parallel)

@@ -1,9 +1,10 @@
-"""Every engine computes what one device does; each topology in its own process."""
+"""Every engine computes what one device does; devices of each number in a process of their own."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -74,6 +75,9 @@ SAME_PARTS = {
 }
 """One device that normalises over the same parts of each batch."""
 
+IN_ONE_PROCESS = ("one_device", "two_turns", "four_turns", "mirrored")
+"""Those of two devices, and among the slow tests: TensorFlow is imported once for all of them."""
+
 Results = dict[str, np.ndarray]
 
 
@@ -83,33 +87,45 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Results]
     folder = tmp_path_factory.mktemp("driven")
 
     @functools.cache
-    def drive(topology: str) -> Results:
+    def drive(*topologies: str) -> dict[str, Results]:
         script = pathlib.Path(__file__).with_name("drive.py")
-        asked = TOPOLOGIES[topology]
+        members = roles(ParallelSettings(**TOPOLOGIES[topologies[0]]))
         with contextlib.ExitStack() as stack:
             started = []
-            for role in roles(ParallelSettings(**asked)):
-                out = folder / f"{topology} {role.name}.npz"
-                log = stack.enter_context(out.with_suffix(".log").open("w+"))
+            for role in members:
+                words = [
+                    (out_of(name, role.name), json.dumps(TOPOLOGIES[name])) for name in topologies
+                ]
+                log = stack.enter_context(words[0][0].with_suffix(".log").open("w+"))
                 process = subprocess.Popen(
-                    [sys.executable, script, out, json.dumps(asked)],
+                    [sys.executable, script, *itertools.chain(*words)],
                     env=os.environ | ({"TF_CONFIG": role.tf_config} if role.tf_config else {}),
                     stdout=log,
                     stderr=log,
                 )
                 stack.callback(process.wait)
                 stack.callback(process.kill)
-                started.append((process, out, log))
-            for process, _, log in started:
+                started.append((process, log))
+            for process, log in started:
                 code = process.wait(240)
                 log.seek(0)
                 assert code == 0, log.read()[-3000:]
-        first, *others = (dict(np.load(out)) for _, out, _ in started)
+        return {name: same([out_of(name, role.name) for role in members]) for name in topologies}
+
+    def out_of(topology: str, role: str) -> pathlib.Path:
+        return folder / f"{topology} {role}.npz"
+
+    def same(outs: list[pathlib.Path]) -> Results:
+        first, *others = (dict(np.load(out)) for out in outs)
         for other in others:
             assert _bytes(other) == _bytes(first), "workers drift apart"
         return first
 
-    return drive
+    def of(topology: str) -> Results:
+        topologies = IN_ONE_PROCESS if topology in IN_ONE_PROCESS else (topology,)
+        return drive(*topologies)[topology]
+
+    return of
 
 
 def _bytes(results: Results) -> dict[str, bytes]:
@@ -127,7 +143,7 @@ def _select(results: Results, prefix: str) -> Results:
 def marked(names: Iterable[str]) -> list[Any]:
     """As parameters; not all of them are among the fast tests."""
     # tests/trainer_module/parity has the other ones, or wider ones, in CI.
-    slow = ("one_device", "two_turns", "four_turns", "mirrored", "grid_3_stages")
+    slow = (*IN_ONE_PROCESS, "grid_3_stages")
     return [
         pytest.param(name, marks=pytest.mark.slow if name in slow else pytest.mark.full)
         for name in names

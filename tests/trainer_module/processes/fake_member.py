@@ -23,8 +23,15 @@ name = f"{task['type']} {task['index']}"
 end_with_parent()
 with (folder / "lives").open("a") as lives:
     lives.write(f"{name} {os.getpid()}\n")
-life = sum(line.startswith(name) for line in (folder / "lives").read_text().splitlines())
-plan = json.loads((folder / "plan.json").read_text()).get(name, ["done"])
+
+
+def lives_of(name: str) -> int:
+    return sum(line.startswith(name) for line in (folder / "lives").read_text().splitlines())
+
+
+life = lives_of(name)
+plans = json.loads((folder / "plan.json").read_text())
+plan = plans.get(name, ["done"])
 what = plan[min(life, len(plan)) - 1]
 
 
@@ -79,9 +86,9 @@ elif what == "error of TensorFlow's":
     sys.exit(1)
 elif what == "forever":
     forever()
-elif what.startswith("until "):  # NAME has lived so often
+elif what.startswith("until "):  # NAME has lived so often, and all others have come to life
     _, *words, often = what.split()
-    while sum(x.startswith(" ".join(words)) for x in (folder / "lives").open()) < int(often):
+    while lives_of(" ".join(words)) < int(often) or not all(map(lives_of, plans)):
         tell("beat")
         time.sleep(0.05)
     tell("done")

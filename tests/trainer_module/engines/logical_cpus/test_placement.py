@@ -29,9 +29,13 @@ def _devices_of_parts(ops: list[placement.Op]) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("parallel", [slow(STAGES), GRID], ids=label)
+@pytest.mark.parametrize(
+    "parallel",
+    [slow({**STAGES, "accumulate": 2}), GRID, slow({**GRID, "accumulate": 2})],
+    ids=label,
+)
 def test_every_stage_is_on_its_device(parallel: dict[str, Any]) -> None:
-    engine = driving.make({**parallel, "accumulate": 2}, "norm", clip_norm=1.0, ema_decay=0.9)
+    engine = driving.make(parallel, "norm", clip_norm=1.0, ema_decay=0.9)
     engine._placement_checked = True
     with placement.recording() as ops:
         engine.train(driving.feed(engine), 1)

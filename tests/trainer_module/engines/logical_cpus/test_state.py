@@ -7,7 +7,7 @@ from typing import Any
 import driving
 import numpy as np
 import pytest
-from driving import GRID, MIRRORED, ONE, STAGES
+from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 
 GRIDS = [{"strategy": "grid", "stages": stages, "microbatches": 2} for stages in (1, 2, 3, 5)]
 
@@ -49,7 +49,7 @@ def test_another_models_state_is_refused() -> None:
 CENTRAL = {"strategy": "central_storage", "replicas": 2}
 
 
-@pytest.mark.parametrize("parallel", [ONE, MIRRORED, CENTRAL, GRID], ids=driving.label)
+@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), CENTRAL, GRID], ids=label)
 def test_a_snapshot_stays_what_it_was(parallel: dict[str, Any]) -> None:
     engine = driving.make(parallel, "drop", optimizer="adamw", ema_decay=0.9)
     batches = driving.feed(engine)

@@ -7,7 +7,7 @@ from typing import Any
 
 import driving
 import pytest
-from driving import GRID, MIRRORED, ONE, STAGES, label
+from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 
 from stagecraft.trainer_module import timeline
 from stagecraft.trainer_module.planning import schedule
@@ -15,7 +15,12 @@ from stagecraft.trainer_module.planning import schedule
 
 @pytest.mark.parametrize(
     "parallel",
-    [{**GRID, "accumulate": 2}, {**STAGES, "schedule": "gpipe"}, {**STAGES, "jit": True}],
+    [
+        GRID,
+        slow({**GRID, "accumulate": 2}),
+        {**STAGES, "stages": 2, "accumulate": 2, "schedule": "gpipe"},
+        {**STAGES, "jit": True},
+    ],
     ids=label,
 )
 def test_passes_are_in_order(parallel: dict[str, Any]) -> None:
@@ -49,7 +54,7 @@ def test_passes_are_in_order(parallel: dict[str, Any]) -> None:
     assert 0 <= timeline.idle(spans) < 1
 
 
-@pytest.mark.parametrize("parallel", [ONE, MIRRORED], ids=label)
+@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED)], ids=label)
 def test_turns_follow_each_other(parallel: dict[str, Any]) -> None:
     engine = driving.make({**parallel, "accumulate": 2}, "norm")
     batches = driving.feed(engine)
