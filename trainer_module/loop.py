@@ -24,6 +24,7 @@ from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Eval
 from stagecraft.trainer_module.engines.base import Engine, NonFiniteLossError
 from stagecraft.trainer_module.pace import Pace
 from stagecraft.trainer_module.processes.preemption import Preempted
+from stagecraft.trainer_module.profile import Profile
 from stagecraft.trainer_module.reporting import Reporter
 from stagecraft.trainer_module.scores import Scores
 from stagecraft.trainer_module.timeline import Timeline
@@ -68,6 +69,7 @@ class Loop:
         settings: Mapping[str, Any],
         chief: bool = True,
         timeline: Timeline | None = None,
+        profile: Profile | None = None,
         evaluations: Evaluations | None = None,
         stop: Callable[[], bool] = lambda: False,
         on_phase: Callable[[str], None] = lambda _: None,
@@ -84,6 +86,7 @@ class Loop:
             settings: ``TrainingSettings.flat()``, kept with each checkpoint.
             chief: whether this worker decides what all have to agree on.
             timeline: watches its step, if that is still to come.
+            profile: watches its steps.
             evaluations: what another process finds, which evaluates the checkpoints.
             stop: asked before each call of the engine; where it says so on any worker, all stop.
             on_phase: told of what begins: ``train``, ``evaluate``, ``save``, ``done``.
@@ -97,6 +100,7 @@ class Loop:
         self._settings = resume.resolved(settings, total)
         self._chief = chief
         self._timeline = timeline
+        self._profile = profile
         self._scores = Scores(checkpoints, evaluations)
         self._stop = stop
         self._on_phase = on_phase
@@ -178,6 +182,8 @@ class Loop:
                 before = self._timeline.step - 1 - engine.step
                 steps = min(steps, before or 1)
                 watching = watching if before else self._timeline.watching()
+            if self._profile:
+                steps = self._profile.before(engine.step, steps)
             start = time.perf_counter()
             try:
                 with watching:
@@ -185,6 +191,8 @@ class Loop:
             except NonFiniteLossError as error:
                 raise self._diverged(f"the loss is {error.loss} at step {error.step}") from None
             seconds = time.perf_counter() - start
+            if self._profile:
+                self._profile.after(engine.step)
             pace.add(steps, metrics.examples, seconds)
             self._reporter.train(
                 engine.step,

@@ -47,6 +47,7 @@ def check(parallel: ParallelSettings) -> None:
         _jit,
         _memory,
         _timeline,
+        _profile,
     ):
         rule(parallel)
 
@@ -267,6 +268,24 @@ def _timeline(parallel: ParallelSettings) -> None:
         raise ValueError(
             f"timeline_step: {parallel.timeline_step} is of the passes of stages, and "
             f"{parallel.strategy} has none; use strategy: grid, or timeline_step: 0"
+        )
+
+
+def _profile(parallel: ParallelSettings) -> None:
+    if not parallel.profile_steps:
+        return
+    first, last = map(int, parallel.profile_steps.split(":"))
+    if first > last:
+        raise ValueError(
+            f"profile_steps: {parallel.profile_steps} ends before it begins; use "
+            f"profile_steps: {last}:{first}"
+        )
+    after = parallel.timeline_step + 1
+    if first < after <= last + 1:
+        raise ValueError(
+            f"timeline_step: {parallel.timeline_step} is one of profile_steps: "
+            f"{parallel.profile_steps}, and there is one profiler; use "
+            f"profile_steps: {after}:{max(after, last)}, or timeline_step: 0"
         )
 
 

@@ -130,9 +130,23 @@ class ParallelSettings(Settings):
         description="step of which it is written down when each stage made each pass (with grid); "
         "0: none",
     )
+    profile_steps: str = Field(
+        "",
+        pattern=r"^([1-9]\d*:[1-9]\d*)?$",
+        description="FIRST:LAST, as 10:20: steps of which TensorFlow writes a profile, for "
+        "TensorBoard",
+    )
     virtual_devices: int = Field(
         0, ge=0, description="logical CPU devices to make, for laptops and tests; 0: none"
     )
+
+    @field_validator("profile_steps", mode="before")
+    @classmethod
+    def _refuse_sixties(cls, value: Any) -> Any:
+        """YAML 1.1 reads 10:20 as 620: https://yaml.org/type/int.html."""
+        if isinstance(value, int):
+            raise ValueError("expected FIRST:LAST in quotes, such as '10:20', for YAML")
+        return value
 
     @field_validator("cuts", mode="before")
     @classmethod

@@ -18,6 +18,7 @@ from stagecraft.trainer_module.export import export
 from stagecraft.trainer_module.job import Job
 from stagecraft.trainer_module.loop import Loop
 from stagecraft.trainer_module.processes import events, preemption, rendezvous
+from stagecraft.trainer_module.profile import Profile
 from stagecraft.trainer_module.reporting import Reporter
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.steps import steps_between_evaluations
@@ -57,6 +58,7 @@ def run_fn(fn_args: Any) -> None:
     with (
         disk_errors(run_dir),
         Reporter(run_dir) as reporter,
+        Profile(parallel.profile_steps, run_dir) as profile,
         Checkpoints(job.checkpoints, writes=chief, keep=train.keep) as checkpoints,
     ):
         engine = make_engine(strategy, devices, settings, job.total, job.build_model)
@@ -72,6 +74,7 @@ def run_fn(fn_args: Any) -> None:
             timeline=Timeline(
                 parallel.timeline_step, run_dir, parallel.microbatches, parallel.accumulate
             ),
+            profile=profile,
             evaluations=Evaluations(job.checkpoints) if parallel.evaluator else None,
             stop=preemption.requested,
             on_phase=_tell_phase,

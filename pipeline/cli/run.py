@@ -41,6 +41,12 @@ from stagecraft.pipeline.cli.options import data_option, settings_options
     help="Write down when each stage made each pass of this step, with parallel.strategy: grid; "
     "the same as --set parallel.timeline_step=STEP.",
 )
+@click.option(
+    "--profile",
+    metavar="FIRST:LAST",
+    help="Write TensorFlow's profile of these steps for TensorBoard; the same as --set "
+    "parallel.profile_steps=FIRST:LAST.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object as the last line.")
 def run(
     config: str,
@@ -53,6 +59,7 @@ def run(
     fresh: bool,
     require_blessing: bool,
     timeline: int | None,
+    profile: str | None,
     as_json: bool,
 ) -> None:
     """Run the pipeline, from data to pushed model, and show how it goes.
@@ -72,7 +79,8 @@ def run(
     try:
         from stagecraft.pipeline.cli.execute import Request, execute  # --help needs none of it
 
-        watched = () if timeline is None else (f"parallel.timeline_step={timeline}",)
+        watched = [] if timeline is None else [f"parallel.timeline_step={timeline}"]
+        watched += [] if profile is None else [f"parallel.profile_steps='{profile}'"]
         request = Request(
             config=config,
             overrides=(*overrides, *watched),

@@ -189,6 +189,16 @@ RULES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "timeline_step: 5",
         {"timeline_step": 0},
     ),
+    "a profile that ends before it begins": (
+        {"profile_steps": "20:10"},
+        "profile_steps: 20:10 ends before it begins",
+        {"profile_steps": "10:20"},
+    ),
+    "a profile of the timeline's step": (
+        {"strategy": "grid", "stages": 2, "timeline_step": 5, "profile_steps": "5:6"},
+        "timeline_step: 5 is one of profile_steps: 5:6",
+        {"profile_steps": "6:6"},
+    ),
     "jit of tpu": (TPU | {"jit": True}, "jit: true", {"jit": False}),
 }
 

@@ -1,0 +1,70 @@
+"""TensorFlow's profile of some steps, for TensorBoard: which operation took how long, and where.
+
+https://www.tensorflow.org/guide/profiler
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+import tensorflow as tf
+
+_log = logging.getLogger(__name__)
+
+
+class Profile:
+    """Watches the steps from the first to the last; none are watched in an empty one.
+
+    A training that goes on behind the first step watches what is left of them.
+    """
+
+    def __init__(self, steps: str, folder: str):
+        """Prepares.
+
+        Args:
+            steps: ``FIRST:LAST``, counted from 1; empty: none.
+            folder: gets ``plugins/profile/…``, where TensorBoard looks.
+        """
+        first, _, last = steps.partition(":")
+        self._first, self._last = (int(first), int(last)) if steps else (1, 0)
+        self._folder = folder
+        self._is_on = False
+
+    def __enter__(self) -> Profile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def before(self, step: int, steps: int) -> int:
+        """Told before steps are taken, together; how many may be.
+
+        Args:
+            step: the last one that was taken.
+            steps: that are to be taken.
+        """
+        if step < self._first - 1:
+            return min(steps, self._first - 1 - step)
+        if step >= self._last:
+            return steps
+        if not self._is_on:
+            tf.profiler.experimental.start(self._folder)
+            self._is_on = True
+        return min(steps, self._last - step)
+
+    def after(self, step: int) -> None:
+        """Told after steps, which one was the last."""
+        if step >= self._last:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._is_on:
+            self._is_on = False
+            tf.profiler.experimental.stop()
+            _log.info("Profile: tensorboard --logdir %s", self._folder)
