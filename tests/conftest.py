@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import importlib.util
 import os
 import pathlib
@@ -13,6 +12,7 @@ import sys
 from typing import Any
 
 import pytest
+from made_once import made_once
 
 pytest_plugins = ["object_stores"]
 
@@ -71,21 +71,12 @@ def cifar10_small(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         pytest.skip("no real CIFAR-10: set STAGECRAFT_CIFAR10 to a folder with its archives")
     if importlib.util.find_spec("PIL") is None:
         pytest.skip("making the CIFAR-10 archives needs Pillow")
-    root = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent  # that of all workers: one of them makes it
-    folder = root / "cifar10"
-    with (root / "cifar10.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            made = tmp_path_factory.mktemp("cifar10_made")
-            subprocess.run(
-                [sys.executable, maker, made, "--train", "5000", "--test", "1000"],
-                check=True,
-                capture_output=True,
-            )
-            made.rename(folder)
-    return folder
+
+    def make(folder: pathlib.Path) -> None:
+        words = [sys.executable, maker, folder, "--train", "5000", "--test", "1000"]
+        subprocess.run(words, check=True, capture_output=True)
+
+    return made_once(tmp_path_factory, "cifar10", make)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +116,14 @@ def _serialize(row: dict[str, Any]) -> bytes:
 @pytest.fixture(scope="session")
 def training_data(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
     """Tiny raw examples with the transform graph of our ``preprocessing_fn`` over them."""
+    return _training_data(made_once(tmp_path_factory, "training_data", _write_training_data))
+
+
+def _training_data(folder: pathlib.Path) -> TrainingData:
+    return TrainingData(folder / "examples", folder / "transform_graph", folder / "schema")
+
+
+def _write_training_data(folder: pathlib.Path) -> None:
     import apache_beam as beam
     import numpy as np
     import tensorflow as tf
@@ -137,8 +136,7 @@ def training_data(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
     from stagecraft.schemas import features
     from stagecraft.trainer_module.preprocessing import preprocessing_fn
 
-    folder = tmp_path_factory.mktemp("training_data")
-    data = TrainingData(folder / "examples", folder / "transform_graph", folder / "schema")
+    data = _training_data(folder)
     text = pathlib.Path(features.DATASETS["cifar10"].schema_file).read_text()
     lines = text.replace("max: 9", "max: 3").splitlines()
     first_name = lines.index('  value: "airplane"')
@@ -172,4 +170,3 @@ def training_data(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
         transform = (raw, metadata) | tft_beam.AnalyzeDataset(preprocessing_fn)
         transform | tft_beam.WriteTransformFn(str(data.transform_graph))
     metadata_io.write_metadata(metadata, str(data.transform_graph / "metadata"))
-    return data

@@ -86,7 +86,7 @@ def test_a_batch_may_be_larger_than_the_data(train, which, shuffle):
 
 
 @pytest.mark.parametrize("shuffle", MODES)
-@pytest.mark.parametrize("start_step", [1, 2, 7])
+@pytest.mark.parametrize("start_step", [1, 7])  # 7: across the end of an epoch
 def test_a_resumed_stream_goes_on_as_if_it_had_not_stopped(train, shuffle, start_step):
     settings = {"shuffle": shuffle, "augment": "crop,flip,cutout"}
     whole = list(train(**settings).take(start_step + 3))[start_step:]

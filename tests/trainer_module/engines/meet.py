@@ -31,7 +31,7 @@ from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 SIZE, CLASSES, PATIENCE_SECONDS = 2, 3, 60.0
-MOST_STAGES = 4
+MOST_STAGES = 3
 
 
 class Clock:

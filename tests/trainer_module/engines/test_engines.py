@@ -107,7 +107,7 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Results]
                 stack.callback(process.kill)
                 started.append((process, log))
             for process, log in started:
-                code = process.wait(240)
+                code = process.wait(480)  # for all of its topologies
                 log.seek(0)
                 assert code == 0, log.read()[-3000:]
         return {name: same([out_of(name, role.name) for role in members]) for name in topologies}

@@ -46,6 +46,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcom
     return run
 
 
+@pytest.mark.timeout(1200)  # the first one runs all of them
 @pytest.mark.parametrize("file", FILES)
 def test_passes(outcomes: Callable[[str], Outcomes], file: str) -> None:
     failures = outcomes("not slow").get(file, [])
@@ -53,6 +54,7 @@ def test_passes(outcomes: Callable[[str], Outcomes], file: str) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(3600)
 def test_the_slow_ones_pass(outcomes: Callable[[str], Outcomes]) -> None:
     failures = [failure for of_file in outcomes("slow").values() for failure in of_file]
     assert not failures, "\n\n".join(failures)
