@@ -19,7 +19,7 @@ SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
 def test_a_worker_that_is_killed(step: Any, cluster: Any, aside: Any, capfd: Any) -> None:
     """The others lose it, all start again, and go on from a checkpoint."""
     one = step()
-    running = aside(one.run, IN_STEP, {"steps": 60})
+    running = aside(one.run, IN_STEP, {"steps": 40})
 
     def has_saved(pod: Any) -> bool:
         return sum("phase: save" in line for line in pod.lines) > 2
@@ -27,12 +27,12 @@ def test_a_worker_that_is_killed(step: Any, cluster: Any, aside: Any, capfd: Any
     cluster.wait_for(lambda: any(map(has_saved, cluster.pods)))
     next(pod for pod in cluster.running() if "-1-" in pod.name).signal(signal.SIGKILL)
     running.result()
-    assert one.model.get_int_custom_property("steps") == 60
+    assert one.model.get_int_custom_property("steps") == 40
     assert len(cluster.pods) > 2
     printed = capfd.readouterr().err
     assert "worker 1: pod" in printed and "failed: exit code 137" in printed
     for role in ("worker 0", "worker 1"):
-        assert re.search(rf"{role}: .* Going on from step [1-9]\d* of 60,", printed)
+        assert re.search(rf"{role}: .* Going on from step [1-9]\d* of 40,", printed)
 
 
 @pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])

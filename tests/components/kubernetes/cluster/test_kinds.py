@@ -41,8 +41,14 @@ def expected(step: Any) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("job", marks=pytest.mark.slow),
+        pytest.param("trainjob", marks=pytest.mark.slow),
+        pytest.param("tfjob", marks=pytest.mark.full),
+    ],
+)
 def test_two_workers_in_step(expected: Any, step: Any, cluster: Any, capfd: Any, kind: str) -> None:
     one = step(kind)
     one.run(IN_STEP, SLOWLY)

@@ -94,7 +94,7 @@ def test_what_pods_are_told(stored: Any, cluster: Any) -> None:
 @pytest.mark.slow
 def test_a_worker_that_is_killed(stored: Any, cluster: Any, aside: Any, capfd: Any) -> None:
     """All start again, and go on from a checkpoint that the chief has sent."""
-    running = aside(stored.run, IN_STEP, {"steps": 60})
+    running = aside(stored.run, IN_STEP, {"steps": 40})
 
     def has_saved(pod: Any) -> bool:
         return sum("phase: save" in line for line in pod.lines) > 2
@@ -102,10 +102,10 @@ def test_a_worker_that_is_killed(stored: Any, cluster: Any, aside: Any, capfd: A
     cluster.wait_for(lambda: any(map(has_saved, cluster.pods)) or running.done())
     next(pod for pod in cluster.running() if "-1-" in pod.name).signal(signal.SIGKILL)
     running.result()
-    assert stored.model.get_int_custom_property("steps") == 60
+    assert stored.model.get_int_custom_property("steps") == 40
     printed = capfd.readouterr().err
     for role in ("worker 0", "worker 1"):
-        assert re.search(rf"{role}: .* Going on from step [1-9]\d* of 60,", printed)
+        assert re.search(rf"{role}: .* Going on from step [1-9]\d* of 40,", printed)
     assert names(stored, "jobs") == []
 
 
