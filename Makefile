@@ -12,14 +12,14 @@ PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 \
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run parity drill soak golden test test-slow test-all lint types format lock clean
+.PHONY: help setup run parity drill soak golden docs test test-slow test-all lint types format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo '  VENV=DIR     the environment (default .venv)'
 	@echo '  PYTHON=3.12  the Python to make it with (default: what fits this machine)'
-	@echo '  ARGS="..."   more arguments for run, parity, drill, soak, test and lock'
+	@echo '  ARGS="..."   more arguments for run, parity, drill, soak, docs, test and lock'
 
 setup:  ## make the environment; done in no time when nothing changed
 	@tools/setup
@@ -43,6 +43,9 @@ soak: setup  ## fifty trainings in a row, each of them killed: nothing may be le
 golden: setup  ## write what presets compile to, and jobs; the diff shows what has changed
 	STAGECRAFT_GOLDEN=write $(BIN)/pytest tests/pipeline/kubeflow/test_golden.py \
 		tests/components/kubernetes/jobs/test_golden.py tests/pipeline/vertex/test_worker_pools.py
+
+docs: setup  ## build the docs to build/site (ARGS=serve: show them, and what is edited, on port 8000)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build) --strict
 
 test: setup  ## the fast tests
 	$(BIN)/pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)

@@ -16,17 +16,33 @@ def as_yaml(settings: PipelineSettings) -> str:
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False).rstrip()
 
 
-def paragraphs(model: type[BaseModel] = PipelineSettings, prefix: str = "") -> list[str]:
-    """A paragraph for each setting, in the order of the tree: name, type, default, meaning."""
-    found: list[str] = []
+class Setting(typing.NamedTuple):
+    """One setting in words."""
+
+    name: str
+    """With its sections, as ``--set`` takes it: ``train.steps``."""
+
+    kind: str
+    default: str
+    meaning: str
+
+
+def described(model: type[BaseModel] = PipelineSettings, prefix: str = "") -> list[Setting]:
+    """All settings, in the order of the tree."""
+    found: list[Setting] = []
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found += paragraphs(field.annotation, f"{prefix}{name}.")
+            found += described(field.annotation, f"{prefix}{name}.")
         else:
             default = yaml.safe_dump(field.default, default_flow_style=True).partition("\n")[0]
             kind = _type_name(field.annotation)
-            found.append(f"{prefix}{name}  ({kind}, default {default})\n    {field.description}")
+            found.append(Setting(f"{prefix}{name}", kind, default, field.description or ""))
     return found
+
+
+def paragraphs() -> list[str]:
+    """A paragraph for each setting: name, type, default, meaning."""
+    return [f"{s.name}  ({s.kind}, default {s.default})\n    {s.meaning}" for s in described()]
 
 
 def _type_name(annotation: typing.Any) -> str:

@@ -1,7 +1,8 @@
 """Compiles any TFX pipeline to what open-source Kubeflow Pipelines 2.x runs.
 
-TFX's own runner compiles for Vertex: docs/kubeflow.md lists what the open-source backend makes of
-that. No live cluster was asked; the rules are the backend's own, ported in ``acceptance``.
+TFX's own runner compiles for Vertex: docs/explanation/kubeflow.md lists what the open-source
+backend makes of that. No live cluster was asked; the rules are the backend's own, ported in
+``acceptance``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What keeps TFX's own compiled pipelines from running on Kubeflow, and does not keep ours.
 
-The numbers are those of the table in docs/kubeflow.md.
+The numbers are those of the table in docs/explanation/kubeflow.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What README.md and docs/ show works: settings, command lines, refusals, links."""
+"""What README.md and docs/ say is so: settings, command lines, refusals, links."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import click
 import pytest
 import yaml
 from pydantic import ValidationError
+from reading import PAGES, ROOT, name
+from snippets import snippets
 
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.cli.main import main
@@ -21,42 +23,47 @@ from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.parity import cases
 from stagecraft.trainer_module.settings import ParallelSettings
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PARALLELISM = ROOT / "docs" / "parallelism.md"
+TOPOLOGIES = ROOT / "docs" / "reference" / "parallel.md"
+CHOICE = ROOT / "docs" / "how-to" / "topology.md"
+ESTIMATORS = ROOT / "docs" / "how-to" / "estimators.md"
+KUBEFLOW = ROOT / "docs" / "how-to" / "kubeflow.md"
 
 
 def blocks(page: pathlib.Path, language: str) -> list[str]:
     """The fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [found.text for found in snippets(page.read_text()) if found.language == language]
 
 
 def of_pages(language: str) -> list[Any]:
     return [
-        pytest.param(block, id=f"{page.stem}-{number}")
+        pytest.param(block, id=f"{name(page)}-{number}")
         for page in PAGES
         for number, block in enumerate(blocks(page, language))
     ]
 
 
 def command_lines(page: pathlib.Path) -> list[str]:
-    """Lines of fenced or indented blocks that call ``stagecraft``; continued lines are joined."""
-    text = page.read_text().replace("\\\n", " ")
-    code = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    code += re.findall(r"^ {4}(stagecraft .*)$", text, re.MULTILINE)
-    return re.findall(r"^(?:\w+=\S+ )*(stagecraft .*)$", "\n".join(code), re.MULTILINE)
+    """Commands of ``stagecraft`` that settings are for, in fenced blocks."""
+    lines = [
+        line.strip()
+        for found in snippets(page.read_text())
+        if found.language == "sh"
+        for line in found.commands
+    ]
+    ours = [line for line in lines if line.startswith("stagecraft ") and " tfx " not in line]
+    return [line for line in ours if " || " not in line and "--help" not in line]
 
 
 COMMAND_LINES = [
-    pytest.param(line, id=f"{page.stem}-{number}")
+    pytest.param(page, line, id=f"{name(page)}-{number}")
     for page in PAGES
     for number, line in enumerate(command_lines(page))
 ]
 
 
-def rows(heading: str) -> list[list[str]]:
-    """The rows of the first table under a heading of the page on parallelism."""
-    section = PARALLELISM.read_text().split(f"\n## {heading}\n")[1]
+def rows(page: pathlib.Path, heading: str) -> list[list[str]]:
+    """The rows of the first table under a heading."""
+    section = page.read_text().split(f"\n## {heading}\n")[1]
     table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
     assert table
     lines = table[0].splitlines()[2:]
@@ -77,7 +84,7 @@ def test_there_is_something_to_test() -> None:
     assert len(of_pages("yaml")) >= 5
     assert len(of_pages("json")) >= 2
     assert len(COMMAND_LINES) >= 10
-    assert len(rows("What is refused")) >= 20
+    assert len(rows(TOPOLOGIES, "What is refused")) >= 20
 
 
 @pytest.mark.parametrize("block", of_pages("yaml"))
@@ -88,27 +95,29 @@ def test_settings_can_be(block: str) -> None:
 def parsed(command: click.Command, words: list[str]) -> dict[str, Any]:
     """What a command, or one below it, makes of its arguments."""
     name, *arguments = words
-    if command is main.commands["tfx"]:
-        from tfx.tools.cli.cli_main import cli_group
-
-        return parsed(cli_group, words)
     if isinstance(command, click.Group):
         return parsed(command.commands[arguments[0]], arguments)
     return command.make_context(name, arguments).params
 
 
-@pytest.mark.parametrize("line", COMMAND_LINES)
-def test_command_lines_can_be(line: str) -> None:
+@pytest.mark.parametrize(("page", "line"), COMMAND_LINES)
+def test_command_lines_can_be(page: pathlib.Path, line: str, tmp_path: pathlib.Path) -> None:
     given = parsed(main, shlex.split(line, comments=True))
     if "overrides" not in given:
         return
-    known = given["config"] in pipeline_settings.presets()
-    settings = pipeline_settings.load(given["config"] if known else None, given["overrides"])
+    config = given["config"]
+    for found in snippets(page.read_text()):
+        if found.title == config:
+            config = str(tmp_path / found.title)
+            pathlib.Path(config).write_text(found.text)
+    settings = pipeline_settings.load(config, given["overrides"])
     if "topologies" in given:
         cases.select(given["topologies"], settings, steps=4, batch_size=16)
 
 
-@pytest.mark.parametrize("row", rows("What is refused"), ids=lambda row: row[0].strip("`{}"))
+@pytest.mark.parametrize(
+    "row", rows(TOPOLOGIES, "What is refused"), ids=lambda row: row[0].strip("`{}")
+)
 def test_refusals(row: list[str]) -> None:
     (refused,), (works,) = spans(row[0]), spans(row[2])
     with pytest.raises(ValidationError, match="use|name"):
@@ -116,14 +125,16 @@ def test_refusals(row: list[str]) -> None:
     PipelineSettings.model_validate(tree(works))
 
 
-@pytest.mark.parametrize("row", rows("What do you have, what to set"), ids=lambda row: row[0])
+@pytest.mark.parametrize(
+    "row", rows(CHOICE, "What do you have, what to set"), ids=lambda row: row[0]
+)
 def test_the_first_table(row: list[str]) -> None:
     fields = [span for span in spans(row[1]) if ":" in span]
     PipelineSettings.model_validate(tree("{" + ", ".join(fields) + "}"))
 
 
 def test_every_parallel_setting_is_explained() -> None:
-    text = PARALLELISM.read_text()
+    text = TOPOLOGIES.read_text()
     for field in ParallelSettings.model_fields:
         assert f"`{field}`" in text or f"`{field}:" in text, field
 
@@ -138,7 +149,7 @@ def test_clusters_can_be(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.index == json.loads(block)["task"]["index"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: pathlib.Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
@@ -173,7 +184,7 @@ print(json.dumps({"devices": devices.devices, "cuts": engine.plan.cuts, "step": 
 @pytest.mark.slow
 def test_a_model_by_layers_over_three_devices() -> None:
     """The page's own example, with logical CPUs for the GPUs."""
-    (block,) = [block for block in blocks(PARALLELISM, "yaml") if "GPU:0,GPU:1,GPU:2\n" in block]
+    (block,) = [block for block in blocks(ESTIMATORS, "yaml") if "GPU:0,GPU:1,GPU:2\n" in block]
     given = yaml.safe_load(block.replace("GPU:", "CPU:"))
     given["parallel"]["virtual_devices"] = 3
     run = subprocess.run(
@@ -191,13 +202,12 @@ def test_what_the_trainer_is_given_on_kubeflow(tmp_path: pathlib.Path) -> None:
     """The page shows settings, and what they compile to."""
     from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
 
-    page = ROOT / "docs" / "kubeflow.md"
-    (tmp_path / "gpus.yaml").write_text(blocks(page, "yaml")[0])
+    (tmp_path / "gpus.yaml").write_text(blocks(KUBEFLOW, "yaml")[0])
     settings = pipeline_settings.load(str(tmp_path / "gpus.yaml"))
-    assert len(blocks(page, "yaml")[0].splitlines()) <= 10
+    assert len(blocks(KUBEFLOW, "yaml")[0].splitlines()) <= 10
     compile_pipeline(settings, tmp_path / "compiled.yaml")
     spec, platform = yaml.safe_load_all((tmp_path / "compiled.yaml").read_text())
-    shown_spec, shown_platform = yaml.safe_load_all(blocks(page, "yml")[0])
+    shown_spec, shown_platform = yaml.safe_load_all(blocks(KUBEFLOW, "yml")[0])
     assert platform == shown_platform
     resources = {
         name: executor["container"]["resources"]

@@ -1,0 +1,74 @@
+"""Pages are read from top to bottom: their files are written, their commands given.
+
+What a reader lacks here is in a table of the page on what is untested; nothing else is left out.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+from reading import PAGES, ROOT, Reader, is_long, name, runs_something
+from snippets import needs, snippets, untested
+
+COMMANDS = [
+    (page, line)
+    for page in PAGES
+    for found in snippets(page.read_text())
+    if found.language == "sh"
+    for line in found.commands
+]
+
+
+def pages(long: bool) -> list[Any]:
+    return [
+        pytest.param(page, id=name(page))
+        for page in PAGES
+        if runs_something(page) and is_long(page) is long
+    ]
+
+
+@pytest.mark.parametrize("page", pages(long=False))
+def test_what_it_says_works(page: pathlib.Path, reader: Reader) -> None:
+    reader.read(page)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages(long=True))
+def test_what_it_trains_works(page: pathlib.Path, reader: Reader) -> None:
+    reader.read(page)
+
+
+def test_there_is_something_to_read() -> None:
+    assert len(pages(long=False)) >= 4 and len(pages(long=True)) >= 8
+
+
+@pytest.mark.parametrize("start", untested())
+def test_what_is_untested_is_there(start: str) -> None:
+    assert any(needs(line, {start: "it"}) for _, line in COMMANDS), "no page has it any more"
+
+
+def test_make_is_what_ci_does() -> None:
+    given = {line for _, line in COMMANDS if line.startswith("make ")}
+    steps = {f"make {words}" for words in ("setup", "lint", "test", "test-slow", "run")}
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert given <= {step for step in steps if f"step {step}" in ci}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_are_in_fenced_blocks(page: pathlib.Path) -> None:
+    """Else nobody would run them."""
+    programs = ("docker", "export", "kubectl", "make", "pip", "python", "stagecraft", "tfx")
+    lines = page.read_text().splitlines()
+    loose = [line for line in lines if line.startswith(tuple(f"    {word} " for word in programs))]
+    fenced = "\n".join(found.text for found in snippets(page.read_text()))
+    assert [line for line in loose if line not in fenced] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_is_of_a_kind(page: pathlib.Path) -> None:
+    """Shell and Python are run, YAML and JSON checked (test_pages); text and yml are shown."""
+    kinds = {found.language for found in snippets(page.read_text())}
+    assert kinds <= {"sh", "python", "yaml", "json", "text", "yml"}
+    assert page.read_text().count("```") == 2 * len(snippets(page.read_text()))

@@ -1,0 +1,114 @@
+"""Draws the pictures of docs/images from the project's own numbers; and puts them into pages.
+
+``python tools/docs/pictures.py`` writes them: schedules from the schedule that the engine follows,
+speed-ups from what the benchmark gave. In the site they become part of the page, so that their text
+has the colour of the page's, light or dark.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Any
+
+from svg import Drawing
+
+from stagecraft.trainer_module.planning.schedule import FORWARD, passes, timetable
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+IMAGES = ROOT / "docs" / "images"
+
+STAGES, MICROBATCHES = 3, 4
+BLUE, ORANGE, GREEN = "#1976d2", "#d9730d", "#2e8b57"
+
+_IMAGE = re.compile(r"!\[(?P<meaning>[^\]]*)\]\((?:\.\./)*images/(?P<name>[\w-]+)\.svg\)")
+_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Puts the drawing itself where a page shows it."""
+
+    def inline(match: re.Match[str]) -> str:
+        text = (IMAGES / f"{match['name']}.svg").read_text().strip()
+        return _STYLE.sub("", text).replace("\n", "")
+
+    return _IMAGE.sub(inline, markdown)
+
+
+def schedules() -> str:
+    """Three stages: the whole batch at once, gpipe, 1f1b; on one scale of time."""
+    whole = timetable(passes("gpipe", 1, STAGES), [4.0] * STAGES, [8.0] * STAGES)
+    rows = [("no microbatches", whole)]
+    for name in ("gpipe", "1f1b"):
+        slots = timetable(passes(name, MICROBATCHES, STAGES), [1.0] * STAGES, [2.0] * STAGES)
+        rows.append((f"schedule: {name}", slots))
+    unit, height, left, group = 17, 22, 64, 112
+    end = max(slot.end for _, slots in rows for slot in slots)
+    drawing = Drawing(left + unit * end + 10, group * len(rows))
+    for index, (title, slots) in enumerate(rows):
+        top = index * group + 24
+        drawing.text(0, top - 8, f"{title}: {max(slot.end for slot in slots):g} units of time")
+        for stage in range(STAGES):
+            drawing.text(0, top + stage * (height + 3) + 15, f"stage {stage}")
+        for slot in slots:
+            way, stage, microbatch = slot.done
+            drawing.box(
+                left + unit * slot.begin,
+                top + stage * (height + 3),
+                unit * (slot.end - slot.begin) - 1,
+                height,
+                BLUE if way == FORWARD else ORANGE,
+                f"{'F' if way == FORWARD else 'B'}{microbatch}",
+            )
+    return drawing.done("When each of three stages passes which microbatch forward and back")
+
+
+def speed_ups() -> str:
+    """Measured against ideal, from the table of the benchmark."""
+    section = (ROOT / "benchmarks" / "RESULTS.md").read_text().partition("\n## Overlap of ")[2]
+    row = r"^\| (\d) \| (\d) \| [\d,]+ ms \| [\d,]+ ms \| ([\d.]+) \| ([\d.]+) "
+    found = re.findall(row, section, re.MULTILINE)
+    left, unit, height = 190, 130, 18
+    drawing = Drawing(left + unit * 3 + 60, 26 * len(found) + 24)
+    for index, (stages, microbatches, measured, ideal) in enumerate(found):
+        top = index * 26 + 4
+        drawing.text(0, top + 14, f"{stages} stages, {microbatches} microbatches")
+        drawing.frame(left, top, unit * float(ideal), height)
+        drawing.box(left, top, unit * float(measured), height, GREEN, measured)
+        drawing.text(left + unit * float(ideal) + 6, top + 14, ideal)
+    drawing.text(left, 26 * len(found) + 18, "filled: measured; frame: M·K / (M + K − 1)")
+    return drawing.done("Speed-up over one device, measured and at most")
+
+
+def grid() -> str:
+    """Two workers of two replicas of two stages: who has what of 128 examples, what is summed."""
+    workers, replicas, stages, batch = 2, 2, 2, 128
+    part = batch // (workers * replicas)
+    width, height, gap = 130, 40, 14
+    drawing = Drawing(690, (height + gap) * workers * replicas + 58)
+    for row in range(workers * replicas):
+        worker, replica = divmod(row, replicas)
+        top = row * (height + gap) + 8
+        drawing.text(0, top + 18, f"worker {worker}, replica {replica}")
+        drawing.text(0, top + 34, f"examples {row * part} to {(row + 1) * part - 1}")
+        for stage in range(stages):
+            x = 175 + stage * (width + 120)
+            drawing.box(x, top, width, height, BLUE, f"stage {stage}")
+            if stage + 1 < stages:
+                drawing.arrow(x + width + 4, top + 14, x + width + 116, top + 14, "activations")
+                drawing.arrow(x + width + 116, top + 30, x + width + 4, top + 30, "")
+    bottom = (height + gap) * workers * replicas
+    for stage in range(stages):
+        x = 175 + stage * (width + 120)
+        drawing.frame(x - 8, 1, width + 16, bottom + 6, dashed=True)
+        drawing.text(x - 8, bottom + 26, "all-reduce: gradients")
+        drawing.text(x - 8, bottom + 42, f"of stage {stage}, one vector a step")
+    return drawing.done("A grid of two workers, two replicas, two stages")
+
+
+PICTURES = {"schedules": schedules, "speed-ups": speed_ups, "grid": grid}
+
+if __name__ == "__main__":
+    IMAGES.mkdir(exist_ok=True)
+    for name, draw in PICTURES.items():
+        (IMAGES / f"{name}.svg").write_text(draw())
