@@ -143,7 +143,10 @@ class ObjectStore(filesystem.Filesystem):
     def walk(
         top: PathType, topdown: bool = True, onerror: Callable[..., None] | None = None
     ) -> Iterator[tuple[str, list[str], list[str]]]:
-        """Yields address, names of folders and names of files, as ``os.walk`` does."""
+        """Yields address, names of folders and names of files, as ``os.walk`` does.
+
+        A store that fails is no empty folder: that raises.
+        """
         folder = os.fsdecode(top)
         try:
             entries = locate(folder).entries()

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from tfx.dsl.io import filesystem
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import TransientError, UserError
 
 STORE = "STAGECRAFT_STORE"
 """Environment variable: a folder that stands for all object stores, ``gs://`` too, in a test or
@@ -59,16 +59,20 @@ def explained(uri: str) -> Iterator[None]:
 
     Raises:
       NotFoundError: TFX's own; there is no such file, folder or bucket.
-      UserError: the store cannot be reached, or refuses the credentials.
+      UserError: there are no credentials, or the store refuses them.
+      TransientError: the store cannot be reached, or fails.
     """
     try:
         yield
+    except filesystem.NotFoundError:
+        raise
     except (FileNotFoundError, NotADirectoryError):  # a/b/c where a/b is a file, on a disk
         raise filesystem.NotFoundError(
             errno.ENOENT, "No such file, folder or bucket", uri
         ) from None
-    except _unusable() as error:
-        raise UserError(
+    except _errors() as error:  # s3fs makes OSErrors of what S3 answers
+        kind = UserError if isinstance(error, _refusals()) else TransientError
+        raise kind(
             f"{uri}: the object store at {endpoint_of(uri) or 'AWS'} cannot be used: {error}. "
             "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to keys that it knows and that may "
             "read and write there, and AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL) to its URL if "
@@ -76,9 +80,29 @@ def explained(uri: str) -> Iterator[None]:
         ) from error
 
 
-def _unusable() -> tuple[type[Exception], ...]:
+def _errors() -> tuple[type[Exception], ...]:
     if os.environ.get(STORE):
-        return ()
+        return (OSError,)
     from botocore.exceptions import BotoCoreError
 
-    return PermissionError, BotoCoreError
+    return OSError, BotoCoreError
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """What asking again does not help against."""
+    if os.environ.get(STORE):
+        return (OSError,)
+    from botocore.exceptions import (
+        CredentialRetrievalError,
+        NoCredentialsError,
+        PartialCredentialsError,
+        ProfileNotFound,
+    )
+
+    return (
+        PermissionError,
+        CredentialRetrievalError,
+        NoCredentialsError,
+        PartialCredentialsError,
+        ProfileNotFound,
+    )

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from tfx.dsl.io.filesystem import NotFoundError
 
 from stagecraft.components import object_store
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import TransientError, UserError
 
 ADDRESSES = ("s3://", "minio://", "gs://")
 
@@ -35,7 +35,8 @@ def is_address(path: str) -> bool:
 class StoredFolder:
     """Files below an address, by their names relative to it.
 
-    Once the store has answered, it may fail for a minute before that is an error.
+    A store may fail for a minute before that is an error (TransientError). What is not there is a
+    FileNotFoundError.
     """
 
     def __init__(self, address: str, sleep: Callable[[float], Any] = time.sleep):
@@ -46,7 +47,6 @@ class StoredFolder:
         self._files: Any = fileio
         self.address = address.rstrip("/")
         self._sleep = sleep
-        self._answered = False
 
     def names(self) -> list[str]:
         """Of all files, at any depth."""
@@ -66,7 +66,7 @@ class StoredFolder:
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a small file, whole or not at all."""
-        self._patiently(lambda: object_store.write_atomically(self._of(name), content))
+        self._sent(lambda: object_store.write_atomically(self._of(name), content))
 
     def download(self, name: str, path: pathlib.Path) -> None:
         """Copies a file from there.
@@ -80,10 +80,7 @@ class StoredFolder:
                 shutil.copyfileobj(source, target, 1 << 20)
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._patiently(copy)
-        except NotFoundError:
-            raise FileNotFoundError(errno.ENOENT, "No such object", self._of(name)) from None
+        self._patiently(copy)
 
     def upload(self, path: pathlib.Path, name: str) -> None:
         """Copies a file to there; whoever reads sees all of it or none."""
@@ -92,7 +89,7 @@ class StoredFolder:
             with path.open("rb") as source, self._files.open(self._of(name), "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
 
-        self._patiently(copy)
+        self._sent(copy)
 
     def remove(self, name: str) -> None:
         """Removes a file; one that is gone is gone."""
@@ -104,8 +101,8 @@ class StoredFolder:
         self._patiently(remove)
 
     def clear(self) -> None:
-        """Removes all files."""
-        for name in self.names():
+        """Removes all files, those beside the folders last."""
+        for name in sorted(self.names(), key=lambda name: "/" not in name):
             self.remove(name)
 
     def download_all(self, below: str, folder: pathlib.Path) -> None:
@@ -123,15 +120,37 @@ class StoredFolder:
         return f"{self.address}/{name}"
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        for pause in _PAUSES if self._answered else ():
+        for pause in _PAUSES:
             try:
-                return ask()
-            except UserError as error:
+                return self._ask(ask)
+            except TransientError as error:
                 _log.warning("%s Trying again.", error)
             self._sleep(pause)
-        answer = ask()
-        self._answered = True
-        return answer
+        return self._ask(ask)
+
+    def _ask(self, ask: Callable[[], Answer]) -> Answer:
+        """Has one kind of error for each kind of trouble, whoever reads the address."""
+        import tensorflow as tf  # reads gs://
+
+        try:
+            return ask()
+        except (NotFoundError, tf.errors.NotFoundError) as error:
+            place = getattr(error, "filename", None) or self.address
+            raise FileNotFoundError(errno.ENOENT, "No such object or bucket", place) from None
+        except tf.errors.OpError as error:
+            refused = (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError)
+            kind = UserError if isinstance(error, refused) else TransientError
+            raise kind(f"{self.address}: cannot be used: {error.message}.") from None
+
+    def _sent(self, send: Callable[[], None]) -> None:
+        """As :meth:`_patiently`; nothing can be missing but the bucket."""
+        try:
+            self._patiently(send)
+        except FileNotFoundError:
+            raise UserError(
+                f"{self.address}: there is no such bucket, or it may not be seen; make it, or "
+                "correct the setting (kubeflow.job.folder, kubeflow.checkpoints)"
+            ) from None
 
 
 def files(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -7,3 +7,7 @@ class UserError(Exception):
     The message is one paragraph: which file, field or record, what was expected,
     what was found, and what to do.
     """
+
+
+class TransientError(UserError):
+    """Something that may be over when somebody tries again, as a server that fails."""

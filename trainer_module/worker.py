@@ -9,8 +9,8 @@ TFX ``FnArgs`` that it takes; ``-`` is a line of standard input. Which process t
 :mod:`~stagecraft.trainer_module.processes.events`; standard input is then a pipe whose end ends
 this process.
 
-Exit codes: 0 done; 1 for good (data, settings, code); 138 another process was lost, and 128 + n
-signal n: worth starting again.
+Exit codes: 0 done; 1 for good (data, settings, code); 138 another process was lost, or a server
+fails, and 128 + n signal n: worth starting again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import traceback
 import types
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module.processes import events, exit_codes, preemption, rendezvous
 from stagecraft.trainer_module.processes.process import end_with_parent
 
@@ -82,6 +82,8 @@ def _first_line() -> str:
 
 def _judge(error: Exception) -> tuple[int, str]:
     """Exit code, and what to say."""
+    if isinstance(error, TransientError):
+        return exit_codes.LOST_PEER, str(error)
     if isinstance(error, UserError):
         return exit_codes.PERMANENT, str(error)
     if isinstance(error, preemption.Preempted):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import kubernetes
 import urllib3
@@ -14,6 +16,8 @@ from kubernetes.client import ApiException
 from kubernetes.config import ConfigException
 
 from stagecraft.schemas.errors import UserError
+
+_log = logging.getLogger(__name__)
 
 
 class Refused(UserError):
@@ -33,6 +37,30 @@ class Unreachable(UserError):
     """The API server does not answer."""
 
     transient = True
+
+
+PATIENCE_SECONDS = 300.0
+"""How long the cluster's API may fail or not answer."""
+
+Answer = TypeVar("Answer")
+
+
+def patiently(
+    question: Callable[[], Answer],
+    sleep: Callable[[float], Any] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Answer:
+    """What the cluster answers, asked again while its API fails or cannot be reached."""
+    begun, pause = monotonic(), 1.0
+    while True:
+        try:
+            return question()
+        except (Refused, Unreachable) as error:
+            if not error.transient or monotonic() - begun > PATIENCE_SECONDS:
+                raise
+            _log.warning("%s Trying again.", error)
+        sleep(pause)
+        pause = min(2 * pause, 15.0)
 
 
 def connect(context: str | None = None) -> kubernetes.client.ApiClient:
@@ -119,7 +147,8 @@ def explained(what: str, remedy: str = "") -> Iterator[None]:
         advice = f" {remedy}" if remedy and denied else ""
         raise Refused(f"{what}: {words}.{advice}", error.status) from None
     except urllib3.exceptions.HTTPError as error:
-        reason = getattr(error, "reason", None) or error
+        reason = str(getattr(error, "reason", None) or error)
+        reason = reason.partition(">: ")[2] or reason  # without the connection's own name
         raise Unreachable(f"{what}: the cluster's API does not answer ({reason}).") from None
 
 

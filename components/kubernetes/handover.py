@@ -62,7 +62,7 @@ def check(path: str, volumes: Sequence[Volume], setting: str) -> None:
     if is_address(path) or any(volume.is_below(path, each.path) for each in volumes):
         return
     there = ", ".join(each.path for each in volumes) or "none"
-    name = setting.rpartition(".")[2]
+    name = "jobs" if setting == "kubeflow.job.folder" else setting.rpartition(".")[2]
     example = f"{volumes[0].path.rstrip('/') if volumes else '/mnt/training'}/{name}"
     raise UserError(
         f"{setting}: {path or 'not set'}: under parallel.launcher: kubernetes it has to be where "
@@ -104,10 +104,15 @@ def shared(
     sources = {name: artifact.uri for artifact, name in given.items()}
     stored = StoredFolder(folder) if is_address(folder) else None
     with contextlib.ExitStack() as stack:
+        # First, and from now on: what has no lease is nobody's, and stays.
+        leased = lease.renewed(folder, cluster.job.lease_seconds)
         if stored is None:
             place = pathlib.Path(folder)
+            with volume.writable(place):
+                stack.enter_context(leased)
             volume.bring(sources, place)
         else:
+            stack.enter_context(leased)
             place = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
             _bring(sources, place, stored)
         with volume.writable(place):
@@ -155,7 +160,8 @@ def _sweep(folder: str, seconds: float) -> None:
         if path.name != lease.NAME or not _JOB.fullmatch(str(path.parent)):
             continue
         left = f"{folder.rstrip('/')}/{path.parent}"
-        with contextlib.suppress(OSError, ValueError):  # another one is removing it
+        # Another one is removing it, or it is for another day.
+        with contextlib.suppress(OSError, ValueError, UserError):
             if lease.left(left) > -seconds:
                 continue
             _log.info("%s: removed: it was left by a training that failed", left)

@@ -34,7 +34,9 @@ class JobSettings(Settings):
         7 * 86_400, ge=1, description="after which the job is ended, whatever it is at"
     )
     ttl_seconds: int = Field(
-        3_600, ge=0, description="after which a job that is over is deleted, with its logs"
+        3_600,
+        ge=600,  # who follows it has to see that it is done, also after an outage
+        description="after which a job that is over is deleted, with its logs",
     )
     lease_seconds: int = Field(
         900,

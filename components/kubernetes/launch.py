@@ -6,18 +6,19 @@ import contextlib
 import os
 import pathlib
 import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import ValidationError
 
-from stagecraft.components import object_store
 from stagecraft.components.kubernetes import connection, lease, staging, volume, worker
 from stagecraft.components.kubernetes.handover import TASK, Handover, take
 from stagecraft.components.kubernetes.job_settings import CLUSTER, ClusterSettings
 from stagecraft.components.kubernetes.jobs import kinds
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 from stagecraft.components.kubernetes.training import Training
-from stagecraft.components.object_store_folder import is_address
+from stagecraft.components.object_store_folder import StoredFolder, is_address
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import preemption, roles
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -62,10 +63,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover)
     wanted = request(cluster, parallel, folder, namespace)
     client = connection.connect()
     _check_version(client, wanted)
-    leases, task_file = [folder], f"{folder}/{TASK}"
-    if is_address(fn_args.working_dir):  # on a volume, a lock keeps others out
-        lease.check_free(fn_args.working_dir, wanted.name)
-        leases.append(fn_args.working_dir)
+    task_file = f"{folder}/{TASK}"
     training = Training(
         client,
         namespace,
@@ -73,7 +71,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover)
         [role.name for role in roles.roles(parallel, [""] * wanted.count)],
         container=kinds.CONTAINERS[cluster.job.kind],
         # Without a task, this is no further attempt: a job's results went when its model was taken.
-        adopts=object_store.read(task_file) is not None,
+        adopts=_is_there(task_file),
         # See jobs.tfjob.
         restarts=wanted.max_restarts * wanted.count if cluster.job.kind == "tfjob" else None,
         write_log=_print,
@@ -82,15 +80,44 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover)
     task = task_of(path, fn_args)
     if is_address(folder):
         task = staging.portable(task, handover["place"])
-    with contextlib.ExitStack() as stack:
-        with volume.writable(pathlib.Path(folder)):
+    with _checkpoints_held(fn_args.working_dir, cluster.job.lease_seconds, wanted.name, training):
+        with (
+            contextlib.nullcontext()
+            if is_address(folder)
+            else volume.writable(pathlib.Path(folder))
+        ):
             lease.write(task_file, task)
-            seconds = cluster.job.lease_seconds
-            stack.enter_context(lease.renewed(leases, seconds, wanted.name))
         training.run()
         take(handover)
-    for each in leases[1:]:
-        lease.renew(each, 0.0, wanted.name)
+
+
+@contextlib.contextmanager
+def _checkpoints_held(
+    folder: str, seconds: float, holder: str, training: Training
+) -> Iterator[None]:
+    """Keeps other trainings off the checkpoints in an object store; on a volume, a lock does.
+
+    Raises:
+        UserError: another one is at them.
+    """
+    if not is_address(folder):
+        yield
+        return
+    lease.claim(folder, seconds, holder, time.sleep)
+    try:
+        with lease.renewed(folder, seconds, holder):
+            yield
+    finally:
+        if training.is_over:  # else its pods may go on until the lease is over
+            with contextlib.suppress(OSError, UserError):
+                lease.renew(folder, 0.0, holder)
+
+
+def _is_there(task_file: str) -> bool:
+    folder, _, name = task_file.rpartition("/")
+    if is_address(folder):
+        return StoredFolder(folder).read(name) is not None
+    return os.path.exists(task_file)
 
 
 def request(
@@ -115,7 +142,7 @@ def request(
 def _check_version(client: Any, wanted: JobRequest) -> None:
     if not (what := kinds.needs_success_policy(wanted)):
         return
-    found = connection.version(client)
+    found = connection.patiently(lambda: connection.version(client))
     if found < kinds.SUCCESS_POLICY:
         needed, there = (".".join(map(str, each)) for each in (kinds.SUCCESS_POLICY, found))
         other = "tfjob" if wanted.serves else "job"

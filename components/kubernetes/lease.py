@@ -17,14 +17,18 @@ import pathlib
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from stagecraft.components import object_store
-from stagecraft.components.object_store_folder import is_address
+from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
+from stagecraft.components.object_store_folder import StoredFolder, is_address
 from stagecraft.schemas.errors import UserError
 
 NAME = "lease.json"
+
+_SETTLE_SECONDS = 3.0
+"""In which a write of somebody who looked before it is done."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +40,11 @@ def of(folder: str) -> str:
 
 def write(file: str, text: str) -> None:
     """Writes a file whole or not at all, whoever else on other machines writes it, too."""
-    object_store.write_atomically(file, text.encode())
+    folder, _, name = file.rpartition("/")
+    if is_address(file):
+        StoredFolder(folder).write(name, text.encode())
+    else:
+        object_store.write_atomically(file, text.encode())
 
 
 def renew(folder: str, seconds: float, holder: str = "") -> None:
@@ -54,45 +62,53 @@ def left(folder: str) -> float:
     return float(_read(folder)["until"]) - time.time()
 
 
-def check_free(folder: str, holder: str) -> None:
-    """Checks that no one else has a lease in a folder of checkpoints.
+def claim(folder: str, seconds: float, holder: str, sleep: Callable[[float], Any]) -> None:
+    """Takes the lease in a folder of checkpoints, which no one else may have.
+
+    Of two who do so at once, the one that wrote last has it, and the other one sees that.
 
     Raises:
-        UserError: somebody has, or the object store cannot be used.
+        UserError: somebody has it, or the object store cannot be used.
     """
+    _check_holder(folder, holder)
+    renew(folder, seconds, holder)
+    sleep(_SETTLE_SECONDS)
+    _check_holder(folder, holder)
+
+
+def _check_holder(folder: str, holder: str) -> None:
     try:
         found = _read(folder)
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return
-    if found["holder"] != holder and found["until"] > time.time():
-        until = datetime.datetime.fromtimestamp(found["until"]).astimezone()
+    ends = found["until"] + GRACE_SECONDS  # its pods save first
+    if found["holder"] != holder and ends > time.time():
+        until = datetime.datetime.fromtimestamp(ends).astimezone()
         raise UserError(
             f"{folder}: {found['holder']} is training on these checkpoints, and there can be only "
-            f"one; wait for its end (its lease runs until {until:%H:%M:%S %Z}), or give this "
-            "training a train.resume_id of its own"
+            f"one; wait for its end (if it was killed, until {until:%H:%M:%S %Z}, when its lease "
+            "is over), or give this training a train.resume_id of its own"
         )
 
 
 @contextlib.contextmanager
-def renewed(folders: Sequence[str], seconds: float, holder: str) -> Iterator[None]:
-    """Renews the leases as long as the block lasts, ten times in each of their terms.
+def renewed(folder: str, seconds: float, holder: str = "") -> Iterator[None]:
+    """Renews the lease as long as the block lasts, ten times in each of its terms.
 
     Raises:
-        OSError: one cannot be written to begin with.
+        OSError: it cannot be written to begin with.
         UserError: the object store cannot be used to begin with.
     """
     over = threading.Event()
 
     def go_on() -> None:
         while not over.wait(seconds / 10):
-            for folder in folders:
-                try:
-                    renew(folder, seconds, holder)
-                except (OSError, UserError) as error:  # a network's hiccup; nine more tries
-                    _log.warning("%s: not renewed: %s", of(folder), error)
+            try:
+                renew(folder, seconds, holder)
+            except Exception as error:  # a network's hiccup; nine more tries
+                _log.warning("%s: not renewed: %s", of(folder), error)
 
-    for folder in folders:
-        renew(folder, seconds, holder)
+    renew(folder, seconds, holder)
     thread = threading.Thread(target=go_on, name="lease", daemon=True)
     thread.start()
     try:
@@ -120,7 +136,7 @@ def end_with(folder: str, every: float = 10.0) -> None:
         while (more := until - time.time()) > 0:
             threading.Event().wait(min(every, max(0.1, more)))
             # What cannot be read just now is as it was.
-            with contextlib.suppress(OSError, ValueError, UserError):
+            with contextlib.suppress(Exception):
                 until = time.time() + left(folder)
         _log.error("%s: over; whoever started this training is gone", of(folder))
         os.kill(os.getpid(), signal.SIGTERM)
@@ -130,7 +146,7 @@ def end_with(folder: str, every: float = 10.0) -> None:
 
 def _read(folder: str) -> dict[str, Any]:
     if is_address(folder):
-        content = object_store.read(of(folder))
+        content = StoredFolder(folder).read(NAME)
         if content is None:
             raise FileNotFoundError(errno.ENOENT, "No such object", of(folder))
     else:

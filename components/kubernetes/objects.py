@@ -94,7 +94,7 @@ class Objects:
             path = f"/api/v1/namespaces/{self._namespace}/events"
             found = get(self._client, path, fieldSelector="type=Warning")["items"]
         return [
-            (f"{about.get('kind')} {about['name']}", f"{event.get('reason')}: {event['message']}")
+            (f"{about.get('kind')} {about['name']}", _said(event))
             for event in found
             if (about := event["involvedObject"]).get("name", "").startswith(name)
             and _time(event) >= since
@@ -137,3 +137,8 @@ def created(of: Json) -> datetime.datetime:
 def _time(event: Json) -> datetime.datetime:
     last = event.get("lastTimestamp") or event.get("eventTime")
     return dateutil.parse_rfc3339(last) if last else created(event)
+
+
+def _said(event: Json) -> str:
+    """Both fields are optional."""
+    return ": ".join(filter(None, (event.get("reason"), event.get("message"))))

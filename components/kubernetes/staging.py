@@ -68,7 +68,9 @@ def _brought(folder: str, scratch: pathlib.Path) -> Iterator[str]:
     try:
         yield task.decode().replace(_STAGED, f"{scratch}/")
     finally:
-        for path, written in _written(outputs).items():
+        # Without a task, whoever started this has taken what there was, and is gone.
+        changed = _written(outputs) if stored.read(TASK) is not None else {}
+        for path, written in changed.items():
             if before.get(path) != written:  # what is another pod's stays as that one has it
                 stored.upload(path, path.relative_to(scratch).as_posix())
 

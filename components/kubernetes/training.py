@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from stagecraft.components.kubernetes import objects as cluster
 from stagecraft.components.kubernetes import pod_logs
 from stagecraft.components.kubernetes.conditions import Verdict, verdict
-from stagecraft.components.kubernetes.connection import Refused, Unreachable
+from stagecraft.components.kubernetes.connection import Refused, Unreachable, patiently
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL
 from stagecraft.components.kubernetes.notices import STUCK_SECONDS, Notices
 from stagecraft.components.kubernetes.objects import Json, Objects
@@ -24,9 +24,6 @@ from stagecraft.schemas.errors import UserError
 _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
-
-PATIENCE_SECONDS = 300.0
-"""How long the cluster's API may fail or not answer."""
 
 POLL_SECONDS = 2.0
 
@@ -71,6 +68,9 @@ class Training:
         self._write_log, self._sleep = write_log, sleep
         self._notices = Notices(roles, write_log, lambda: time.monotonic())
         self._uid: str | None = None
+        self.is_over = False
+        """Whether its pods have ended, or are about to."""
+
         self._ended = threading.Lock()
         self._pods: list[Pod] = []
         self._lost: set[str] = set()
@@ -94,6 +94,8 @@ class Training:
         finally:
             if ended.state == "running":
                 self.delete()
+            else:
+                self.is_over = True
             self._ended.acquire(blocking=False)  # one that is over stays for its logs: ttl_seconds
         if ended.state == "failed":
             words = self._notices.last_words(self._pods)
@@ -108,6 +110,7 @@ class Training:
             return
         try:
             self._objects.delete(self._job, self._uid)
+            self.is_over = True
         except UserError as error:
             _log.error("%s; its pods end when their lease is over", error)
 
@@ -203,6 +206,9 @@ class Training:
             if found is None or found["metadata"]["uid"] != self._uid:
                 raise UserError(f"{self.name}: was deleted by somebody else")
             ended = verdict(found)
+            spec = found["spec"]
+            if spec.get("suspend") or spec.get("runPolicy", {}).get("suspend"):
+                self._notices.tell(self.name, "is suspended: Kueue admits it when there is room")
             self._pods = [pod for pod in self._ask(self._all_pods) if pod.created >= since]
             if ended.state == "running":
                 try:
@@ -252,14 +258,4 @@ class Training:
             self._write_log(f"{self.name}: {error} The training goes on.")
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
-        """What the cluster answers, asked again while its API fails or cannot be reached."""
-        begun, pause = time.monotonic(), 1.0
-        while True:
-            try:
-                return question()
-            except (Refused, Unreachable) as error:
-                if not error.transient or time.monotonic() - begun > PATIENCE_SECONDS:
-                    raise
-                _log.warning("%s Trying again.", error)
-            self._sleep(pause)
-            pause = min(2 * pause, 15.0)
+        return patiently(question, self._sleep, lambda: time.monotonic())

@@ -13,7 +13,7 @@ from stagecraft.schemas.errors import UserError
 
 def is_below(path: str, folder: str) -> bool:
     """Whether a path is in a folder, or it."""
-    return pathlib.PurePath(path).is_relative_to(folder)
+    return pathlib.PurePath(os.path.normpath(path)).is_relative_to(folder)
 
 
 def bring(sources: Mapping[str, str], folder: pathlib.Path) -> None:
@@ -45,7 +45,9 @@ def writable(folder: pathlib.Path) -> Iterator[None]:
 
 
 def remove(folder: pathlib.Path) -> None:
-    """Removes what is not needed any more; what cannot be stays."""
+    """Removes what is not needed any more, its files after its folders; what cannot be stays."""
+    for entry in [*folder.glob("*/")]:
+        shutil.rmtree(entry, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 

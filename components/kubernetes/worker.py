@@ -7,19 +7,17 @@ exit codes these are), and ``lease.json`` until when.
 
 from __future__ import annotations
 
-import signal
 import sys
 
 from stagecraft.components.kubernetes import lease, staging
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module import worker
-from stagecraft.trainer_module.processes import exit_codes
+from stagecraft.trainer_module.processes import exit_codes, preemption
 
 
 def main(folder: str) -> int:
     """Trains; the process's exit code."""
-    # Threads started from now on leave it to the one that waits for it (preemption.watch).
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    preemption.watch()  # before threads start
     try:
         if lease.left(folder) <= 0:
             print(f"{lease.of(folder)}: is over: nobody waits for this training any more")
@@ -27,12 +25,15 @@ def main(folder: str) -> int:
         lease.end_with(folder)
         with staging.staged(folder) as task:
             return worker.main(task)
-    except OSError as error:
+    except FileNotFoundError as error:
         print(
             f"{error.filename}: cannot be read ({error.strerror}): this pod needs the volume with "
             "kubeflow.job.folder, at the same path as the Trainer's step, or the object store"
         )
-    except UserError as error:
+    except TransientError as error:
+        print(error)
+        return exit_codes.LOST_PEER
+    except (OSError, UserError) as error:
         print(error)
     return exit_codes.PERMANENT
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import http.server
 import pathlib
-from typing import Any
+import threading
+from collections.abc import Iterator
 
 import pytest
+import tensorflow as tf
 
 from stagecraft.components import object_store_folder
 from stagecraft.components.object_store_folder import StoredFolder
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import TransientError, UserError
 
 
 @pytest.fixture
@@ -40,37 +43,80 @@ def test_a_file_that_is_not_there(stored: StoredFolder, tmp_path: pathlib.Path) 
         stored.download("file", tmp_path / "file")
 
 
-@pytest.mark.parametrize("answered", [True, False])
-def test_patience(stored: StoredFolder, monkeypatch: pytest.MonkeyPatch, answered: bool) -> None:
-    """Of a store that has never answered, the settings are wrong; another one will come back."""
+def test_a_bucket_that_is_not_there(bucket: str) -> None:
+    with pytest.raises(UserError, match=r"^s3://none/a: there is no such bucket"):
+        StoredFolder("s3://none/a").write("file", b"")
+    assert StoredFolder("s3://none/a").names() == []
+
+
+class _Failing(http.server.BaseHTTPRequestHandler):
+    """As S3 under load."""
+
+    def do_GET(self) -> None:
+        body = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+        self.send_response(503)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_PUT = do_HEAD = do_GET
+
+    def log_message(self, *arguments: object) -> None:
+        del arguments
+
+
+@pytest.fixture
+def failing(aws: None, registry: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """What is slept while the store fails."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Failing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
+    yield []
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("what", ["names", "read", "write", "remove"])
+def test_a_store_that_fails_is_not_an_empty_one(failing: list[float], what: str) -> None:
+    stored = StoredFolder("s3://bucket/a", sleep=failing.append)
+    given = {"names": (), "read": ("file",), "write": ("file", b""), "remove": ("file",)}[what]
+    with pytest.raises(TransientError, match="the object store at http://127.0.0.1:"):
+        getattr(stored, what)(*given)
+    assert sum(failing) > 60
+
+
+def test_a_store_that_comes_back(stored: StoredFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def fail_twice(uri: str) -> bytes:
         asked.append(uri)
         if len(asked) < 3:
-            raise UserError("the store cannot be used.")
+            raise TransientError("the store cannot be used.")
         return b"content"
 
-    if answered:
-        stored.write("other", b"")
     monkeypatch.setattr(object_store_folder.object_store, "read", fail_twice)
-    if answered:
-        assert stored.read("file") == b"content"
-        return
-    with pytest.raises(UserError, match="cannot be used"):
-        stored.read("file")
-    assert len(asked) == 1
+    assert stored.read("file") == b"content"
 
 
-def test_patience_ends(stored: StoredFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[Any] = []
-
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (tf.errors.NotFoundError(None, None, "gone"), FileNotFoundError),
+        (tf.errors.UnavailableError(None, None, "away"), TransientError),
+        (tf.errors.PermissionDeniedError(None, None, "no"), UserError),
+    ],
+)
+def test_what_tensorflow_says_of_gs(
+    stored: StoredFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    expected: type[Exception],
+) -> None:
     def fail(uri: str) -> bytes:
-        raise UserError("the store cannot be used.")
+        raise error
 
-    stored.write("other", b"")
-    monkeypatch.setattr(stored, "_sleep", slept.append)
     monkeypatch.setattr(object_store_folder.object_store, "read", fail)
-    with pytest.raises(UserError, match="cannot be used"):
+    with pytest.raises(expected) as found:
         stored.read("file")
-    assert sum(slept) > 60
+    assert found.type is expected

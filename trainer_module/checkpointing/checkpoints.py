@@ -97,6 +97,8 @@ class Checkpoints:
             with contextlib.ExitStack() as held:
                 held.enter_context(locked(self.root))
                 remove_leftovers(self.root)
+                if self._mirror:
+                    self._mirror.remove_leftovers()
                 self._writer = held.enter_context(
                     concurrent.futures.ThreadPoolExecutor(1, "checkpoints")
                 )
@@ -123,7 +125,10 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """The committed steps, oldest first."""
         if self._mirror:
-            return self._mirror.steps()
+            steps = self._mirror.steps()
+            if not self._writes:
+                self._mirror.prune(steps)
+            return steps
         names = [entry.name for entry in self.root.glob("*")]
         return sorted(int(name) for name in names if name.isdecimal())
 

@@ -67,6 +67,8 @@ class Evaluations:
     def clear(self) -> None:
         """Forgets all: the checkpoints are another training's from now on."""
         self._path.unlink(missing_ok=True)
+        if self._mirror:
+            self._mirror.remove(self._path.name)
 
     def _text(self) -> str | bytes:
         if not self._mirror:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pathlib
 import shutil
+from collections.abc import Collection
 from typing import Protocol
 
 from stagecraft.trainer_module.atomic_folder import atomic_folder
@@ -77,6 +78,19 @@ class Mirror:
         for path in paths:
             self._store.upload(path, f"{step}/{path.name}")
 
+    def prune(self, steps: Collection[int]) -> None:
+        """Removes all other steps here, which were brought to be read."""
+        for entry in self._root.glob("[0-9]*"):
+            if entry.name.isdecimal() and int(entry.name) not in steps:
+                shutil.rmtree(entry, ignore_errors=True)
+
+    def remove_leftovers(self) -> None:
+        """Removes there what a crash left half-sent; for the one process that sends."""
+        whole = set(self.steps())
+        for step in {name.partition("/")[0] for name in self._store.names() if "/" in name}:
+            if step.isdecimal() and int(step) not in whole:
+                self.drop(int(step))
+
     def drop(self, step: int) -> None:
         """Removes a step there."""
         for name in sorted(self._names(step), key=lambda name: not name.endswith(_COMMIT)):
@@ -89,6 +103,10 @@ class Mirror:
     def write(self, name: str, content: bytes) -> None:
         """Replaces a small file beside the steps."""
         self._store.write(name, content)
+
+    def remove(self, name: str) -> None:
+        """Removes a small file beside the steps."""
+        self._store.remove(name)
 
     def _names(self, step: int) -> list[str]:
         return [name for name in self._store.names() if name.startswith(f"{step}/")]

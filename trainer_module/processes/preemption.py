@@ -20,6 +20,7 @@ GRACE_SECONDS = 25.0
 _log = logging.getLogger(__name__)
 _requested = threading.Event()
 _saves = threading.Event()
+_watching = False
 _actions: list[Callable[[], None]] = []
 
 
@@ -49,9 +50,15 @@ def before_end(action: Callable[[], None]) -> None:
 def watch(grace: float = GRACE_SECONDS) -> None:
     """Begins to watch; call it in the main thread, before libraries start threads of theirs.
 
+    A second call changes nothing.
+
     Args:
         grace: seconds after which the process ends anyway.
     """
+    global _watching
+    if _watching:
+        return
+    _watching = True
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
     def wait() -> None:

@@ -45,7 +45,7 @@ class Store:
 
     def remove(self, name: str) -> None:
         self.done.append(("remove", name))
-        (self.folder / name).unlink()
+        (self.folder / name).unlink(missing_ok=True)
 
     def _place(self, name: str) -> pathlib.Path:
         place = self.folder / name
@@ -142,9 +142,32 @@ def test_one_that_is_dropped_while_it_is_read(
     assert list(reader.root.iterdir()) == []
 
 
+def test_what_was_brought_goes_with_what_is_dropped(
+    chief: Checkpoints, reader: Checkpoints
+) -> None:
+    for step in (1, 2, 3, 4):
+        save(chief, step)
+        reader.load(step)
+    assert reader.steps() == [3, 4]
+    assert sorted(entry.name for entry in reader.root.iterdir()) == ["3", "4"]
+
+
+def test_what_was_sent_in_part_is_removed_by_who_comes_next(
+    tmp_path: pathlib.Path, store: Store
+) -> None:
+    store.write("6/state.index", b"")
+    store.write("evaluations.json", b"[]")
+    mirror.use(tmp_path / "next", store)
+    with Checkpoints(tmp_path / "next"):
+        assert store.names() == ["evaluations.json"]
+
+
 def test_evaluations(tmp_path: pathlib.Path, store: Store, reader: Checkpoints) -> None:
     mirror.use(tmp_path / "evaluator", store)
     found = Evaluation(3, 0.5, 0.75)
     assert Evaluations(tmp_path / "evaluator").read() == []
     Evaluations(tmp_path / "evaluator").add(found)
     assert Evaluations(reader.root).read() == [found]
+    Evaluations(reader.root).clear()
+    assert Evaluations(tmp_path / "evaluator").read() == []
+    Evaluations(reader.root).clear()

@@ -123,10 +123,10 @@ def test_after_its_job_has_failed(step: Any, cluster: Any, server: Any, kind: st
 
 
 def test_what_a_training_has_left_that_nobody_tries_again(step: Any, cluster: Any) -> None:
-    one = step(ttl_seconds=60)
+    one = step(ttl_seconds=600)
     jobs = one.volume / "jobs"
     names = ("train-0123456789abcdef", "train-fedcba9876543210", "mine")
-    for name, seconds in zip(names, (-61.0, -59.0, -61.0), strict=True):
+    for name, seconds in zip(names, (-601.0, -590.0, -601.0), strict=True):
         (jobs / name / "inputs").mkdir(parents=True)
         lease.renew(str(jobs / name), seconds)
     one.run(IN_STEP, run_fn="stub_training.done")

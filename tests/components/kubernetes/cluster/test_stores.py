@@ -12,17 +12,18 @@ import subprocess
 import sys
 from typing import Any
 
-import fsspec
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.components.kubernetes import lease, worker
+from stagecraft.components import object_store_folder
+from stagecraft.components.kubernetes import lease
 from stagecraft.components.object_store_folder import StoredFolder
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.parity import cases, criteria
+from stagecraft.trainer_module.processes import exit_codes
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
 
@@ -69,7 +70,7 @@ def test_the_model_comes_back(stored: Any, cluster: Any) -> None:
     # Another training on the same checkpoints.
     [name] = [name for name in names(stored, "checkpoints") if name.endswith(lease.NAME)]
     key = f"{stored.checkpoints}/{name.partition('/')[0]}"
-    assert lease.left(key) <= 0
+    assert lease.left(key) <= 0  # another one may begin
     lease.renew(key, 60.0, "train-other")
     with pytest.raises(UserError, match=f"^{key}: train-other is training on these checkpoints"):
         stored.run(IN_STEP, run_fn="stub_training.done")
@@ -140,18 +141,58 @@ def test_a_store_that_does_not_answer(
     stored: Any, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
-    fsspec.filesystem("s3").clear_instance_cache()
+    monkeypatch.setattr(object_store_folder, "_PAUSES", ())
     with pytest.raises(UserError, match=r"the object store at http://127.0.0.1:9 cannot be used"):
         stored.run(IN_STEP)
     assert server.requests == []
 
 
-def test_a_pod_that_may_not_read_the_store(stored: Any) -> None:
+def test_a_bucket_that_is_not_there(stored: Any, step: Any, server: Any) -> None:
+    one = step(folder="s3://no-such-bucket/jobs")
+    one.checkpoints = stored.checkpoints
+    with pytest.raises(UserError, match=r"^s3://no-such-bucket/jobs/train-\w+: there is no such"):
+        one.run(IN_STEP)
+    assert server.requests == []
+
+
+POD = """
+import sys
+from stagecraft.components import object_store_folder
+from stagecraft.components.kubernetes import worker
+object_store_folder._PAUSES = ()
+sys.exit(worker.main(sys.argv[1]))
+"""
+
+
+def test_a_pod_that_does_not_reach_the_store(stored: Any) -> None:
+    """Its controller starts it again: a store may come back."""
     folder = stored.checkpoints.replace("checkpoints", "jobs/train-1")
     lease.renew(folder, 60.0)
     environment = os.environ | {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"}
-    command = [sys.executable, "-m", worker.__name__, folder]
+    command = [sys.executable, "-c", POD, folder]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert ended.returncode == 1
+    assert ended.returncode == exit_codes.LOST_PEER
     assert ended.stdout.startswith(f"{folder}/lease.json: the object store at http://127.0.0.1:9")
     assert "Set AWS_ACCESS_KEY_ID" in ended.stdout and len(ended.stdout.splitlines()) == 1
+
+
+def test_two_who_claim_checkpoints_at_once(stored: Any) -> None:
+    folder = f"{stored.checkpoints}/key"
+    slept: list[float] = []
+    lease.renew(folder, 60.0, "train-second")
+    with pytest.raises(UserError, match="train-second is training on these checkpoints"):
+        lease.claim(folder, 60.0, "train-first", slept.append)
+    lease.renew(folder, -lease.GRACE_SECONDS + 5.0, "train-second")
+    with pytest.raises(UserError, match="train-second"):  # its pods may still be saving
+        lease.claim(folder, 60.0, "train-first", slept.append)
+    lease.renew(folder, -lease.GRACE_SECONDS - 1.0, "train-second")
+    assert slept == []
+
+    def overtaken(seconds: float) -> None:
+        """By one that looked before this one wrote."""
+        slept.append(seconds)
+        lease.renew(folder, 60.0, "train-second")
+
+    with pytest.raises(UserError, match="train-second"):
+        lease.claim(folder, 60.0, "train-first", overtaken)
+    assert slept == [lease._SETTLE_SECONDS]
