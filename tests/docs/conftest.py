@@ -89,6 +89,9 @@ def reader(
         server.play(kfp_server.end())
 
         def prepare(script: str) -> str:
+            if "tfx pipeline create" in script:  # the other way to upload what is there already
+                server.pipelines.clear()
+                server.versions.clear()
             script = script.replace("https://kubeflow.example.com/pipeline", server.url)
             if A_RUN.search(script):
                 run = server.run()
