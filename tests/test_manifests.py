@@ -201,7 +201,7 @@ def test_roles_give_little_and_say_why(made: list[Manifest]) -> None:
 
 
 def test_names_are_those_of_the_documentation(made: list[Manifest]) -> None:
-    docs = (ROOT / "docs" / "kubeflow.md").read_text()
+    docs = (ROOT / "docs" / "how-to" / "kubeflow.md").read_text()
     claims = {m["metadata"]["name"] for m in made if m["kind"] == "PersistentVolumeClaim"}
     assert claims == set(re.findall(r"claim: ([\w-]+)", docs)) == {"training"}
 

@@ -23,11 +23,19 @@ from stagecraft.pipeline.cli.tfx import tfx
 
 class _Main(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs a command; Ctrl-C ends all of them alike, also while they import."""
+        """Runs a command; Ctrl-C ends all of them alike, also while they import.
+
+        Modules of the user's, such as that of ``train.model``, are found in the present folder, as
+        they are in the processes of a run.
+        """
+        before = [*sys.path]
+        sys.path.append("")
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             sys.exit(130)
+        finally:
+            sys.path[:] = before
 
 
 @click.group(

@@ -70,3 +70,17 @@ def test_what_cannot_be_is_refused(stagecraft, arguments, message):
     assert ran.code == 1
     assert message in ran.stderr
     assert message in ran.last_line["error"]
+
+
+def test_a_model_in_the_present_folder(stagecraft, tmp_path):
+    lines = (
+        "from keras import Sequential, layers",
+        "def build(input_shape, num_classes):",
+        "    middle = [layers.Flatten(), layers.Dense(4), layers.Dense(4)]",
+        "    parts = [layers.Input(input_shape), *middle, layers.Dense(num_classes)]",
+        "    return Sequential(parts, name='beside')",
+    )
+    (tmp_path / "model_beside.py").write_text("\n".join(lines))
+    ran = stagecraft("plan", *GRID, *THERE, "--set", "train.model=model_beside:build")
+    assert ran.code == 0, ran.stderr
+    assert ran.stdout.startswith("beside under grid, 1 × 3")
