@@ -34,7 +34,7 @@ from stagecraft.components.code_fingerprint import code_fingerprint
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import layout
-from stagecraft.pipeline.settings import PipelineSettings, as_yaml
+from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.schemas import features
 
 PREPROCESSING_FN = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
@@ -190,7 +190,7 @@ def assemble(
             transform_graph=transform.outputs["transform_graph"],
             parity=gates[0].outputs["report"] if gates else None,
             pipeline_name=settings.name,
-            settings=as_yaml(settings),
+            settings=changes_as_yaml(settings),
             metadata_db=places.metadata_db or "",
         )
         last.append(report)

@@ -166,7 +166,7 @@ class PipelineSettings(TrainingSettings):
     kubeflow: KubeflowSettings = KubeflowSettings()
 
 
-def as_yaml(settings: PipelineSettings) -> str:
+def changes_as_yaml(settings: PipelineSettings) -> str:
     """The settings that are not the default, as a file for ``--config``."""
     changed = settings.model_dump(mode="json", exclude_defaults=True)
     return yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
