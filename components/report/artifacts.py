@@ -6,6 +6,7 @@ and looks for a page at the artifact's address itself, not in a folder there.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tfx.types import artifact
@@ -52,7 +53,7 @@ TYPES = (HTML, Markdown, Metrics, ClassificationMetrics, ModelCard)
 
 
 def figures(quality: Quality | None, training: Training | None) -> dict[str, float]:
-    """What goes into ``Metrics``."""
+    """What goes into ``Metrics``: JSON has no word for what is not finite."""
     found = dict(quality.metrics) if quality else {}
     if quality and quality.baseline is not None:
         found["last_blessed_accuracy"] = quality.baseline
@@ -63,7 +64,7 @@ def figures(quality: Quality | None, training: Training | None) -> dict[str, flo
             found["val_accuracy"] = record["best"]["accuracy"]
         if training.timeline:
             found |= {"bubble_measured": training.timeline["idle"]}
-    return found
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def confusion_matrix(quality: Quality) -> dict[str, Any]:

@@ -31,6 +31,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("stagecraft.components.report"),
         autoescape=False,  # it is not HTML; see the filter cell
         undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )

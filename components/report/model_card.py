@@ -105,7 +105,7 @@ def _made_with(facts: Facts) -> dict[str, str]:
     if facts.training:
         found["topology"] = wording.topology(facts.training.record)
         found["training"] = wording.learned(facts.training)
-    found |= facts.versions
+    found |= facts.versions | {"stagecraft": wording.version()}
     for item in facts.lineage:
         if "code_fingerprint" in item.properties:
             found["code fingerprint"] = item.properties["code_fingerprint"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import importlib.metadata
 from typing import Any, NamedTuple
 
 import jinja2
@@ -54,7 +53,7 @@ class Row(NamedTuple):
 
 def render(facts: Facts) -> str:
     """The page."""
-    context: dict[str, Any] = {"facts": facts, "version": version(), "css": _css()}
+    context: dict[str, Any] = {"facts": facts, "version": wording.version(), "css": _css()}
     context |= {"tiles": wording.tiles(facts), "marks": _marks(facts.quality)}
     sections = []
     if facts.training:
@@ -80,11 +79,6 @@ def render(facts: Facts) -> str:
     sections += [Section("lineage", "Lineage"), Section("reproduce", "Do it again")]
     context |= _reproduce(facts)
     return environment().get_template("page.html.j2").render(sections=sections, **context)
-
-
-def version() -> str:
-    """Stagecraft's own."""
-    return importlib.metadata.version("stagecraft")
 
 
 @functools.cache

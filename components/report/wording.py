@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import Any, NamedTuple
 
 from stagecraft.components.report.facts import Facts, Quality, Training
@@ -31,6 +32,11 @@ class Option(NamedTuple):
     value: str
     changed: bool
     """From the default."""
+
+
+def version() -> str:
+    """Stagecraft's own."""
+    return importlib.metadata.version("stagecraft")
 
 
 def percent(value: float | None) -> str:
@@ -71,7 +77,7 @@ def verdict(facts: Facts) -> str:
         what += f", the last blessed model's is {percent(quality.baseline)}"
     if not quality.blessed:
         return f"{what}. Not blessed: {'; '.join(quality.failures) or 'no reason given'}."
-    where = f"pushed to {facts.pushed_to}" if facts.pushed_to else "not pushed"
+    where = f"pushed as version {facts.pushed_version}" if facts.pushed_to else "not pushed"
     return f"{what}. Blessed, and {where}."
 
 
