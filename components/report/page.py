@@ -187,6 +187,7 @@ def _topology(facts: Facts) -> dict[str, Any]:
         "shares": seen["shares"] if seen else None,
         "measured": _safe(clock.measured(seen)) if seen else None,
         "planned": _safe(clock.planned(plan)) if plan and seen else None,
+        "unwatched": wording.unwatched(record),
         "waited": wording.waited(facts.training) if seen else "",
     }
 

@@ -157,7 +157,22 @@ def topology(record: dict[str, Any]) -> str:
             f", each replica's part in {settings['parallel_microbatches']} microbatches, "
             f"schedule {settings['parallel_schedule']}"
         )
+    if found["strategy"] == "parameter_server":
+        return f"{text}. Workers are not in step."
     return f"{text}. Every step computes what one device would."
+
+
+def unwatched(record: dict[str, Any]) -> str:
+    """Why there is no timeline, in a sentence."""
+    step = record["settings"]["parallel_timeline_step"]
+    if not step:
+        return (
+            "No step was watched; stagecraft run --timeline 20 writes down when each stage made "
+            "each pass of step 20."
+        )
+    if step <= record["resumed_from"]:
+        return f"Step {number(step)} was taken by an earlier attempt, whose timeline is with it."
+    return f"Step {number(step)} was not taken: the training has {number(record['steps'])}."
 
 
 def learned(training: Training) -> str:

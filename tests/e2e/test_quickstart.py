@@ -69,6 +69,14 @@ def test_real_pictures_from_archive_to_pushed_model(
     assert found.metrics["accuracy"] == pytest.approx(result["metrics"]["accuracy"])
     assert sorted(found.per_class) == list(range(10))
 
+    page = pathlib.Path(result["report"]).read_text()
+    assert f"{result['metrics']['accuracy']:.1%} of 1,000 test pictures right" in page
+    assert page.count("data:image/png") == len(found.mistakes) + 5 * 6 + 6
+    assert len(page) < 3_000_000
+    assert result["components"]["TrainingReport"]["seconds"] < 20  # most of it is imports
+    card = json.loads((pushed[0] / "model_card.json").read_text())
+    assert card["model_details"]["version"]["name"] == pushed[0].name
+
     (examples,) = (output / "pipeline_root" / "Cifar10ExampleGen" / "examples").iterdir()
     files = sorted(str(file) for file in (examples / "Split-eval").iterdir())
     bare = subprocess.run(
