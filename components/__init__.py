@@ -16,6 +16,7 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.example_gen.component import Cifar10ExampleGen
     from stagecraft.components.import_schema import ImportSchema
     from stagecraft.components.parity_gate.component import ParityGate
+    from stagecraft.components.report.component import TrainingReport
     from stagecraft.components.trainer.component import Trainer
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "LatestBlessedBaseline",
     "ParityGate",
     "Trainer",
+    "TrainingReport",
 ]
 
 _HOMES = {
@@ -36,6 +38,7 @@ _HOMES = {
     "LatestBlessedBaseline": "baseline",
     "ParityGate": "parity_gate.component",
     "Trainer": "trainer.component",
+    "TrainingReport": "report.component",
 }
 
 

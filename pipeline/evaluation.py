@@ -1,23 +1,21 @@
-"""What the Evaluator measures, when it blesses, and how its results are read."""
+"""What the Evaluator measures, and when it blesses."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import tensorflow_model_analysis as tfma
 from google.protobuf.wrappers_pb2 import DoubleValue
 from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shorter names for it
 
+from stagecraft.components.evaluation import ACCURACY
 from stagecraft.pipeline.settings import EvaluateSettings
 from stagecraft.schemas import features
 
 CLASSIFICATION = "stagecraft.components.classification"
-
-ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
+MISCLASSIFIED = "stagecraft.components.misclassified"
 
 
 def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
-    """Accuracy, top-3 accuracy, loss and confusion matrix, overall and per class; calibration.
+    """Accuracy, top-3 accuracy, loss and confusion matrix, overall and per class; calibration;
+    and which examples the model is surest of and wrong about.
 
     A Keras 3 model is evaluated through its signature, on raw examples: labels are not transformed,
     and transformed pictures would travel through every step of the evaluation for nothing.
@@ -46,6 +44,7 @@ def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
             config_pb2.MetricConfig(class_name=name, module=CLASSIFICATION)
             for name in ("TopAccuracy", "CrossEntropy", "ExpectedCalibrationError")
         ),
+        config_pb2.MetricConfig(class_name="MostConfidentlyWrong", module=MISCLASSIFIED),
         config_pb2.MetricConfig(class_name="ExampleCount"),
         config_pb2.MetricConfig(class_name="MultiClassConfusionMatrixPlot"),
     ]
@@ -63,74 +62,3 @@ def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
         ],
         metrics_specs=[config_pb2.MetricsSpec(metrics=metrics)],
     )
-
-
-class Evaluation(NamedTuple):
-    """What the Evaluator found on the eval split."""
-
-    metrics: dict[str, float]
-    """Overall: accuracy, top_3_accuracy, loss, example_count, expected_calibration_error."""
-
-    per_class: dict[int, dict[str, float]]
-    """The same metrics per label."""
-
-    confusion: list[list[int]]
-    """``[actual][predicted]`` example counts, square."""
-
-    failures: list[str]
-    """Why the model is not blessed, a sentence each; empty when it is."""
-
-
-def read_evaluation(directory: str) -> Evaluation:
-    """Reads the folder that the Evaluator wrote (its ``evaluation`` artifact)."""
-    result = tfma.load_eval_result(directory)
-    metrics: dict[str, float] = {}
-    per_class: dict[int, dict[str, float]] = {}
-    for slice_key, by_output in result.slicing_metrics:
-        values = {
-            name: value["doubleValue"]
-            for name, value in by_output[""][""].items()
-            if "doubleValue" in value and not name.endswith("_diff")  # to the baseline
-        }
-        if slice_key:
-            per_class[int(slice_key[0][1])] = values
-        else:
-            metrics = values
-    return Evaluation(
-        metrics, dict(sorted(per_class.items())), _confusion(directory), _failures(directory)
-    )
-
-
-def _confusion(directory: str) -> list[list[int]]:
-    # Not load_eval_result, which keeps one of the plots of a slice.
-    cells = [
-        (cell.actual_class_id, cell.predicted_class_id, round(cell.num_weighted_examples))
-        for of_slice in tfma.load_plots(directory)
-        if not of_slice.slice_key.single_slice_keys
-        for plot in of_slice.plot_keys_and_values
-        if plot.key.model_name != "baseline"
-        for matrix in plot.value.multi_class_confusion_matrix_at_thresholds.matrices
-        for cell in matrix.entries
-    ]
-    size = 1 + max(max(actual, predicted) for actual, predicted, _ in cells)
-    matrix = [[0] * size for _ in range(size)]
-    for actual, predicted, count in cells:
-        matrix[actual][predicted] = count
-    return matrix
-
-
-def _failures(directory: str) -> list[str]:
-    validation = tfma.load_validation_result(directory)
-    sentences = []
-    for by_slice in validation.metric_validations_per_slice:
-        for failure in by_slice.failures:
-            value = failure.metric_value.double_value.value
-            threshold = failure.metric_threshold
-            if failure.metric_key.is_diff:
-                sentences.append(
-                    f"{failure.metric_key.name} is {-value:.4f} below the last blessed model's"
-                )
-            else:
-                bound = threshold.value_threshold.lower_bound.value
-                sentences.append(f"{failure.metric_key.name} {value:.4f} is below {bound:.4f}")
-    return sentences

@@ -1,4 +1,4 @@
-"""The pipeline: ExampleGen to Pusher, one component after the other."""
+"""The pipeline: ExampleGen to TrainingReport, one component after the other."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from stagecraft.components import (
     LatestBlessedBaseline,
     ParityGate,
     Trainer,
+    TrainingReport,
 )
 from stagecraft.components.code_fingerprint import code_fingerprint
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import layout
-from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.schemas import features
 
 PREPROCESSING_FN = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
@@ -174,6 +175,26 @@ def assemble(
         ),
     )
 
+    last = []
+    if settings.report.enabled:
+        report = TrainingReport(
+            examples=examples,
+            schema=schema,
+            model=model,
+            model_run=trainer.outputs["model_run"],
+            evaluation=evaluator.outputs["evaluation"],
+            blessing=evaluator.outputs["blessing"],
+            pushed_model=pusher.outputs["pushed_model"],
+            statistics=statistics_gen.outputs["statistics"],
+            anomalies=anomaly_gate.outputs["anomalies"],
+            transform_graph=transform.outputs["transform_graph"],
+            parity=gates[0].outputs["report"] if gates else None,
+            pipeline_name=settings.name,
+            settings=changes_as_yaml(settings),
+            metadata_db=places.metadata_db or "",
+        )
+        last.append(report)
+
     return Pipeline(
         pipeline_name=settings.name,
         pipeline_root=places.pipeline_root,
@@ -191,6 +212,7 @@ def assemble(
             baseline,
             evaluator,
             pusher,
+            *last,
         ],
         beam_pipeline_args=beam_args(settings.beam),
         enable_cache=True,

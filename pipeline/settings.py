@@ -129,6 +129,14 @@ class ParitySettings(Settings):
     )
 
 
+class ReportSettings(Settings):
+    """The page about a run (``report:``)."""
+
+    enabled: bool = Field(
+        True, description="write it at the end of the run, with the component TrainingReport"
+    )
+
+
 class BeamSettings(Settings):
     """Where the data steps run (``beam:``)."""
 
@@ -153,8 +161,15 @@ class PipelineSettings(TrainingSettings):
     evaluate: EvaluateSettings = EvaluateSettings()
     push: PushSettings = PushSettings()
     parity: ParitySettings = ParitySettings()
+    report: ReportSettings = ReportSettings()
     beam: BeamSettings = BeamSettings()
     kubeflow: KubeflowSettings = KubeflowSettings()
+
+
+def changes_as_yaml(settings: PipelineSettings) -> str:
+    """The settings that are not the default, as a file for ``--config``."""
+    changed = settings.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
 
 
 def presets() -> list[str]:

@@ -10,7 +10,8 @@ from typing import Any
 from tfx.dsl.io import fileio
 from tfx.types import Artifact
 
-from stagecraft.pipeline.evaluation import ACCURACY, Evaluation, read_evaluation
+from stagecraft.components.evaluation import ACCURACY, Evaluation, read_evaluation
+from stagecraft.components.report.artifacts import REPORT
 from stagecraft.schemas import features
 from stagecraft.trainer_module.timeline import DATA, TRACE
 
@@ -39,6 +40,8 @@ def figure(node_id: str, artifacts: Artifacts) -> str:
         return f"accuracy {evaluation(artifacts).metrics[ACCURACY]:.3f}, {verdict}"
     if node_id == "Pusher":
         return "pushed" if pushed_to(artifacts) else "not pushed"
+    if node_id == "TrainingReport":
+        return os.path.basename(page(artifacts))
     return ""
 
 
@@ -67,6 +70,11 @@ def pushed_to(artifacts: Artifacts) -> str | None:
     if not model.get_int_custom_property("pushed"):
         return None
     return str(model.get_string_custom_property("pushed_destination"))
+
+
+def page(artifacts: Artifacts) -> str:
+    """The file of the page about the run, from the report's artifacts."""
+    return os.path.join(artifacts["report"][0].uri, REPORT)
 
 
 def timeline(artifacts: Artifacts) -> dict[str, Any] | None:
@@ -99,4 +107,6 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
         found["blessed"] = blessed(outputs["Evaluator"])
     if "Pusher" in outputs:
         found["pushed"] = pushed_to(outputs["Pusher"])
+    if "TrainingReport" in outputs:
+        found["report"] = page(outputs["TrainingReport"])
     return found

@@ -66,6 +66,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         for split, count in counts.items():
             examples.set_int_custom_property(f"count_{split}", count)
         examples.set_string_custom_property("source", posixpath.basename(found.path.rstrip("/")))
+        examples.set_string_custom_property(
+            driver.FINGERPRINT, str(exec_properties[driver.FINGERPRINT])
+        )
 
     def _write(self, plan: Plan, total: int) -> None:
         for folder in plan.folders.values():

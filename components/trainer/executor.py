@@ -78,7 +78,7 @@ class Executor(GenericExecutor):
                     "code_fingerprint": exec_properties["code_fingerprint"],
                 },
             )
-            _note_figures(output_dict)
+            _note_figures(output_dict, exec_properties["code_fingerprint"])
 
     def _GetFnArgs(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
@@ -119,10 +119,11 @@ def _splits(message: Any, split: str) -> str:
     return str(proto_utils.proto_to_json(message(splits=[split])))
 
 
-def _note_figures(output_dict: Artifacts) -> None:
+def _note_figures(output_dict: Artifacts, code_fingerprint: str) -> None:
     """Figures for people and the summary, on the artifact so that a cached run has them too."""
     model = artifact_utils.get_single_instance(output_dict["model"])
     notes = record.read(artifact_utils.get_single_uri(output_dict["model_run"]))
+    model.set_string_custom_property("code_fingerprint", code_fingerprint)
     model.set_int_custom_property("steps", notes["steps"])
     model.set_float_custom_property("images_per_second", notes["images_per_second"])
     if notes["best"]:

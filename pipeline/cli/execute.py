@@ -89,7 +89,8 @@ def _settings(request: Request) -> PipelineSettings:
             "folder with its files, sample or download"
         )
     asked = [name for name in (request.from_node, request.to_node) if name]
-    nodes.check(asked, nodes.names(parity=settings.parity.enabled))
+    there = nodes.names(parity=settings.parity.enabled, report=settings.report.enabled)
+    nodes.check(asked, there)
     return settings
 
 

@@ -17,6 +17,7 @@ from stagecraft.pipeline.cli.lint import lint
 from stagecraft.pipeline.cli.parity import parity
 from stagecraft.pipeline.cli.plan import plan
 from stagecraft.pipeline.cli.render import render
+from stagecraft.pipeline.cli.report import report
 from stagecraft.pipeline.cli.run import run
 from stagecraft.pipeline.cli.tfx import tfx
 
@@ -47,6 +48,7 @@ def main() -> None:
     \b
     stagecraft run                   the quickstart: a generated sample, about two minutes
     stagecraft run --data download   the same on CIFAR-10
+    stagecraft report RUN            a page about a run: curves, mistakes, devices, lineage
     stagecraft config --describe     everything that can be set
     stagecraft plan                  what a topology costs, before training
     stagecraft parity                prove that topologies compute what one device does
@@ -60,6 +62,7 @@ def main() -> None:
 
 
 main.add_command(run)
+main.add_command(report)
 main.add_command(config)
 main.add_command(plan)
 main.add_command(parity)

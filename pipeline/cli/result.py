@@ -50,6 +50,7 @@ def as_json(
         "metrics": report.get("metrics", {}),
         "blessed": report.get("blessed", False),
         "pushed": report.get("pushed"),
+        "report": report.get("report"),
         "output": str(output) if output else None,
     }
     if "timeline" in report:
@@ -74,6 +75,8 @@ def as_rows(
         found.append(("timeline", _timeline(report["timeline"])))
     elif settings.parallel.timeline_step and state.nodes["Trainer"].state == "done":
         found.append(("timeline", _no_timeline(settings.parallel.timeline_step)))
+    if report.get("report"):
+        found.append(("report", report["report"]))
     found += [("log", str(log)), ("time", duration(seconds))]
     next_step = _next(settings, state, report)
     return [*found, ("next", next_step)] if next_step else found

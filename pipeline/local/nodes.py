@@ -17,17 +17,22 @@ NODES = (
     "Baseline",
     "Evaluator",
     "Pusher",
+    "TrainingReport",
 )
 """In the order in which they run."""
 
 PARITY_GATE = "ParityGate"
 """Comes before the Trainer where ``parity.enabled`` says so."""
 
+REPORT = "TrainingReport"
+"""Comes last, unless ``report.enabled`` says no."""
 
-def names(*, parity: bool) -> tuple[str, ...]:
+
+def names(*, parity: bool, report: bool = True) -> tuple[str, ...]:
     """All nodes of a pipeline, with the optional ones that it has."""
     before = NODES.index("Trainer")
-    return (*NODES[:before], *([PARITY_GATE] if parity else []), *NODES[before:])
+    found = (*NODES[:before], *([PARITY_GATE] if parity else []), *NODES[before:])
+    return found if report else found[:-1]
 
 
 def check(names: Iterable[str], known: Sequence[str] = NODES) -> None:

@@ -8,19 +8,21 @@ from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
 from tfx.orchestration.pipeline import Pipeline
 
 from stagecraft.pipeline.kubeflow import compiling
-from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.pipeline.settings import PipelineSettings, ReportSettings
 from stagecraft.pipeline.vertex import refusals
 from stagecraft.pipeline.vertex.runner import VertexRunner
 
 
 def create_pipeline(settings: PipelineSettings) -> Pipeline:
-    """The pipeline as it is compiled for Kubeflow, but for the resolver.
+    """The pipeline as it is compiled for Kubeflow, but for the resolver and the report.
 
     Raises:
         UserError: a setting that cannot be on Vertex AI; a named module or file does not exist.
     """
     refusals.check(settings)
-    return compiling.create_pipeline(settings, LatestBlessedModelStrategy)
+    # TFX's entrypoint, which runs the steps there, does not find the types of the report.
+    without = settings.model_copy(update={"report": ReportSettings(enabled=False)})
+    return compiling.create_pipeline(without, LatestBlessedModelStrategy)
 
 
 def compile_pipeline(settings: PipelineSettings, output_dir: str | None = None) -> None:

@@ -62,12 +62,20 @@ def test_real_pictures_from_archive_to_pushed_model(
     pushed = [folder for folder in (output / "serving").iterdir() if folder.name.isdigit()]
     assert len(pushed) == 1 and result["pushed"]
 
-    from stagecraft.pipeline.evaluation import read_evaluation
+    from stagecraft.components.evaluation import read_evaluation
 
     (evaluation,) = (output / "pipeline_root" / "Evaluator" / "evaluation").iterdir()
     found = read_evaluation(str(evaluation))
     assert found.metrics["accuracy"] == pytest.approx(result["metrics"]["accuracy"])
     assert sorted(found.per_class) == list(range(10))
+
+    page = pathlib.Path(result["report"]).read_text()
+    assert f"{result['metrics']['accuracy']:.1%} of 1,000 test pictures right" in page
+    assert page.count("data:image/png") == len(found.mistakes) + 5 * 6 + 6
+    assert len(page) < 3_000_000
+    assert result["components"]["TrainingReport"]["seconds"] < 20  # most of it is imports
+    card = json.loads((pushed[0] / "model_card.json").read_text())
+    assert card["model_details"]["version"]["name"] == pushed[0].name
 
     (examples,) = (output / "pipeline_root" / "Cifar10ExampleGen" / "examples").iterdir()
     files = sorted(str(file) for file in (examples / "Split-eval").iterdir())

@@ -20,6 +20,7 @@ from tfx.utils import io_utils, name_utils
 
 from stagecraft.components import object_store_beam
 from stagecraft.components.parity_gate.component import ParityReport
+from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
@@ -29,7 +30,10 @@ _BLESSED = "blessed"
 
 # Where TFX's entrypoint finds the class of an artifact type: it imports other names as they are.
 compiler_utils.TITLE_TO_CLASS_PATH.update(
-    {ParityReport.TYPE_NAME: name_utils.get_full_name(ParityReport)}
+    {
+        kind.TYPE_NAME: name_utils.get_full_name(kind)
+        for kind in (ParityReport, *report_artifacts.TYPES)
+    }
 )
 
 assert object_store_beam  # importing it is what tells Beam of minio://
@@ -73,6 +77,8 @@ def run(
         for artifact in written["artifacts"]:
             artifact["uri"] = given["outputs"].get(name, artifact["uri"])
             artifact["metadata"] = driven.get(name, {}) | artifact.get("metadata", {})
+            if file := artifact["metadata"].get(report_artifacts.FILE):  # KFP shows files alone
+                artifact["uri"] = posixpath.join(artifact["uri"], file)
     invocation.write(output)
     _note_blessing(pipeline, invocation, output, given["inputs"])
 

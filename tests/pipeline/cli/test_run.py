@@ -23,6 +23,7 @@ REPORT = {
     "blessed": True,
     "not_blessed_because": [],
     "pushed": "/out/serving/1",
+    "report": "/out/report.html",
 }
 END = {"kind": "end", "status": "ok", "cause": None, "report": REPORT}
 
@@ -52,6 +53,7 @@ def test_json_is_the_last_line_and_the_only_one_on_stdout(stagecraft, tmp_path):
         "metrics": {"accuracy": 0.71, "loss": 0.83, "top_3_accuracy": 0.93, "odd": None},
         "blessed": True,
         "pushed": "/out/serving/1",
+        "report": "/out/report.html",
         "output": "out",
     }
     assert "Trainer: done, 1.5 s (figure of Trainer)" in result.stderr
@@ -68,7 +70,8 @@ def test_without_a_terminal_there_is_a_line_per_event(stagecraft):
         "Cifar10ExampleGen: running",
         "Cifar10ExampleGen: done, 1.5 s (figure of Cifar10ExampleGen)",
     ]
-    summary = dict(line.split(maxsplit=1) for line in lines[-6:])
+    summary = dict(line.split(maxsplit=1) for line in lines[-7:])
+    assert summary["report"] == "/out/report.html"
     assert summary["accuracy"] == "0.7100 (top 3 0.930, loss 0.830)"
     assert summary["blessed"] == "yes"
     assert summary["pushed"] == "/out/serving/1"

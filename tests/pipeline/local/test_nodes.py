@@ -32,3 +32,12 @@ def test_an_unknown_one_is_refused_with_the_nearest(name, hint):
 
 def test_known_ones_pass():
     nodes.check(nodes.NODES)
+
+
+def test_a_pipeline_without_a_report_ends_with_the_pusher(tmp_path):
+    from stagecraft.pipeline.pipeline import create_pipeline
+
+    settings = load("quickstart", ("report.enabled=false", "parity.enabled=true"))
+    ids = [node.id for node in create_pipeline(settings, tmp_path).components]
+    assert sorted(ids) == sorted(nodes.names(parity=True, report=False))
+    assert nodes.names(parity=False, report=False)[-1] == "Pusher"

@@ -181,3 +181,45 @@ def test_a_driver_looks_at_the_data_of_the_moment(
     [written] = invocation.output()["artifacts"]["examples"]["artifacts"]
     assert written["metadata"]["span"] == 2
     assert "input_fingerprint" in written["metadata"]
+
+
+class Tell(base_executor.BaseExecutor):
+    """Writes a page as its output, and a confusion matrix as another one's property."""
+
+    def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:
+        [page], [figures] = output_dict["report"], output_dict["classification_metrics"]
+        fileio.makedirs(page.uri)
+        with fileio.open(f"{page.uri}/report.html", "w") as file:
+            file.write("<!DOCTYPE html>")
+        page.set_string_custom_property("file", "report.html")
+        figures.set_json_value_custom_property("confusionMatrix", {"rows": [{"row": [1, 2]}]})
+
+
+def test_a_page_is_at_its_files_address(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Kubeflow's user interface opens what an artifact's address names, and lists no folder."""
+    kinds = {"report": "system.HTML", "classification_metrics": "system.ClassificationMetrics"}
+    outputs = {
+        key: {
+            "artifacts": [
+                {
+                    "uri": f"{RUN}/TrainingReport/salt/{key}",
+                    "type": {"instanceSchema": f"title: {kind}\ntype: object\n"},
+                }
+            ]
+        }
+        for key, kind in kinds.items()
+    }
+    output_file = tmp_path / "output_metadata.json"
+    given = {"inputs": {}, "outputs": {"artifacts": outputs, "outputFile": str(output_file)}}
+    run(
+        Invocation(json.dumps(given), "{}", list(kinds)),
+        PIPELINE,
+        f"{__name__}.Tell",
+        {},
+        [],
+    )
+    written = json.loads(output_file.read_text())["artifacts"]
+    [page], [figures] = (written[key]["artifacts"] for key in kinds)
+    assert page["uri"] == f"{RUN}/TrainingReport/salt/report/report.html"
+    assert figures["uri"] == f"{RUN}/TrainingReport/salt/classification_metrics"
+    assert figures["metadata"]["confusionMatrix"] == {"rows": [{"row": [1, 2]}]}

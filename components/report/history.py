@@ -1,0 +1,102 @@
+"""When each component of a run began and ended, from ML Metadata.
+
+A pipeline that keeps its metadata in SQLite can be asked; Kubeflow's store cannot, from within a
+step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import ml_metadata
+from ml_metadata.proto import metadata_store_pb2
+
+from stagecraft.components.report.facts import Component
+
+_State = metadata_store_pb2.Execution.State
+
+_STATES = {
+    _State.COMPLETE: "done",
+    _State.CACHED: "cached",
+    _State.FAILED: "failed",
+    _State.RUNNING: "running",
+}
+
+
+def read(metadata_db: str, run_id: str) -> list[Component]:
+    """The components of a run that were started, in order.
+
+    Args:
+        metadata_db: SQLite file.
+        run_id: of the run.
+
+    Returns:
+        Nothing where there is no such file, or no such run in it.
+    """
+    if not os.path.exists(metadata_db):
+        return []
+    store = open_store(metadata_db)
+    run = store.get_context_by_type_and_name("pipeline_run", run_id)
+    if run is None:
+        return []
+    executions = sorted(
+        store.get_executions_by_context(run.id),
+        key=lambda execution: execution.create_time_since_epoch,
+    )
+    first = executions[0].create_time_since_epoch if executions else 0
+    return [
+        Component(
+            name=_node(store, execution.id),
+            state=_STATES[execution.last_known_state],
+            begin=(execution.create_time_since_epoch - first) / 1000,
+            seconds=_seconds(execution),
+            original_seconds=(
+                _original(store, execution) if execution.last_known_state == _State.CACHED else None
+            ),
+        )
+        for execution in executions
+        if execution.last_known_state in _STATES
+    ]
+
+
+def open_store(metadata_db: str) -> ml_metadata.MetadataStore:
+    """The store in an SQLite file, to be read."""
+    config = metadata_store_pb2.ConnectionConfig()
+    config.sqlite.filename_uri = metadata_db
+    config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READONLY
+    return ml_metadata.MetadataStore(config)
+
+
+def _seconds(execution: metadata_store_pb2.Execution) -> float:
+    return (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000
+
+
+def _node(store: ml_metadata.MetadataStore, execution: int) -> str:
+    for context in store.get_contexts_by_execution(execution):
+        if context.type == "node":
+            return str(context.name.partition(".")[2])
+    return "?"
+
+
+def _original(
+    store: ml_metadata.MetadataStore, execution: metadata_store_pb2.Execution
+) -> float | None:
+    """How long the execution took whose outputs this one has from the cache."""
+    outputs = metadata_store_pb2.Event.OUTPUT
+    artifacts = [
+        event.artifact_id
+        for event in store.get_events_by_execution_ids([execution.id])
+        if event.type == outputs
+    ]
+    makers: Sequence[int] = [
+        event.execution_id
+        for event in store.get_events_by_artifact_ids(artifacts)
+        if event.type == outputs
+    ]
+    made = [
+        found
+        for found in store.get_executions_by_id(sorted(set(makers)))
+        if found.last_known_state == _State.COMPLETE
+    ]
+    return _seconds(made[0]) if made else None

@@ -1,0 +1,113 @@
+"""A figure of matplotlib's as SVG for a page: its colours are the page's, by day and by night.
+
+Figures are drawn in stand-in colours (:class:`Ink`), which become CSS variables.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+
+import matplotlib
+from matplotlib.figure import Figure
+
+_SVG = "http://www.w3.org/2000/svg"
+
+
+class Ink:
+    """Stand-ins for the page's colours: each is a CSS variable."""
+
+    TEXT = "#010101"
+    MUTED = "#020202"
+    LINE = "#030303"
+    BLUE = "#040404"
+    ORANGE = "#050505"
+    GREEN = "#060606"
+    VIOLET = "#070707"
+    ON_COLOUR = "#080808"
+
+
+_VARIABLES = {
+    Ink.TEXT: "var(--text)",
+    Ink.MUTED: "var(--muted)",
+    Ink.LINE: "var(--line)",
+    Ink.BLUE: "var(--blue)",
+    Ink.ORANGE: "var(--orange)",
+    Ink.GREEN: "var(--green)",
+    Ink.VIOLET: "var(--violet)",
+    Ink.ON_COLOUR: "var(--on-colour)",
+}
+
+STYLE = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "stagecraft",  # the same figure, the same bytes
+    "font.size": 12.0,
+    "text.color": Ink.TEXT,
+    "axes.axisbelow": True,
+    "axes.edgecolor": Ink.LINE,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.labelcolor": Ink.MUTED,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.facecolor": "none",
+    "grid.color": Ink.LINE,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "lines.linewidth": 2.0,
+    "xtick.color": Ink.LINE,
+    "xtick.labelcolor": Ink.MUTED,
+    "ytick.color": Ink.LINE,
+    "ytick.labelcolor": Ink.MUTED,
+}
+"""For ``matplotlib.rc_context``, around what draws a figure and around :func:`inline`."""
+
+
+def inline(
+    figure: Figure, name: str, description: str, tips: Mapping[str, str] | None = None
+) -> str:
+    """The figure as an ``<svg>`` element.
+
+    Args:
+        figure: drawn in the colours of ``Ink``, 72 units an inch.
+        name: of letters; no two figures of a page have the same.
+        description: what there is to see, for those who do not see it.
+        tips: by an artist's ``gid``, what is shown where the mouse rests on it.
+    """
+    stream = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(stream, format="svg", metadata=nothing)
+    text = stream.getvalue()
+    root = ET.fromstring(text[text.index("<svg") :])
+    for element in list(root):
+        if element.tag == f"{{{_SVG}}}metadata":
+            root.remove(element)
+    for definitions in root.iter(f"{{{_SVG}}}defs"):
+        for style in definitions.findall(f"{{{_SVG}}}style"):  # would be of the whole page
+            definitions.remove(style)
+    for element in root.iter():
+        tip = (tips or {}).get(element.get("id", ""))
+        if tip is not None:
+            title = ET.Element(f"{{{_SVG}}}title")
+            title.text = tip
+            element.insert(0, title)
+    for attribute in ("width", "height", "version"):
+        root.attrib.pop(attribute, None)
+    root.set("role", "img")
+    root.set("aria-label", description)
+    root.set("stroke-linejoin", "round")
+    ET.register_namespace("", _SVG)
+    ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+    return _themed(ET.tostring(root, encoding="unicode"), name)
+
+
+def _themed(text: str, name: str) -> str:
+    for ink, variable in _VARIABLES.items():
+        text = text.replace(ink, variable)
+    text = re.sub(r"font: ([0-9.]+)px [^;\"]*", r"font-size: \1px", text)
+    # Names of one figure are not another's.
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)

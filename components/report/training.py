@@ -1,0 +1,81 @@
+"""The Trainer's side of a run: its record, the curves it logged, and the step it watched."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import posixpath
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.util import event_pb2
+from tfx.dsl.io import fileio
+from tfx.types import Artifact
+from tfx.utils import path_utils
+
+from stagecraft.components.report.facts import Point, Training
+from stagecraft.trainer_module import record, timeline
+
+
+def read(model_run: Artifact, model: Artifact | None) -> Training | None:
+    """What the Trainer left.
+
+    Args:
+        model_run: its output, with ``record.json``, event files and perhaps a timeline.
+        model: what it exported.
+
+    Returns:
+        None where another ``run_fn`` than ours wrote no record.
+    """
+    text = _text(model_run.uri, record.FILE_NAME)
+    if text is None:
+        return None
+    watched = _text(model_run.uri, timeline.DATA)
+    return Training(
+        record=json.loads(text),
+        curve=curve(posixpath.join(model_run.uri, "train")),
+        timeline=json.loads(watched) if watched else None,
+        parameters=_parameters(path_utils.serving_model_path(model.uri)) if model else None,
+    )
+
+
+def _text(folder: str, name: str) -> str | None:
+    path = os.path.join(folder, name)
+    if not fileio.exists(path):
+        return None
+    with fileio.open(path) as file:
+        return str(file.read())
+
+
+def curve(folder: str) -> list[Point]:
+    """The scalars of TensorBoard's event files in a folder, by step."""
+    found: dict[int, dict[str, float]] = collections.defaultdict(dict)
+    for path in sorted(tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))):
+        for serialized in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            event = event_pb2.Event.FromString(serialized)
+            for value in event.summary.value:
+                found[event.step][value.tag] = float(tf.make_ndarray(value.tensor))
+    wanted = {"loss", "accuracy", "learning_rate", "images_per_second"}
+    return [
+        Point(step=step, **{name: values[name] for name in wanted})
+        for step, values in sorted(found.items())
+        if wanted <= values.keys()
+    ]
+
+
+def _parameters(saved_model: str) -> int | None:
+    """Weights of an exported model; None where it is not there any more."""
+    variables: Any = os.path.join(saved_model, "variables", "variables")
+    if not fileio.exists(f"{variables}.index"):
+        return None
+    shapes = {
+        name: shape
+        for name, shape in tf.train.list_variables(variables)
+        if name.endswith("/.ATTRIBUTES/VARIABLE_VALUE")
+    }
+    # Ours are stored twice: under their layers as well.
+    ours = {name: shape for name, shape in shapes.items() if name.startswith("model_variables/")}
+    counted = (ours or shapes).values()
+    return int(sum(np.prod(shape, dtype=np.int64) for shape in counted))

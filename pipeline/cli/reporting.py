@@ -1,0 +1,62 @@
+"""What ``stagecraft report`` does: find the run, write its page, say where it is."""
+
+from __future__ import annotations
+
+import pathlib
+import webbrowser
+from typing import NamedTuple
+
+from stagecraft.components.report import wording
+from stagecraft.components.report.artifacts import REPORT
+from stagecraft.pipeline.cli import console
+from stagecraft.schemas.errors import UserError
+
+
+class Request(NamedTuple):
+    """The command line, as given."""
+
+    run: pathlib.Path
+    run_id: str | None
+    output: pathlib.Path | None
+    opens: bool
+    as_json: bool
+
+
+def write(request: Request) -> int:
+    """Writes the page; the command's exit code."""
+    from stagecraft.components.report import page
+    from stagecraft.pipeline.local import report
+
+    path = request.output or request.run / REPORT
+    try:
+        facts = report.facts(request.run, request.run_id)
+        text = page.render(facts)
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot be written ({error.strerror}); give another --output"
+            ) from None
+    except UserError as error:
+        if request.as_json:
+            console.say_json({"error": str(error)})
+        console.error(str(error))
+        return 1
+    console.rows(
+        [("run", facts.run_id), ("verdict", wording.verdict(facts)), ("report", str(path))],
+        stderr=request.as_json,
+    )
+    if request.as_json:
+        quality = facts.quality
+        console.say_json(
+            {
+                "run_id": facts.run_id,
+                "report": str(path),
+                "metrics": quality.metrics if quality else {},
+                "blessed": bool(quality and quality.blessed),
+                "pushed": facts.pushed_to,
+            }
+        )
+    if request.opens:
+        webbrowser.open(path.absolute().as_uri())
+    return 0

@@ -1,0 +1,273 @@
+"""Facts of runs that nobody ran: on one device, and on a grid of two replicas of three stages."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stagecraft.components.report import pictures
+from stagecraft.components.report.facts import (
+    Augmented,
+    CalibrationBin,
+    ClassFacts,
+    Component,
+    Data,
+    Facts,
+    FeatureFacts,
+    Item,
+    Point,
+    Quality,
+    Split,
+    Training,
+    Wrong,
+)
+from stagecraft.trainer_module.settings import TrainingSettings
+
+NAMES = ("cat", "dog", "<script>alert(1)</script>|")
+CONFUSION = [[8, 2, 0], [1, 9, 0], [4, 0, 6]]
+
+
+def _png(seed: int) -> bytes:
+    return pictures.png(np.random.RandomState(seed).randint(0, 256, (32, 32, 3)).astype(np.uint8))
+
+
+def _quality() -> Quality:
+    taken = np.sum(CONFUSION, axis=0)
+    return Quality(
+        metrics={
+            "accuracy": 23 / 30,
+            "example_count": 30.0,
+            "loss": 0.61,
+            "top_3_accuracy": 1.0,
+            "expected_calibration_error": 0.05,
+        },
+        changes={"accuracy": 23 / 30 - 0.7},
+        confusion=CONFUSION,
+        classes=[
+            ClassFacts(
+                name=name,
+                examples=10,
+                precision=CONFUSION[label][label] / int(taken[label]),
+                recall=CONFUSION[label][label] / 10,
+            )
+            for label, name in enumerate(NAMES)
+        ],
+        calibration=[
+            CalibrationBin(examples=10, accuracy=0.4, confidence=0.5),
+            CalibrationBin(examples=20, accuracy=0.95, confidence=0.9),
+        ],
+        mistakes=[
+            Wrong(
+                id=100 + number,
+                actual=NAMES[2],
+                predicted=NAMES[0],
+                confidence=0.9 - number / 10,
+                probability=0.05,
+                png=_png(number) if number else None,
+            )
+            for number in range(4)
+        ],
+        min_accuracy=0.3,
+        failures=[],
+        blessed=True,
+    )
+
+
+def _record(**parallel: Any) -> dict[str, Any]:
+    settings = TrainingSettings.model_validate({"parallel": parallel})
+    return {
+        "steps": 300,
+        "best": {"step": 200, "loss": 0.5, "accuracy": 0.8},
+        "evaluations": [
+            {"step": step, "loss": 100 / step, "accuracy": step / 400} for step in (100, 200, 300)
+        ],
+        "images_per_second": 950.5,
+        "resumed_from": 0,
+        "batches": 300,
+        "repeated": 0,
+        "examples": {"train": 60, "val": 20},
+        "plan": None,
+        "settings": settings.flat(),
+        "topology": {
+            "strategy": "one_device",
+            "devices": ["CPU:0"],
+            "stages": 1,
+            "workers": 1,
+            "worker": 0,
+        },
+        "versions": {"python": "3.10.1", "tensorflow": "2.16.2", "keras": "3.12", "tfx": "1.16.0"},
+    }
+
+
+def _training() -> Training:
+    return Training(
+        record=_record(),
+        curve=[
+            Point(
+                step=step,
+                loss=3 / (1 + step / 50),
+                accuracy=step / 350,
+                learning_rate=0.01 * (300 - step) / 300,
+                images_per_second=900.0 + step,
+            )
+            for step in range(1, 301, 10)
+        ],
+        timeline=None,
+        parameters=123_456,
+    )
+
+
+@pytest.fixture(scope="session")
+def facts() -> Facts:
+    """Of one device; nothing is missing that such a run has."""
+    return Facts(
+        pipeline="quickstart",
+        run_id="2026-01-02T03:04:05",
+        written="2026-01-02T03:06:05+00:00",
+        class_names=NAMES,
+        quality=_quality(),
+        pushed_to="/serving/17",
+        pushed_version="17",
+        training=_training(),
+        data=Data(
+            source="sample",
+            fingerprint="ab" * 32,
+            splits=[
+                Split(name=name, examples=3 * count, per_class=[count] * 3)
+                for name, count in (("train", 20), ("val", 7), ("eval", 10))
+            ],
+            features=[
+                FeatureFacts(
+                    split="train",
+                    feature="label",
+                    kind="int",
+                    count=60,
+                    missing=0,
+                    summary="0 to 2, mean 1.0",
+                )
+            ],
+            anomalies={"train": [], "val": [], "eval": []},
+            augmented=[
+                Augmented(label="cat", original=_png(9), variants=[_png(s) for s in range(5)])
+            ],
+        ),
+        components=[
+            Component(
+                name="Cifar10ExampleGen", state="cached", begin=0, seconds=0.1, original_seconds=4.0
+            ),
+            Component(name="Trainer", state="done", begin=5, seconds=75.0, original_seconds=None),
+            Component(
+                name="TrainingReport", state="running", begin=81, seconds=0.0, original_seconds=None
+            ),
+        ],
+        parity=None,
+        lineage=[
+            Item(
+                role="model",
+                kind="Model",
+                id=8,
+                uri="/runs/quickstart/pipeline_root/Trainer/model/6",
+                properties={"code_fingerprint": "c0de", "steps": "300"},
+            )
+        ],
+        settings="name: quickstart\ntrain:\n  epochs: 10\n",
+        versions=_record()["versions"],
+    )
+
+
+def _spans() -> list[dict[str, Any]]:
+    found = []
+    for replica in range(2):
+        for stage in range(3):
+            for number, what in enumerate(("forward", "backward", "reduce")):
+                begin = 0.1 * (stage + 2 * number)
+                found.append(
+                    {
+                        "begin": begin,
+                        "end": begin + 0.09,
+                        "replica": replica,
+                        "stage": stage,
+                        "what": what,
+                        "microbatch": None if what == "reduce" else 0,
+                        "turn": 0,
+                    }
+                )
+    return found
+
+
+@pytest.fixture(scope="session")
+def staged(facts: Facts) -> Facts:
+    """Of a grid, with its plan, a step that was watched, and parity."""
+    assert facts.training is not None
+    record = _record(
+        strategy="grid", replicas=2, stages=3, microbatches=4, virtual_devices=6, timeline_step=20
+    )
+    stage = {
+        "first": "conv",
+        "last": "logits",
+        "layers": 7,
+        "parameters": 1234,
+        "flops": 2_500_000,
+        "memory_bytes": 36_800_000,
+        "share": 1 / 3,
+    }
+    plan = {"stages": [stage] * 3, "schedule": "1f1b", "microbatches": 4, "idle": 0.35}
+    devices = [f"CPU:{number}" for number in range(6)]
+    topology = {"strategy": "grid", "devices": devices, "stages": 3, "workers": 1, "worker": 0}
+    training = dataclasses.replace(
+        facts.training,
+        record=record | {"plan": plan, "topology": topology},
+        timeline={
+            "step": 20,
+            "seconds": 0.79,
+            "bubble": 1 / 3,
+            "idle": 0.4,
+            "shares": [0.3, 0.3, 0.4],
+            "spans": _spans(),
+        },
+    )
+    finding = {
+        "criterion": "gradients",
+        "variable": "conv/kernel",
+        "difference": 1e-8,
+        "tolerance": 1e-3,
+    }
+    row = {
+        "topology": "configured",
+        "reference": "one device in 8 turns",
+        "equal": True,
+        "seconds": 12.0,
+        "findings": [finding],
+    }
+    return dataclasses.replace(
+        facts, training=training, parity={"verdict": "equal", "topologies": [row]}
+    )
+
+
+@pytest.fixture(scope="session")
+def failed(facts: Facts) -> Facts:
+    """Of a run that came to nothing."""
+    components = [
+        Component(
+            name="Cifar10ExampleGen", state="failed", begin=0, seconds=1.0, original_seconds=None
+        )
+    ]
+    return Facts(
+        pipeline="quickstart",
+        run_id="2026-01-02T03:04:05",
+        written=facts.written,
+        class_names=(),
+        quality=None,
+        pushed_to=None,
+        pushed_version=None,
+        training=None,
+        data=None,
+        components=components,
+        parity=None,
+        lineage=[],
+        settings="",
+        versions={},
+    )

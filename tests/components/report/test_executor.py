@@ -1,0 +1,138 @@
+"""The executor on real examples, Transform's graph, a record and event files."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+from tfx.types import Artifact, artifact_utils, standard_artifacts
+
+from stagecraft.components.report import artifacts, training
+from stagecraft.components.report.component import TrainingReport, TrainingReportSpec
+from stagecraft.components.report.executor import Executor
+from stagecraft.components.report.facts import Facts
+from stagecraft.trainer_module.engines.base import Metrics
+from stagecraft.trainer_module.reporting import Reporter
+
+
+@pytest.fixture(scope="module")
+def model_run(facts: Facts, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """As our Trainer leaves it."""
+    folder = tmp_path_factory.mktemp("model_run")
+    assert facts.training is not None
+    (folder / "record.json").write_text(json.dumps(facts.training.record))
+    with Reporter(str(folder)) as reporter:
+        for step in (10, 20, 30):
+            reporter.train(
+                step,
+                30,
+                Metrics(loss=1 / step, accuracy=step / 30, examples=640),
+                learning_rate=0.01,
+                images_per_second=900.0,
+                eta_seconds=1.0,
+            )
+            reporter.evaluation(step, 2 / step, step / 40)
+    return folder
+
+
+@pytest.fixture
+def given(training_data: Any, model_run: pathlib.Path, tmp_path: pathlib.Path) -> Any:
+    """Input artifacts by role."""
+    examples = standard_artifacts.Examples()
+    examples.uri = str(training_data.examples)
+    examples.split_names = artifact_utils.encode_split_names(["train", "val", "eval"])
+    examples.set_string_custom_property("source", "tiny")
+    examples.set_string_custom_property("fingerprint", "ab12")
+    pushed = standard_artifacts.PushedModel()
+    (tmp_path / "serving" / "17").mkdir(parents=True)
+    pushed.set_int_custom_property("pushed", 1)
+    pushed.set_string_custom_property("pushed_destination", str(tmp_path / "serving" / "17"))
+    pushed.set_string_custom_property("pushed_version", "17")
+    folders = {
+        "schema": (standard_artifacts.Schema, training_data.schema),
+        "transform_graph": (standard_artifacts.TransformGraph, training_data.transform_graph),
+        "model_run": (standard_artifacts.ModelRun, model_run),
+    }
+    found: dict[str, list[Artifact]] = {"examples": [examples], "pushed_model": [pushed]}
+    for role, (kind, folder) in folders.items():
+        artifact = kind()
+        artifact.uri = str(folder)
+        found[role] = [artifact]
+    return found
+
+
+def write(given: Any, folder: pathlib.Path) -> dict[str, Artifact]:
+    """The outputs by key."""
+    outputs = {}
+    for key, parameter in TrainingReportSpec.OUTPUTS.items():
+        outputs[key] = parameter.type()
+        outputs[key].uri = str(folder / key)
+    properties = {"pipeline_name": "tiny", "settings": "name: tiny\n", "metadata_db": ""}
+    Executor().Do(given, {key: [each] for key, each in outputs.items()}, properties)
+    return outputs
+
+
+def test_what_is_written(given: Any, tmp_path: pathlib.Path) -> None:
+    outputs = write(given, tmp_path)
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert outputs["report"].get_string_custom_property(artifacts.FILE) == "report.html"
+    assert "Not evaluated" in page
+    assert "tiny: 24 train, 10 val, 10 eval." in page
+    assert "SHA-256" in page and "ab12" in page
+    # Four classes: what it is, and what five epochs made of it.
+    assert page.count("data:image/png") == 4 * 6
+    assert (tmp_path / "summary" / "summary.md").read_text().startswith("# tiny")
+    assert outputs["metrics"].get_float_custom_property("images_per_second") == 950.5
+    assert not outputs["classification_metrics"].has_custom_property("confusionMatrix")
+
+
+def test_the_card_is_beside_the_pushed_model(given: Any, tmp_path: pathlib.Path) -> None:
+    write(given, tmp_path)
+    own, pushed = tmp_path / "model_card", tmp_path / "serving" / "17"
+    for name in ("model_card.json", "model_card.md"):
+        assert (pushed / name).read_text() == (own / name).read_text()
+    assert json.loads((pushed / "model_card.json").read_text())["made_with"]["tfx"] == "1.16.0"
+
+
+def test_a_pushed_model_that_is_gone_stays_so(given: Any, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "serving" / "17").rmdir()
+    write(given, tmp_path)
+    assert not (tmp_path / "serving" / "17").exists()
+
+
+def test_a_model_that_was_not_pushed(given: Any, tmp_path: pathlib.Path) -> None:
+    given["pushed_model"][0].set_int_custom_property("pushed", 0)
+    write(given, tmp_path)
+    assert not list((tmp_path / "serving" / "17").iterdir())
+
+
+def test_a_run_fn_without_a_record(given: Any, tmp_path: pathlib.Path) -> None:
+    given["model_run"][0].uri = str(tmp_path)
+    write(given, tmp_path)
+    assert 'id="learning"' not in (tmp_path / "report" / "report.html").read_text()
+
+
+def test_the_curves_are_what_was_logged(model_run: pathlib.Path) -> None:
+    found = training.curve(str(model_run / "train"))
+    assert [(point.step, point.images_per_second) for point in found] == [
+        (10, 900.0), (20, 900.0), (30, 900.0),
+    ]  # fmt: skip
+    assert found[1].loss == pytest.approx(0.05)
+    assert training.curve(str(model_run / "elsewhere")) == []
+
+
+def test_in_somebodys_pipeline() -> None:
+    from tfx.types import Channel
+
+    report = TrainingReport(
+        examples=Channel(type=standard_artifacts.Examples),
+        schema=Channel(type=standard_artifacts.Schema),
+        model=Channel(type=standard_artifacts.Model),
+        model_run=Channel(type=standard_artifacts.ModelRun),
+        evaluation=Channel(type=standard_artifacts.ModelEvaluation),
+    )
+    assert set(report.inputs) == {"examples", "schema", "model", "model_run", "evaluation"}
+    assert report.outputs["report"].type_name == "system.HTML"
+    assert report.outputs["classification_metrics"].type_name == "system.ClassificationMetrics"
