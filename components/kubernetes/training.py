@@ -206,7 +206,7 @@ class Training:
             if found is None or found["metadata"]["uid"] != self._uid:
                 raise UserError(f"{self.name}: was deleted by somebody else")
             ended = verdict(found)
-            spec = found["spec"]
+            spec = found.get("spec", {})
             if spec.get("suspend") or spec.get("runPolicy", {}).get("suspend"):
                 self._notices.tell(self.name, "is suspended: Kueue admits it when there is room")
             self._pods = [pod for pod in self._ask(self._all_pods) if pod.created >= since]

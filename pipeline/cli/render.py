@@ -43,8 +43,10 @@ def render(
     """Print a training's Kubernetes objects, or Vertex AI's pools, as YAML.
 
     One process in a pod for each that the topology has (see parallel), and what the Trainer's step
-    would get in each: for those who apply objects by themselves. The processes look for what to
-    train in kubeflow.job.folder/NAME.
+    would get in each: for those who apply objects by themselves. The processes look into
+    kubeflow.job.folder/NAME, on a volume or in an object store, for task.json, {"run_fn": …,
+    "fn_args": …} (see stagecraft.trainer_module.worker), and for lease.json, {"until": …}, seconds
+    since 1970 until which they may go on. A Trainer's step writes both by itself.
 
     \b
     stagecraft render --launcher tfjob --config my.yaml --name training-1 > training-1.yaml

@@ -80,15 +80,16 @@ def test_an_operator_that_is_not_there(by_hand: Any, kind: str) -> None:
         by_hand.training().run()
 
 
-@pytest.mark.parametrize("kind", ["job", "trainjob"])
-def test_a_cluster_that_is_too_old(step: Any, server: Any, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "what"), [("job", "parameter_server in a Job"), ("trainjob", "a TrainJob")]
+)
+def test_a_cluster_that_is_too_old(step: Any, server: Any, kind: str, what: str) -> None:
     server.version |= {"minor": "30+", "gitVersion": "v1.30.4-gke.1"}
     with pytest.raises(UserError) as error:
         step(kind).run(SERVED)
     assert str(error.value) == (
-        f"parallel.strategy: parameter_server: kubeflow.job.kind: {kind} needs Kubernetes 1.31 "
-        "(a Job's successPolicy), and this is 1.30; use kubeflow.job.kind: tfjob, or "
-        "parallel.strategy: multi_worker_mirrored"
+        f"kubeflow.job.kind: {kind}: {what} needs Kubernetes 1.31 (successPolicy), and this is "
+        "1.30; use kubeflow.job.kind: tfjob"
     )
     assert [request.path for request in server.requests] == ["/version"]
 
@@ -111,11 +112,11 @@ def test_a_folder_that_is_none(step: Any, server: Any) -> None:
 
 
 def test_a_full_volume(step: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: pathlib.Path, text: str) -> None:
+    def full(path: str, text: str) -> None:
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr("stagecraft.components.kubernetes.lease.write", full)
-    with pytest.raises(UserError, match=r"kubeflow.job.folder: .*task.json: .*\(No space left"):
+    with pytest.raises(UserError, match=r"kubeflow.job.folder: .*lease.json: .*\(No space left"):
         step().run(IN_STEP)
     assert server.requests == []
 

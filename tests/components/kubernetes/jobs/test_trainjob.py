@@ -148,7 +148,7 @@ def test_each_setting_has_its_place() -> None:
     ("setting", "more"),
     [
         ("kubeflow.job.priority_class: high", {"job": JobSettings(priority_class="high")}),
-        ("kubeflow.job.ttl_seconds: 60", {"job": JobSettings(ttl_seconds=60)}),
+        ("kubeflow.job.ttl_seconds: 600", {"job": JobSettings(ttl_seconds=600)}),
         (
             "kubeflow.steps.Trainer.image_pull_policy: Always",
             {"pod": PodSettings(image_pull_policy="Always")},
