@@ -184,6 +184,7 @@ class Item:
     role: str
     kind: str
     id: int
+    """In ML Metadata; 0: not known."""
     uri: str
     properties: dict[str, str]
 

@@ -7,10 +7,12 @@ import json
 import os
 from collections.abc import Mapping
 
+import yaml
 from tfx.dsl.io import fileio
 from tfx.types import Artifact
 from tfx.utils import io_utils
 
+from stagecraft.components import originals
 from stagecraft.components.evaluation import Evaluation, read_evaluation
 from stagecraft.components.parity_gate.executor import JSON as PARITY
 from stagecraft.components.report import data, history, pictures, training
@@ -20,10 +22,12 @@ from stagecraft.components.report.facts import (
     Facts,
     Item,
     Quality,
+    Training,
     Wrong,
 )
 from stagecraft.components.report.pictures import Pixels
 from stagecraft.trainer_module import labels
+from stagecraft.trainer_module.settings import TrainingSettings
 
 ROLES = (
     "examples",
@@ -86,7 +90,7 @@ def gather(
         components=history.read(metadata_db, run_id) if metadata_db else [],
         parity=_parity(given["parity"]) if "parity" in given else None,
         lineage=[_item(role, given[role]) for role in ROLES if role in given],
-        settings=settings,
+        settings=_settings(settings, trained),
         versions=trained.record["versions"] if trained else {},
     )
 
@@ -159,19 +163,40 @@ def _parity(artifact: Artifact) -> dict[str, object] | None:
 
 
 def _item(role: str, artifact: Artifact) -> Item:
-    properties = {
-        name: (value.WhichOneof("value"), value)
-        for name, value in sorted(artifact.mlmd_artifact.custom_properties.items())
-        if name not in _HIDDEN
-    }
+    address = originals.original(artifact.uri)
+    names = sorted(set(artifact.mlmd_artifact.custom_properties) - _HIDDEN)
+    values = {name: artifact.get_custom_property(name) for name in names}
     return Item(
         role=role,
         kind=artifact.type_name,
-        id=artifact.id,
-        uri=artifact.uri,
+        # TFX makes up an id of a copy's, which no store knows.
+        id=artifact.id if address == artifact.uri else 0,
+        uri=address,
         properties={
-            name: text
-            for name, (kind, value) in properties.items()
-            if kind not in (None, "struct_value") and (text := str(getattr(value, kind)))
+            name: _text(value)
+            for name, value in values.items()
+            if isinstance(value, (str, int, float)) and value != ""
         },
     )
+
+
+def _text(value: str | int | float) -> str:
+    """As people write it; Kubeflow hands whole numbers over as doubles."""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else f"{value:.6g}"
+    return str(value)
+
+
+def _settings(text: str, trained: Training | None) -> str:
+    """The pipeline's settings, with those that the training was given when the run began."""
+    if not text or trained is None:
+        return text
+    tree = yaml.safe_load(text)
+    default = TrainingSettings().flat()
+    for section in TrainingSettings.model_fields:
+        tree.pop(section, None)
+    for name, value in trained.record["settings"].items():
+        if value != default.get(name):
+            section, _, field = name.partition("_")
+            tree.setdefault(section, {})[field] = value
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)

@@ -18,7 +18,7 @@ from tfx.proto.orchestration import driver_output_pb2
 from tfx.types.standard_artifacts import ModelBlessing
 from tfx.utils import io_utils, name_utils
 
-from stagecraft.components import object_store_beam
+from stagecraft.components import object_store_beam, originals
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
@@ -62,15 +62,17 @@ def run(
     _restore_types(invocation)
     with _resolved(invocation, resolved) as copies:
         driven = _take_driver_output(invocation)
+        kept = dict(copies)
         for side in given:
             for artifact in invocation.artifacts(side).values():
-                artifact["uri"] = addresses.to_local(artifact["uri"])
+                address, artifact["uri"] = artifact["uri"], addresses.to_local(artifact["uri"])
+                kept.setdefault(artifact["uri"], address)
         arguments = argparse.Namespace(
             executor_class_path=executor_class,
             json_serialized_invocation_args=json.dumps(invocation.input),
             json_serialized_inputs_spec_args=json.dumps(invocation.inputs_spec),
         )
-        with beam.in_process():
+        with beam.in_process(), originals.known(kept):
             kubeflow_v2_run_executor._run_executor(arguments, beam_args)
         output = addresses.in_strings(invocation.output(), copies)
     for name, written in output.get("artifacts", {}).items():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
 
 import pytest
+import yaml
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
-from stagecraft.components.report import artifacts, training
+from stagecraft.components import originals
+from stagecraft.components.report import artifacts, gather, training
 from stagecraft.components.report.component import TrainingReport, TrainingReportSpec
 from stagecraft.components.report.executor import Executor
 from stagecraft.components.report.facts import Facts
@@ -81,6 +84,7 @@ def test_what_is_written(given: Any, tmp_path: pathlib.Path) -> None:
     assert "Not evaluated" in page
     assert "tiny: 24 train, 10 val, 10 eval." in page
     assert "SHA-256" in page and "ab12" in page
+    assert "name: tiny\n</pre>" in page.replace("&#34;", '"')
     # Four classes: what it is, and what five epochs made of it.
     assert page.count("data:image/png") == 4 * 6
     assert (tmp_path / "summary" / "summary.md").read_text().startswith("# tiny")
@@ -136,3 +140,29 @@ def test_in_somebodys_pipeline() -> None:
     assert set(report.inputs) == {"examples", "schema", "model", "model_run", "evaluation"}
     assert report.outputs["report"].type_name == "system.HTML"
     assert report.outputs["classification_metrics"].type_name == "system.ClassificationMetrics"
+
+
+def test_settings_are_those_that_the_training_was_given(facts: Facts) -> None:
+    """A parameter of the run counts, not what was compiled."""
+    assert facts.training is not None
+    record = facts.training.record
+    given = record["settings"] | {"train_steps": 7, "train_model": "resnet20"}
+    trained = dataclasses.replace(facts.training, record=record | {"settings": given})
+    compiled = "name: tiny\ntrain:\n  epochs: 3\n  seed: 1\nevaluate:\n  min_accuracy: 0.5\n"
+    assert yaml.safe_load(gather._settings(compiled, trained)) == {
+        "name": "tiny",
+        "evaluate": {"min_accuracy": 0.5},
+        "train": {"model": "resnet20", "steps": 7},
+    }
+
+
+def test_a_copy_is_told_by_its_address() -> None:
+    model = standard_artifacts.Model()
+    model.uri, model.id = "/minio/bucket/model", 5
+    model.set_json_value_custom_property("steps", 7.0)
+    model.set_string_custom_property("code_fingerprint", "c0de")
+    with originals.known({"/minio/bucket/model": "minio://bucket/model"}):
+        item = gather._item("model", model)
+    assert (item.uri, item.id) == ("minio://bucket/model", 0)
+    assert item.properties == {"code_fingerprint": "c0de", "steps": "7"}
+    assert gather._item("model", model).id == 5
