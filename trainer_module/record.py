@@ -8,12 +8,13 @@ import json
 import os
 import pathlib
 import platform
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stagecraft.trainer_module.loop import Outcome
-from stagecraft.trainer_module.planning.plan import Plan
-from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.topology import Topology
+if TYPE_CHECKING:  # who only reads a record needs no TensorFlow
+    from stagecraft.trainer_module.loop import Outcome
+    from stagecraft.trainer_module.planning.plan import Plan
+    from stagecraft.trainer_module.settings import TrainingSettings
+    from stagecraft.trainer_module.topology import Topology
 
 FILE_NAME = "record.json"
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
+from stagecraft.pipeline.cli.compare import compare
 from stagecraft.pipeline.cli.compile import compile_command
 from stagecraft.pipeline.cli.config import config
 from stagecraft.pipeline.cli.doctor import doctor
 from stagecraft.pipeline.cli.drill import drill
 from stagecraft.pipeline.cli.emulate import emulate
+from stagecraft.pipeline.cli.history import history
 from stagecraft.pipeline.cli.kubeflow.group import kubeflow
 from stagecraft.pipeline.cli.lint import lint
 from stagecraft.pipeline.cli.parity import parity
@@ -49,6 +51,8 @@ def main() -> None:
     stagecraft run                   the quickstart: a generated sample, about two minutes
     stagecraft run --data download   the same on CIFAR-10
     stagecraft report RUN            a page about a run: curves, mistakes, devices, lineage
+    stagecraft history               past runs: data, settings, topology, accuracy
+    stagecraft compare A B           two of them side by side
     stagecraft config --describe     everything that can be set
     stagecraft plan                  what a topology costs, before training
     stagecraft parity                prove that topologies compute what one device does
@@ -63,6 +67,8 @@ def main() -> None:
 
 main.add_command(run)
 main.add_command(report)
+main.add_command(history)
+main.add_command(compare)
 main.add_command(config)
 main.add_command(plan)
 main.add_command(parity)

@@ -47,7 +47,7 @@ def parity(
     equal; 1 when one differs or does not run; 130 after Ctrl-C.
     """
     try:
-        from stagecraft.pipeline.cli.compare import Request, compare  # --help needs none of it
+        from stagecraft.pipeline.cli.proving import Request, prove  # --help needs none of it
 
         request = Request(
             config=config,
@@ -57,6 +57,6 @@ def parity(
             as_list=as_list,
             as_json=as_json,
         )
-        sys.exit(compare(request))
+        sys.exit(prove(request))
     except KeyboardInterrupt:
         sys.exit(130)

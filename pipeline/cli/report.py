@@ -12,7 +12,11 @@ from stagecraft.pipeline.cli.quiet import quiet
 
 @click.command(short_help="Write a page about a run that is over.")
 @click.argument("run", type=click.Path(file_okay=False, path_type=pathlib.Path), metavar="RUN")
-@click.option("--run-id", metavar="ID", help="Which one of the folder's runs. Default: the newest.")
+@click.option(
+    "--run-id",
+    metavar="ID",
+    help="Which one of the folder's runs; an ID may be cut short. Default: the newest.",
+)
 @click.option(
     "--output",
     "-o",

@@ -34,6 +34,29 @@ def held(folder: pathlib.Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def held_since(folder: pathlib.Path) -> float | None:
+    """When the process that holds ``folder/.lock`` took it, in seconds since 1970.
+
+    The kernel's table is read (proc_locks(5)): to try the lock could have a run refused that
+    begins in the same moment.
+
+    Returns:
+        None where nobody holds it.
+    """
+    path = folder / ".lock"
+    try:
+        status, owner = path.stat(), path.read_text().strip()
+        table = pathlib.Path("/proc/locks").read_text()
+    except OSError:
+        return None
+    for line in table.splitlines():
+        _, kind, _, _, process, place, *_ = line.split()
+        inode = place.rpartition(":")[2]
+        if (kind, process, inode) == ("FLOCK", owner, str(status.st_ino)):
+            return status.st_mtime
+    return None
+
+
 def _acquire(folder: pathlib.Path) -> int:
     path = folder / ".lock"
     try:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from support import run
+from support import STAGECRAFT, run
 
 pytestmark = pytest.mark.slow
 
@@ -76,6 +76,17 @@ def test_real_pictures_from_archive_to_pushed_model(
     assert result["components"]["TrainingReport"]["seconds"] < 20  # most of it is imports
     card = json.loads((pushed[0] / "model_card.json").read_text())
     assert card["model_details"]["version"]["name"] == pushed[0].name
+
+    listed = subprocess.run(
+        [STAGECRAFT, "history", output, "--json"], capture_output=True, text=True, check=True
+    )
+    (past,) = json.loads(listed.stdout.splitlines()[-1])["runs"]
+    assert past["settings"] == {"data.source": str(cifar10_small / "cifar-10-binary.tar.gz")}
+    assert past["metrics"]["accuracy"] == pytest.approx(result["metrics"]["accuracy"], abs=1e-6)
+    for name in ("run_id", "examples", "blessed", "pushed"):
+        assert past[name] == result[name]
+    assert {name: each["state"] for name, each in past["components"].items()} == done.states
+    assert (past["state"], past["topology"]) == ("done", "one device")
 
     (examples,) = (output / "pipeline_root" / "Cifar10ExampleGen" / "examples").iterdir()
     files = sorted(str(file) for file in (examples / "Split-eval").iterdir())

@@ -22,8 +22,9 @@ print([name for name in {heavy} if name in sys.modules], file=sys.stderr)
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["run", "--help"], ["config", "--help"], ["doctor", "--help"], ["config"],
-     ["config", "--describe"], ["run", "--set", "no.such=1"]],
+    [["--help"], ["run", "--help"], ["config", "--help"], ["doctor", "--help"],
+     ["history", "--help"], ["compare", "--help"], ["config"], ["config", "--describe"],
+     ["run", "--set", "no.such=1"]],
 )  # fmt: skip
 def test_nothing_heavy_is_imported(arguments, tmp_path):
     ran = subprocess.run(

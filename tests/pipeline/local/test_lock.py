@@ -29,6 +29,15 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
         assert (tmp_path / ".lock").read_text() == str(os.getpid())
 
 
+def test_who_asks_whether_it_is_held_is_in_nobodys_way(tmp_path):
+    assert lock.held_since(tmp_path) is None
+    assert not (tmp_path / ".lock").exists()
+    with lock.held(tmp_path):
+        assert lock.held_since(tmp_path) == (tmp_path / ".lock").stat().st_mtime
+    assert (tmp_path / ".lock").exists()
+    assert lock.held_since(tmp_path) is None
+
+
 def test_holding_twice_in_one_process_is_fine(tmp_path):
     with lock.held(tmp_path):
         with lock.held(tmp_path):

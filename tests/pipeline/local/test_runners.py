@@ -9,6 +9,7 @@ import pathlib
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -206,6 +207,28 @@ def test_a_partial_run_without_an_earlier_one_is_refused(run):
         run(options=RunOptions(from_nodes=["Last"]))
     with pytest.raises(UserError, match="did you mean Count?"):
         run(options=RunOptions(from_nodes=["Cuont"]))
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_second_run_on_the_same_metadata_is_refused(run, runner, tmp_path, execution_states):
+    run()
+    before = execution_states()
+    hold = (
+        "import pathlib, sys; from stagecraft.pipeline.local import lock\n"
+        "with lock.held(pathlib.Path(sys.argv[1])):\n"
+        "    print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(
+            UserError, match=r"in use by another run \(process .*wait for it to end"
+        ):
+            run(runner=runner)
+        assert execution_states() == before
+        other.stdin.close()
+    assert set(run(runner=runner).states().values()) == {"cached"}
 
 
 @pytest.mark.parametrize("runner", RUNNERS)

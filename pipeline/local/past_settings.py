@@ -1,0 +1,97 @@
+"""The settings of a past run, as far as ML Metadata knows them: ``train.epochs`` -> value.
+
+The whole tree is in the TrainingReport's execution, which comes last. Of a run that did not get
+there, or had no report, the steps that began know their own part.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from stagecraft.pipeline import settings as pipeline_settings
+from stagecraft.pipeline.settings import DataSettings, PipelineSettings
+from stagecraft.trainer_module.settings import TrainingSettings
+
+Flat = dict[str, Any]
+"""Dotted name -> value."""
+
+Properties = Mapping[str, Any]
+"""Of an execution."""
+
+
+def known(executions: Mapping[str, Properties]) -> Flat:
+    """The settings of a run.
+
+    Args:
+        executions: node id to the properties that it was run with.
+    """
+    found: Flat = {}
+    if text := executions.get("TrainingReport", {}).get("settings"):
+        found = defaults() | flat(yaml.safe_load(text))
+    if "Cifar10ExampleGen" in executions:
+        found |= _data(executions["Cifar10ExampleGen"])
+    if "Trainer" in executions:
+        found |= _training(executions["Trainer"])
+    return found
+
+
+def defaults() -> Flat:
+    """Of every setting."""
+    return flat(PipelineSettings().model_dump(mode="json"))
+
+
+def base(pipeline: str) -> tuple[str, Flat]:
+    """What a run's settings are held against: the preset that has the pipeline's name.
+
+    Returns:
+        The preset's name, or ``defaults`` where there is none; and its settings.
+    """
+    if pipeline in pipeline_settings.presets():
+        tree = pipeline_settings.load(pipeline).model_dump(mode="json")
+        return pipeline, flat(tree)
+    return "defaults", defaults()
+
+
+def changed(settings: Flat, since: Flat) -> Flat:
+    """Those that ``since`` has otherwise, except the pipeline's name."""
+    return {
+        name: value
+        for name, value in sorted(settings.items())
+        if value != since.get(name) and name != "name"
+    }
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> Flat:
+    """A tree of settings under dotted names."""
+    found: Flat = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found
+
+
+def _data(properties: Properties) -> Flat:
+    found = {
+        f"data.{name}": properties[name] for name in DataSettings.model_fields if name in properties
+    }
+    dataset, _, label = str(properties.get("dataset", "")).partition("_")
+    return found | {"data.dataset": dataset, "data.label": label or "fine"}
+
+
+def _training(properties: Properties) -> Flat:
+    """Fields that are None are no properties, and truths are numbers."""
+    found = {}
+    for section, outer in TrainingSettings.model_fields.items():
+        for name, field in outer.annotation.model_fields.items():  # type: ignore[union-attr]
+            value = properties.get(f"{section}_{name}")
+            if field.annotation is bool and value is not None:
+                value = bool(value)
+            if value is not None or type(None) in typing.get_args(field.annotation):
+                found[f"{section}.{name}"] = value
+    return found
