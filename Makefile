@@ -74,5 +74,5 @@ lock: setup  ## renew requirements.lock (ARGS=--upgrade: with the newest version
 
 clean:  ## remove the environment, builds and caches; runs stay
 	if [ -e '$(VENV)/pyvenv.cfg' ]; then rm -rf '$(VENV)'; fi
-	rm -rf build dist *.egg-info .mypy_path .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist *.egg-info .docs_path .mypy_path .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

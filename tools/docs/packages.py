@@ -12,9 +12,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ("schemas", "trainer_module", "components", "pipeline")
 
 
-def on_config(config: Any) -> None:
-    """Links ``build/docs/stagecraft/components`` and so on, where mkdocs.yml says to look."""
-    package = ROOT / "build" / "docs" / "stagecraft"
+def on_startup(**given: Any) -> None:
+    """Before mkdocstrings looks there: links ``.docs_path/stagecraft/components`` and so on, where mkdocs.yml says."""
+    del given
+    package = ROOT / ".docs_path" / "stagecraft"
     package.mkdir(parents=True, exist_ok=True)
     for folder in FOLDERS:
         link = package / folder
