@@ -28,9 +28,13 @@ def figure(node_id: str, artifacts: Artifacts) -> str:
         return artifacts["report"][0].get_string_custom_property("verdict")
     if node_id == "Trainer":
         model = artifacts["model"][0]
+        accuracy = model.get_float_custom_property("val_accuracy")
+        steps = model.get_int_custom_property("steps")
+        if steps and steps == model.get_int_custom_property("resumed_from"):
+            return f"an earlier run had trained all {steps} steps, val accuracy {accuracy:.3f}"
         return (
             f"{model.get_float_custom_property('images_per_second'):,.0f} images/s, "
-            f"val accuracy {model.get_float_custom_property('val_accuracy'):.3f}"
+            f"val accuracy {accuracy:.3f}"
         )
     if node_id == "Baseline":
         model_ids = [model.id for model in artifacts.get("model", ())]

@@ -171,7 +171,10 @@ def unwatched(record: dict[str, Any]) -> str:
             "each pass of step 20."
         )
     if step <= record["resumed_from"]:
-        return f"Step {number(step)} was taken by an earlier attempt, whose timeline is with it."
+        return (
+            f"Step {number(step)} was taken by an earlier attempt; stagecraft run --fresh takes it "
+            "anew."
+        )
     return f"Step {number(step)} was not taken: the training has {number(record['steps'])}."
 
 
@@ -188,7 +191,12 @@ def learned(training: Training) -> str:
             f" Exported are the weights after step {number(best['step'])}, the best on the split "
             f"val: accuracy {percent(best['accuracy'])}."
         )
-    if record["resumed_from"]:
+    if record["resumed_from"] == record["steps"]:
+        text += (
+            " An earlier run had trained them all, on the topology that it had; this one took none "
+            "(stagecraft run --fresh trains anew)."
+        )
+    elif record["resumed_from"]:
         text += (
             f" It went on from step {number(record['resumed_from'])}; what an earlier attempt "
             "logged is gone with it."

@@ -125,6 +125,7 @@ def _note_figures(output_dict: Artifacts, code_fingerprint: str) -> None:
     notes = record.read(artifact_utils.get_single_uri(output_dict["model_run"]))
     model.set_string_custom_property("code_fingerprint", code_fingerprint)
     model.set_int_custom_property("steps", notes["steps"])
+    model.set_int_custom_property("resumed_from", notes.get("resumed_from", 0))
     model.set_float_custom_property("images_per_second", notes["images_per_second"])
     if notes["best"]:
         model.set_float_custom_property("val_accuracy", notes["best"]["accuracy"])

@@ -13,7 +13,7 @@ FOLDERS = ("schemas", "trainer_module", "components", "pipeline")
 
 
 def on_startup(**given: Any) -> None:
-    """Before mkdocstrings looks there: links ``.docs_path/stagecraft/components`` and so on, where mkdocs.yml says."""
+    """Links ``.docs_path/stagecraft/components`` and so on, before mkdocstrings looks there."""
     del given
     package = ROOT / ".docs_path" / "stagecraft"
     package.mkdir(parents=True, exist_ok=True)
