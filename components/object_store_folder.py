@@ -100,9 +100,9 @@ class StoredFolder:
 
         self._patiently(remove)
 
-    def clear(self) -> None:
-        """Removes all files, those beside the folders last."""
-        for name in sorted(self.names(), key=lambda name: "/" not in name):
+    def clear(self, last: str = "") -> None:
+        """Removes all files; the one called ``last`` after the others."""
+        for name in sorted(self.names(), key=lambda name: name == last):
             self.remove(name)
 
     def download_all(self, below: str, folder: pathlib.Path) -> None:

@@ -125,7 +125,7 @@ def shared(
     # The task first: whoever finds one finds what came of it.
     if stored is not None:
         stored.remove(TASK)
-        stored.clear()
+        stored.clear(last=lease.NAME)
     else:
         (place / TASK).unlink(missing_ok=True)
         volume.remove(place)
@@ -166,7 +166,7 @@ def _sweep(folder: str, seconds: float) -> None:
                 continue
             _log.info("%s: removed: it was left by a training that failed", left)
             if stored is not None:
-                StoredFolder(left).clear()
+                StoredFolder(left).clear(last=lease.NAME)
             else:
                 volume.remove(pathlib.Path(left))
 

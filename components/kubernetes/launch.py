@@ -107,10 +107,13 @@ def _checkpoints_held(
     try:
         with lease.renewed(folder, seconds, holder):
             yield
-    finally:
+    except BaseException:
         if training.is_over:  # else its pods may go on until the lease is over
             with contextlib.suppress(OSError, UserError):
                 lease.renew(folder, 0.0, holder)
+        raise
+    with contextlib.suppress(OSError, UserError):
+        lease.free(folder)
 
 
 def _is_there(task_file: str) -> bool:

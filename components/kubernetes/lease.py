@@ -52,6 +52,11 @@ def renew(folder: str, seconds: float, holder: str = "") -> None:
     write(of(folder), json.dumps({"until": time.time() + seconds, "holder": holder}))
 
 
+def free(folder: str) -> None:
+    """Ends the lease: nobody saves any more, and another one may begin at once."""
+    renew(folder, -GRACE_SECONDS)
+
+
 def left(folder: str) -> float:
     """Seconds that the lease has still to run; less than 0 when it is over.
 

@@ -31,6 +31,11 @@ def test_there_and_back(stored: StoredFolder, tmp_path: pathlib.Path) -> None:
     stored.download_all("inputs", tmp_path / "found")
     assert (tmp_path / "found" / "file").read_bytes() == b"\0\1" * 1_000_000
     assert (tmp_path / "found" / "deep" / "er" / "file").read_text() == "text"
+    removed: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored, "remove", removed.append)
+        stored.clear(last="inputs-too/file")
+    assert removed == ["inputs/deep/er/file", "inputs/file", "inputs-too/file"]
     stored.clear()
     assert stored.names() == []
 
