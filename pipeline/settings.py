@@ -6,7 +6,8 @@ Imports neither TensorFlow, TFX, Beam nor Keras: ``--help`` and ``config`` are i
 from __future__ import annotations
 
 import pathlib
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -184,7 +185,9 @@ def load(config: str | None = None, overrides: tuple[str, ...] = ()) -> Pipeline
         SettingsError: no such preset or file, not YAML, or a value that cannot be.
     """
     tree = _read(config) if config else {}
-    for override in overrides:
+    changed = [_parse(override) for override in overrides]
+    _make_room(tree, changed)
+    for override in changed:
         _apply(tree, override)
     try:
         return PipelineSettings.model_validate(tree)
@@ -208,22 +211,42 @@ def _read(config: str) -> dict[str, Any]:
     return tree or {}
 
 
-def _apply(tree: dict[str, Any], override: str) -> None:
-    key, equals, value = override.partition("=")
+class _Override(NamedTuple):
+    """A ``--set``."""
+
+    text: str
+    sections: list[str]
+    name: str
+    value: Any
+
+
+def _parse(override: str) -> _Override:
+    key, equals, text = override.partition("=")
     *sections, name = key.strip().split(".")
     if not equals or not name:
         raise SettingsError(f"--set {override}: expected key=value, such as train.steps=500")
-    for section in sections:
+    try:
+        return _Override(override, sections, name, yaml.safe_load(text))
+    except yaml.YAMLError:
+        return _Override(override, sections, name, text)
+
+
+def _make_room(tree: dict[str, Any], changed: Sequence[_Override]) -> None:
+    """Steps and epochs say the same: one that is overridden with counts, not the file's other."""
+    section = tree.get("train")
+    if not isinstance(section, dict):
+        return
+    for override in changed:
+        if override.sections == ["train"] and override.value is not None:
+            section.pop({"steps": "epochs", "epochs": "steps"}.get(override.name, ""), None)
+
+
+def _apply(tree: dict[str, Any], override: _Override) -> None:
+    for section in override.sections:
         tree = tree.setdefault(section, {})
         if not isinstance(tree, dict):
-            raise SettingsError(f"--set {override}: {section} is a value, not a section")
-    try:
-        tree[name] = yaml.safe_load(value)
-    except yaml.YAMLError:
-        tree[name] = value
-    if sections == ["train"] and tree[name] is not None:
-        # Steps and epochs say the same: the later one counts.
-        tree.pop({"steps": "epochs", "epochs": "steps"}.get(name, ""), None)
+            raise SettingsError(f"--set {override.text}: {section} is a value, not a section")
+    tree[override.name] = override.value
 
 
 def _explain(error: ValidationError, config: str | None) -> str:

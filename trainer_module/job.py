@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow_transform as tft
 
-from stagecraft.trainer_module import input_data, labels
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import input_data, labels, parallel_rules
 from stagecraft.trainer_module.assemble import assemble
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.steps import total_steps
@@ -22,7 +23,8 @@ class Job:
         """Reads what TFX hands over.
 
         Raises:
-            UserError: the schema or the examples are not as they should be.
+            UserError: the schema or the examples are not as they should be, or a step is to be
+                watched that the training does not have.
         """
         train = settings.train
         self._eval_files, self._batch_size = fn_args.eval_files, train.eval_batch_size
@@ -31,6 +33,10 @@ class Job:
         count = input_data.count_examples
         self.examples = {"train": count(fn_args.train_files), "val": count(fn_args.eval_files)}
         self.total = total_steps(train, self.examples["train"])
+        try:
+            parallel_rules.check_watched(self.total, settings.parallel)
+        except ValueError as error:
+            raise UserError(str(error)) from None
         self.build_model = functools.partial(
             assemble, train, len(self.class_names), precision=settings.parallel.precision
         )

@@ -73,6 +73,25 @@ def check_batch_size(batch_size: int, parallel: ParallelSettings) -> None:
     )
 
 
+def check_watched(steps: int, parallel: ParallelSettings) -> None:
+    """Refuses to watch steps that a training does not have.
+
+    Raises:
+        ValueError: names the field, its value and one that would work.
+    """
+    if parallel.timeline_step > steps:
+        raise ValueError(
+            f"parallel.timeline_step: {parallel.timeline_step} is behind the last step: the "
+            f"training has {steps:,}; use parallel.timeline_step: {steps} or less"
+        )
+    first, _, last = parallel.profile_steps.partition(":")
+    if first and int(last) > steps:
+        raise ValueError(
+            f"parallel.profile_steps: {parallel.profile_steps} end behind the last step: the "
+            f"training has {steps:,}; use parallel.profile_steps: {min(int(first), steps)}:{steps}"
+        )
+
+
 def _stages(parallel: ParallelSettings) -> None:
     if parallel.stages > 1 and parallel.strategy != "grid":
         raise ValueError(

@@ -129,7 +129,10 @@ class TrainSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> TrainSettings:
         if self.steps is not None and self.epochs is not None:
-            raise ValueError("give steps or epochs, not both; for example drop epochs")
+            raise ValueError(
+                f"give steps or epochs, not both (steps: {self.steps}, epochs: {self.epochs:g}); "
+                "for example drop epochs"
+            )
         return self
 
 
@@ -142,6 +145,8 @@ class TrainingSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> TrainingSettings:
         parallel_rules.check_batch_size(self.train.batch_size, self.parallel)
+        if self.train.steps is not None:  # epochs are known with the data
+            parallel_rules.check_watched(self.train.steps, self.parallel)
         return self
 
     def flat(self) -> dict[str, int | float | str]:

@@ -168,13 +168,15 @@ class Component:
 
     name: str
     state: str
-    """``done``, ``cached``, ``failed`` or ``running``."""
+    """``done``, ``cached``, ``failed``, ``running``; or ``stopped``, without having said so."""
     begin: float
     """Seconds after the run's first one."""
     seconds: float
     """Of a cached one: what it took to find that out."""
     original_seconds: float | None
     """Of a cached one: what it took when it was run."""
+    cause: str = ""
+    """Why it failed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -210,3 +212,10 @@ class Facts:
     settings: str
     """YAML of the pipeline's settings that are not the default; empty where it has others."""
     versions: dict[str, str]
+    log: str = ""
+    """File that the run's components wrote to; empty: not known."""
+
+    @property
+    def broken(self) -> Component | None:
+        """The component that failed, or was stopped; None where the run came to its end."""
+        return next((each for each in self.components if each.state in ("failed", "stopped")), None)

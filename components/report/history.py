@@ -6,6 +6,7 @@ step.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 
@@ -54,6 +55,7 @@ def read(metadata_db: str, run_id: str) -> list[Component]:
             original_seconds=(
                 _original(store, execution) if execution.last_known_state == _State.CACHED else None
             ),
+            cause=_cause(execution) if execution.last_known_state == _State.FAILED else "",
         )
         for execution in executions
         if execution.last_known_state in _STATES
@@ -70,6 +72,16 @@ def open_store(metadata_db: str) -> ml_metadata.MetadataStore:
 
 def _seconds(execution: metadata_store_pb2.Execution) -> float:
     return (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000
+
+
+def _cause(execution: metadata_store_pb2.Execution) -> str:
+    """What TFX, or our launcher, has noted of a failure."""
+    noted = execution.custom_properties["__execution_result__"].string_value
+    # A proto in JSON; tfx.orchestration.portable.mlmd.execution_lib writes it.
+    text = str(json.loads(noted or "{}").get("resultMessage", "")).strip()
+    if text.startswith("Traceback"):
+        text = text.rpartition("\n")[2]
+    return text
 
 
 def _node(store: ml_metadata.MetadataStore, execution: int) -> str:

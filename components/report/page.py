@@ -55,6 +55,7 @@ def render(facts: Facts) -> str:
     """The page."""
     context: dict[str, Any] = {"facts": facts, "version": wording.version(), "css": _css()}
     context |= {"tiles": wording.tiles(facts), "marks": _marks(facts.quality)}
+    context["broke"] = wording.broke(facts)
     sections = []
     if facts.training:
         sections.append(Section("learning", "How it learned"))
@@ -195,7 +196,7 @@ def _topology(facts: Facts) -> dict[str, Any]:
 def _pipeline(facts: Facts) -> dict[str, Any]:
     length = max(each.begin + each.seconds for each in facts.components)
     cached = sum(each.state == "cached" for each in facts.components)
-    took = f"{wording.duration(length)} from the first component to this one."
+    took = f"{wording.duration(length)} from the first component to the last."
     if cached:
         took += f" {cached} of {len(facts.components)} had nothing to do: nothing had changed."
     return {"length": length or 1.0, "took": took}

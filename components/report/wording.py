@@ -69,16 +69,27 @@ def duration(seconds: float) -> str:
 
 def verdict(facts: Facts) -> str:
     """Whether the model is good enough, in a sentence or two."""
-    quality = facts.quality
+    quality, broken = facts.quality, broke(facts)
     if quality is None:
-        return "Not evaluated."
+        return broken or "Not evaluated."
     what = f"Accuracy {percent(quality.metrics['accuracy'])} on {number(_count(quality))} pictures"
     if quality.baseline is not None:
         what += f", the last blessed model's is {percent(quality.baseline)}"
     if not quality.blessed:
-        return f"{what}. Not blessed: {'; '.join(quality.failures) or 'no reason given'}."
-    where = f"pushed as version {facts.pushed_version}" if facts.pushed_to else "not pushed"
-    return f"{what}. Blessed, and {where}."
+        what += f". Not blessed: {'; '.join(quality.failures) or 'no reason given'}."
+    else:
+        where = f"pushed as version {facts.pushed_version}" if facts.pushed_to else "not pushed"
+        what += f". Blessed, and {where}."
+    return f"{what} {broken}".rstrip()
+
+
+def broke(facts: Facts) -> str:
+    """Which component failed or was stopped, and why; empty where the run came to its end."""
+    if not (found := facts.broken):
+        return ""
+    if found.state == "stopped":
+        return f"{found.name} was stopped, and had no time to say why."
+    return f"{found.name} failed: {found.cause.rstrip('.') or 'no cause was noted'}."
 
 
 def compared(quality: Quality) -> str:
@@ -107,10 +118,19 @@ def tiles(facts: Facts) -> list[Tile]:
     if training := facts.training:
         record = training.record
         weights = "" if training.parameters is None else f"{number(training.parameters)} weights"
+        anew = record["resumed_from"] < record["steps"]
         found += [
             Tile("Model", str(record["settings"]["train_model"]), weights),
-            Tile("Training", f"{number(record['steps'])} steps", _spent(facts)),
-            Tile("Speed", f"{number(record['images_per_second'])}/s", "images, in training"),
+            Tile(
+                "Training",
+                f"{number(record['steps'])} steps",
+                _spent(facts) if anew else "by an earlier run",
+            ),
+            Tile(
+                "Speed",
+                f"{number(record['images_per_second'])}/s",
+                "images, in training" if anew else "images, in the earlier run",
+            ),
             Tile("Topology", grid_text(record), devices_text(record)),
         ]
     return found
@@ -127,10 +147,13 @@ def _spent(facts: Facts) -> str:
 def grid_text(record: dict[str, Any]) -> str:
     """The topology in a word or two: ``one device``, ``2 × 3 grid``."""
     topology = record["topology"]
-    if topology["strategy"] == "grid":
-        replicas = topology["workers"] * len(topology["devices"]) // topology["stages"]
-        return f"{replicas} × {topology['stages']} grid"
-    return str(topology["strategy"].replace("_", " "))
+    replicas = topology["workers"] * len(topology["devices"]) // topology["stages"]
+    return topology_name(topology["strategy"], replicas, topology["stages"])
+
+
+def topology_name(strategy: str, replicas: int, stages: int) -> str:
+    """As :func:`grid_text`; replicas are those of all processes."""
+    return f"{replicas} × {stages} grid" if strategy == "grid" else strategy.replace("_", " ")
 
 
 def devices_text(record: dict[str, Any]) -> str:
@@ -172,8 +195,8 @@ def unwatched(record: dict[str, Any]) -> str:
         )
     if step <= record["resumed_from"]:
         return (
-            f"Step {number(step)} was taken by an earlier attempt; stagecraft run --fresh takes it "
-            "anew."
+            f"Step {number(step)} was taken by an earlier attempt; stagecraft run --fresh "
+            "--from Trainer takes it anew."
         )
     return f"Step {number(step)} was not taken: the training has {number(record['steps'])}."
 
@@ -194,7 +217,7 @@ def learned(training: Training) -> str:
     if record["resumed_from"] == record["steps"]:
         text += (
             " An earlier run had trained them all, on the topology that it had; this one took none "
-            "(stagecraft run --fresh trains anew)."
+            "(stagecraft run --fresh --from Trainer trains anew)."
         )
     elif record["resumed_from"]:
         text += (

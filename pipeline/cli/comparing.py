@@ -63,13 +63,16 @@ def _show_runs(a: PastRun, b: PastRun) -> None:
     lines = [("run", a.id, b.id), ("output", str(a.output), str(b.output))]
     for name, words in (
         ("state", past.state),
+        ("cause", lambda run: run.cause),
         ("time", past.time),
         ("data", past.data),
         ("topology", lambda run: run.topology),
+        ("trained", past.trained),
         ("blessed", past.blessed),
         ("pushed", past.pushed),
     ):
-        lines.append((name, words(a), words(b)))
+        if words(a) or words(b):
+            lines.append((name, words(a), words(b)))
     console.columns(("", "A", "B"), lines)
 
 

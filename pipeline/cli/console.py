@@ -6,7 +6,9 @@ import collections
 import contextlib
 import json
 import math
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -40,6 +42,14 @@ _UNEVENTFUL = ("done", "cached", "skipped", "waiting")
 _OTHER_LINES = 4
 """Of a live table: the header, a bar, words on progress, and the cursor's."""
 
+_BELOW: dict[str, Any] = {
+    "initial_indent": "    ",
+    "subsequent_indent": "    ",
+    "break_long_words": False,
+    "break_on_hyphens": False,
+}
+"""Cells below a line of a table."""
+
 _LINE_SECONDS = 10.0
 """Without a terminal, progress is told this often."""
 
@@ -67,12 +77,25 @@ def rows(lines: list[tuple[str, str]], *, stderr: bool = False) -> None:
         say(f"{name:<{width}}  {value}", stderr=stderr)
 
 
-def columns(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> None:
-    """Prints a table, as wide as what is in it."""
-    widths = [max(map(cell_len, column)) for column in zip(header, *lines, strict=True)]
-    for line in (header, *lines):
+def columns(
+    header: tuple[str, ...], lines: Sequence[tuple[str, ...]], *, folded: bool = False
+) -> None:
+    """Prints a table, as wide as what is in it.
+
+    Args:
+        header: of the columns.
+        lines: as many cells each.
+        folded: on a terminal, the last column is below the others, indented, not beside them.
+    """
+    folded = folded and sys.stdout.isatty()
+    table = [line[:-1] if folded else line for line in (header, *lines)]
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+    for line, whole in zip(table, (header, *lines), strict=True):
         cells = (set_cell_size(cell, width) for cell, width in zip(line, widths, strict=True))
         say("  ".join(cells).rstrip())
+        if folded and whole[-1]:
+            width = max(shutil.get_terminal_size().columns, 40)
+            say(textwrap.fill(whole[-1], width, **_BELOW))
 
 
 @contextlib.contextmanager

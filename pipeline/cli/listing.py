@@ -42,7 +42,7 @@ def show(folders: tuple[pathlib.Path, ...], *, limit: int, as_json: bool) -> int
     if as_json:
         console.say_json({"runs": [run.as_json() for run in past_runs]})
         return 0
-    console.columns(_HEADER, [_line(run) for run in past_runs])
+    console.columns(_HEADER, [_line(run) for run in past_runs], folded=True)
     if len(found) > limit:
         console.say(f"The newest {limit} of {len(found)}; --limit shows more.", stderr=True)
     return 0
@@ -55,7 +55,7 @@ def _line(run: past_run.PastRun) -> tuple[str, ...]:
         if value is not None and name != "data.source"  # DATA has it
     }
     return (
-        past.short_id(run),
+        past.short_id(run.id),
         str(run.output),
         past.state(run),
         past.data(run),

@@ -20,9 +20,9 @@ def refuse(error: UserError, *, as_json: bool) -> int:
     return 1
 
 
-def short_id(run: PastRun) -> str:
+def short_id(run_id: str) -> str:
     """When it began, to the second; commands take it for the whole ID."""
-    return run.id.partition(".")[0]
+    return run_id.partition(".")[0]
 
 
 def state(run: PastRun) -> str:
@@ -40,6 +40,17 @@ def data(run: PastRun) -> str:
 def time(run: PastRun) -> str:
     """How long it took, or takes so far."""
     return duration(run.seconds)
+
+
+def trained(run: PastRun) -> str:
+    """Which steps were taken, if any: figures of an earlier training are shown all the same."""
+    if "steps" not in run.metrics:
+        return ""
+    steps, before = int(run.metrics["steps"]), run.resumed_from or 0
+    cached = any(each.name == "Trainer" and each.state == "cached" for each in run.components)
+    if cached or before == steps:
+        return f"by an earlier run, {steps:,} steps"
+    return f"steps {before + 1:,} to {steps:,}"
 
 
 def accuracy(run: PastRun) -> str:

@@ -9,14 +9,15 @@ from typing import NamedTuple
 from stagecraft.components.report import wording
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.pipeline.cli import console
+from stagecraft.pipeline.cli.past import short_id
+from stagecraft.pipeline.local import runs
 from stagecraft.schemas.errors import UserError
 
 
 class Request(NamedTuple):
     """The command line, as given."""
 
-    run: pathlib.Path
-    run_id: str | None
+    run: str
     output: pathlib.Path | None
     opens: bool
     as_json: bool
@@ -27,9 +28,10 @@ def write(request: Request) -> int:
     from stagecraft.components.report import page
     from stagecraft.pipeline.local import report
 
-    path = request.output or request.run / REPORT
     try:
-        facts = report.facts(request.run, request.run_id)
+        run = runs.named(request.run)
+        path = request.output or run.output / _name(run)
+        facts = report.facts(run)
         text = page.render(facts)
         try:
             path.write_text(text, encoding="utf-8")
@@ -60,3 +62,11 @@ def write(request: Request) -> int:
     if request.opens:
         webbrowser.open(path.absolute().as_uri())
     return 0
+
+
+def _name(run: runs.Found) -> str:
+    """The newest run's page has the plain name; an older one's must not take its place."""
+    if run == runs.choose(run.output):
+        return REPORT
+    stem, dot, suffix = REPORT.partition(".")
+    return f"{stem}-{short_id(run.id).replace(':', '')}{dot}{suffix}"

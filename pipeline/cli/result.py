@@ -9,6 +9,8 @@ from stagecraft.pipeline.cli.state import RunState
 from stagecraft.pipeline.cli.wording import duration
 from stagecraft.pipeline.local.supervisor import Outcome
 from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.steps import DEFAULT_EPOCHS
 
 
 def failure(state: RunState, outcome: Outcome, require_blessing: bool) -> str | None:
@@ -77,9 +79,15 @@ def as_rows(
         found.append(("timeline", _no_timeline(settings.parallel.timeline_step)))
     if report.get("report"):
         found.append(("report", report["report"]))
-    found += [("log", str(log)), ("time", duration(seconds))]
+    found += [("log", str(log)), ("time", _time(seconds, state.start_up_seconds))]
     next_step = _next(settings, state, report)
     return [*found, ("next", next_step)] if next_step else found
+
+
+def _time(seconds: float, start_up: float | None) -> str:
+    """The command's; without the start-up, it is what ``stagecraft history`` gives."""
+    text = duration(seconds)
+    return text if start_up is None else f"{text}, {duration(start_up)} of it to start up"
 
 
 def _accuracy(metrics: dict[str, float]) -> str:
@@ -96,8 +104,8 @@ def _timeline(watched: dict[str, Any]) -> str:
 
 def _no_timeline(step: int) -> str:
     return (
-        f"none: step {step} was not taken in this run; an earlier one had done it (another "
-        "train.seed trains anew), or the training is shorter"
+        f"none: step {step} was not taken in this run, an earlier one had done it; "
+        "stagecraft run --fresh --from Trainer takes it anew"
     )
 
 
@@ -113,7 +121,7 @@ def _next(settings: PipelineSettings, state: RunState, report: dict[str, Any]) -
     if not report.get("metrics"):
         return None
     if not report["blessed"]:
-        return "train longer, such as --set train.epochs=30, or lower evaluate.min_accuracy"
+        return f"train longer, such as --set {_longer(settings.train)}{_lower(settings, report)}"
     if all(node.state != "done" for name, node in state.nodes.items() if name != "Baseline"):
         return "nothing had changed; change a setting with --set, or another --config"
     if settings.data.source == "sample":
@@ -121,3 +129,18 @@ def _next(settings: PipelineSettings, state: RunState, report: dict[str, Any]) -
     if report["pushed"]:
         return f'tf.saved_model.load("{report["pushed"]}").signatures["serving_images"]'
     return None
+
+
+def _longer(train: TrainSettings) -> str:
+    """Three times as long."""
+    if train.steps is not None:
+        return f"train.steps={3 * train.steps}"
+    return f"train.epochs={3 * (train.epochs or DEFAULT_EPOCHS):g}"
+
+
+def _lower(settings: PipelineSettings, report: dict[str, Any]) -> str:
+    """What else would bless the model, if it is good enough for its user."""
+    missed = report["metrics"]["accuracy"] < settings.evaluate.min_accuracy
+    if missed:
+        return ", or lower evaluate.min_accuracy"
+    return ", or give up the comparison: --set evaluate.not_worse=false"

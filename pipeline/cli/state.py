@@ -36,14 +36,18 @@ class RunState:
     """All nodes, and the latest progress."""
 
     def __init__(self, nodes: Iterable[str]):
+        self._created = time.monotonic()
         self.nodes = {node: NodeState() for node in nodes}
         self.run_id: str | None = None
         self.progress: Event | None = None
+        self.start_up_seconds: float | None = None
+        """From the start of the command to that of the first component."""
 
     def apply(self, event: Event) -> None:
         """Takes in an event of :mod:`stagecraft.pipeline.local.events`."""
         if event["kind"] == "pipeline":
             self.run_id = event["run_id"]
+            self.start_up_seconds = time.monotonic() - self._created
             skipped = event["skipped"]
             self.nodes = {
                 node: NodeState("skipped" if node in skipped else "waiting")

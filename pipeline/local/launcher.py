@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Iterator
 
 from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration.portable import data_types, launcher
 from tfx.orchestration.portable.mlmd import execution_lib
+from tfx.proto.orchestration import execution_result_pb2
 
 from stagecraft.pipeline import summary
 from stagecraft.pipeline.local import events, interrupt
@@ -60,6 +62,19 @@ class ReportingLauncher(launcher.Launcher):
             raise
         end(state, figure, figure=figure)
         return info
+
+    def _publish_failed_execution(
+        self,
+        execution_id: int,
+        contexts: list[metadata_store_pb2.Context],
+        executor_output: execution_result_pb2.ExecutorOutput | None = None,
+    ) -> None:
+        """As TFX does, and notes the cause where TFX notes none; called as it is handled."""
+        error = sys.exc_info()[1]
+        output = executor_output or execution_result_pb2.ExecutorOutput()
+        if error is not None and not output.execution_result.result_message:
+            output.execution_result.result_message = explain(error)
+        super()._publish_failed_execution(execution_id, contexts, output)
 
     def _outcome(self, info: data_types.ExecutionInfo | None) -> tuple[str, str]:
         """State and figure of a node that was launched, from ML Metadata."""

@@ -21,6 +21,8 @@ NODES = (
 )
 """In the order in which they run."""
 
+TRAINER = "Trainer"
+
 PARITY_GATE = "ParityGate"
 """Comes before the Trainer where ``parity.enabled`` says so."""
 
@@ -30,9 +32,25 @@ REPORT = "TrainingReport"
 
 def names(*, parity: bool, report: bool = True) -> tuple[str, ...]:
     """All nodes of a pipeline, with the optional ones that it has."""
-    before = NODES.index("Trainer")
+    before = NODES.index(TRAINER)
     found = (*NODES[:before], *([PARITY_GATE] if parity else []), *NODES[before:])
     return found if report else found[:-1]
+
+
+def between(
+    node: str, there: Sequence[str], from_node: str | None = None, to_node: str | None = None
+) -> bool:
+    """Whether a pipeline has a node, and a partial run of it does not leave it out.
+
+    Args:
+        node: its name.
+        there: the pipeline's, in the order in which they run.
+        from_node: where the run starts.
+        to_node: what it stops after.
+    """
+    first = there.index(from_node) if from_node in there else 0
+    last = there.index(to_node) if to_node in there else len(there) - 1
+    return node in there[first : last + 1]
 
 
 def check(names: Iterable[str], known: Sequence[str] = NODES) -> None:

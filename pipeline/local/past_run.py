@@ -44,6 +44,8 @@ class PastRun:
     """``done``; ``running``; ``failed``; ``stopped``: it ended without saying so."""
     component: str | None
     """Which one is running, failed or was stopped."""
+    cause: str
+    """Why it failed."""
     seconds: float
     source: str
     """Of the data: ``sample``, ``download`` or a path."""
@@ -62,6 +64,8 @@ class PastRun:
     """Fingerprint by component."""
     topology: str
     metrics: dict[str, float]
+    resumed_from: int | None
+    """Step after which it went on; the last one: an earlier run had done all of them."""
     blessed: bool | None
     pushed: str | None
     """The folder that the model was pushed to."""
@@ -93,10 +97,9 @@ def read(run: Found) -> PastRun:
     store = history.open_store(metadata_db)
     # A run that begins in this moment has none yet.
     pipeline = next((each.name for each in store.get_parent_contexts_by_context(run.context)), "")
-    components = history.read(metadata_db, run.id)
-    held_since = lock.held_since(run.output)
-    going_on = held_since is not None and run.began >= held_since
-    state, component = _state(components, going_on)
+    going_on = _goes_on(run)
+    found = components(run)
+    state, component = _state(found, going_on)
     executions, artifacts = _executions(store, run.context), _artifacts(store, run.context)
     settings = past_settings.known(executions)
     base, others = past_settings.base(pipeline)
@@ -110,7 +113,8 @@ def read(run: Found) -> PastRun:
         began=datetime.datetime.fromtimestamp(run.began).astimezone(),
         state=state,
         component=component,
-        seconds=round(_seconds(run, components, state), 2),
+        cause=next((each.cause for each in found if each.cause), ""),
+        seconds=round(_seconds(run, found, state), 2),
         source=examples.get("source") or settings.get("data.source", ""),
         fingerprint=examples.get("fingerprint", ""),
         examples={split: examples[key] for split, key in _COUNTS.items() if key in examples},
@@ -121,17 +125,34 @@ def read(run: Found) -> PastRun:
         code=_code(executions),
         topology=_topology(artifacts, settings),
         metrics=_metrics(artifacts),
+        resumed_from=artifacts.get("Model", {}).get("resumed_from"),
         blessed=None if blessed is None else blessed == 1,
         pushed=pushed["pushed_destination"] if pushed.get("pushed") else None,
-        components=components,
+        components=found,
     )
 
 
+def components(run: Found) -> list[Component]:
+    """Those that were started; what looks like running is ``stopped`` where nothing runs."""
+    found = history.read(str(layout.metadata_db(run.output)), run.id)
+    if _goes_on(run):
+        return found
+    return [
+        dataclasses.replace(each, state="stopped") if each.state == "running" else each
+        for each in found
+    ]
+
+
+def _goes_on(run: Found) -> bool:
+    held_since = lock.held_since(run.output)
+    return held_since is not None and run.began >= held_since
+
+
 def _state(components: list[Component], going_on: bool) -> tuple[str, str | None]:
-    for state in ("failed", "running"):
+    for state in ("failed", "stopped", "running"):
         for each in components:
             if each.state == state:
-                return state if state == "failed" or going_on else "stopped", each.name
+                return state, each.name
     if going_on:
         return "running", None
     return ("done" if components else "stopped"), None
@@ -191,7 +212,12 @@ def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat)
             return wording.grid_text(record.read(artifacts["ModelRun"]["uri"]))
         except FileNotFoundError:
             pass
-    return str(settings.get("parallel.strategy", "")).replace("_", " ")
+    if "parallel.strategy" not in settings:
+        return ""
+    workers, replicas, stages = (
+        settings[f"parallel.{name}"] for name in ("workers", "replicas", "stages")
+    )
+    return wording.topology_name(settings["parallel.strategy"], workers * replicas, stages)
 
 
 def _metrics(artifacts: Mapping[str, Properties]) -> dict[str, float]:

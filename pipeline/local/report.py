@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pathlib
+import dataclasses
 
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 
 from stagecraft.components.report import history
 from stagecraft.components.report.facts import Facts
 from stagecraft.components.report.gather import gather
-from stagecraft.pipeline.local import layout, nodes, outputs, runs
+from stagecraft.pipeline.local import layout, nodes, outputs, past_run, runs
 from stagecraft.pipeline.local.runners import Run
 
 _MADE_BY = {
@@ -27,19 +27,13 @@ _MADE_BY = {
 }
 """Role in a run -> the node, and its output."""
 
+_BEGINNING = 1 << 18
+"""Characters of a log in which the run says its ID."""
 
-def facts(output: pathlib.Path, run_id: str | None = None) -> Facts:
-    """What is known of a run, whole or not.
 
-    Args:
-        output: folder that ``stagecraft run --output`` wrote.
-        run_id: of the run, or how it begins; None: the newest one.
-
-    Raises:
-        UserError: there is no such run, or there are several.
-    """
-    run = runs.choose(output, run_id)
-    metadata_db = str(layout.metadata_db(output))
+def facts(run: runs.Found) -> Facts:
+    """What is known of a run, whole or not."""
+    metadata_db = str(layout.metadata_db(run.output))
     found = outputs.of_run(Run(run.id, sqlite_metadata_connection_config(metadata_db)))
     given = {
         role: found[node][key][0]
@@ -47,13 +41,19 @@ def facts(output: pathlib.Path, run_id: str | None = None) -> Facts:
         if found.get(node, {}).get(key)
     }
     pipeline, settings = _named(metadata_db, run)
-    return gather(
-        given,
-        pipeline=pipeline,
-        run_id=run.id,
-        metadata_db=metadata_db,
-        settings=settings,
-    )
+    gathered = gather(given, pipeline=pipeline, run_id=run.id, settings=settings)
+    return dataclasses.replace(gathered, components=past_run.components(run), log=_log(run))
+
+
+def _log(run: runs.Found) -> str:
+    """The file that a run of ``stagecraft run`` wrote to; empty for one of another program."""
+    folder = layout.logs(run.output)
+    names = sorted(folder.glob("*.log"), reverse=True) if folder.is_dir() else []
+    for path in names:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            if run.id in file.read(_BEGINNING):
+                return str(path)
+    return ""
 
 
 def _named(metadata_db: str, run: runs.Found) -> tuple[str, str]:

@@ -152,7 +152,8 @@ def outputs(folder: pathlib.Path) -> list[pathlib.Path]:
         UserError: there is no such folder, or no run left anything in it.
     """
     if not folder.is_dir():
-        raise UserError(f"{folder}: there is no such folder; give one that holds runs' outputs")
+        what = "is a file" if folder.exists() else "there is no such folder"
+        raise UserError(f"{folder}: {what}; give a folder that holds runs' outputs")
     found = []
     for place, folders, files in os.walk(folder):
         folders.sort()
@@ -180,6 +181,6 @@ def _only(found: list[Found], run_id: str) -> Found:
         several = ", ".join(run.address for run in found[:_NAMED])
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         raise UserError(
-            f"{run_id}: {len(found)} runs have such an ID: {several}{more}; name one of them"
+            f"the IDs of {len(found)} runs begin with {run_id!r}: {several}{more}; name one of them"
         )
     return found[0]

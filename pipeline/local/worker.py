@@ -56,7 +56,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     from tfx.orchestration.pipeline import RunOptions
 
     from stagecraft.pipeline import summary
-    from stagecraft.pipeline.local import outputs
+    from stagecraft.pipeline.local import nodes, outputs, preflight
     from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
     from stagecraft.trainer_module.checkpointing.checkpoints import forget
     from stagecraft.trainer_module.topology import configure_devices
@@ -73,10 +73,14 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
         )
     # Now: whichever component uses TensorFlow first would settle the devices for all.
     configure_devices(spec.settings.parallel)
+    pipeline = create_pipeline(spec.settings, spec.output)
+    there = [component.id for component in pipeline.components]
+    if nodes.between(nodes.TRAINER, there, spec.from_node, spec.to_node):
+        preflight.check(spec.settings)
     if spec.fresh:
         forget(layout.checkpoints(spec.output))
     try:
-        runner.run(create_pipeline(spec.settings, spec.output), run_options=options)
+        runner.run(pipeline, run_options=options)
     except Exception:
         with contextlib.suppress(Exception):  # what is known all the same
             if runner.last_run:

@@ -29,8 +29,8 @@ def test_overrides_win_over_the_file(tmp_path: pathlib.Path) -> None:
 
 def test_steps_replace_the_presets_epochs_and_back() -> None:
     assert load("quickstart", ("train.steps=5",)).train.epochs is None
-    both = load("quickstart", ("train.steps=5", "train.epochs=2")).train
-    assert (both.steps, both.epochs) == (None, 2.0)
+    with pytest.raises(SettingsError, match=r"not both \(steps: 5, epochs: 2\)"):
+        load("quickstart", ("train.steps=5", "train.epochs=2"))
     unset = load("quickstart", ("train.steps=5", "train.epochs=null")).train
     assert (unset.steps, unset.epochs) == (5, None)
 

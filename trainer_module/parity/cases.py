@@ -226,7 +226,10 @@ def _training(
         # Made for a longer training; all of this one would be the warm-up.
         "warmup_steps": min(settings.train.warmup_steps, steps // 4),
     }
-    return TrainingSettings(train=changed(settings.train, **{**train, **fixed}), parallel=parallel)
+    return TrainingSettings(
+        train=changed(settings.train, **{**train, **fixed}),
+        parallel=changed_parallel(parallel, timeline_step=0, profile_steps=""),  # of the other one
+    )
 
 
 def changed(train: TrainSettings, **values: Any) -> TrainSettings:

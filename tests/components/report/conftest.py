@@ -252,7 +252,12 @@ def failed(facts: Facts) -> Facts:
     """Of a run that came to nothing."""
     components = [
         Component(
-            name="Cifar10ExampleGen", state="failed", begin=0, seconds=1.0, original_seconds=None
+            name="Cifar10ExampleGen",
+            state="failed",
+            begin=0,
+            seconds=1.0,
+            original_seconds=None,
+            cause="data.bin: record 7 has label <10>; expected 0 to 9",
         )
     ]
     return Facts(
@@ -270,4 +275,5 @@ def failed(facts: Facts) -> Facts:
         lineage=[],
         settings="",
         versions={},
+        log="runs/quickstart/logs/20260102-030401.log",
     )

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from stagecraft.components.report import page
-from stagecraft.components.report.facts import Facts
+from stagecraft.components.report.facts import Component, Facts
 
 EXTERNAL = re.compile(r"""(?:src|href)=["'](?!data:|#)|url\((?!#)|@import|<script[^>]""")
 
@@ -77,8 +77,34 @@ def test_a_grid_that_nobody_watched(staged: Facts) -> None:
 
 def test_of_a_run_that_failed(failed: Facts) -> None:
     text = page.render(failed)
-    assert "Not evaluated" in text
+    assert "<h1>Cifar10ExampleGen failed</h1>" in text
+    assert "failed: data.bin: record 7 has label &lt;10&gt;; expected 0 to 9.</p>" in text
+    assert "<code>runs/quickstart/logs/20260102-030401.log</code>" in text
     assert sections(text) == ["pipeline", "lineage", "reproduce"]
+
+
+def test_of_a_run_that_failed_after_its_evaluation(facts: Facts) -> None:
+    pusher = Component(
+        name="Pusher", state="failed", begin=0, seconds=1, original_seconds=None, cause="no space"
+    )
+    text = page.render(dataclasses.replace(facts, components=[pusher], pushed_to=None))
+    assert "test pictures right</h1>" in text
+    assert "Failed</span> Pusher failed: no space.</p>" in text
+
+
+def test_of_a_run_without_an_evaluator(facts: Facts) -> None:
+    text = page.render(dataclasses.replace(facts, quality=None, pushed_to=None))
+    assert "<h1>Not evaluated</h1>" in text
+    assert "it came to its end without an Evaluator" in text
+
+
+def test_a_training_that_took_no_step_claims_none(facts: Facts) -> None:
+    assert facts.training is not None
+    record = {**facts.training.record, "resumed_from": facts.training.record["steps"]}
+    training = dataclasses.replace(facts.training, record=record)
+    text = page.render(dataclasses.replace(facts, training=training))
+    assert "<small>by an earlier run</small>" in text
+    assert "<small>images, in the earlier run</small>" in text
 
 
 def test_a_model_that_is_not_blessed(facts: Facts) -> None:

@@ -30,6 +30,7 @@ def test_a_run_and_the_one_before_it(stagecraft, output):
     assert ["train.augment", "crop,flip", "none"] in found
     assert ["accuracy", "0.5000", "0.7500", "+0.2500"] in found
     assert ["steps", "703", "703", "+0"] in found
+    assert "trained steps 1 to 703 steps 1 to 703" in map(" ".join, found)
     assert next(line for line in found if line[:1] == ["Trainer"])[-1] == "c0de"
     assert "no report" not in ran.stdout
 
@@ -52,12 +53,28 @@ def test_the_same_settings(stagecraft, output):
     assert "No setting differs." in ran.stdout
 
 
+def test_a_training_of_an_earlier_run_is_said_to_be_one(stagecraft, output):
+    run = output.begin("2026-01-04T03:04:05.6")
+    model = output.artifact("Model", steps=703, resumed_from=703)
+    output.step(run, "Trainer", outputs=[model])
+    found = lines(stagecraft("compare", "runs/quickstart").stdout)
+    assert "trained steps 1 to 703 by an earlier run, 703 steps" in map(" ".join, found)
+
+
 def test_a_run_that_failed_and_other_code(stagecraft, output):
     run = output.begin("2026-01-05T03:04:05.6")
-    output.step(run, "Trainer", State.FAILED, code_fingerprint="beef", train_epochs=5.0)
+    output.step(
+        run,
+        "Trainer",
+        State.FAILED,
+        code_fingerprint="beef",
+        train_epochs=5.0,
+        __execution_result__='{"resultMessage": "the loss is NaN"}',
+    )
     ran = stagecraft("compare", "2026-01-03", "2026-01-05")
     found = lines(ran.stdout)
     assert ["state", "done", "failed:", "Trainer"] in found
+    assert ["cause", "the", "loss", "is", "NaN"] in found
     assert ["train.epochs", "30.0", "5.0"] in found
     assert ["accuracy", "0.7500"] in found
     trainer = next(line for line in found if line[:1] == ["Trainer"])
@@ -69,7 +86,7 @@ def test_a_run_that_failed_and_other_code(stagecraft, output):
     ("arguments", "message"),
     [
         (["2026-01-02"], "is the first run in runs/quickstart: there is none before it"),
-        (["2026"], "2026: 2 runs have such an ID: runs/quickstart@2026-01-03"),
+        (["2026"], "the IDs of 2 runs begin with '2026': runs/quickstart@2026-01-03"),
         (["2026-01-02", "runs/quickstart@2026-01-02"], "both are the same run; name two"),
         (["runs/nowhere", "2026-01-02"], "runs/nowhere: there is no such folder, and no run"),
     ],

@@ -17,6 +17,19 @@ def table(state: RunState, height: int) -> str:
     return file.getvalue()
 
 
+def test_on_a_terminal_a_long_last_column_is_below(monkeypatch, capsys):
+    lines = [("1", "a=1 " + "b" * 30 + "=2 c=3"), ("2", "")]
+    console.columns(("RUN", "SETTINGS"), lines, folded=True)
+    plain = ["RUN  SETTINGS", "1    " + lines[0][1], "2"]
+    assert capsys.readouterr().out.splitlines() == plain
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    console.columns(("RUN", "SETTINGS"), lines, folded=True)
+    assert capsys.readouterr().out.splitlines() == [
+        "RUN", "    SETTINGS", "1", "    a=1 " + "b" * 30 + "=2", "    c=3", "2",
+    ]  # fmt: skip
+
+
 def test_a_table_longer_than_the_terminal_shows_what_matters_now() -> None:
     state = RunState([f"step{number}" for number in range(30)])
     state.run_id = "run"

@@ -38,6 +38,13 @@ def test_the_newest_first(stagecraft, output):
     ]  # fmt: skip
 
 
+def test_a_topology_that_never_came_to_train(stagecraft, output):
+    run = output.begin("2026-01-04T03:04:05.6")
+    grid = {"strategy": "grid", "workers": 2, "replicas": 1, "stages": 3}
+    output.step(run, "Trainer", State.FAILED, **{f"parallel_{name}": grid[name] for name in grid})
+    assert "2 × 3 grid" in stagecraft("history").stdout.splitlines()[1]
+
+
 def test_as_json(stagecraft, output):
     failed, whole = stagecraft("history", "runs/quickstart", "--json").last_line["runs"]
     assert (failed["state"], failed["component"]) == ("failed", "Cifar10ExampleGen")
@@ -74,5 +81,7 @@ def test_no_runs(stagecraft, tmp_path):
     ran = stagecraft("history", "none", "--json")
     assert ran.code == 1
     assert "none: there is no such folder" in ran.last_line["error"]
+    (tmp_path / "file").write_text("")
+    assert "file: is a file; give a folder" in stagecraft("history", "file").stderr
     Output(tmp_path / "runs" / "empty")
     assert "runs: no run has begun here" in stagecraft("history").stderr

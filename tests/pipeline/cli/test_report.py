@@ -6,7 +6,9 @@ import pathlib
 
 import ml_metadata
 import pytest
+from google.protobuf import json_format
 from ml_metadata.proto import metadata_store_pb2 as pb
+from tfx.proto.orchestration import execution_result_pb2
 
 
 @pytest.fixture
@@ -33,9 +35,15 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
         [pb.ParentContext(child_id=each, parent_id=pipeline) for each in (first, second)]
     )
     kind = store.put_execution_type(pb.ExecutionType(name="Cifar10ExampleGen"))
-    for each in (first, second):
-        failed = pb.Execution(type_id=kind, last_known_state=pb.Execution.FAILED)
-        store.put_execution(failed, [], store.get_contexts_by_id([each, node]))
+    cause = {"result_message": "data.source: /gone: no such file"}
+    for each, state in ((first, pb.Execution.RUNNING), (second, pb.Execution.FAILED)):
+        execution = pb.Execution(type_id=kind, last_known_state=state)
+        if state == pb.Execution.FAILED:
+            noted = json_format.MessageToJson(execution_result_pb2.ExecutionResult(**cause))
+            execution.custom_properties["__execution_result__"].string_value = noted
+        store.put_execution(execution, [], store.get_contexts_by_id([each, node]))
+    (folder / "logs").mkdir()
+    (folder / "logs" / "20260102-030405.log").write_text("quickstart: run second\n")
     return folder
 
 
@@ -51,22 +59,37 @@ def test_the_newest_run(stagecraft, run):
     }
     text = (run / "report.html").read_text()
     assert "run second" in text
-    assert "Not evaluated" in text
-    assert "Cifar10ExampleGen" in text and "failed" in text
+    assert "<h1>Cifar10ExampleGen failed</h1>" in text
+    assert "Cifar10ExampleGen failed: data.source: /gone: no such file." in text
+    assert "logs/20260102-030405.log</code>" in text
+    verdict = "verdict  Cifar10ExampleGen failed: data.source: /gone: no such file."
+    assert verdict in stagecraft("report", str(run)).stdout.splitlines()
 
 
-def test_another_run_into_another_file(stagecraft, run, tmp_path):
-    ran = stagecraft("report", str(run), "--run-id", "first", "--output", str(tmp_path / "a.html"))
+def test_an_older_run_does_not_take_the_newest_ones_place(stagecraft, run, tmp_path):
+    stagecraft("report", str(run))
+    ran = stagecraft("report", "fir")  # below runs/, cut short
     assert ran.code == 0
-    assert f"report   {tmp_path / 'a.html'}" in ran.stdout.splitlines()
-    assert "run first" in (tmp_path / "a.html").read_text()
-    assert not (run / "report.html").exists()
+    page = pathlib.Path("runs", "quickstart", "report-first.html")
+    assert f"report   {page}" in ran.stdout.splitlines()
+    assert "run first" in (tmp_path / page).read_text()
+    assert "run second" in (run / "report.html").read_text()
+
+
+def test_a_run_that_was_killed_was_stopped(stagecraft, run, tmp_path):
+    page = tmp_path / "a.html"
+    ran = stagecraft("report", f"{run}@first", "--output", str(page))
+    assert f"report   {page}" in ran.stdout.splitlines()
+    assert "<h1>Cifar10ExampleGen was stopped</h1>" in page.read_text()
+    assert "All that was printed" not in page.read_text()  # no log says that it is this run's
 
 
 def test_a_run_that_is_not_there(stagecraft, run):
-    ran = stagecraft("report", str(run), "--run-id", "third")
+    ran = stagecraft("report", f"{run}@third")
     assert ran.code == 1
     assert "there is no run third; the newest are second, first" in ran.stderr
+    ran = stagecraft("report", "quickstrat")
+    assert "quickstrat: there is no such folder, and no run below runs/ whose ID" in ran.stderr
 
 
 def test_a_folder_that_no_run_wrote(stagecraft, tmp_path):

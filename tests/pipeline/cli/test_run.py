@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -76,6 +77,7 @@ def test_without_a_terminal_there_is_a_line_per_event(stagecraft):
     assert summary["blessed"] == "yes"
     assert summary["pushed"] == "/out/serving/1"
     assert "stagecraft run --data download" in summary["next"]
+    assert re.fullmatch(r"\d+ s, \d+ s of it to start up", summary["time"])
     assert result.stderr == ""
 
 
@@ -122,6 +124,11 @@ def test_not_blessed_is_said_and_is_an_error_only_if_required(stagecraft):
     assert result.code == 0
     assert "blessed   no: accuracy 0.7100 is below 0.8000" in result.stdout
     assert "pushed    no: only a blessed model is" in result.stdout
+    # 0.71 is more than the preset asks for: it was the last blessed model that was better.
+    assert "such as --set train.epochs=30, or give up the comparison: --set eval" in result.stdout
+    more = ("--set", "train.steps=50", "--set", "evaluate.min_accuracy=0.8")
+    hint = "next      train longer, such as --set train.steps=150, or lower evaluate.min_accuracy"
+    assert hint in stagecraft("run", *more, fake=events).stdout.splitlines()
 
     result = stagecraft("run", "--json", "--require-blessing", fake=events)
     assert result.code == 1
@@ -163,6 +170,20 @@ def test_ctrl_c_ends_with_130(stagecraft, tmp_path):
         (["--set", "train.epoch=3"], "train: unknown setting 'epoch'; did you mean 'epochs'?"),
         (["--set", "train.batch_size=-1"], "train.batch_size"),
         (["--set", "parallel.stages=2"], "stages"),
+        (
+            ["--set", "train.steps=9", "--set", "train.epochs=3"],
+            "train: give steps or epochs, not both (steps: 9, epochs: 3); for example drop epochs",
+        ),
+        (
+            ["--set", "train.steps=9", "--set", "parallel.strategy=grid", "--timeline", "10"],
+            "parallel.timeline_step: 10 is behind the last step: the training has 9; use "
+            "parallel.timeline_step: 9 or less",
+        ),
+        (
+            ["--set", "train.steps=9", "--profile", "8:10"],
+            "parallel.profile_steps: 8:10 end behind the last step: the training has 9; use "
+            "parallel.profile_steps: 8:9",
+        ),
         (["--config", "quikstart"], "quikstart: No such file"),
         (["--data", "nowhere.tar.gz"], "nowhere.tar.gz: no such file or folder"),
         (["--from", "Trainr"], "there is no component 'Trainr' in this pipeline; did you mean Tr"),

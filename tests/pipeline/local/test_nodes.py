@@ -17,6 +17,21 @@ def test_they_are_the_pipelines_own_in_its_order(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("from_node", "to_node", "runs"),
+    [
+        (None, None, True),
+        ("Trainer", "Trainer", True),
+        ("AnomalyGate", None, True),
+        (None, "Transform", False),
+        ("Evaluator", None, False),
+    ],
+)
+def test_a_node_between_others(from_node, to_node, runs):
+    assert nodes.between("Trainer", nodes.NODES, from_node, to_node) == runs
+    assert not nodes.between("Trainer", ("Cifar10ExampleGen",))
+
+
+@pytest.mark.parametrize(
     ("name", "hint"),
     [
         ("Trainr", "did you mean Trainer?"),

@@ -19,7 +19,7 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration.pipeline import RunOptions
 
 from stagecraft.pipeline import settings as pipeline_settings
-from stagecraft.pipeline.local import outputs
+from stagecraft.pipeline.local import outputs, past_run, runs
 from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
 from stagecraft.schemas.errors import UserError
 
@@ -143,6 +143,22 @@ def test_a_failure_is_told_and_leaves_nothing(
 
     first = "done" if node == "Make" else "cached"
     assert run(runner=runner).states() == {"Make": first, "Count": "done", "Last": "done"}
+
+
+CAUSES = {
+    "user_error": "data.bin: record 7 has label 10; expected 0 to 9 (Count)",
+    "fail": "ValueError: Count cannot go on",
+}
+
+
+@pytest.mark.parametrize("behaviour", CAUSES)
+def test_the_cause_of_a_failure_is_kept(run, tmp_path, behaviour):
+    with pytest.raises((UserError, ValueError), match="Count"):
+        run({"Count": behaviour})
+    [past] = runs.of_output(tmp_path)
+    found = past_run.read(past)
+    assert (found.state, found.component) == ("failed", "Count")
+    assert found.cause == CAUSES[behaviour]
 
 
 def test_a_node_whose_inputs_are_not_there_fails(run, tmp_path, execution_states):

@@ -76,10 +76,13 @@ def test_the_whole_id_comes_before_one_that_begins_so(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("2026-01-03", "2 runs have such an ID: .*second@2026-01-03T04.*, .*first@2026-01-03T03"),
+        (
+            "2026-01-03",
+            "the IDs of 2 runs begin with .2026-01-03.: .*second@2026-01-03T04.*, .*first@2026",
+        ),
         ("2027", "2027: there is no such folder, and no run below .*stagecraft history lists"),
         ("{root}/first@2027", "there is no run 2027; the newest are 2026-01-03T03:04:05.1, 2026"),
-        ("{root}/first@2026", "2026: 2 runs have such an ID"),
+        ("{root}/first@2026", "the IDs of 2 runs begin with '2026'"),
         ("{root}/first@", "first: there is no run ; the newest"),
         ("{root}", "no run left anything here"),
         ("{root}/none@2026", "no run left anything here"),

@@ -1,0 +1,27 @@
+"""What a training would refuse, refused before the pipeline's first component runs."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.trainer_module import labels
+from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.planning import planner
+
+
+def check(settings: PipelineSettings) -> None:
+    """Builds the model, on the host, and cuts it where it is to have stages.
+
+    Raises:
+        UserError: there is no such model, it does not give logits for the schema's classes, or it
+            cannot be cut so.
+    """
+    train, parallel = settings.train, settings.parallel
+    classes = len(labels.class_names(settings.data.schema_path))
+    model = assemble(train, classes, tf.device("CPU:0"), parallel.precision)
+    if parallel.stages > 1 or parallel.memory_mb:
+        # Where it is cut may be measured later; whether it can be does not depend on that.
+        counted = settings.parallel.model_copy(update={"costs": "flops"})
+        devices = [f"CPU:{index}" for index in range(parallel.replicas * parallel.stages)]
+        planner.make_plan(model, settings.model_copy(update={"parallel": counted}), devices)

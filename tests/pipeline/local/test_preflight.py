@@ -1,0 +1,84 @@
+"""What is refused before the first component runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stagecraft.pipeline.cli import execute
+from stagecraft.pipeline.local import layout, preflight, runs
+from stagecraft.pipeline.settings import load
+from stagecraft.schemas.errors import UserError
+
+STAGES = ("parallel.strategy=grid", "parallel.stages=2", "parallel.virtual_devices=2")
+
+MODELS = """
+import keras
+
+def model(units, **last):
+    return keras.Sequential([
+        keras.layers.Input((32, 32, 3)), keras.layers.Flatten(name="flat"),
+        keras.layers.Dense(units, **last),
+    ])
+
+def softmax(input_shape, num_classes):
+    return model(num_classes, activation="softmax")
+
+def eleven(input_shape, num_classes):
+    return model(11)
+
+def good(input_shape, num_classes):
+    return model(num_classes)
+"""
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    (tmp_path / "preflight_models.py").write_text(MODELS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("train.model=preflight_models:softmax",), "gives probabilities; give logits"),
+        (("train.model=preflight_models:eleven",), r"expected logits \[batch, 10\]"),
+        (("train.model=preflight_models:god",), "did you mean 'good'"),
+        ((*STAGES, "parallel.cuts=nowhere"), "nowhere"),
+        ((*STAGES, "parallel.memory_mb=1"), "parallel.memory_mb: 1 MB is less than a stage takes"),
+        (("data.schema_file=gone.pbtxt",), "gone.pbtxt: cannot read the schema"),
+    ],
+)
+def test_what_no_training_can_be_made_of(models, overrides, message):
+    with pytest.raises(UserError, match=message):
+        preflight.check(load("quickstart", overrides))
+
+
+def test_what_can_be_trained_passes(models):
+    preflight.check(load("quickstart"))
+    cut = (*STAGES, "parallel.cuts=flat", "parallel.costs=measured")
+    preflight.check(load("quickstart", ("train.model=preflight_models:good", *cut)))
+
+
+def test_a_run_is_refused_before_its_first_component(models, tmp_path, capsys):
+    wrong = execute.Request(
+        config="quickstart",
+        overrides=("train.model=preflight_models:softmax",),
+        data=None,
+        output=tmp_path / "out",
+        runner="local",
+        from_node=None,
+        to_node=None,
+        fresh=False,
+        require_blessing=False,
+        as_json=True,
+    )
+    assert execute.execute(wrong) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["error"].startswith("train.model: preflight_models:softmax gives probabilities")
+    assert {each["state"] for each in found["components"].values()} == {"waiting"}
+    assert not layout.pipeline_root(tmp_path / "out").exists()
+    with pytest.raises(UserError, match="no run left anything here"):
+        runs.of_output(tmp_path / "out")
