@@ -63,7 +63,6 @@ def _show_runs(a: PastRun, b: PastRun) -> None:
     lines = [("run", a.id, b.id), ("output", str(a.output), str(b.output))]
     for name, words in (
         ("state", past.state),
-        ("cause", lambda run: run.cause),
         ("time", past.time),
         ("data", past.data),
         ("topology", lambda run: run.topology),
@@ -74,6 +73,9 @@ def _show_runs(a: PastRun, b: PastRun) -> None:
         if words(a) or words(b):
             lines.append((name, words(a), words(b)))
     console.columns(("", "A", "B"), lines)
+    for name, run in (("A", a), ("B", b)):
+        if run.cause:
+            console.say(f"{name} failed: {run.cause}")
 
 
 def _show_settings(a: PastRun, b: PastRun) -> None:
