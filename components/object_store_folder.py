@@ -105,6 +105,11 @@ class StoredFolder:
         for name in sorted(self.names(), key=lambda name: name == last):
             self.remove(name)
 
+    def having(self, name: str) -> list[str]:
+        """The folders in this one that have a file of this name."""
+        paths = map(pathlib.PurePosixPath, self.names())
+        return [path.parent.name for path in paths if path.name == name and len(path.parts) == 2]
+
     def download_all(self, below: str, folder: pathlib.Path) -> None:
         """Copies all files of the folder ``below`` from there into a local one."""
         for name in self.names():

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from stagecraft.components.kubernetes import lease, volume
+from stagecraft.components.kubernetes import lease, shared_folder, volume
 from stagecraft.components.kubernetes.job_settings import ClusterSettings
 from stagecraft.components.kubernetes.pod_settings import Volume
 from stagecraft.components.object_store_folder import ADDRESSES, StoredFolder, is_address
@@ -102,19 +102,15 @@ def shared(
         for index, artifact in enumerate(artifacts)
     }
     sources = {name: artifact.uri for artifact, name in given.items()}
-    stored = StoredFolder(folder) if is_address(folder) else None
     with contextlib.ExitStack() as stack:
         # First, and from now on: what has no lease is nobody's, and stays.
-        leased = lease.renewed(folder, cluster.job.lease_seconds)
-        if stored is None:
-            place = pathlib.Path(folder)
-            with volume.writable(place):
-                stack.enter_context(leased)
-            volume.bring(sources, place)
-        else:
-            stack.enter_context(leased)
+        stack.enter_context(lease.renewed(folder, cluster.job.lease_seconds))
+        if is_address(folder):
             place = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            _bring(sources, place, stored)
+            _bring(sources, place, StoredFolder(folder))
+        else:
+            place = pathlib.Path(folder)
+            volume.bring(sources, place)
         with volume.writable(place):
             for name in made.values():
                 (place / name).mkdir(parents=True, exist_ok=True)
@@ -123,12 +119,9 @@ def shared(
         for artifact, name in made.items():
             shutil.copytree(place / name, artifact.uri, dirs_exist_ok=True)
     # The task first: whoever finds one finds what came of it.
-    if stored is not None:
-        stored.remove(TASK)
-        stored.clear(last=lease.NAME)
-    else:
-        (place / TASK).unlink(missing_ok=True)
-        volume.remove(place)
+    done = shared_folder.at(folder)
+    done.remove(TASK)
+    done.clear(last=lease.NAME)
 
 
 def take(handover: Handover) -> None:
@@ -151,24 +144,16 @@ def _bring(sources: dict[str, str], place: pathlib.Path, stored: StoredFolder) -
 
 def _sweep(folder: str, seconds: float) -> None:
     """Removes what trainings have left whose lease was over so many seconds ago."""
-    stored = StoredFolder(folder) if is_address(folder) else None
-    if stored is not None:
-        paths = [pathlib.PurePath(name) for name in stored.names()]
-    else:
-        paths = [path.relative_to(folder) for path in pathlib.Path(folder).glob(f"*/{lease.NAME}")]
-    for path in paths:
-        if path.name != lease.NAME or not _JOB.fullmatch(str(path.parent)):
+    for name in shared_folder.at(folder).having(lease.NAME):
+        if not _JOB.fullmatch(name):
             continue
-        left = f"{folder.rstrip('/')}/{path.parent}"
+        left = f"{folder.rstrip('/')}/{name}"
         # Another one is removing it, or it is for another day.
         with contextlib.suppress(OSError, ValueError, UserError):
             if lease.left(left) > -seconds:
                 continue
             _log.info("%s: removed: it was left by a training that failed", left)
-            if stored is not None:
-                StoredFolder(left).clear(last=lease.NAME)
-            else:
-                volume.remove(pathlib.Path(left))
+            shared_folder.at(left).clear(last=lease.NAME)
 
 
 @contextlib.contextmanager

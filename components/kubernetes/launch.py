@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from stagecraft.components.kubernetes import connection, lease, staging, volume, worker
+from stagecraft.components.kubernetes import connection, lease, shared_folder, staging, worker
 from stagecraft.components.kubernetes.handover import TASK, Handover, take
 from stagecraft.components.kubernetes.job_settings import CLUSTER, ClusterSettings
 from stagecraft.components.kubernetes.jobs import kinds
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 from stagecraft.components.kubernetes.training import Training
-from stagecraft.components.object_store_folder import StoredFolder, is_address
+from stagecraft.components.object_store_folder import is_address
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import preemption, roles
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -63,7 +63,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover)
     wanted = request(cluster, parallel, folder, namespace)
     client = connection.connect()
     _check_version(client, wanted)
-    task_file = f"{folder}/{TASK}"
+    shared = shared_folder.at(folder)
     training = Training(
         client,
         namespace,
@@ -71,7 +71,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover)
         [role.name for role in roles.roles(parallel, [""] * wanted.count)],
         container=kinds.CONTAINERS[cluster.job.kind],
         # Without a task, this is no further attempt: a job's results went when its model was taken.
-        adopts=_is_there(task_file),
+        adopts=shared.read(TASK) is not None,
         # See jobs.tfjob.
         restarts=wanted.max_restarts * wanted.count if cluster.job.kind == "tfjob" else None,
         write_log=_print,
@@ -81,12 +81,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover)
     if is_address(folder):
         task = staging.portable(task, handover["place"])
     with _checkpoints_held(fn_args.working_dir, cluster.job.lease_seconds, wanted.name, training):
-        with (
-            contextlib.nullcontext()
-            if is_address(folder)
-            else volume.writable(pathlib.Path(folder))
-        ):
-            lease.write(task_file, task)
+        shared.write(TASK, task.encode())
         training.run()
         take(handover)
 
@@ -114,13 +109,6 @@ def _checkpoints_held(
         raise
     with contextlib.suppress(OSError, UserError):
         lease.free(folder)
-
-
-def _is_there(task_file: str) -> bool:
-    folder, _, name = task_file.rpartition("/")
-    if is_address(folder):
-        return StoredFolder(folder).read(name) is not None
-    return os.path.exists(task_file)
 
 
 def request(

@@ -13,16 +13,14 @@ import errno
 import json
 import logging
 import os
-import pathlib
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stagecraft.components import object_store
+from stagecraft.components.kubernetes import shared_folder
 from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
-from stagecraft.components.object_store_folder import StoredFolder, is_address
 from stagecraft.schemas.errors import UserError
 
 NAME = "lease.json"
@@ -38,18 +36,14 @@ def of(folder: str) -> str:
     return f"{folder}/{NAME}"
 
 
-def write(file: str, text: str) -> None:
-    """Writes a file whole or not at all, whoever else on other machines writes it, too."""
-    folder, _, name = file.rpartition("/")
-    if is_address(file):
-        StoredFolder(folder).write(name, text.encode())
-    else:
-        object_store.write_atomically(file, text.encode())
-
-
 def renew(folder: str, seconds: float, holder: str = "") -> None:
-    """Writes that the lease runs for so long from now, and for whom."""
-    write(of(folder), json.dumps({"until": time.time() + seconds, "holder": holder}))
+    """Writes that the lease runs for so long from now, and for whom.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    text = json.dumps({"until": time.time() + seconds, "holder": holder})
+    shared_folder.at(folder).write(NAME, text.encode())
 
 
 def free(folder: str) -> None:
@@ -101,8 +95,7 @@ def renewed(folder: str, seconds: float, holder: str = "") -> Iterator[None]:
     """Renews the lease as long as the block lasts, ten times in each of its terms.
 
     Raises:
-        OSError: it cannot be written to begin with.
-        UserError: the object store cannot be used to begin with.
+        UserError: it cannot be written to begin with.
     """
     over = threading.Event()
 
@@ -150,11 +143,8 @@ def end_with(folder: str, every: float = 10.0) -> None:
 
 
 def _read(folder: str) -> dict[str, Any]:
-    if is_address(folder):
-        content = StoredFolder(folder).read(NAME)
-        if content is None:
-            raise FileNotFoundError(errno.ENOENT, "No such object", of(folder))
-    else:
-        content = pathlib.Path(of(folder)).read_bytes()
+    content = shared_folder.at(folder).read(NAME)
+    if content is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), of(folder))
     found: dict[str, Any] = json.loads(content)
     return found

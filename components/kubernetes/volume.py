@@ -44,13 +44,6 @@ def writable(folder: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
-def remove(folder: pathlib.Path) -> None:
-    """Removes what is not needed any more, its files after its folders; what cannot be stays."""
-    for entry in [*folder.glob("*/")]:
-        shutil.rmtree(entry, ignore_errors=True)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def _copy(source: str, place: pathlib.Path) -> None:
     """A whole copy, or none."""
     if not place.exists():

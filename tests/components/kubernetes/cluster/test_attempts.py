@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.components.kubernetes import launch, lease, volume
+from stagecraft.components.kubernetes import launch, lease, shared_folder
 from stagecraft.schemas.errors import UserError
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
@@ -95,12 +95,12 @@ def test_when_its_model_was_taken(step: Any, cluster: Any, monkeypatch: pytest.M
     """Killed after that, before anybody noted it: what the job has left is not there any more."""
     one = step()
 
-    def kill(folder: pathlib.Path) -> None:
-        shutil.rmtree(folder / "outputs")
+    def kill(self: Any, last: str = "") -> None:
+        shutil.rmtree(one.job_folder / "outputs")
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(volume, "remove", kill)
+        patch.setattr(shared_folder._VolumeFolder, "clear", kill)
         with pytest.raises(Killed):
             one.run(IN_STEP, run_fn="stub_training.done")
     one.run(IN_STEP, run_fn="stub_training.done")

@@ -111,10 +111,10 @@ def test_a_folder_that_is_none(step: Any, server: Any) -> None:
 
 
 def test_a_full_volume(step: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: str, text: str) -> None:
-        raise OSError(28, "No space left on device", str(path))
+    def full(path: str, content: bytes) -> None:
+        raise OSError(28, "No space left on device", path)
 
-    monkeypatch.setattr("stagecraft.components.kubernetes.lease.write", full)
+    monkeypatch.setattr("stagecraft.components.object_store.write_atomically", full)
     with pytest.raises(UserError, match=r"kubeflow.job.folder: .*lease.json: .*\(No space left"):
         step().run(IN_STEP)
     assert server.requests == []
