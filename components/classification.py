@@ -13,10 +13,11 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2
+
+from stagecraft.components.labelled import LabelledCombiner
 
 NAME = "expected_calibration_error"
 PLOT_NAME = "top_label_calibration"
@@ -144,26 +145,15 @@ def _calibration(
     ]
 
 
-class _TableCombiner(beam.CombineFn):
+class _TableCombiner(LabelledCombiner):
     """Sums up a :data:`Table`."""
-
-    def __init__(self, key: metric_types.MetricKey, eval_config: Any):
-        self._key = key
-        self._eval_config = eval_config
 
     def create_accumulator(self) -> Table:
         return np.zeros([BINS, 5])
 
     def add_input(self, accumulator: Table, element: metric_types.StandardMetricInputs) -> Table:
-        for label, prediction, weight in metric_util.to_label_prediction_example_weight(
-            element,
-            eval_config=self._eval_config,
-            model_name=self._key.model_name,
-            output_name=self._key.output_name,
-            example_weighted=self._key.example_weighted,
-            flatten=False,
-        ):
-            actual, top, w = int(label[0]), int(prediction.argmax()), float(weight[0])
+        for actual, prediction, w in self.labelled(element):
+            top = int(prediction.argmax())
             confidence, of_label = float(prediction[top]), float(prediction[actual])
             above = int((prediction > of_label).sum())
             loss = -math.log(min(max(of_label, EPSILON), 1 - EPSILON))
@@ -179,6 +169,3 @@ class _TableCombiner(beam.CombineFn):
 
     def merge_accumulators(self, accumulators: Iterable[Table]) -> Table:
         return np.sum(list(accumulators), axis=0)
-
-    def extract_output(self, accumulator: Table) -> dict[Any, Table]:
-        return {self._key: accumulator}

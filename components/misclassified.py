@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import apache_beam as beam
 from tensorflow_model_analysis.metrics import metric_types, metric_util
 
+from stagecraft.components.labelled import LabelledCombiner
 from stagecraft.schemas import features
 
 NAME = "most_confidently_wrong"
@@ -72,12 +72,8 @@ def _computations(
     ]
 
 
-class _Combiner(beam.CombineFn):
+class _Combiner(LabelledCombiner):
     """Keeps the surest mistakes, as a heap."""
-
-    def __init__(self, key: metric_types.MetricKey, eval_config: Any):
-        self._key = key
-        self._eval_config = eval_config
 
     def create_accumulator(self) -> list[Mistake]:
         return []
@@ -88,15 +84,8 @@ class _Combiner(beam.CombineFn):
         ids = (element.features or {}).get(features.ID)
         if ids is None:
             return accumulator
-        for label, prediction, _ in metric_util.to_label_prediction_example_weight(
-            element,
-            eval_config=self._eval_config,
-            model_name=self._key.model_name,
-            output_name=self._key.output_name,
-            example_weighted=self._key.example_weighted,
-            flatten=False,
-        ):
-            actual, predicted = int(label[0]), int(prediction.argmax())
+        for actual, prediction, _ in self.labelled(element):
+            predicted = int(prediction.argmax())
             if actual != predicted:
                 confidence, probability = (float(prediction[c]) for c in (predicted, actual))
                 mistake = Mistake(confidence, int(ids[0]), actual, predicted, probability)
@@ -110,4 +99,4 @@ class _Combiner(beam.CombineFn):
         return heapq.nlargest(KEPT, (mistake for one in accumulators for mistake in one))[::-1]
 
     def extract_output(self, accumulator: list[Mistake]) -> dict[Any, str]:
-        return {self._key: json.dumps(sorted(accumulator, reverse=True))}
+        return super().extract_output(json.dumps(sorted(accumulator, reverse=True)))
