@@ -21,6 +21,7 @@ from stagecraft.trainer_module.checkpointing.checkpoints import (
     UnreadableCheckpointError,
 )
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
+from stagecraft.trainer_module.curve import Curve, Point
 from stagecraft.trainer_module.engines.base import Engine, NonFiniteLossError
 from stagecraft.trainer_module.pace import Pace
 from stagecraft.trainer_module.processes.preemption import Preempted
@@ -106,6 +107,8 @@ class Loop:
         self._on_phase = on_phase
         self._pace = Pace()
         self._saved: int | None = None
+        self.curve = Curve()
+        """Of all attempts, as far as they have got."""
 
     def run(self, train_data: Callable[[int], Any], val_data: Any | None) -> Outcome:
         """Trains, and leaves the engine with the weights that were best on the val split.
@@ -168,8 +171,12 @@ class Loop:
             ) from None
         self._saved, notes = found.step, found.progress
         self._pace = Pace(notes["seconds"], notes["examples"])
+        # An earlier attempt's logs are gone with it.
+        self.curve = Curve(notes["curve"])
+        for point in self.curve.points:
+            self._reporter.log(point)
         for entry in notes["evaluations"]:
-            self._note(Evaluation(**entry))  # an earlier attempt's logs are gone with it
+            self._note(Evaluation(**entry))
         _log.info("Going on from step %d of %d, %s", found.step, self._total, checkpoints.root)
 
     def _train_until(self, boundary: int, batches: Iterator[Any]) -> None:
@@ -194,14 +201,11 @@ class Loop:
             if self._profile:
                 self._profile.after(engine.step)
             pace.add(steps, metrics.examples, seconds)
-            self._reporter.train(
-                engine.step,
-                self._total,
-                metrics,
-                learning_rate=engine.learning_rate,
-                images_per_second=metrics.examples / seconds,
-                eta_seconds=pace.eta_seconds(self._total - engine.step),
-            )
+            speed = metrics.examples / seconds
+            point = Point(engine.step, metrics.loss, metrics.accuracy, engine.learning_rate, speed)
+            self.curve.add(point)
+            eta_seconds = pace.eta_seconds(self._total - engine.step)
+            self._reporter.train(point, self._total, eta_seconds)
 
     def _agreed_steps(self) -> int:
         """Steps of the next call: the chief's, because each worker measures another pace.
@@ -240,6 +244,7 @@ class Loop:
             step,
             self._engine.snapshot(),
             {
+                "curve": list(self.curve.points),
                 "evaluations": [dataclasses.asdict(entry) for entry in self._scores.evaluations],
                 "seconds": self._pace.seconds,
                 "examples": self._pace.examples,

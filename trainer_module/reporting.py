@@ -9,7 +9,7 @@ from types import TracebackType
 
 import tensorflow as tf
 
-from stagecraft.trainer_module.engines.base import Metrics
+from stagecraft.trainer_module.curve import Point
 
 _progress = logging.getLogger("stagecraft.progress")
 
@@ -35,45 +35,34 @@ class Reporter:
         for writer in self._writers.values():
             writer.close()
 
-    def train(
-        self,
-        step: int,
-        total: int,
-        metrics: Metrics,
-        *,
-        learning_rate: float,
-        images_per_second: float,
-        eta_seconds: float,
-    ) -> None:
+    def train(self, point: Point, total: int, eta_seconds: float) -> None:
         """Figures of the steps since the last report."""
         _progress.info(
             "step %d of %d: %.0f images/s, loss %.4f, accuracy %.4f, %s left",
-            step,
+            point.step,
             total,
-            images_per_second,
-            metrics.loss,
-            metrics.accuracy,
+            point.images_per_second,
+            point.loss,
+            point.accuracy,
             datetime.timedelta(seconds=round(eta_seconds)),
             extra={
                 "progress": {
                     "phase": "train",
-                    "step": step,
+                    "step": point.step,
                     "total": total,
-                    "images_per_second": images_per_second,
-                    "loss": metrics.loss,
-                    "accuracy": metrics.accuracy,
+                    "images_per_second": point.images_per_second,
+                    "loss": point.loss,
+                    "accuracy": point.accuracy,
                     "eta_seconds": eta_seconds,
                 }
             },
         )
-        self._scalars(
-            "train",
-            step,
-            loss=metrics.loss,
-            accuracy=metrics.accuracy,
-            learning_rate=learning_rate,
-            images_per_second=images_per_second,
-        )
+        self.log(point)
+
+    def log(self, point: Point) -> None:
+        """The same for TensorBoard alone."""
+        scalars = point._asdict()
+        self._scalars("train", scalars.pop("step"), **scalars)
 
     def evaluation(self, step: int, loss: float, accuracy: float) -> None:
         """Figures of the whole val split after ``step``."""

@@ -92,6 +92,7 @@ def run_fn(fn_args: Any) -> None:
             None if parallel.evaluator else job.val_data(devices),
         )
         if chief:
+            loop.curve.write(run_dir)
             record.write(
                 run_dir,
                 settings=settings,

@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from stagecraft.components.report.facts import CalibrationBin, Point, Training
+from stagecraft.components.report.facts import CalibrationBin, Training
 from stagecraft.components.report.svg import STYLE, Ink, inline
+from stagecraft.trainer_module.curve import Point
 
 _SIZE = (6.2, 3.3)
 """Inches, of 72 units."""

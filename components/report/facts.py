@@ -9,6 +9,8 @@ import dataclasses
 import math
 from typing import Any
 
+from stagecraft.trainer_module.curve import Point
+
 _NORMAL_95 = 1.959964
 """Standard deviations around the mean that hold 95 % of a normal distribution."""
 
@@ -90,18 +92,6 @@ class Quality:
         """Accuracy of the last blessed model on the same examples."""
         change = self.changes.get("accuracy")
         return None if change is None else self.metrics["accuracy"] - change
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Point:
-    """Means over the steps since the point before."""
-
-    step: int
-    loss: float
-    accuracy: float
-    learning_rate: float
-    """Of the last one of them."""
-    images_per_second: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,29 +1,26 @@
-"""The Trainer's side of a run: its record, the curves it logged, and the step it watched."""
+"""The Trainer's side of a run: its record, its curves, and the step it watched."""
 
 from __future__ import annotations
 
-import collections
 import json
 import os
-import posixpath
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.util import event_pb2
 from tfx.dsl.io import fileio
 from tfx.types import Artifact
 from tfx.utils import path_utils
 
-from stagecraft.components.report.facts import Point, Training
-from stagecraft.trainer_module import record, timeline
+from stagecraft.components.report.facts import Training
+from stagecraft.trainer_module import curve, record, timeline
 
 
 def read(model_run: Artifact, model: Artifact | None) -> Training | None:
     """What the Trainer left.
 
     Args:
-        model_run: its output, with ``record.json``, event files and perhaps a timeline.
+        model_run: its output, with ``record.json``, ``curve.json`` and perhaps a timeline.
         model: what it exported.
 
     Returns:
@@ -32,10 +29,11 @@ def read(model_run: Artifact, model: Artifact | None) -> Training | None:
     text = _text(model_run.uri, record.FILE_NAME)
     if text is None:
         return None
+    points = _text(model_run.uri, curve.FILE_NAME)
     watched = _text(model_run.uri, timeline.DATA)
     return Training(
         record=json.loads(text),
-        curve=curve(posixpath.join(model_run.uri, "train")),
+        curve=curve.read(points) if points else [],
         timeline=json.loads(watched) if watched else None,
         parameters=_parameters(path_utils.serving_model_path(model.uri)) if model else None,
     )
@@ -47,22 +45,6 @@ def _text(folder: str, name: str) -> str | None:
         return None
     with fileio.open(path) as file:
         return str(file.read())
-
-
-def curve(folder: str) -> list[Point]:
-    """The scalars of TensorBoard's event files in a folder, by step."""
-    found: dict[int, dict[str, float]] = collections.defaultdict(dict)
-    for path in sorted(tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))):
-        for serialized in tf.data.TFRecordDataset(path).as_numpy_iterator():
-            event = event_pb2.Event.FromString(serialized)
-            for value in event.summary.value:
-                found[event.step][value.tag] = float(tf.make_ndarray(value.tensor))
-    wanted = {"loss", "accuracy", "learning_rate", "images_per_second"}
-    return [
-        Point(step=step, **{name: values[name] for name in wanted})
-        for step, values in sorted(found.items())
-        if wanted <= values.keys()
-    ]
 
 
 def _parameters(saved_model: str) -> int | None:

@@ -221,8 +221,8 @@ def learned(training: Training) -> str:
         )
     elif record["resumed_from"]:
         text += (
-            f" It went on from step {number(record['resumed_from'])}; what an earlier attempt "
-            "logged is gone with it."
+            f" It went on from step {number(record['resumed_from'])}, to which an earlier attempt "
+            "had come."
         )
     return text
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from stagecraft.trainer_module import loop
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.curve import Point
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 
 
@@ -76,9 +77,13 @@ class QuietReporter:
     def __init__(self) -> None:
         self.steps: list[int] = []
         self.evaluations: list[int] = []
+        self.logged: list[Point] = []
 
-    def train(self, step: int, *_: Any, **__: Any) -> None:
-        self.steps.append(step)
+    def train(self, point: Point, total: int, eta_seconds: float) -> None:
+        self.steps.append(point.step)
+
+    def log(self, point: Point) -> None:
+        self.logged.append(point)
 
     def evaluation(self, step: int, loss: float, accuracy: float) -> None:
         self.evaluations.append(step)

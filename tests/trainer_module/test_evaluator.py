@@ -66,6 +66,9 @@ class Reporter:
     def train(self, *_: Any, **__: Any) -> None:
         pass
 
+    def log(self, *_: Any) -> None:
+        pass
+
     def evaluation(self, *_: Any) -> None:
         pass
 

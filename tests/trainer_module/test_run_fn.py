@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import record
+from stagecraft.trainer_module import curve, record
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.strategy import StrategyEngine
 from stagecraft.trainer_module.run_fn import run_fn
@@ -169,6 +169,9 @@ def test_a_finished_training_is_only_exported(
     before, after = record.read(first.model_run_dir), record.read(again.model_run_dir)
     for key in ("steps", "best", "evaluations", "images_per_second"):
         assert before[key] == after[key]
+    curves = [pathlib.Path(run.model_run_dir, curve.FILE_NAME) for run in (first, again)]
+    assert curve.read(curves[0].read_text())[-1].step == before["steps"]
+    assert curves[0].read_bytes() == curves[1].read_bytes()
     variables = "variables/variables.data-00000-of-00001"
     assert (pathlib.Path(first.serving_model_dir) / variables).read_bytes() == (
         pathlib.Path(again.serving_model_dir) / variables

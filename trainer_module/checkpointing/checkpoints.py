@@ -4,7 +4,7 @@
       391/               one folder per step, committed by a rename: whole or not there
         state.index      the arrays, by name ("model/conv2d/kernel", "optimizer/…", "step")
         state.data-…
-        progress.json    step, settings and evaluations so far
+        progress.json    step, settings, figures and evaluations so far
       .lock              who trains here
 
 Checkpoints are written in the background, from a snapshot of the state, while training goes
@@ -41,7 +41,7 @@ from stagecraft.trainer_module.atomic_folder import (
 from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.lock import locked
 
-FORMAT = 2
+FORMAT = 3
 KEEP = 2
 """So that there is one to fall back to when the newest cannot be read."""
 

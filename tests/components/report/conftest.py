@@ -18,12 +18,12 @@ from stagecraft.components.report.facts import (
     Facts,
     FeatureFacts,
     Item,
-    Point,
     Quality,
     Split,
     Training,
     Wrong,
 )
+from stagecraft.trainer_module.curve import Point
 from stagecraft.trainer_module.settings import TrainingSettings
 
 NAMES = ("cat", "dog", "<script>alert(1)</script>|")

@@ -16,8 +16,7 @@ from stagecraft.components.report import artifacts, gather, training
 from stagecraft.components.report.component import TrainingReport, TrainingReportSpec
 from stagecraft.components.report.executor import Executor
 from stagecraft.components.report.facts import Facts
-from stagecraft.trainer_module.engines.base import Metrics
-from stagecraft.trainer_module.reporting import Reporter
+from stagecraft.trainer_module.curve import Curve, Point
 
 
 @pytest.fixture(scope="module")
@@ -26,17 +25,7 @@ def model_run(facts: Facts, tmp_path_factory: pytest.TempPathFactory) -> pathlib
     folder = tmp_path_factory.mktemp("model_run")
     assert facts.training is not None
     (folder / "record.json").write_text(json.dumps(facts.training.record))
-    with Reporter(str(folder)) as reporter:
-        for step in (10, 20, 30):
-            reporter.train(
-                step,
-                30,
-                Metrics(loss=1 / step, accuracy=step / 30, examples=640),
-                learning_rate=0.01,
-                images_per_second=900.0,
-                eta_seconds=1.0,
-            )
-            reporter.evaluation(step, 2 / step, step / 40)
+    Curve(Point(step, 1 / step, step / 30, 0.01, 900.0) for step in (10, 20, 30)).write(folder)
     return folder
 
 
@@ -118,13 +107,11 @@ def test_a_run_fn_without_a_record(given: Any, tmp_path: pathlib.Path) -> None:
     assert 'id="learning"' not in (tmp_path / "report" / "report.html").read_text()
 
 
-def test_the_curves_are_what_was_logged(model_run: pathlib.Path) -> None:
-    found = training.curve(str(model_run / "train"))
-    assert [(point.step, point.images_per_second) for point in found] == [
-        (10, 900.0), (20, 900.0), (30, 900.0),
-    ]  # fmt: skip
-    assert found[1].loss == pytest.approx(0.05)
-    assert training.curve(str(model_run / "elsewhere")) == []
+def test_the_curves_are_what_was_noted(given: Any, tmp_path: pathlib.Path) -> None:
+    found = training.read(given["model_run"][0], None)
+    assert found is not None
+    assert found.curve[1] == Point(20, 0.05, 20 / 30, 0.01, 900.0)
+    assert len(found.curve) == 3
 
 
 def test_in_somebodys_pipeline() -> None:

@@ -121,7 +121,7 @@ def test_a_training_that_logged_nothing(facts: Facts) -> None:
     assert facts.training is not None
     training = dataclasses.replace(facts.training, curve=[])
     text = page.render(dataclasses.replace(facts, training=training))
-    assert "No curves: the Trainer logged fewer than two points" in text
+    assert "No curves: the Trainer noted fewer than two points" in text
 
 
 def test_a_hundred_classes_have_no_matrix(facts: Facts) -> None:
