@@ -78,7 +78,7 @@ def test_a_grid_that_nobody_watched(staged: Facts) -> None:
 def test_of_a_run_that_failed(failed: Facts) -> None:
     text = page.render(failed)
     assert "<h1>Cifar10ExampleGen failed</h1>" in text
-    assert "failed: data.bin: record 7 has label &lt;10&gt;; expected 0 to 9.</p>" in text
+    assert "Failed</span> data.bin: record 7 has label &lt;10&gt;; expected 0 to 9</p>" in text
     assert "<code>runs/quickstart/logs/20260102-030401.log</code>" in text
     assert sections(text) == ["pipeline", "lineage", "reproduce"]
 

@@ -60,7 +60,7 @@ def test_the_newest_run(stagecraft, run):
     text = (run / "report.html").read_text()
     assert "run second" in text
     assert "<h1>Cifar10ExampleGen failed</h1>" in text
-    assert "Cifar10ExampleGen failed: data.source: /gone: no such file." in text
+    assert "data.source: /gone: no such file</p>" in text
     assert "logs/20260102-030405.log</code>" in text
     verdict = "verdict  Cifar10ExampleGen failed: data.source: /gone: no such file."
     assert verdict in stagecraft("report", str(run)).stdout.splitlines()
