@@ -11,6 +11,7 @@ from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.pipeline import Pipeline
 
 from stagecraft.components import LatestBlessedBaseline
+from stagecraft.pipeline import preflight
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.pipeline import Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings
@@ -53,9 +54,9 @@ def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
     """Writes the pipeline to a YAML file.
 
     Raises:
-        UserError: something in it cannot work on Kubeflow.
+        UserError: something in it cannot work on Kubeflow, or its model cannot be trained so.
     """
-    check_devices(settings)
+    check(settings)
     runner = KubeflowRunner(
         settings.kubeflow,
         str(output.parent),
@@ -65,12 +66,13 @@ def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
     runner.run(create_pipeline(settings))
 
 
-def check_devices(settings: PipelineSettings) -> None:
-    """Refuses a topology for which the Trainer's step has not the devices.
+def check(settings: PipelineSettings) -> None:
+    """Refuses what the Trainer's step could not train.
 
     Raises:
-        UserError: it says how many are needed.
+        UserError: it has too few devices for the topology, or as :func:`preflight.check`.
     """
+    preflight.check(settings)
     parallel, gpus = settings.parallel, settings.kubeflow.step("Trainer").gpus
     needed = parallel.replicas * parallel.stages
     if parallel.strategy == "tpu" or parallel.virtual_devices or needed <= max(gpus, 1):

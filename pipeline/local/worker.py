@@ -55,8 +55,8 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     import absl.logging
     from tfx.orchestration.pipeline import RunOptions
 
-    from stagecraft.pipeline import summary
-    from stagecraft.pipeline.local import nodes, outputs, preflight
+    from stagecraft.pipeline import preflight, summary
+    from stagecraft.pipeline.local import nodes, outputs
     from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
     from stagecraft.trainer_module.checkpointing.checkpoints import forget
     from stagecraft.trainer_module.topology import configure_devices

@@ -29,8 +29,8 @@ def compile_pipeline(settings: PipelineSettings, output_dir: str | None = None) 
     """Writes ``pipeline.json``; the ``tfx`` command may have it written elsewhere.
 
     Raises:
-        UserError: something in it cannot work on Vertex AI.
+        UserError: something in it cannot work on Vertex AI, or its model cannot be trained so.
     """
-    compiling.check_devices(settings)
+    compiling.check(settings)
     runner = VertexRunner(settings.kubeflow, output_dir)
     runner.run(create_pipeline(settings), compiling.defaults(settings))

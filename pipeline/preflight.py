@@ -1,4 +1,4 @@
-"""What a training would refuse, refused before the pipeline's first component runs."""
+"""What a training would refuse, refused before the pipeline runs, or is compiled."""
 
 from __future__ import annotations
 

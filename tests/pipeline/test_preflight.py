@@ -1,4 +1,4 @@
-"""What is refused before the first component runs."""
+"""What is refused before the first component runs, or is compiled."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from stagecraft.pipeline.cli import execute
-from stagecraft.pipeline.local import layout, preflight, runs
+from stagecraft.pipeline import preflight
+from stagecraft.pipeline.cli import compiling, execute
+from stagecraft.pipeline.local import layout, runs
 from stagecraft.pipeline.settings import load
 from stagecraft.schemas.errors import UserError
 
@@ -82,3 +83,15 @@ def test_a_run_is_refused_before_its_first_component(models, tmp_path, capsys):
     assert not layout.pipeline_root(tmp_path / "out").exists()
     with pytest.raises(UserError, match="no run left anything here"):
         runs.of_output(tmp_path / "out")
+
+
+def test_nothing_is_compiled_that_could_not_be_trained(models, tmp_path, capsys):
+    wrong = compiling.Request(
+        config="quickstart",
+        overrides=("train.model=preflight_models:eleven",),
+        data=None,
+        output=tmp_path / "out.yaml",
+    )
+    assert compiling.run(wrong) == 1
+    assert "expected logits [batch, 10]" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out.yaml").exists()
