@@ -55,14 +55,17 @@ def export(
     loader = SavedModelLoader(transform.transform_savedmodel_dir)
     module = tf.Module()
     # Everything that the signatures use must be reachable from here.
-    module.model = model
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
     signatures = _signatures(
         model, loader.apply_transform_model, transform.raw_feature_spec(), class_names
     )
     with atomic_folder(folder) as aside:
-        tf.saved_model.save(module, str(aside), signatures=signatures)
+        try:
+            tf.saved_model.save(module, str(aside), signatures=signatures)
+        except AssertionError:  # a table, or a variable that is not Keras's: its layer has it
+            module.model = model  # and all weights a second time, under their layers
+            tf.saved_model.save(module, str(aside), signatures=signatures)
 
 
 def _signatures(

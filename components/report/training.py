@@ -57,7 +57,7 @@ def _parameters(saved_model: str) -> int | None:
         for name, shape in tf.train.list_variables(variables)
         if name.endswith("/.ATTRIBUTES/VARIABLE_VALUE")
     }
-    # Ours are stored twice: under their layers as well.
+    # Ours may be stored twice: under their layers as well.
     ours = {name: shape for name, shape in shapes.items() if name.startswith("model_variables/")}
     counted = (ours or shapes).values()
     return int(sum(np.prod(shape, dtype=np.int64) for shape in counted))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -169,3 +170,26 @@ def test_tells_any_bytes_apart(exported: Exported) -> None:
     images = np.concatenate([every, 255 - every])
     to_bytes: Callable[[Any], tf.Tensor] = export_module._to_bytes
     assert to_bytes(tf.constant(images)).numpy().tolist() == [image.tobytes() for image in images]
+
+
+def test_each_weight_is_stored_once(exported: Exported) -> None:
+    stored = tf.train.list_variables(str(exported.folder / "variables" / "variables"))
+    shapes = sorted(tuple(shape) for name, shape in stored if "VARIABLE_VALUE" in name)
+    assert shapes == sorted(tuple(variable.shape) for variable in exported.model.variables)
+
+
+def test_a_model_with_a_table(training_data: Any, tmp_path: pathlib.Path) -> None:
+    """Which is no variable of Keras's."""
+    model = keras.Sequential(
+        [
+            keras.layers.Input(features.IMAGE_SHAPE),
+            keras.layers.Lambda(lambda images: keras.ops.cast(images[:, 0, 0], "int64")),
+            keras.layers.IntegerLookup(vocabulary=[0, 1, 2], output_mode="multi_hot"),
+            keras.layers.Dense(len(NAMES), name="dense"),
+        ]
+    )
+    weights = {variable.path: variable.numpy() for variable in model.variables}
+    transform = tft.TFTransformOutput(str(training_data.transform_graph))
+    export(tmp_path / "model", model, weights, transform, NAMES)
+    loaded = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_images"]
+    assert loaded(images=tf.zeros([2, *features.IMAGE_SHAPE], tf.uint8))["logits"].shape == (2, 4)
