@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib.util
 import os
 import pathlib
@@ -14,30 +15,38 @@ from typing import Any
 import pytest
 from made_once import made_once
 
-pytest_plugins = ["object_stores"]
+pytest_plugins = ["object_stores", "programs"]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONGEST = (
+    "docs/test_reading.py",
     "e2e/test_kubeflow.py",
     "trainer_module/parity/test_topologies.py",
-    "trainer_module/engines/test_engines.py",
     "trainer_module/engines/test_logical_cpus.py",
+    "pipeline/drill/test_scenarios.py",
     "e2e/test_topologies.py",
     "e2e/test_interrupt.py",
     "e2e/test_quickstart.py",
-    "test_packaging.py",
+    "components/kubernetes/cluster/test_kinds.py",
+    "trainer_module/engines/test_engines.py",
+    "components/kubernetes/cluster/test_stores.py",
     "pipeline/tfx_command/test_long_form.py",
-    "pipeline/drill/test_scenarios.py",
+    "components/kubernetes/cluster/test_failures.py",
+    "test_packaging.py",
+    "docs/test_notebook.py",
     "pipeline/local/test_worker.py",
     "trainer_module/engines/test_processes.py",
     "trainer_module/engines/test_parameter_server.py",
     "trainer_module/engines/test_overlap.py",
+    "pipeline/test_kubeflow_v2_runner.py",
+    "components/anomaly_gate/test_anomaly_gate.py",
+    "trainer_module/models/test_networks.py",
+    "pipeline/tfx_command/test_verbs.py",
+    "pipeline/kubeflow/test_defects.py",
     "trainer_module/test_run_fn.py",
     "trainer_module/test_input_data.py",
-    "components/anomaly_gate/test_anomaly_gate.py",
-    "pipeline/test_kubeflow_v2_runner.py",
 )
-"""Files that take a minute or more. They come first, so that no worker is left alone with one."""
+"""Files of half a minute or more. They come first, so that no worker is left alone with one."""
 
 ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
 
@@ -51,6 +60,12 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,9 @@ Vectorised over batches, parallel over files; memory stays flat but for the ids.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -124,11 +125,12 @@ def _finding(
 
 def _dataset(files: Sequence[str], rules: Sequence[Rule]) -> tf.data.Dataset:
     """Elements: index of the file, position of the batch's first record, result of ``_check``."""
+    check = _checker(tuple(rules))
 
     def read(file: tf.Tensor, path: tf.Tensor, compression: tf.Tensor) -> tf.data.Dataset:
         batches = tf.data.TFRecordDataset(path, compression, _READ_BUFFER).batch(_BATCH)
         return batches.enumerate().map(
-            lambda number, records: (file, number * _BATCH, _check(records, rules))
+            lambda number, records: (file, number * _BATCH, check(records))
         )
 
     compressions = [_compression(file) for file in files]
@@ -140,6 +142,16 @@ def _dataset(files: Sequence[str], rules: Sequence[Rule]) -> tf.data.Dataset:
 
 def _compression(file: str) -> str:
     return "GZIP" if file.endswith(".gz") else ""
+
+
+@functools.lru_cache(maxsize=8)
+def _checker(rules: tuple[Rule, ...]) -> Callable[[tf.Tensor], Any]:
+    """``_check`` by these rules as a graph: made once, whatever files it is for."""
+    return tf.function(
+        lambda records: _check(records, rules),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
+    )
 
 
 def _check(records: tf.Tensor, rules: Sequence[Rule]) -> dict[str, tf.Tensor]:

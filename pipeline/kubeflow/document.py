@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from stagecraft.pipeline.kubeflow import loader
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.schemas.errors import UserError
@@ -120,7 +121,7 @@ def load(path: pathlib.Path) -> Document:
         UserError: it cannot be read, or holds no pipeline.
     """
     try:
-        documents = list(yaml.safe_load_all(path.read_text()))
+        documents = list(yaml.load_all(path.read_text(), loader.FASTEST))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}.") from None
     except yaml.YAMLError as error:

@@ -43,8 +43,18 @@ def create_handler(flags: dict[str, Any]) -> BaseHandler:
             flags[labels.ENGINE_FLAG] = detect(flags)
         click.echo(f"Detected {flags[labels.ENGINE_FLAG].capitalize()}.")
         click.echo("Use --engine flag if you intend to use a different orchestrator.")
-    if flags[labels.ENGINE_FLAG] == labels.KUBEFLOW_ENGINE:
+    engine = flags[labels.ENGINE_FLAG]
+    if engine == labels.KUBEFLOW_ENGINE:
         return KubeflowHandler(flags)
+    # TFX asks pip for all packages first, for two seconds, and needs none of them for these two.
+    if engine == labels.LOCAL_ENGINE:
+        from tfx.tools.cli.handler.local_handler import LocalHandler
+
+        return LocalHandler(flags)
+    if engine == labels.BEAM_ENGINE:
+        from tfx.tools.cli.handler.beam_handler import BeamHandler
+
+        return BeamHandler(flags)
     return _stock(flags)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import kfp_server
@@ -14,45 +12,8 @@ import pytest
 from kube_api import kube_api
 from reading import Reader
 
-HERE = pathlib.Path(__file__).resolve().parent
-
-IMPORTED = (
-    "tensorflow",
-    "tfx.v1",
-    "tfx.tools.cli.cli_main",
-    "kfp",
-    "stagecraft.pipeline.cli.compiling",
-    "stagecraft.pipeline.cli.planning",
-    "stagecraft.pipeline.kubeflow.client.api",
-    "stagecraft.pipeline.local.worker",
-    "stagecraft.trainer_module.run_fn",
-)
-
 A_RUN = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 """Any run's ID: the server gives its own."""
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
-    """Folder of ``python``, ``stagecraft`` and ``tfx``, each of which is a fork of one process."""
-    folder = tmp_path_factory.mktemp("programs")
-    client = f"#!{sys.executable} -IS\n" + (HERE / "client.py").read_text()
-    for name in ("python", "stagecraft", "tfx"):
-        (folder / name).write_text(client)
-        (folder / name).chmod(0o755)
-    server = subprocess.Popen(
-        [sys.executable, "-W", "ignore", HERE / "fork_server.py", folder / "socket", *IMPORTED],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=folder,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"},
-    )
-    assert server.stdin and server.stdout
-    assert server.stdout.readline() == b"ready\n"
-    yield folder
-    server.stdin.close()
-    server.wait()
-    server.stdout.close()
 
 
 @pytest.fixture(scope="session")

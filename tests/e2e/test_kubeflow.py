@@ -32,13 +32,21 @@ class Emulated(NamedTuple):
 
 
 def emulate(
-    file: pathlib.Path, output: pathlib.Path, *words: str, path: pathlib.Path | None = None
+    file: pathlib.Path,
+    output: pathlib.Path,
+    *words: str,
+    path: pathlib.Path | None = None,
+    forked: pathlib.Path | None = None,
 ) -> Emulated:
+    """Runs the command, and pods, in processes of their own, or as forks of the fork server's."""
     environment = dict(os.environ)
     if path is not None:
         environment["PYTHONPATH"] = str(path)
+    if forked is not None:
+        environment["FORK_SERVER"] = str(forked / "socket")
+    program = STAGECRAFT if forked is None else forked / "stagecraft"
     done = subprocess.run(
-        [STAGECRAFT, "emulate", file, "--output", output, *words],
+        [program, "emulate", file, "--output", output, *words],
         capture_output=True,
         text=True,
         env=environment,
@@ -65,12 +73,14 @@ def tiny(cifar10_small: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.slow
-def test_real_pictures_from_the_object_store(tiny: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_real_pictures_from_the_object_store(
+    tiny: pathlib.Path, tmp_path: pathlib.Path, programs: pathlib.Path
+) -> None:
     output = tmp_path / "out"
     bucket = output / "store" / "minio" / "mlpipeline"
 
     # What is given when the run starts counts.
-    first = emulate(tiny, output, "--parameter", "train_steps=7")
+    first = emulate(tiny, output, "--parameter", "train_steps=7", forked=programs)
     assert first.code == 0, first.stderr
     assert set(first.states().values()) == {"done"}
     assert first.summary["blessed"]
@@ -82,11 +92,12 @@ def test_real_pictures_from_the_object_store(tiny: pathlib.Path, tmp_path: pathl
     assert json.loads(record.read_text())["steps"] == 7
 
     # Nothing has changed: only what looks runs.
-    again = emulate(tiny, output, "--parameter", "train_steps=7")
+    again = emulate(tiny, output, "--parameter", "train_steps=7", forked=programs)
     assert again.ran() == {"Cifar10ExampleGen-inputs", "Baseline"}
     assert again.summary["pushed"] == first.summary["pushed"]
 
     # Other data behind the same address is not served from the cache; a step that fails is the end.
+    # The pods of this run are what they are elsewhere: each is a Python that imports all it needs.
     archive = tmp_path / ARCHIVE
     archive.write_bytes(archive.read_bytes()[:100_000])
     broken = emulate(tiny, output, "--parameter", "train_steps=7")

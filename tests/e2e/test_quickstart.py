@@ -45,7 +45,7 @@ def test_real_pictures_from_archive_to_pushed_model(
         "quickstart",
         "--data",
         cifar10_small / "cifar-10-binary.tar.gz",
-        settings=(),
+        settings=("train.epochs=4",),  # of ten; `make run` makes all of them
     )
     assert done.code == 0, done.stderr
     result = done.result
@@ -81,7 +81,8 @@ def test_real_pictures_from_archive_to_pushed_model(
         [STAGECRAFT, "history", output, "--json"], capture_output=True, text=True, check=True
     )
     (past,) = json.loads(listed.stdout.splitlines()[-1])["runs"]
-    assert past["settings"] == {"data.source": str(cifar10_small / "cifar-10-binary.tar.gz")}
+    source = str(cifar10_small / "cifar-10-binary.tar.gz")
+    assert past["settings"] == {"data.source": source, "train.epochs": 4}
     assert past["metrics"]["accuracy"] == pytest.approx(result["metrics"]["accuracy"], abs=1e-6)
     for name in ("run_id", "examples", "blessed", "pushed"):
         assert past[name] == result[name]

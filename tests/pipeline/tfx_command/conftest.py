@@ -13,7 +13,9 @@ from tfx_project import LOCAL, NODES, OURS, PLAIN, SCHEMA, Project
 
 
 @pytest.fixture
-def project(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+def project(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, registry: None
+) -> Iterator[Project]:
     for name in list(os.environ):
         if name.startswith(("KF_PIPELINES_", "STAGECRAFT_")) or name.endswith("_HOME"):
             monkeypatch.delenv(name)

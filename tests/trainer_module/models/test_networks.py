@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import keras
@@ -9,6 +10,12 @@ import numpy as np
 import pytest
 
 from stagecraft.trainer_module.models import registry, resnet
+
+
+@functools.cache
+def _built(name: str) -> keras.Model:
+    """For tests that only look at it."""
+    return registry.build(name)
 
 
 def _weights(model: keras.Model) -> int:
@@ -31,18 +38,18 @@ def _convolutions_and_dense(model: keras.Model) -> int:
     ],
 )
 def test_sizes_are_those_of_the_papers(name, millions, digits):
-    assert round(_weights(registry.build(name)) / 1e6, digits) == millions
+    assert round(_weights(_built(name)) / 1e6, digits) == millions
 
 
 @pytest.mark.parametrize("depth", [8, 20, 56])
 def test_a_resnet_has_as_many_layers_as_its_name_says(depth):
-    assert _convolutions_and_dense(registry.build(f"resnet{depth}")) == depth
+    assert _convolutions_and_dense(_built(f"resnet{depth}")) == depth
 
 
 @pytest.mark.parametrize(("depth", "width"), [(10, 1), (16, 4), (28, 2)])
 def test_a_wide_resnet_has_as_many_layers_and_three_shortcuts(depth, width):
     # The paper's depth counts the three 1 by 1 shortcuts and not the dense layer: 6n + 4.
-    model = registry.build(f"wide_resnet_{depth}_{width}")
+    model = _built(f"wide_resnet_{depth}_{width}")
     shortcuts = [layer for layer in model.layers if layer.name.endswith("shortcut_conv")]
     shortcuts += [layer for layer in model.layers if layer.name.endswith("shortcut")]
     assert len(shortcuts) == (2 if width == 1 else 3)
@@ -101,7 +108,7 @@ def test_the_shortcut_takes_every_other_pixel_and_adds_channels_of_zeros():
 @pytest.mark.parametrize("name", ["cnn", "resnet20", "wide_resnet_16_4"])
 def test_there_are_points_to_cut_at(name):
     """A stage boundary is where one tensor alone is live: at least after each block."""
-    model = registry.build(name)
+    model = _built(name)
     adds = [layer for layer in model.layers if isinstance(layer, keras.layers.Add)]
     blocks = adds or [layer for layer in model.layers if layer.name.endswith("_pool")]
     for layer in blocks:

@@ -30,15 +30,22 @@ def weights(one: Any) -> dict[str, np.ndarray]:
     return {name: value for name, value in checkpoint.state.items() if name.startswith("model/")}
 
 
+@pytest.fixture(scope="module")
+def known() -> dict[str, np.ndarray]:
+    """What ``expected`` has found: the same for each kind."""
+    return {}
+
+
 @pytest.fixture
-def expected(step: Any) -> dict[str, np.ndarray]:
+def expected(step: Any, known: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Of one device, in this process, that takes a batch in the same parts (BatchNorm)."""
-    one = step()
-    one.run({"launcher": "in_process", "precision": "float64", "accumulate": 2}, SLOWLY)
-    found = weights(one)
-    shutil.rmtree(one.volume / "checkpoints")
-    shutil.rmtree(one.model.uri)
-    return found
+    if not known:
+        one = step()
+        one.run({"launcher": "in_process", "precision": "float64", "accumulate": 2}, SLOWLY)
+        known.update(weights(one))
+        shutil.rmtree(one.volume / "checkpoints")
+        shutil.rmtree(one.model.uri)
+    return known
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ Ask = Callable[..., Result]
 Told = Callable[..., dict[str, Any]]
 Write = Callable[..., pathlib.Path]
 
-NAMES = ["with space", "a+b", "100%", "50%41", 'say "it"', "it's", "back\\slash", "ünï", "a&b=c#d?"]
+NAMES = ["with space, a+b, 100% and 50%41", 'say "it", it\'s back\\slash', "ünï a&b=c#d?"]
 
 
 def uploads(server: Server) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
+from typing import Any
 
 import pytest
 
@@ -19,3 +20,21 @@ def _five_logical_cpus() -> None:
     from stagecraft.trainer_module.topology import configure_devices
 
     configure_devices(ParallelSettings(virtual_devices=5))
+
+
+@pytest.fixture(scope="session")
+def grid() -> tuple[Any, list[Any]]:
+    """An engine of replicas and stages, and the ops of its first step.
+
+    Tracing its step takes longer than all steps: tests share it that train it a little further.
+    """
+    import driving
+
+    from stagecraft.trainer_module import placement
+
+    train = {"optimizer": "adamw", "clip_norm": 1.0, "ema_decay": 0.9}
+    engine = driving.make(driving.GRID, "norm", **train)
+    engine._placement_checked = True
+    with placement.recording() as ops:
+        engine.train(driving.feed(engine), 1)
+    return engine, ops

@@ -50,8 +50,9 @@ CENTRAL = {"strategy": "central_storage", "replicas": 2}
 
 
 @pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), CENTRAL, GRID], ids=label)
-def test_a_snapshot_stays_what_it_was(parallel: dict[str, Any]) -> None:
-    engine = driving.make(parallel, "drop", optimizer="adamw", ema_decay=0.9)
+def test_a_snapshot_stays_what_it_was(parallel: dict[str, Any], grid: Any) -> None:
+    train = {"optimizer": "adamw", "ema_decay": 0.9}
+    engine = grid[0] if parallel == GRID else driving.make(parallel, "drop", **train)
     batches = driving.feed(engine)
     engine.train(batches, 1)
     before, snapshot = engine.state(), engine.snapshot()

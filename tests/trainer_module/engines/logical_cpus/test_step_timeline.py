@@ -23,8 +23,8 @@ from stagecraft.trainer_module.planning import schedule
     ],
     ids=label,
 )
-def test_passes_are_in_order(parallel: dict[str, Any]) -> None:
-    engine = driving.make(parallel, "norm")
+def test_passes_are_in_order(parallel: dict[str, Any], grid: Any) -> None:
+    engine = grid[0] if parallel == GRID else driving.make(parallel, "norm")
     batches = driving.feed(engine)
     engine.train(batches, 1)
     with timeline.recording() as ops:
