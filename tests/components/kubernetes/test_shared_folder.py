@@ -16,7 +16,7 @@ def root(request: Any, tmp_path: pathlib.Path) -> str:
     """Path, or address, of a folder that is not there yet."""
     if request.param == "volume":
         return str(tmp_path / "jobs")
-    return f"{request.getfixturevalue('bucket')}/jobs"
+    return f"s3://{request.getfixturevalue('bucket')}/jobs"
 
 
 def test_small_files(root: str) -> None:
