@@ -5,9 +5,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.trainer_module import labels
+from stagecraft.trainer_module import labels, topology
 from stagecraft.trainer_module.assemble import assemble
 from stagecraft.trainer_module.planning import planner
+from stagecraft.trainer_module.settings import ParallelSettings
 
 
 def check(settings: PipelineSettings) -> None:
@@ -25,3 +26,13 @@ def check(settings: PipelineSettings) -> None:
         counted = settings.parallel.model_copy(update={"costs": "flops"})
         devices = [f"CPU:{index}" for index in range(parallel.replicas * parallel.stages)]
         planner.make_plan(model, settings.model_copy(update={"parallel": counted}), devices)
+
+
+def check_devices(parallel: ParallelSettings) -> None:
+    """Refuses devices that this machine has not, for a training on it; starts none of them.
+
+    Raises:
+        UserError: names what there is.
+    """
+    if parallel.strategy != "tpu":  # which only a connection shows
+        topology.choose(parallel)

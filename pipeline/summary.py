@@ -93,6 +93,12 @@ def timeline(artifacts: Artifacts) -> dict[str, Any] | None:
     return {name: found[name] for name in wanted} | {"trace": os.path.join(folder, TRACE)}
 
 
+def profile(artifacts: Artifacts) -> str | None:
+    """The folder of a profile, for TensorBoard, from the Trainer's artifacts; None: no profile."""
+    folder = str(artifacts["model_run"][0].uri)
+    return folder if fileio.exists(os.path.join(folder, "plugins", "profile")) else None
+
+
 def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
     """The part of ``--json`` that comes from artifacts.
 
@@ -104,6 +110,8 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
         found["examples"] = example_counts(outputs["Cifar10ExampleGen"])
     if "Trainer" in outputs and (watched := timeline(outputs["Trainer"])):
         found["timeline"] = watched
+    if "Trainer" in outputs and (folder := profile(outputs["Trainer"])):
+        found["profile"] = folder
     if "Evaluator" in outputs:
         result = evaluation(outputs["Evaluator"])
         found["metrics"] = result.metrics

@@ -25,6 +25,8 @@ Strategy = Literal[
 
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
+_STEPS = re.compile(r"[1-9]\d*:[1-9]\d*")
+
 _DEVICE = re.compile(r"/?(?:device:)?(cpu|gpu):(\d+)", re.IGNORECASE)
 
 
@@ -132,7 +134,6 @@ class ParallelSettings(Settings):
     )
     profile_steps: str = Field(
         "",
-        pattern=r"^([1-9]\d*:[1-9]\d*)?$",
         description="FIRST:LAST, as 10:20: steps of which TensorFlow writes a profile, for "
         "TensorBoard",
     )
@@ -146,6 +147,8 @@ class ParallelSettings(Settings):
         """YAML 1.1 reads 10:20 as 620: https://yaml.org/type/int.html."""
         if isinstance(value, int):
             raise ValueError("expected FIRST:LAST in quotes, such as '10:20', for YAML")
+        if isinstance(value, str) and value and not _STEPS.fullmatch(value):
+            raise ValueError("expected FIRST:LAST, counted from 1, such as 10:20")
         return value
 
     @field_validator("cuts", mode="before")

@@ -120,12 +120,7 @@ def resolve(parallel: ParallelSettings) -> Topology:
 
     configure_devices(parallel)
     members = cluster.training(parallel)
-    devices = _tpu_cores(parallel) if parallel.strategy == "tpu" else _choose(parallel)
-    if parallel.all_reduce == "nccl" and not all(name.startswith("GPU") for name in devices):
-        raise UserError(
-            f"parallel.all_reduce: nccl is between GPUs, and this machine has none that "
-            f"TensorFlow sees ({', '.join(devices)}); use parallel.all_reduce: auto"
-        )
+    devices = _tpu_cores(parallel) if parallel.strategy == "tpu" else choose(parallel)
     if parallel.strategy in TAKES_ALL:
         devices = _show_only(devices)
     topology = Topology(
@@ -164,6 +159,24 @@ def _devices(kind: str) -> list[Any]:
         for device in tf.config.get_visible_devices(kind)
         for _ in tf.config.get_logical_device_configuration(device) or [None]
     ]
+
+
+def choose(parallel: ParallelSettings) -> Sequence[str]:
+    """This process's devices, replica by replica, its stages in order; does not start TensorFlow.
+
+    Args:
+        parallel: of any strategy but ``tpu``; logical devices have been configured.
+
+    Raises:
+        UserError: the machine has not the devices.
+    """
+    devices = _choose(parallel)
+    if parallel.all_reduce == "nccl" and not all(name.startswith("GPU") for name in devices):
+        raise UserError(
+            f"parallel.all_reduce: nccl is between GPUs, and this machine has none that "
+            f"TensorFlow sees ({', '.join(devices)}); use parallel.all_reduce: auto"
+        )
+    return devices
 
 
 def _choose(parallel: ParallelSettings) -> Sequence[str]:

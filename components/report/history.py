@@ -53,7 +53,9 @@ def read(metadata_db: str, run_id: str) -> list[Component]:
             begin=(execution.create_time_since_epoch - first) / 1000,
             seconds=_seconds(execution),
             original_seconds=(
-                _original(store, execution) if execution.last_known_state == _State.CACHED else None
+                _original_seconds(store, execution)
+                if execution.last_known_state == _State.CACHED
+                else None
             ),
             cause=_cause(execution) if execution.last_known_state == _State.FAILED else "",
         )
@@ -68,6 +70,13 @@ def open_store(metadata_db: str) -> ml_metadata.MetadataStore:
     config.sqlite.filename_uri = metadata_db
     config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READONLY
     return ml_metadata.MetadataStore(config)
+
+
+def pipeline_of(store: ml_metadata.MetadataStore, run: int) -> str:
+    """Name of the pipeline that a run's context belongs to; empty in the moment when it begins."""
+    # A run that took outputs of an earlier one has that as a parent, too.
+    parents = store.get_parent_contexts_by_context(run)
+    return next((str(each.name) for each in parents if each.type == "pipeline"), "")
 
 
 def _seconds(execution: metadata_store_pb2.Execution) -> float:
@@ -91,10 +100,17 @@ def _node(store: ml_metadata.MetadataStore, execution: int) -> str:
     return "?"
 
 
-def _original(
+def _original_seconds(
     store: ml_metadata.MetadataStore, execution: metadata_store_pb2.Execution
 ) -> float | None:
-    """How long the execution took whose outputs this one has from the cache."""
+    made = original(store, execution)
+    return _seconds(made) if made else None
+
+
+def original(
+    store: ml_metadata.MetadataStore, execution: metadata_store_pb2.Execution
+) -> metadata_store_pb2.Execution | None:
+    """The execution whose outputs this one has from the cache."""
     outputs = metadata_store_pb2.Event.OUTPUT
     artifacts = [
         event.artifact_id
@@ -111,4 +127,4 @@ def _original(
         for found in store.get_executions_by_id(sorted(set(makers)))
         if found.last_known_state == _State.COMPLETE
     ]
-    return _seconds(made[0]) if made else None
+    return made[0] if made else None

@@ -77,8 +77,9 @@ def render(facts: Facts) -> str:
     if facts.components:
         sections.append(Section("pipeline", "The pipeline"))
         context |= _pipeline(facts)
-    sections += [Section("lineage", "Lineage"), Section("reproduce", "Do it again")]
-    context |= _reproduce(facts)
+    if facts.lineage:
+        sections += [Section("lineage", "Lineage"), Section("reproduce", "Do it again")]
+        context |= _reproduce(facts)
     return environment().get_template("page.html.j2").render(sections=sections, **context)
 
 

@@ -16,7 +16,8 @@ def config(config: str, overrides: tuple[str, ...], describe: bool) -> None:
     """Print the settings that a run would have, as YAML.
 
     Settings are a tree. A preset or a file gives some of them, --set changes single ones, all
-    others have defaults. What cannot be is refused here as it is by `stagecraft run`.
+    others have defaults. Settings that do not go together are refused here as by `stagecraft run`,
+    which also looks at the data, the model and the devices.
 
     \b
     stagecraft config                              the quickstart preset, resolved

@@ -107,6 +107,7 @@ def following(state: RunState, *, stderr: bool) -> Iterator[Callable[[Event], No
     """
     console = Console(stderr=stderr)
     if not console.is_terminal:
+        say(_STARTING, stderr=stderr)
         yield _Lines(stderr).show
         return
     with Live(

@@ -91,6 +91,8 @@ def _settings(request: Request) -> PipelineSettings:
     asked = [name for name in (request.from_node, request.to_node) if name]
     there = nodes.names(parity=settings.parity.enabled, report=settings.report.enabled)
     nodes.check(asked, there)
+    if request.from_node and request.to_node:
+        nodes.check_order(request.from_node, request.to_node, there)
     return settings
 
 

@@ -25,11 +25,11 @@ class Request(NamedTuple):
 
 def write(request: Request) -> int:
     """Writes the page; the command's exit code."""
-    from stagecraft.components.report import page
-    from stagecraft.pipeline.local import report
-
     try:
-        run = runs.named(request.run)
+        run = runs.named(request.run)  # at once; what follows imports TensorFlow
+        from stagecraft.components.report import page
+        from stagecraft.pipeline.local import report
+
         path = request.output or run.output / _name(run)
         facts = report.facts(run)
         text = page.render(facts)

@@ -55,8 +55,7 @@ def as_json(
         "report": report.get("report"),
         "output": str(output) if output else None,
     }
-    if "timeline" in report:
-        found["timeline"] = report["timeline"]
+    found |= {name: report[name] for name in ("timeline", "profile") if name in report}
     return found if error is None else {**found, "error": error}
 
 
@@ -76,7 +75,12 @@ def as_rows(
     if report.get("timeline"):
         found.append(("timeline", _timeline(report["timeline"])))
     elif settings.parallel.timeline_step and state.nodes["Trainer"].state == "done":
-        found.append(("timeline", _no_timeline(settings.parallel.timeline_step)))
+        found.append(("timeline", _not_watched(f"step {settings.parallel.timeline_step} was not")))
+    if report.get("profile"):
+        found.append(("profile", f"tensorboard --logdir {report['profile']}"))
+    elif settings.parallel.profile_steps and state.nodes["Trainer"].state == "done":
+        steps = settings.parallel.profile_steps
+        found.append(("profile", _not_watched(f"of the steps {steps} none was")))
     if report.get("report"):
         found.append(("report", report["report"]))
     found += [("log", str(log)), ("time", _time(seconds, state.start_up_seconds))]
@@ -102,10 +106,10 @@ def _timeline(watched: dict[str, Any]) -> str:
     )
 
 
-def _no_timeline(step: int) -> str:
+def _not_watched(what: str) -> str:
     return (
-        f"none: step {step} was not taken in this run, an earlier one had done it; "
-        "stagecraft run --fresh --from Trainer takes it anew"
+        f"none: {what} taken in this run, an earlier one had done it; with --fresh --from Trainer "
+        "it is taken anew"
     )
 
 

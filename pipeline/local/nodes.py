@@ -53,6 +53,19 @@ def between(
     return node in there[first : last + 1]
 
 
+def check_order(from_node: str, to_node: str, there: Sequence[str]) -> None:
+    """Refuses a partial run that would run nothing.
+
+    Raises:
+        UserError: it ends before it begins.
+    """
+    if there.index(to_node) < there.index(from_node):
+        raise UserError(
+            f"--to {to_node} comes before --from {from_node}: nothing would run; use --from "
+            f"{to_node} --to {from_node}"
+        )
+
+
 def check(names: Iterable[str], known: Sequence[str] = NODES) -> None:
     """Refuses names that are no node's.
 

@@ -95,8 +95,7 @@ def read(run: Found) -> PastRun:
     """What is known of a run."""
     metadata_db = str(layout.metadata_db(run.output))
     store = history.open_store(metadata_db)
-    # A run that begins in this moment has none yet.
-    pipeline = next((each.name for each in store.get_parent_contexts_by_context(run.context)), "")
+    pipeline = history.pipeline_of(store, run.context)
     going_on = _goes_on(run)
     found = components(run)
     state, component = _state(found, going_on)
@@ -168,9 +167,13 @@ def _executions(store: ml_metadata.MetadataStore, context: int) -> dict[str, Pro
     """Node id to the properties of its execution."""
     found = {}
     for execution in store.get_executions_by_context(context):
+        properties = _values(execution.custom_properties)
+        # One that a partial run left out is there with its outputs alone.
+        if not properties and (made := history.original(store, execution)):
+            properties = _values(made.custom_properties)
         for owner in store.get_contexts_by_execution(execution.id):
             if owner.type == "node":
-                found[owner.name.partition(".")[2]] = _values(execution.custom_properties)
+                found[owner.name.partition(".")[2]] = properties
     return found
 
 

@@ -59,8 +59,8 @@ def _log(run: runs.Found) -> str:
 def _named(metadata_db: str, run: runs.Found) -> tuple[str, str]:
     """The pipeline's name, and the settings that its report was told."""
     store = history.open_store(metadata_db)
-    [pipeline] = store.get_parent_contexts_by_context(run.context)
+    pipeline = history.pipeline_of(store, run.context)
     for execution in store.get_executions_by_context(run.context):
         if "settings" in execution.custom_properties:
-            return pipeline.name, execution.custom_properties["settings"].string_value
-    return pipeline.name, ""
+            return pipeline, execution.custom_properties["settings"].string_value
+    return pipeline, ""

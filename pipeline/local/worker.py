@@ -77,6 +77,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     there = [component.id for component in pipeline.components]
     if nodes.between(nodes.TRAINER, there, spec.from_node, spec.to_node):
         preflight.check(spec.settings)
+        preflight.check_devices(spec.settings.parallel)
     if spec.fresh:
         forget(layout.checkpoints(spec.output))
     try:

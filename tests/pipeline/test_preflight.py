@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -11,6 +12,7 @@ from stagecraft.pipeline.cli import compiling, execute
 from stagecraft.pipeline.local import layout, runs
 from stagecraft.pipeline.settings import load
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.settings import ParallelSettings
 
 STAGES = ("parallel.strategy=grid", "parallel.stages=2", "parallel.virtual_devices=2")
 
@@ -38,6 +40,7 @@ def good(input_shape, num_classes):
 def models(tmp_path, monkeypatch):
     (tmp_path / "preflight_models.py").write_text(MODELS)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "preflight_models", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
@@ -55,6 +58,34 @@ def models(tmp_path, monkeypatch):
 def test_what_no_training_can_be_made_of(models, overrides, message):
     with pytest.raises(UserError, match=message):
         preflight.check(load("quickstart", overrides))
+
+
+@pytest.mark.parametrize(
+    ("parallel", "message"),
+    [
+        ({"strategy": "mirrored", "replicas": 9}, "parallel.replicas: 9 needs 9 devices, but"),
+        ({"devices": "GPU:7"}, "parallel.devices: GPU:7 names GPU:7, but this machine has"),
+        (
+            {"strategy": "multi_worker_mirrored", "workers": 2, "all_reduce": "nccl"},
+            "parallel.all_reduce: nccl is between GPUs, and this machine has none",
+        ),
+    ],
+)
+def test_devices_that_are_not_here(parallel, message):
+    with pytest.raises(UserError, match=message):
+        preflight.check_devices(ParallelSettings(**parallel))
+
+
+def test_devices_that_are_here(models):
+    for parallel in ({}, {"strategy": "tpu"}, {"strategy": "parameter_server", "workers": 2}):
+        preflight.check_devices(ParallelSettings(**parallel))
+
+
+def test_a_mistake_in_a_model_has_its_line(models, tmp_path):
+    (tmp_path / "preflight_models.py").write_text("def broken(**_):\n    return 1 / 0\n")
+    sys.modules.pop("preflight_models", None)
+    with pytest.raises(UserError, match=r"failed at .*preflight_models.py:2: ZeroDivisionError"):
+        preflight.check(load("quickstart", ("train.model=preflight_models:broken",)))
 
 
 def test_what_can_be_trained_passes(models):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import traceback
 from typing import Any
 
 import keras
@@ -75,8 +76,8 @@ def _call(
         models = function(input_shape=input_shape, num_classes=num_classes)
     except Exception as error:  # whatever the user's function raises
         raise UserError(
-            f"train.model: {name}(input_shape={input_shape}, num_classes={num_classes}) failed: "
-            f"{_said(error)}"
+            f"train.model: {name}(input_shape={input_shape}, num_classes={num_classes}) failed"
+            f"{_where(error, module.__file__)}: {_said(error)}"
         ) from error
     models = list(models) if isinstance(models, tuple) else models
     for model in models if isinstance(models, list) and models else [models]:
@@ -120,6 +121,13 @@ def _check(
 def _shape(value: Any) -> Any:
     shape = getattr(value, "shape", None)
     return type(value).__name__ if shape is None else tuple(shape)
+
+
+def _where(error: Exception, file: str | None) -> str:
+    """The last line of the user's own module on the way to an error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f" at {file}:{lines[-1]}" if lines else ""
 
 
 def _said(error: Exception) -> str:

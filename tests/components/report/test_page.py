@@ -80,7 +80,7 @@ def test_of_a_run_that_failed(failed: Facts) -> None:
     assert "<h1>Cifar10ExampleGen failed</h1>" in text
     assert "Failed</span> data.bin: record 7 has label &lt;10&gt;; expected 0 to 9</p>" in text
     assert "<code>runs/quickstart/logs/20260102-030401.log</code>" in text
-    assert sections(text) == ["pipeline", "lineage", "reproduce"]
+    assert sections(text) == ["pipeline"]
 
 
 def test_of_a_run_that_failed_after_its_evaluation(facts: Facts) -> None:

@@ -66,8 +66,9 @@ def test_without_a_terminal_there_is_a_line_per_event(stagecraft):
     assert lines[0] == "output  runs/quickstart"
     log = pathlib.Path(lines[1].removeprefix("log     "))
     assert log.parent == pathlib.Path("runs/quickstart/logs") and log.exists()
-    assert lines[2] == "quickstart: run R1"
-    assert lines[3:5] == [
+    assert lines[2].startswith("starting: importing TensorFlow and TFX takes")
+    assert lines[3] == "quickstart: run R1"
+    assert lines[4:6] == [
         "Cifar10ExampleGen: running",
         "Cifar10ExampleGen: done, 1.5 s (figure of Cifar10ExampleGen)",
     ]
@@ -144,8 +145,20 @@ def test_the_watched_step_is_told(stagecraft):
     found = stagecraft("run", *grid, fake=events).stdout
     assert "step 20: stages waited 21.0% of the time (20.0% if they were equal); in a tr" in found
     assert stagecraft("run", "--json", *grid, fake=events).last_line["timeline"] == watched
-    assert "none: step 20 was not taken in this run" in stagecraft("run", *grid, fake=ALL).stdout
+    missed = stagecraft("run", *grid, fake=ALL).stdout
+    assert "none: step 20 was not taken in this run, an earlier one had done it; with" in missed
     assert "timeline" not in stagecraft("run", fake=ALL).stdout
+
+
+def test_where_the_profile_is_is_told(stagecraft):
+    asked = ("--profile", "5:6")
+    events = [*ALL[:-1], {**END, "report": {**REPORT, "profile": "out/run"}}]
+    lines = stagecraft("run", *asked, fake=events).stdout.splitlines()
+    assert "profile   tensorboard --logdir out/run" in lines
+    assert stagecraft("run", "--json", *asked, fake=events).last_line["profile"] == "out/run"
+    missed = stagecraft("run", *asked, fake=ALL).stdout
+    assert "none: of the steps 5:6 none was taken in this run, an earlier one had done it" in missed
+    assert "profile " not in stagecraft("run", fake=ALL).stdout
 
 
 def test_ctrl_c_ends_with_130(stagecraft, tmp_path):
@@ -188,6 +201,12 @@ def test_ctrl_c_ends_with_130(stagecraft, tmp_path):
         (["--data", "nowhere.tar.gz"], "nowhere.tar.gz: no such file or folder"),
         (["--from", "Trainr"], "there is no component 'Trainr' in this pipeline; did you mean Tr"),
         (["--to", "x"], "there are Cifar10ExampleGen, ImportSchema"),
+        (
+            ["--from", "Evaluator", "--to", "Trainer"],
+            "--to Trainer comes before --from Evaluator: nothing would run; use --from",
+        ),
+        (["--profile", "5"], "parallel.profile_steps: expected FIRST:LAST"),
+        (["--profile", "0:5"], "parallel.profile_steps: expected FIRST:LAST, counted from 1, such"),
         (["--output", "file/below"], "file/below: cannot be written (Not a directory"),
     ],
 )

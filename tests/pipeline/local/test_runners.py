@@ -19,7 +19,7 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration.pipeline import RunOptions
 
 from stagecraft.pipeline import settings as pipeline_settings
-from stagecraft.pipeline.local import outputs, past_run, runs
+from stagecraft.pipeline.local import outputs, past_run, report, runs
 from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
 from stagecraft.schemas.errors import UserError
 
@@ -209,6 +209,16 @@ def test_a_partial_run_executes_its_first_node_even_if_cached(run):
     assert told.events[0]["skipped"] == ["Make", "Last"]
     assert set(outputs.of_run(run.runner.last_run)) == {"Make", "Count"}
     assert run(options=RunOptions(to_nodes=["Make"])).states() == {"Make": "cached"}
+
+
+def test_what_is_known_of_a_partial_run_is_also_that_of_what_it_left_out(run, tmp_path):
+    run()
+    run(options=RunOptions(from_nodes=["Count"]))
+    partial, whole = map(past_run.read, runs.of_output(tmp_path))
+    assert (partial.pipeline, partial.state) == (whole.pipeline, "done")
+    assert {each.name for each in partial.components} == {"Make", "Count", "Last"}
+    assert partial.settings == whole.settings
+    assert report.facts(runs.choose(tmp_path)).pipeline == whole.pipeline
 
 
 def test_a_partial_run_starts_from_the_newest_run_that_has_what_it_needs(run):
