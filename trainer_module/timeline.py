@@ -25,6 +25,7 @@ import tensorflow as tf
 # Not public, but in all of TensorFlow 2.16 to 2.21; the public way to read it is TensorBoard.
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
+from stagecraft.trainer_module import handover
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.planning.schedule import Pass, Slot
 
@@ -50,7 +51,8 @@ class Op(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Span:
-    """What a stage of a replica did, from its first op's begin to its last one's end."""
+    """What a stage of a replica did, from its first op's begin to its last one's end; of a pass,
+    without the ops that ran ahead or late."""
 
     begin: float
     """Seconds after the first span of the step, and"""
@@ -120,6 +122,10 @@ def recording() -> Iterator[list[Op]]:
 def spans_of(ops: Iterable[Op], turns: int = 1) -> list[Span]:
     """What was done when, by begin.
 
+    A pass begins once the one that it needs has ended (:mod:`stagecraft.trainer_module.handover`):
+    forward the one of the stage before, backward that of the stage after, or, in the last stage,
+    its own forward pass.
+
     Args:
         ops: those in the scopes of the grid count.
         turns: ``parallel.accumulate``.
@@ -142,10 +148,17 @@ def spans_of(ops: Iterable[Op], turns: int = 1) -> list[Span]:
                 turn = 1 + before[op.name] * (turns - 1) // executed[op.name]
             before[op.name] += 1
         found[_Key(int(match[1]), int(match[2]), what, microbatch, turn)].append(op)
-    spans = [
-        Span(min(op.begin for op in own), max(op.end for op in own), *key)
-        for key, own in found.items()
-    ]
+    ways: dict[tuple[int, int | None, int], list[_Key]] = collections.defaultdict(list)
+    for key in found:
+        ways[key.replica, key.microbatch, key.turn].append(key)
+    spans = []
+    for (_, microbatch, _), keys in ways.items():
+        links = [[key] for key in keys] if microbatch is None else [sorted(keys, key=_way)]
+        for link in links:
+            windows = handover.windows([found[key] for key in link])
+            spans += [
+                Span(begin, end, *key) for (begin, end), key in zip(windows, link, strict=True)
+            ]
     return _from_zero(_one_by_one(spans))
 
 
@@ -155,6 +168,12 @@ class _Key(NamedTuple):
     what: str
     microbatch: int | None
     turn: int
+
+
+def _way(key: _Key) -> tuple[bool, int]:
+    """Sorts the passes of a microbatch: forward through the stages, then back."""
+    back = key.what == schedule.BACKWARD
+    return back, -key.stage if back else key.stage
 
 
 def _one_by_one(spans: Iterable[Span]) -> list[Span]:

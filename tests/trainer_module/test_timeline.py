@@ -60,6 +60,75 @@ def test_a_pass_ends_when_the_next_one_begins() -> None:
     }
 
 
+def test_a_pass_begins_when_the_one_that_it_needs_has_ended() -> None:
+    """Derivatives of activations need no gradient that comes in, and are computed ahead."""
+    ops = [
+        op(0, "forward0", 0.0, 2.0),
+        op(0, "gradient0", 1.5, 1.75),  # ahead
+        op(0, "forward1", 2.0, 4.0),
+        op(1, "forward0", 1.0, 1.25),  # ahead: a dropout mask
+        op(1, "forward0", 2.0, 4.0),
+        op(1, "gradient0", 2.5, 2.75),  # ahead
+        op(1, "forward0", 4.25, 4.5),  # late
+        op(1, "gradient0", 4.0, 8.0),
+        op(0, "gradient0", 8.0, 12.0),
+    ]
+    spans = timeline.spans_of(ops)
+    assert times(spans) == {
+        (0, "forward", 0): (0.0, 2.0),
+        (0, "forward", 1): (2.0, 4.0),
+        (1, "forward", 0): (2.0, 4.0),
+        (1, "backward", 0): (4.0, 8.0),
+        (0, "backward", 0): (8.0, 12.0),
+    }
+    assert timeline.idle(spans) == pytest.approx(1 - 14 / 24)
+    assert timeline.describe(1, spans, 2)["shares"] == pytest.approx([8 / 14, 6 / 14])
+
+
+def test_passes_of_other_replicas_and_turns_need_nothing_of_each_other() -> None:
+    inner = LOOP + "while/body/_7/"
+    first = [
+        *(op(0, "forward0", 0.0, 1.0), op(1, "forward0", 1.0, 2.0)),
+        *(
+            op(0, "gradient0", 0.5, 0.75),
+            op(1, "gradient0", 2.0, 4.0),
+            op(0, "gradient0", 4.0, 6.0),
+        ),
+    ]
+    again = [
+        found._replace(
+            name=inner + found.name[len(LOOP) :], begin=found.begin + 6, end=found.end + 6
+        )
+        for found in first
+    ]
+    beside = [
+        found._replace(
+            name=found.name.replace("replica0", "replica1"),
+            begin=found.begin + 1,
+            end=found.end + 1,
+        )
+        for found in first
+    ]
+    spans = timeline.spans_of([*first, *again, *beside], turns=2)
+    for replica, turn, since in ((0, 0, 0.0), (0, 1, 6.0), (1, 0, 1.0)):
+        own = [span for span in spans if (span.replica, span.turn) == (replica, turn)]
+        assert [(s.stage, s.what, s.begin - since, s.end - since) for s in own] == [
+            (0, "forward", 0.0, 1.0),
+            (1, "forward", 1.0, 2.0),
+            (1, "backward", 2.0, 4.0),
+            (0, "backward", 4.0, 6.0),
+        ]
+
+
+def test_a_pass_done_ahead_as_a_whole_takes_no_time() -> None:
+    ops = [op(0, "forward0", 0.0, 2.0), op(1, "forward0", 0.5, 1.0), op(1, "gradient0", 2.0, 3.0)]
+    assert times(timeline.spans_of(ops)) == {
+        (0, "forward", 0): (0.0, 2.0),
+        (1, "forward", 0): (2.0, 2.0),
+        (1, "backward", 0): (2.0, 3.0),
+    }
+
+
 def test_the_all_reduce_and_the_update_come_after_the_passes() -> None:
     ops = [
         op(0, "update", 0.0, 0.1),  # the learning rate

@@ -43,14 +43,17 @@ def test_passes_are_in_order(parallel: dict[str, Any], grid: Any) -> None:
         assert all(one.end <= other.begin for one, other in itertools.pairwise(own))
         rest = [span.what for span in own if span.what not in WAYS]
         assert rest == (["reduce", "update"] if replicas > 1 else rest) and "update" in rest
-    begins = {(s.replica, s.stage, s.what, s.microbatch, s.turn): s.begin for s in spans}
-    for (replica, stage, way, microbatch, turn), begin in begins.items():
+    own_of = {(s.replica, s.stage, s.what, s.microbatch, s.turn): s for s in spans}
+    last = parallel["stages"] - 1
+    for (replica, stage, way, microbatch, turn), span in own_of.items():
         if way == "forward" and stage:
-            assert begins[replica, stage - 1, way, microbatch, turn] < begin
-        if way == "backward" and stage < parallel["stages"] - 1:
-            assert begins[replica, stage + 1, way, microbatch, turn] < begin
+            assert own_of[replica, stage - 1, way, microbatch, turn].end <= span.begin
+        if way == "backward":
+            needed = (stage, "forward") if stage == last else (stage + 1, way)
+            assert own_of[(replica, *needed, microbatch, turn)].end <= span.begin
         if turn:  # in memory, one turn is there at a time
-            assert begin > max(b for key, b in begins.items() if key[-1] < turn and key[2] in WAYS)
+            before = [s for s in spans if s.turn < turn and s.what in WAYS]
+            assert span.begin > max(s.begin for s in before)
     assert 0 <= timeline.idle(spans) < 1
 
 
