@@ -178,6 +178,7 @@ class Loop:
         for entry in notes["evaluations"]:
             self._note(Evaluation(**entry))
         _log.info("Going on from step %d of %d, %s", found.step, self._total, checkpoints.root)
+        self._reporter.going_on(found.step, self._total)
 
     def _train_until(self, boundary: int, batches: Iterator[Any]) -> None:
         engine, pace = self._engine, self._pace

@@ -35,6 +35,15 @@ class Reporter:
         for writer in self._writers.values():
             writer.close()
 
+    def going_on(self, step: int, total: int) -> None:
+        """An earlier attempt had come to ``step``."""
+        text = "going on from step %d of %d"
+        if step >= total:
+            text += ": nothing is left to train"
+        _progress.info(
+            text, step, total, extra={"progress": {"phase": "resume", "step": step, "total": total}}
+        )
+
     def train(self, point: Point, total: int, eta_seconds: float) -> None:
         """Figures of the steps since the last report."""
         _progress.info(

@@ -79,18 +79,18 @@ def run_fn(fn_args: Any) -> None:
             stop=preemption.requested,
             on_phase=_tell_phase,
         )
-        preemption.saves()
-        outcome = loop.run(
-            lambda first: input_data.train_dataset(
-                fn_args.train_files,
-                job.transform,
-                train,
-                job.examples["train"],
-                first,
-                devices.rows,
-            ),
-            None if parallel.evaluator else job.val_data(devices),
-        )
+        with preemption.saving():
+            outcome = loop.run(
+                lambda first: input_data.train_dataset(
+                    fn_args.train_files,
+                    job.transform,
+                    train,
+                    job.examples["train"],
+                    first,
+                    devices.rows,
+                ),
+                None if parallel.evaluator else job.val_data(devices),
+            )
         if chief:
             loop.curve.write(run_dir)
             record.write(

@@ -158,7 +158,7 @@ class Component:
 
     name: str
     state: str
-    """``done``, ``cached``, ``failed``, ``running``; or ``stopped``, without having said so."""
+    """``done``, ``cached``, ``failed``, ``running``; or ``stopped`` before its end."""
     begin: float
     """Seconds after the run's first one."""
     seconds: float

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
@@ -16,6 +17,13 @@ from ml_metadata.proto import metadata_store_pb2
 from stagecraft.components.report.facts import Component
 
 _State = metadata_store_pb2.Execution.State
+
+RESULT = "__execution_result__"
+"""Custom property of an execution, in which TFX, our launcher or the sweep note how it failed: a
+``tfx.orchestration.ExecutionResult`` in JSON (tfx.orchestration.portable.mlmd.execution_lib)."""
+
+CANCELLED, UNKNOWN = 1, 2
+"""Codes of a result, those of ``google.rpc.Code``: it was stopped; it failed."""
 
 _STATES = {
     _State.COMPLETE: "done",
@@ -49,7 +57,7 @@ def read(metadata_db: str, run_id: str) -> list[Component]:
     return [
         Component(
             name=_node(store, execution.id),
-            state=_STATES[execution.last_known_state],
+            state=_state(execution),
             begin=(execution.create_time_since_epoch - first) / 1000,
             seconds=_seconds(execution),
             original_seconds=(
@@ -57,7 +65,7 @@ def read(metadata_db: str, run_id: str) -> list[Component]:
                 if execution.last_known_state == _State.CACHED
                 else None
             ),
-            cause=_cause(execution) if execution.last_known_state == _State.FAILED else "",
+            cause=_cause(execution) if _state(execution) == "failed" else "",
         )
         for execution in executions
         if execution.last_known_state in _STATES
@@ -83,11 +91,24 @@ def _seconds(execution: metadata_store_pb2.Execution) -> float:
     return (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000
 
 
+def result(message: str, code: int) -> str:
+    """The value of ``RESULT``."""
+    return json.dumps({"resultMessage": message, "code": code})
+
+
+def _result(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
+    found = json.loads(execution.custom_properties[RESULT].string_value or "{}")
+    return found if isinstance(found, dict) else {}
+
+
+def _state(execution: metadata_store_pb2.Execution) -> str:
+    state = _STATES[execution.last_known_state]
+    return "stopped" if state == "failed" and _result(execution).get("code") == CANCELLED else state
+
+
 def _cause(execution: metadata_store_pb2.Execution) -> str:
-    """What TFX, or our launcher, has noted of a failure."""
-    noted = execution.custom_properties["__execution_result__"].string_value
-    # A proto in JSON; tfx.orchestration.portable.mlmd.execution_lib writes it.
-    text = str(json.loads(noted or "{}").get("resultMessage", "")).strip()
+    """What was noted of a failure."""
+    text = str(_result(execution).get("resultMessage", "")).strip()
     if text.startswith("Traceback"):
         text = text.rpartition("\n")[2]
     return text

@@ -88,7 +88,10 @@ def broke(facts: Facts) -> str:
     if not (found := facts.broken):
         return ""
     if found.state == "stopped":
-        return f"{found.name} was stopped, and had no time to say why."
+        return (
+            f"{found.name} was stopped before its end; the same command goes on from what is "
+            "finished."
+        )
     return f"{found.name} failed: {found.cause.rstrip('.') or 'no cause was noted'}."
 
 

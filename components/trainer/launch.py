@@ -96,8 +96,8 @@ def _show(event: Event) -> None:
     """The chief's progress is the progress of all; a restart is told as such."""
     fields = {key: value for key, value in event.items() if key != "event"}
     if event["event"] == "progress":
-        told = ("step %s of %s", event.get("step"), event.get("total"))
-        _progress.info(*told, extra={"progress": fields})
+        text = "going on from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
+        _progress.info(text, event.get("step"), event.get("total"), extra={"progress": fields})
     elif event["event"] == "restart":
         _progress.warning(
             "restart %d: %s",

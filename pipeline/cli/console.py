@@ -21,7 +21,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from stagecraft.pipeline.cli.state import RunState
+from stagecraft.pipeline.cli.state import NOTICES, RunState
 from stagecraft.pipeline.cli.wording import progress_text
 from stagecraft.pipeline.local.events import Event
 
@@ -39,8 +39,8 @@ _STARTING = "starting: importing TensorFlow and TFX takes 10 to 20 seconds"
 
 _UNEVENTFUL = ("done", "cached", "skipped", "waiting")
 
-_OTHER_LINES = 4
-"""Of a live table: the header, a bar, words on progress, and the cursor's."""
+_OTHER_LINES = 5
+"""Of a live table: the header, a bar, words on progress, a notice, and the cursor's."""
 
 _BELOW: dict[str, Any] = {
     "initial_indent": "    ",
@@ -156,7 +156,7 @@ class _Lines:
             took = f"{event['seconds']:.1f} s"
             say(f"{event['node']}: {event['state']}, {took}{figure}", stderr=self._stderr)
         elif event["kind"] == "progress" and (
-            event.get("phase") == "restart" or time.monotonic() - self._told >= _LINE_SECONDS
+            event.get("phase") in NOTICES or time.monotonic() - self._told >= _LINE_SECONDS
         ):
             self._told = time.monotonic()
             say(f"  {progress_text(event)}", stderr=self._stderr)
@@ -194,10 +194,12 @@ def _below(state: RunState) -> RenderableType:
         return Text("" if state.run_id else _STARTING, style="dim")
     total = state.progress.get("total")
     done = state.progress.get("done", state.progress.get("step"))
-    text = Text(progress_text(state.progress))
-    if not total or done is None:
-        return text
-    return Group(ProgressBar(total=total, completed=done, width=40), text)
+    lines: list[RenderableType] = [Text(progress_text(state.progress))]
+    if total and done is not None:
+        lines.insert(0, ProgressBar(total=total, completed=done, width=40))
+    if state.notice and state.notice is not state.progress:
+        lines.append(Text(progress_text(state.notice), style="dim"))
+    return Group(*lines)
 
 
 def _finite(value: Any) -> Any:

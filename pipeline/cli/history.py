@@ -33,8 +33,8 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
     stagecraft history
     stagecraft history runs/quickstart --limit 5
 
-    A run is `done`; `running`; `failed`, in a component that is named; or `stopped`, which ended
-    without a word, as when the machine did.
+    A run is `done`; `running`; `failed`, or `stopped` before its end (by Ctrl-C, or with the
+    machine), in a component that is named.
 
     Exit code: 0; 1 when there is no run.
     """

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 
 from stagecraft.pipeline.local.events import Event
 
+NOTICES = ("restart", "resume")
+"""Phases of progress that happen once, and are to be seen all the same."""
+
 
 @dataclasses.dataclass
 class NodeState:
@@ -40,6 +43,8 @@ class RunState:
         self.nodes = {node: NodeState() for node in nodes}
         self.run_id: str | None = None
         self.progress: Event | None = None
+        self.notice: Event | None = None
+        """The latest progress that is one of ``NOTICES``."""
         self.start_up_seconds: float | None = None
         """From the start of the command to that of the first component."""
 
@@ -57,6 +62,8 @@ class RunState:
             self._apply_node(event)
         elif event["kind"] == "progress":
             self.progress = event
+            if event.get("phase") in NOTICES:
+                self.notice = event
 
     def _apply_node(self, event: Event) -> None:
         node = self.nodes[event["node"]]
@@ -67,7 +74,7 @@ class RunState:
         if node.state == "running":
             node.started = time.monotonic() - event.get("elapsed", 0.0)
         else:
-            self.progress = None
+            self.progress = self.notice = None
 
     def stop(self, state: str) -> None:
         """The run is over: what was still running is ``failed`` or ``interrupted``."""

@@ -19,6 +19,9 @@ def progress_text(event: Event) -> str:
         if event.get("eta_seconds") is not None:
             parts.append(f"{duration(event['eta_seconds'])} left")
         return ", ".join(parts)
+    if phase == "resume":
+        left = ": nothing is left to train" if done >= total else ""
+        return f"going on from step {done:,} of {total:,}{left}"
     if phase == "restart":
         return f"restart {done:,}: {event['message']}"
     if phase == "download":

@@ -212,7 +212,7 @@ def _two_runs(drill: Drill, name: str) -> Row:
     told: list[str] = []
 
     def start_another(event: Event) -> None:
-        if event["event"] != "progress" or told:
+        if event["event"] != "progress" or event["phase"] != "train" or told:
             return
         first.send_all(signal.SIGSTOP)  # else it would be done before the other has begun
         strike(str(drill.struck(name)))

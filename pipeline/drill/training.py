@@ -96,7 +96,7 @@ class Training:
                 on_lost()
             elif event["event"] == "restart":
                 self.restarts += 1
-            elif event["event"] == "progress":
+            elif event["event"] == "progress" and event["phase"] == "train":
                 self.progressed += 1
                 self._note(event["step"])
                 if send and event["step"] >= send.step and not self._struck.exists():

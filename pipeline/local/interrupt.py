@@ -1,7 +1,8 @@
 """Ctrl-C and SIGTERM in the process that runs the pipeline.
 
 A signal raises KeyboardInterrupt in the main thread, wherever that is. It doesn't always arrive:
-Beam turns it into a RuntimeError, and code may swallow it. So it is also remembered.
+Beam turns it into a RuntimeError, and code may swallow it. So it is also remembered. A training
+in this process is asked to end instead, and saves first; a second signal doesn't wait for that.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
+
+from stagecraft.trainer_module.processes import preemption
 
 GRACE_SECONDS = 5.0
 """How long a run may take to clean up after a signal before its process is killed."""
@@ -27,6 +30,8 @@ def requested() -> bool:
 @contextlib.contextmanager
 def handled() -> Iterator[None]:
     """In the block, SIGINT and SIGTERM raise KeyboardInterrupt, and :func:`requested` says so.
+
+    A training that asks ``preemption`` raises it itself, once it has saved.
 
     Does nothing outside the main thread, where Python allows no handlers; leaves signals alone
     that this process was started to ignore. Nests.
@@ -61,6 +66,8 @@ def deferred() -> Iterator[None]:
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
     del number, frame
+    again = _requested.is_set()
     _requested.set()
-    if not _deferred.is_set():
-        raise KeyboardInterrupt
+    if _deferred.is_set() or (not again and preemption.ask()):
+        return
+    raise KeyboardInterrupt

@@ -13,9 +13,11 @@ from tfx.orchestration.portable import data_types, launcher
 from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import execution_result_pb2
 
+from stagecraft.components.report import history
 from stagecraft.pipeline import summary
 from stagecraft.pipeline.local import events, interrupt
 from stagecraft.pipeline.local.cause import explain
+from stagecraft.pipeline.local.sweep import STOPPED
 
 _State = metadata_store_pb2.Execution.State
 
@@ -72,7 +74,10 @@ class ReportingLauncher(launcher.Launcher):
         """As TFX does, and notes the cause where TFX notes none; called as it is handled."""
         error = sys.exc_info()[1]
         output = executor_output or execution_result_pb2.ExecutorOutput()
-        if error is not None and not output.execution_result.result_message:
+        if interrupt.requested():  # Beam, and whoever swallows it, makes another error of it
+            output.execution_result.result_message = STOPPED
+            output.execution_result.code = history.CANCELLED
+        elif error is not None and not output.execution_result.result_message:
             output.execution_result.result_message = explain(error)
         super()._publish_failed_execution(execution_id, contexts, output)
 

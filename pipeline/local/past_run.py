@@ -41,7 +41,7 @@ class PastRun:
     pipeline: str
     began: datetime.datetime
     state: str
-    """``done``; ``running``; ``failed``; ``stopped``: it ended without saying so."""
+    """``done``; ``running``; ``failed``; ``stopped``: before its end, with or without a word."""
     component: str | None
     """Which one is running, failed or was stopped."""
     cause: str

@@ -19,6 +19,7 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.local import base_run, events, interrupt, launcher, lock, nodes
+from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import sweep
 
 
@@ -95,10 +96,11 @@ def _swept(connection: Any, pipeline: pipeline_pb2.Pipeline) -> Iterator[None]:
         sweep(*place)
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            stopped = isinstance(error, KeyboardInterrupt) or interrupt.requested()
             with interrupt.deferred():
                 try:
-                    sweep(*place)
+                    sweep(*place, cause="" if stopped else explain(error))
                 except Exception:  # such as a full disk; the next run does it
                     logging.getLogger(__name__).exception("not cleaned up")
             raise

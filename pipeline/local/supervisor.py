@@ -71,7 +71,7 @@ def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) 
         _kill(worker)
         outcome = _outcome(end, worker.returncode, received)
         if outcome.status in ("interrupted", "died"):
-            _sweep(spec, log)
+            _sweep(spec, log, outcome.cause or "")
         return outcome
 
 
@@ -139,11 +139,11 @@ def _outcome(end: Event | None, returncode: int, received: list[int]) -> Outcome
     return Outcome("died", cause=cause)
 
 
-def _sweep(spec: RunSpec, log: IO[bytes]) -> None:
+def _sweep(spec: RunSpec, log: IO[bytes], cause: str) -> None:
     command = [sys.executable, "-m", "stagecraft.pipeline.local.sweep"]
     with contextlib.suppress(subprocess.TimeoutExpired):  # then the next run does it
         subprocess.run(
-            [*command, str(spec.output), spec.settings.name],
+            [*command, str(spec.output), spec.settings.name, cause],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -2,13 +2,13 @@
 
 TFX cleans up after a component under ``except Exception`` only, and drivers run outside that
 ``try``: Ctrl-C, SIGTERM, a kill and a failed driver leave an execution that looks RUNNING for
-ever, and half-written folders. Here such executions end FAILED and their folders are removed,
-so that the next run goes on from the cache.
+ever, and half-written folders. Here such executions end FAILED, with a note of why, and their
+folders are removed, so that the next run goes on from the cache.
 
 Needs neither TFX nor TensorFlow, only ML Metadata (0.3 s), so that it can also run from outside,
 after the process that ran the pipeline was killed::
 
-    python -m stagecraft.pipeline.local.sweep OUTPUT PIPELINE_NAME
+    python -m stagecraft.pipeline.local.sweep OUTPUT PIPELINE_NAME [CAUSE]
 """
 
 from __future__ import annotations
@@ -21,18 +21,29 @@ import sys
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
+from stagecraft.components.report import history
 from stagecraft.pipeline.local import layout, lock
 
 _log = logging.getLogger(__name__)
 
+STOPPED = "stopped before its end"
+
 _UNFINISHED = (metadata_store_pb2.Execution.NEW, metadata_store_pb2.Execution.RUNNING)
 
 
-def sweep(metadata_db: pathlib.Path, pipeline_root: pathlib.Path, pipeline_name: str) -> list[str]:
+def sweep(
+    metadata_db: pathlib.Path, pipeline_root: pathlib.Path, pipeline_name: str, cause: str = ""
+) -> list[str]:
     """Marks unfinished executions of a pipeline failed and removes their folders.
 
     Only for who holds the lock of the metadata's folder: it takes nobody else's running
     execution for a dead one.
+
+    Args:
+        metadata_db: SQLite file.
+        pipeline_root: folder of the outputs.
+        pipeline_name: as in ML Metadata.
+        cause: of the failure that left them behind; empty: the run was stopped.
 
     Returns:
         Names of the nodes that were swept; empty where nothing was left behind.
@@ -60,6 +71,10 @@ def sweep(metadata_db: pathlib.Path, pipeline_root: pathlib.Path, pipeline_name:
         # (somebody still writes) stays unfinished, for the next sweep.
         if _remove_folders(pipeline_root / node, execution.id):
             execution.last_known_state = metadata_store_pb2.Execution.FAILED
+            noted = execution.custom_properties[history.RESULT]
+            if not noted.string_value:
+                code = history.UNKNOWN if cause else history.CANCELLED
+                noted.string_value = history.result(cause or STOPPED, code)
             store.put_executions([execution])
             swept.append(node)
             _log.info("%s: execution %d was interrupted: removed", node, execution.id)
@@ -92,10 +107,10 @@ def _remove_folders(node_dir: pathlib.Path, execution_id: int) -> bool:
 
 def main() -> None:
     """Sweeps OUTPUT after its run was killed; the log goes to stderr."""
-    output, pipeline_name = pathlib.Path(sys.argv[1]), sys.argv[2]
+    output, pipeline_name, *causes = pathlib.Path(sys.argv[1]), *sys.argv[2:]
     logging.basicConfig(level=logging.INFO)
     with lock.held(output):
-        sweep(layout.metadata_db(output), layout.pipeline_root(output), pipeline_name)
+        sweep(layout.metadata_db(output), layout.pipeline_root(output), pipeline_name, *causes)
 
 
 if __name__ == "__main__":

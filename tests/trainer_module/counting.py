@@ -78,6 +78,10 @@ class QuietReporter:
         self.steps: list[int] = []
         self.evaluations: list[int] = []
         self.logged: list[Point] = []
+        self.went_on: list[tuple[int, int]] = []
+
+    def going_on(self, step: int, total: int) -> None:
+        self.went_on.append((step, total))
 
     def train(self, point: Point, total: int, eta_seconds: float) -> None:
         self.steps.append(point.step)

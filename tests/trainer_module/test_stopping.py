@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pathlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ from counting import SETTINGS, CountingEngine, QuietReporter, Watch, train
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import loop
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.engines.base import Metrics
+from stagecraft.trainer_module.processes import preemption
 
 
 class StopAt:
@@ -40,6 +42,7 @@ def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_there(
     engine, reporter = CountingEngine(accuracies), QuietReporter()
     outcome = train(engine, tmp_path, reporter)
     assert (outcome.resumed_from, outcome.steps) == (step, 10)
+    assert reporter.went_on == [(step, 10)]
     assert reporter.evaluations == [4, 8, 10]
     assert sum(engine.calls) == 10 - step
     assert outcome.best is not None and outcome.best.step == 4
@@ -58,6 +61,38 @@ def test_what_is_told_to_stop_at_the_start_saves_nothing_new(tmp_path: pathlib.P
 def test_a_training_that_has_come_to_its_end_does_not_stop(tmp_path: pathlib.Path) -> None:
     engine = CountingEngine({4: 0.1, 8: 0.2, 10: 0.3})
     assert train(engine, tmp_path, stop=StopAt(engine, 10)).steps == 10
+    reporter = QuietReporter()
+    train(CountingEngine({}), tmp_path, reporter)
+    assert reporter.went_on == [(10, 10)], "also where nothing is left"
+
+
+class Asking(CountingEngine):
+    """Its training is asked to end, as by Ctrl-C, in the call that comes to ``step``."""
+
+    def __init__(self, step: int):
+        super().__init__({4: 0.1, 8: 0.2, 10: 0.3})
+        self._asked_at = step
+
+    def train(self, batches: Iterator[int], steps: int) -> Metrics:
+        metrics = super().train(batches, steps)
+        if self.step == self._asked_at:
+            assert preemption.ask()
+        return metrics
+
+
+@pytest.mark.parametrize("step", [3, 10])
+def test_a_training_in_the_pipelines_process_saves_when_it_is_interrupted(
+    tmp_path: pathlib.Path, step: int
+) -> None:
+    engine = Asking(step)
+    with pytest.raises(KeyboardInterrupt), preemption.saving():
+        train(engine, tmp_path, stop=preemption.requested, timeline=Watch(min(step + 1, 9), engine))
+    assert Checkpoints(tmp_path).steps()[-1] == step
+    assert not preemption.requested(), "the next training in this process is not meant"
+    assert not preemption.ask(), "nothing trains"
+    engine = CountingEngine({4: 0.1, 8: 0.2, 10: 0.3})
+    with preemption.saving():
+        assert train(engine, tmp_path, stop=preemption.requested).resumed_from == step
 
 
 class Worker(CountingEngine):

@@ -4,6 +4,7 @@
     {"event": "started"}                        it and its peers have found each other
     {"event": "phase", "phase": "train"}        or evaluate, save, done
     {"event": "progress", "phase": "train", …}  figures of the steps since the last
+    {"event": "progress", "phase": "resume", …} the checkpoint that it goes on from
     {"event": "failed", "message": …}           why it is about to end
     {"event": "done"}                           it has done its part
 

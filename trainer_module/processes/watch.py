@@ -67,7 +67,7 @@ class Watch:
         life.heard = now
         if event["event"] == "started":
             life.started = True
-        elif event["event"] == "progress":
+        elif event["event"] == "progress" and event.get("phase") != "resume":
             life.longest = max(life.longest, now - life.since)
         elif event["event"] == "phase":
             life.phase = event["phase"]

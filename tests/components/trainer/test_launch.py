@@ -78,9 +78,12 @@ def test_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_progress_is_that_of_the_chief(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "stagecraft.progress"):
         launch._show({"event": "beat"})
+        launch._show({"event": "progress", "phase": "resume", "step": 2, "total": 9})
         launch._show({"event": "progress", "phase": "train", "step": 3, "total": 9})
         launch._show({"event": "restart", "number": 1, "message": "worker 1 was ended by SIGKILL"})
-    step, restart = (record.progress for record in caplog.records)
+    resumed, step, restart = (record.progress for record in caplog.records)
+    assert resumed == {"phase": "resume", "step": 2, "total": 9}
+    assert caplog.messages[:2] == ["going on from step 2 of 9", "step 3 of 9"]
     assert step == {"phase": "train", "step": 3, "total": 9}
     assert restart["phase"] == "restart"
     assert restart["message"] == "worker 1 was ended by SIGKILL"

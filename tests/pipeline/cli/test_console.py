@@ -46,3 +46,41 @@ def test_a_table_longer_than_the_terminal_shows_what_matters_now() -> None:
 def test_columns_are_as_wide_as_what_is_in_them(capsys: pytest.CaptureFixture[str]) -> None:
     console.columns(("NAME", "STATE"), [("数据", "done"), ("abcd", "failed")])
     assert capsys.readouterr().out == "NAME  STATE\n数据  done\nabcd  failed\n"
+
+
+TRAINER = {"kind": "node", "node": "Trainer", "state": "running"}
+
+
+def progress(phase: str, step: int) -> dict:
+    return {"kind": "progress", "phase": phase, "step": step, "total": 401}
+
+
+def test_that_a_training_goes_on_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = console._Lines(stderr=False)
+    for event in (
+        TRAINER,
+        progress("resume", 100),
+        progress("train", 110),
+        progress("resume", 401),
+    ):
+        lines.show(event)
+    assert capsys.readouterr().out.splitlines() == [
+        "Trainer: running",
+        "  going on from step 100 of 401",
+        "  going on from step 401 of 401: nothing is left to train",
+    ]
+
+
+def test_that_a_training_goes_on_stays_in_the_table() -> None:
+    state = RunState(["Trainer"])
+    state.run_id = "run"
+    said = "going on from step 100 of 401"
+    for event in (TRAINER, progress("resume", 100)):
+        state.apply(event)
+    assert table(state, height=24).count(said) == 1
+    state.apply(progress("train", 110))
+    shown = [line.rstrip() for line in table(state, height=24).splitlines()]
+    assert shown[-2].endswith("step 110 of 401")
+    assert shown[-1] == said
+    state.apply({"kind": "node", "node": "Trainer", "state": "done", "seconds": 1.0})
+    assert said not in table(state, height=24)

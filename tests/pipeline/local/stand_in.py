@@ -1,8 +1,9 @@
 """A small pipeline in place of the real one: Make -> Count -> Last, as the environment wants it.
 
 ``STAND_IN`` is a JSON object, node name to what it does: ``ok`` (nothing special), ``fail``,
-``user_error``, ``hang`` (in Python), ``hang_in_beam``, ``exit``, ``kill`` (itself). A node that
-hangs writes half an output, then its process id into ``OUTPUT/hanging``.
+``user_error``, ``hang`` (in Python), ``hang_in_beam``, ``exit``, ``kill`` (itself), ``train``
+(until it is told to stop; then it writes ``OUTPUT/saved``), ``train_on`` (whatever it is told). A
+node that hangs or trains writes half an output, then its process id into ``OUTPUT/hanging``.
 """
 
 import json
@@ -29,6 +30,7 @@ from tfx.types.standard_artifacts import Examples
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.processes import preemption
 
 
 def behave(node: str, output: str, folder: str) -> None:
@@ -45,6 +47,15 @@ def behave(node: str, output: str, folder: str) -> None:
         raise SystemExit(3)
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if what.startswith("train"):
+        with preemption.saving():
+            pathlib.Path(output, "hanging").write_text(str(os.getpid()))
+            while what == "train_on" or not preemption.requested():
+                time.sleep(0.05)
+                if preemption.requested():
+                    pathlib.Path(output, "asked").touch()
+            pathlib.Path(output, "saved").touch()
+            raise preemption.Preempted(7)
     if what.startswith("hang"):
         pathlib.Path(output, "hanging").write_text(str(os.getpid()))
         while True:

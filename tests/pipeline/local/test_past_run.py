@@ -73,6 +73,13 @@ def test_a_run_that_failed_has_the_settings_of_the_steps_that_began(output):
     )
 
 
+def test_a_run_that_was_swept_was_stopped(output):
+    note = '{"resultMessage": "stopped before its end", "code": 1}'
+    output.step(output.begin("one"), "Trainer", State.FAILED, __execution_result__=note)
+    found = newest(output)
+    assert (found.state, found.component, found.cause) == ("stopped", "Trainer", "")
+
+
 def test_the_trainers_properties_say_what_the_settings_say(output):
     settings = load("quickstart", ("train.steps=20", "parallel.jit=true"))
     output.step(output.begin("one"), "Trainer", State.FAILED, **settings.flat())

@@ -94,10 +94,10 @@ def left(output: pathlib.Path) -> list[str]:
     return [str(p) for kind in kinds for p in system.glob(f"*/.system/{kind}")]
 
 
-def interrupt_when_hanging(output: pathlib.Path) -> threading.Thread:
+def interrupt_when_hanging(output: pathlib.Path, told: str = "hanging") -> threading.Thread:
     def watch() -> None:
         deadline = time.monotonic() + 60
-        while not (output / "hanging").exists() and time.monotonic() < deadline:
+        while not (output / told).exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -197,9 +197,39 @@ def test_an_interrupted_run_leaves_nothing_and_goes_on_from_the_cache(
     assert node not in halves(tmp_path)
     assert not left(tmp_path)
     assert signal.getsignal(signal.SIGINT) == stock
+    stopped = past_run.read(runs.choose(tmp_path))
+    assert (stopped.state, stopped.component, stopped.cause) == ("stopped", node, "")
 
     first = "done" if node == "Make" else "cached"
     assert run(runner=runner).states() == {"Make": first, "Count": "done", "Last": "done"}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("node", ["Make", "Count"])
+def test_an_interrupted_training_saves_before_it_ends(
+    run, runner, node, tmp_path, execution_states
+):
+    watcher = interrupt_when_hanging(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run({node: "train"}, runner)
+    watcher.join()
+    assert (tmp_path / "saved").exists()
+    assert run.recorder.states()[node] == "interrupted"
+    assert execution_states()[-1] == "FAILED"
+    assert node not in halves(tmp_path)
+    stopped = past_run.read(runs.choose(tmp_path))
+    assert (stopped.state, stopped.component) == ("stopped", node)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_second_signal_does_not_wait_for_a_training(run, runner, tmp_path):
+    first = interrupt_when_hanging(tmp_path)
+    second = interrupt_when_hanging(tmp_path, "asked")
+    with pytest.raises(KeyboardInterrupt):
+        run({"Make": "train_on"}, runner)
+    first.join()
+    second.join()
+    assert not (tmp_path / "saved").exists()
 
 
 def test_a_partial_run_executes_its_first_node_even_if_cached(run):

@@ -1,14 +1,18 @@
-"""The sweep, on a metadata file made by hand: no TFX."""
+"""The sweep, on a metadata file made by hand; of TFX only the form of a note."""
 
 from __future__ import annotations
 
+import json
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import ml_metadata
 import pytest
+from google.protobuf import json_format
 from ml_metadata.proto import metadata_store_pb2
+from tfx.proto.orchestration import execution_result_pb2
 
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.local.sweep import sweep
@@ -60,6 +64,10 @@ class Output:
         [execution] = self.store.get_executions_by_id([execution_id])
         return execution.last_known_state
 
+    def noted(self, execution_id: int) -> dict[str, Any]:
+        [execution] = self.store.get_executions_by_id([execution_id])
+        return json.loads(execution.custom_properties["__execution_result__"].string_value)
+
     def folders(self, node: str, execution_id: int) -> list[str]:
         found = [
             *self.root.glob(f"{node}/*/{execution_id}"),
@@ -67,8 +75,8 @@ class Output:
         ]
         return sorted(str(path.relative_to(self.root / node)) for path in found)
 
-    def sweep(self, pipeline: str = "mine") -> list[str]:
-        return sweep(layout.metadata_db(self.folder), self.root, pipeline)
+    def sweep(self, pipeline: str = "mine", cause: str = "") -> list[str]:
+        return sweep(layout.metadata_db(self.folder), self.root, pipeline, cause)
 
 
 @pytest.fixture
@@ -91,6 +99,20 @@ def test_unfinished_executions_end_failed_without_folders(output):
     assert output.folders("Gen", running) == output.folders("Trainer", new) == []
     assert not list(output.root.glob("*/.system/stateful_working_dir/*"))
     assert output.sweep() == []
+
+
+def test_why_is_noted_as_tfx_does(output):
+    stopped = output.add("Trainer", State.RUNNING)
+    output.sweep()
+    failed = output.add("Gen", State.RUNNING)
+    output.sweep(cause="memory ran out")
+    assert output.noted(stopped) == {"resultMessage": "stopped before its end", "code": 1}
+    assert output.noted(failed) == {"resultMessage": "memory ran out", "code": 2}
+    [execution] = output.store.get_executions_by_id([stopped])
+    assert json_format.Parse(
+        execution.custom_properties["__execution_result__"].string_value,
+        execution_result_pb2.ExecutionResult(),
+    ) == execution_result_pb2.ExecutionResult(result_message="stopped before its end", code=1)
 
 
 def test_other_pipelines_are_left_alone(output):
@@ -127,7 +149,7 @@ def test_it_runs_from_outside_without_tfx(output):
     running = output.add("Gen", State.RUNNING)
     code = (
         "import sys; from stagecraft.pipeline.local import sweep; "
-        f"sys.argv = ['sweep', {str(output.folder)!r}, 'mine']; sweep.main(); "
+        f"sys.argv = ['sweep', {str(output.folder)!r}, 'mine', 'a crash']; sweep.main(); "
         "print([m for m in ('tfx', 'tensorflow', 'apache_beam') if m in sys.modules])"
     )
     ran = subprocess.run(
@@ -135,3 +157,4 @@ def test_it_runs_from_outside_without_tfx(output):
     )
     assert ran.stdout.strip() == "[]"
     assert output.state(running) == State.FAILED
+    assert output.noted(running)["resultMessage"] == "a crash"
