@@ -194,9 +194,12 @@ def _below(state: RunState) -> RenderableType:
         return Text("" if state.run_id else _STARTING, style="dim")
     total = state.progress.get("total")
     done = state.progress.get("done", state.progress.get("step"))
-    lines: list[RenderableType] = [Text(progress_text(state.progress))]
+    text = Text(progress_text(state.progress))
+    lines: list[RenderableType] = [text]
     if total and done is not None:
-        lines.insert(0, ProgressBar(total=total, completed=done, width=40))
+        row = Table.grid(padding=(0, 1))
+        row.add_row(ProgressBar(total=total, completed=done, width=40), text)
+        lines = [row]
     if state.notice and state.notice is not state.progress:
         lines.append(Text(progress_text(state.notice), style="dim"))
     return Group(*lines)
