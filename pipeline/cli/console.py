@@ -99,15 +99,23 @@ def columns(
 
 
 @contextlib.contextmanager
-def following(state: RunState, *, stderr: bool) -> Iterator[Callable[[Event], None]]:
+def following(
+    state: RunState, *, stderr: bool, starts: bool = False
+) -> Iterator[Callable[[Event], None]]:
     """Shows a run: a live table on a terminal, elsewhere a line per event.
+
+    Args:
+        state: of the run.
+        stderr: where it is shown.
+        starts: whether it is still to start, which takes a while.
 
     Yields:
         What is to be called with each event, after ``state`` has taken it in.
     """
     console = Console(stderr=stderr)
     if not console.is_terminal:
-        say(_STARTING, stderr=stderr)
+        if starts:
+            say(_STARTING, stderr=stderr)
         yield _Lines(stderr).show
         return
     with Live(

@@ -107,7 +107,7 @@ def _open_log(output: pathlib.Path) -> IO[bytes]:
 
 
 def _follow(spec: RunSpec, log: IO[bytes], state: RunState, *, stderr: bool) -> Outcome:
-    with log, console.following(state, stderr=stderr) as show:
+    with log, console.following(state, stderr=stderr, starts=True) as show:
 
         def on_event(event: Event) -> None:
             state.apply(event)

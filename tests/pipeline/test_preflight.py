@@ -94,6 +94,7 @@ def test_what_can_be_trained_passes(models):
     preflight.check(load("quickstart", ("train.model=preflight_models:good", *cut)))
 
 
+@pytest.mark.slow
 def test_a_run_is_refused_before_its_first_component(models, tmp_path, capsys):
     wrong = execute.Request(
         config="quickstart",

@@ -69,6 +69,9 @@ class Reporter:
     def log(self, *_: Any) -> None:
         pass
 
+    def going_on(self, *_: Any) -> None:
+        pass
+
     def evaluation(self, *_: Any) -> None:
         pass
 
