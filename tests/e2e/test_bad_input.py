@@ -27,16 +27,21 @@ def archive(path: pathlib.Path, record: bytes) -> pathlib.Path:
     return path
 
 
-def check_refused(
-    output: pathlib.Path, node: str, words: tuple[str, ...], *arguments: object
-) -> None:
+def refused(output: pathlib.Path, words: tuple[str, ...], *arguments: object) -> dict[str, str]:
+    """The states of the nodes of a run that was refused with these words."""
     done = run(output, *arguments, cwd=output.parent)
     assert done.code == 1
     for word in words:
         assert word in done.result["error"]
         assert word in done.stderr
     assert "Traceback" not in done.stderr
-    assert done.states[node] == "failed"
+    return done.states
+
+
+def check_refused(
+    output: pathlib.Path, node: str, words: tuple[str, ...], *arguments: object
+) -> None:
+    assert refused(output, words, *arguments)[node] == "failed"
     assert executions(output)[-1] == (node, "FAILED")
     assert not [p for p in (output / "pipeline_root" / node).rglob("*") if p.is_file()]
 
@@ -65,8 +70,9 @@ def test_a_model_of_another_shape(tmp_path: pathlib.Path) -> None:
         "    return keras.Model(images, keras.layers.Dense(7)(pooled))\n"
     )
     words = ("my_models:seven", "(3, 7)", "[batch, 10]")
-    check_refused(tmp_path / "out", "Trainer", words, "--set", "train.model=my_models:seven")
-    assert not list((tmp_path / "out" / "checkpoints").rglob("*.index"))
+    states = refused(tmp_path / "out", words, "--set", "train.model=my_models:seven")
+    assert set(states.values()) == {"waiting"}
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()] == ["logs"]
 
 
 @pytest.fixture
