@@ -22,6 +22,22 @@ from stagecraft.trainer_module.settings import (
 PRESETS = pathlib.Path(__file__).resolve().parent / "presets"
 
 
+_EXPECTED = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "expected a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "expected a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "expected true or false"),
+    "string_type": "expected text",
+    "string_pattern_mismatch": "expected text that matches {pattern}",
+    "model_type": "expected settings below it, each a name and a value",
+    "literal_error": "expected {expected}",
+    "greater_than_equal": "expected {ge} or more",
+    "greater_than": "expected more than {gt}",
+    "less_than_equal": "expected {le} or less",
+    "less_than": "expected less than {lt}",
+}
+"""Kind of pydantic's error -> what is said in its place (https://docs.pydantic.dev, Errors)."""
+
+
 class SettingsError(Exception):
     """Settings that cannot be; the message names the field, the value and what would work."""
 
@@ -253,7 +269,9 @@ def _explain(error: ValidationError, config: str | None) -> str:
     lines = []
     for problem in error.errors(include_url=False):
         where = ".".join(str(part) for part in problem["loc"])
+        told = _EXPECTED.get(problem["type"])
         message = problem["msg"].removeprefix("Value error, ")
+        message = told.format(**problem.get("ctx", {})) if told else message
         given = problem["input"]
         shown = f" (given: {given!r})" if not isinstance(given, dict) and given is not None else ""
         lines.append(f"{where}: {message}{shown}" if where else message)

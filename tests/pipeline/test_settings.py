@@ -19,6 +19,28 @@ def test_quickstart_and_cifar10_are_presets() -> None:
     assert set(presets()) >= {"quickstart", "cifar10"}
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("train.batch_size=x", "train.batch_size: expected a whole number (given: 'x')"),
+        ("train.batch_size=0", "train.batch_size: expected 1 or more (given: 0)"),
+        ("train.learning_rate=0", "train.learning_rate: expected more than 0"),
+        ("train.momentum=1", "train.momentum: expected less than 1"),
+        ("data.val_fraction=0.6", "data.val_fraction: expected 0.5 or less"),
+        ("data.val_fraction=half", "data.val_fraction: expected a number (given: 'half')"),
+        ("parallel.jit=perhaps", "parallel.jit: expected true or false"),
+        ("train.model=3", "train.model: expected text (given: 3)"),
+        ("train.optimizer=adam", "train.optimizer: expected 'sgd' or 'adamw' (given: 'adam')"),
+        ("name=a b/c", "name: expected text that matches ^[a-z][a-z0-9-]{0,62}$"),
+        ("train=3", "train: expected settings below it, each a name and a value (given: 3)"),
+    ],
+)
+def test_what_was_expected_is_said(override: str, said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load("quickstart", (override,))
+    assert said in str(refused.value)
+
+
 def test_overrides_win_over_the_file(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("train: {model: resnet20, steps: 7}\ndata: {source: /somewhere}\n")
@@ -54,9 +76,9 @@ def test_augment_takes_lists_words_and_booleans(given: str, parsed: str) -> None
     [
         (("train.stps=5",), ("train", "'stps'", "did you mean 'steps'")),
         (("trian.steps=5",), ("'trian'", "did you mean 'train'")),
-        (("train.steps=0",), ("train.steps", "greater than or equal to 1", "0")),
+        (("train.steps=0",), ("train.steps", "1 or more", "0")),
         (("train.augment=mixup",), ("train.augment", "'mixup'", "cutout")),
-        (("train.batch_size=many",), ("train.batch_size", "integer", "'many'")),
+        (("train.batch_size=many",), ("train.batch_size", "whole number", "'many'")),
         (("train.model=rsenet20",), ("train.model", "'rsenet20'", "did you mean 'resnet20'")),
         (("train.model=resnet21",), ("train.model", "depth 21", "6n + 2")),
         (("train.model=my_models",), ("train.model", "'my_models'", "package.module:function")),
