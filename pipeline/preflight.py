@@ -23,7 +23,7 @@ def check(settings: PipelineSettings) -> None:
     model = assemble(train, classes, tf.device("CPU:0"), parallel.precision)
     if parallel.stages > 1 or parallel.memory_mb:
         # Where it is cut may be measured later; whether it can be does not depend on that.
-        counted = settings.parallel.model_copy(update={"costs": "flops"})
+        counted = parallel.model_copy(update={"costs": "flops"})
         devices = [f"CPU:{index}" for index in range(parallel.replicas * parallel.stages)]
         planner.make_plan(model, settings.model_copy(update={"parallel": counted}), devices)
 

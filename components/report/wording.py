@@ -196,12 +196,10 @@ def unwatched(record: dict[str, Any]) -> str:
             "No step was watched; stagecraft run --timeline 20 writes down when each stage made "
             "each pass of step 20."
         )
-    if step <= record["resumed_from"]:
-        return (
-            f"Step {number(step)} was taken by an earlier attempt; stagecraft run --fresh "
-            "--from Trainer takes it anew."
-        )
-    return f"Step {number(step)} was not taken: the training has {number(record['steps'])}."
+    return (
+        f"Step {number(step)} was taken by an earlier attempt; stagecraft run --fresh "
+        "--from Trainer takes it anew."
+    )
 
 
 def learned(training: Training) -> str:

@@ -1,4 +1,4 @@
-"""One change to an accepted file for each rule about the pipeline: that finding, and no other."""
+"""One change to an accepted file for each rule about components and tasks: that finding alone."""
 
 from __future__ import annotations
 
@@ -27,10 +27,6 @@ def _two_exits(s):
 
 def _only_exits(s):
     s.root["dag"]["tasks"] = {"report": dict(s.tasks["report"], dependentTasks=[])}
-
-
-def _resolver(s):
-    s.executors["exec-fetch"] = {"resolver": {"outputArtifactQueries": {}}}
 
 
 def _cycle(s):
@@ -69,13 +65,6 @@ def _iterator(s, **items):
     s.tasks["train"]["parameterIterator"] = {"items": items, "itemInput": "item"}
 
 
-def _same_container(s):
-    s.executors["exec-report"]["container"] = s.executors["exec-generate"]["container"] = {
-        "image": "python:3.12",
-        "command": ["python", "-m", "same"],
-    }
-
-
 def _parameter(s, name, **source):
     s.tasks["train"]["inputs"]["parameters"][name] = source
 
@@ -97,23 +86,12 @@ def _output_type(s, **schema):
     s.components["train"]["outputDefinitions"]["artifacts"]["model"]["artifactType"] = schema
 
 
-def _importer(s, **changes):
-    s.executors["exec-fetch"]["importer"].update(changes)
-
-
 def _condition(s, text):
     s.tasks["train"]["triggerPolicy"]["condition"] = text
 
 
-def _resources(s, **changes):
-    s.container["resources"].update(changes)
-
-
 TRAIN = "root.dag.tasks.train"
 GIVEN = f"{TRAIN}.inputs.parameters"
-EXECUTORS = "deploymentSpec.executors"
-BOX = f"{EXECUTORS}.exec-train.container"
-IMPORTER = f"{EXECUTORS}.exec-fetch.importer"
 
 CASES = [
     # the document
@@ -141,7 +119,7 @@ CASES = [
         "defaultPipelineRoot",
         lambda s: s.pipeline.update(defaultPipelineRoot="file:///r"),
     ),
-    # components and executors
+    # components
     (
         "component-missing",
         "root.dag.tasks.other.componentRef.name",
@@ -154,23 +132,11 @@ CASES = [
         "components.fetch.executorLabel",
         lambda s: s.components["fetch"].update(executorLabel="gone"),
     ),
-    ("executor-kind", f"{EXECUTORS}.exec-fetch.resolver", _resolver),
-    (
-        "executor-kind",
-        f"{EXECUTORS}.exec-fetch.customJob",
-        lambda s: s.executors.update({"exec-fetch": {"customJob": {"customJob": {}}}}),
-    ),
-    (
-        "executor-field-ignored",
-        f"{BOX}.resources.cpus",
-        lambda s: _resources(s, cpus=3),
-    ),
     (
         "no-implementation",
         "components.fetch",
         lambda s: s.components["fetch"].pop("executorLabel"),
     ),
-    ("same-container", f"{EXECUTORS}.exec-report.container", _same_container),
     # order and names
     ("argo-name", "root.dag.tasks.other_task", _underscore),
     ("argo-name", "root.dag.tasks.train-driver", _driver_taken),
@@ -352,112 +318,6 @@ CASES = [
             "inputs.parameter_values['rows'] > 0 and true",
             "inputs.parameter_values['rows'] = @",
         )
-    ),
-    # containers
-    ("container-image", f"{BOX}.image", lambda s: s.container.pop("image")),
-    (
-        "container-command",
-        f"{EXECUTORS}.exec-report.container.command",
-        lambda s: s.executors["exec-report"]["container"].pop("command"),
-    ),
-    (
-        "lifecycle-ignored",
-        f"{BOX}.lifecycle",
-        lambda s: s.container.update(lifecycle={"preCacheCheck": {"command": ["x"]}}),
-    ),
-    (
-        "placeholder",
-        f"{BOX}.image",
-        lambda s: s.container.update(image="{{$.inputs.parameters['image']}}"),
-    ),
-    (
-        "placeholder",
-        f"{BOX}.image",
-        lambda s: s.container.update(image="python:{{$.inputs.parameters['mode']}}"),
-    ),
-    (
-        "placeholder",
-        f"{BOX}.args[0]",
-        lambda s: s.container.update(args=["--x={{$.inputs.parameters['unused']}}"]),
-    ),
-    (
-        "placeholder",
-        f"{BOX}.args[0]",
-        lambda s: s.container.update(args=["{{$.outputs.artifacts['gone'].path}}"]),
-    ),
-    # resources
-    (
-        "resources",
-        f"{BOX}.resources.resourceMemoryLimit",
-        lambda s: _resources(s, resourceMemoryLimit="16GB"),
-    ),
-    ("resources", f"{BOX}.resources.cpuLimit", lambda s: _resources(s, cpuLimit=-1)),
-    (
-        "resources",
-        f"{BOX}.resources.memoryRequest",
-        lambda s: _resources(s, resourceMemoryRequest="17G"),
-    ),
-    (
-        "accelerator",
-        f"{BOX}.resources.accelerator",
-        lambda s: _resources(s, accelerator={"type": "nvidia.com/gpu"}),
-    ),
-    (
-        "accelerator",
-        f"{BOX}.resources.accelerator",
-        lambda s: _resources(s, accelerator={"type": "NVIDIA_TESLA_T4", "count": "1"}),
-    ),
-    (
-        "resources",
-        f"{BOX}.resources.accelerator",
-        lambda s: _resources(s, accelerator={"type": "nvidia.com/gpu", "resourceCount": "0.5"}),
-    ),
-    # importers
-    ("artifact-type", f"{IMPORTER}.typeSchema", lambda s: _importer(s, typeSchema={})),
-    (
-        "importer-output",
-        "components.fetch.outputDefinitions.artifacts",
-        lambda s: s.components["fetch"]["outputDefinitions"]["artifacts"].update(
-            more={"artifactType": {"schemaTitle": "a"}}
-        ),
-    ),
-    *(
-        (
-            "importer-uri",
-            f"{IMPORTER}.artifactUri",
-            lambda s, uri=uri: _importer(s, artifactUri=uri),
-        )
-        for uri in (
-            {},
-            {"constant": "/data/schema"},
-            {"constant": ""},
-            {"constant": "oci://registry/schema"},
-            {"constantValue": {"stringValue": "gs://bucket/schema"}},
-            {"runtimeParameter": "uri"},
-        )
-    ),
-    # TFX on top
-    (
-        "tfx-input-type",
-        f"{BOX}.command",
-        lambda s: s.container.update(
-            command=[
-                "python",
-                "-m",
-                "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor",
-            ]
-        ),
-    ),
-    (
-        "tfx-uri",
-        f"{EXECUTORS}.exec-generate.container.command",
-        lambda s: s.executors["exec-generate"]["container"].update(
-            command=[
-                "python",
-                "-m",
-                "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor",
-            ]
-        ),
     ),
 ]
 
