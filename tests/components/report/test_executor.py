@@ -1,4 +1,4 @@
-"""The executor on real examples, Transform's graph, a record and event files."""
+"""The executor on real examples, Transform's graph, a record and a curve."""
 
 from __future__ import annotations
 
