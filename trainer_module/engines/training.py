@@ -27,10 +27,10 @@ class Figures(NamedTuple):
     """Of one step over a global batch."""
 
     loss: tf.Tensor
-    """float32 scalar, mean over the global batch."""
+    """Scalar, mean over the global batch; float64 where the training is, else float32."""
 
     right: tf.Tensor
-    """float32 scalar: examples whose largest logit is their label's."""
+    """Scalar of the same dtype: examples whose largest logit is their label's."""
 
 
 class TrainingEngine(abc.ABC):
@@ -47,7 +47,8 @@ class TrainingEngine(abc.ABC):
             total_steps: the schedule's length.
         """
         self._settings = settings
-        self._rate = schedules.learning_rate(settings.train, total_steps)
+        self._dtype = figures_dtype(settings)
+        self._rate = schedules.learning_rate(settings.train, total_steps, self._dtype)
         # Our own: an optimizer's counter is not right under every strategy.
         self._step = self._host_variable(0, tf.int64)
         half = settings.parallel.precision == "mixed_float16"
@@ -141,7 +142,7 @@ class TrainingEngine(abc.ABC):
             figures, healthy = self._global_step(next(batches))
             return done + 1, healthy, figures.loss, losses + figures.loss, right + figures.right
 
-        zero = tf.constant(0.0)
+        zero = tf.constant(0.0, self._dtype)
         start = (tf.constant(0, tf.int64), tf.constant(True), zero, zero, zero)
         return tf.while_loop(unfinished, take, start, parallel_iterations=1)
 
@@ -282,22 +283,44 @@ def unique(pairs: list[tuple[str, Variable]]) -> dict[str, Variable]:
     return named
 
 
+def figures_dtype(settings: TrainingSettings) -> tf.DType:
+    """Of losses and counts: float64 in a training in float64, else float32."""
+    return tf.float64 if settings.parallel.precision == "float64" else tf.float32
+
+
 def example_losses(
-    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, smoothing: float
+    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, smoothing: float, dtype: tf.DType
 ) -> tf.Tensor:
-    """Sum over the examples, each by its weight: a scalar."""
-    losses = cross_entropy(logits, labels, smoothing)
+    """Sum over the examples, each by its weight: a scalar, at least as precise as ``dtype``."""
+    losses = cross_entropy(logits, labels, smoothing, dtype)
     return tf.reduce_sum(losses * tf.cast(weights, losses.dtype))
 
 
-def right_answers(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Sum of the weights of the examples whose largest logit is their label's: float32 scalar."""
+def right_answers(
+    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, dtype: tf.DType
+) -> tf.Tensor:
+    """Sum of the weights of the examples whose largest logit is their label's: a scalar."""
     right = tf.equal(tf.argmax(logits, axis=-1), labels)
-    return tf.reduce_sum(tf.cast(right, tf.float32) * weights)
+    return tf.reduce_sum(tf.cast(right, dtype) * tf.cast(weights, dtype))
 
 
-def evaluation_sums(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    """``[sum of losses, right answers, examples]``, float32."""
-    losses = example_losses(logits, batch.labels, batch.weights, smoothing=0.0)
-    right = right_answers(logits, batch.labels, batch.weights)
-    return tf.stack([tf.cast(losses, tf.float32), right, tf.reduce_sum(batch.weights)])
+def evaluation_sums(logits: tf.Tensor, batch: Batch, dtype: tf.DType) -> tf.Tensor:
+    """``[sum of losses, right answers, examples]``, of ``dtype``."""
+    losses = example_losses(logits, batch.labels, batch.weights, 0.0, dtype)
+    right = right_answers(logits, batch.labels, batch.weights, dtype)
+    return tf.stack([tf.cast(losses, dtype), right, tf.cast(tf.reduce_sum(batch.weights), dtype)])
+
+
+def connected(
+    gradients: Sequence[tf.Tensor | None], sources: Sequence[tf.Tensor]
+) -> tuple[list[tf.Tensor], list[bool]]:
+    """Gradients, zeros where there is none, and where there is one.
+
+    An optimizer of Keras leaves a weight alone that has no gradient
+    (``BaseOptimizer._filter_empty_gradients``): it has neither momentum nor decay.
+    """
+    filled = [
+        tf.zeros_like(source) if gradient is None else tf.convert_to_tensor(gradient)
+        for gradient, source in zip(gradients, sources, strict=True)
+    ]
+    return filled, [gradient is not None for gradient in gradients]
