@@ -71,20 +71,25 @@ def key_layers(model: keras.Model, seed: int) -> None:
         else:
             for generator in layer._seed_generators:  # private, but the only list of them
                 generator.next = _by_part(generator)
-    if others := unkeyed(model):
-        _log.warning(
-            "%s: the random draws of %s are Keras's own, and so differ between topologies; those "
-            "of Dropout, SpatialDropout, AlphaDropout, GaussianDropout and GaussianNoise do not",
-            model.name,
-            ", ".join(others),
-        )
+    for note in notes(model):
+        _log.warning("%s: %s", model.name, note)
 
 
-def unkeyed(model: keras.Model) -> list[str]:
-    """The layers whose draws differ between topologies: path and class of each."""
-    return [
+def notes(model: keras.Model) -> list[str]:
+    """What a user has to know of the model's random layers, in sentences."""
+    others = [
         f"{path} ({type(layer).__name__})" for path, layer in walk(model) if draws_itself(layer)
     ]
+    if not others:
+        return []
+    return [
+        f"{', '.join(others)}: the random numbers of {_these(others)} are Keras's own, and differ "
+        "between topologies; their distribution does not"
+    ]
+
+
+def _these(names: list[str]) -> str:
+    return "this layer" if len(names) == 1 else "these layers"
 
 
 def _by_part(generator: keras.random.SeedGenerator) -> Callable[..., tf.Tensor]:

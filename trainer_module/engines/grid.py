@@ -21,16 +21,10 @@ import tensorflow as tf
 from stagecraft.trainer_module import clipping, dropout, ema, placement
 from stagecraft.trainer_module.collectives import Group
 from stagecraft.trainer_module.engines.cell import COUNTERS, Cell
+from stagecraft.trainer_module.engines.figures import Figures, evaluation_sums
 from stagecraft.trainer_module.engines.row import Found, Row
 from stagecraft.trainer_module.engines.strategy import BuildModel
-from stagecraft.trainer_module.engines.training import (
-    Copies,
-    Figures,
-    TrainingEngine,
-    Variable,
-    evaluation_sums,
-    unique,
-)
+from stagecraft.trainer_module.engines.training import Copies, TrainingEngine, Variable, unique
 from stagecraft.trainer_module.engines.workers import Workers
 from stagecraft.trainer_module.input_data import Batch
 from stagecraft.trainer_module.layers import examine

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from stagecraft.trainer_module.engines.cell import Cell
-from stagecraft.trainer_module.engines.training import (
+from stagecraft.trainer_module.engines.figures import (
     connected,
     example_losses,
     figures_dtype,

@@ -23,16 +23,14 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module import clipping, dropout, ema, optimizers, placement
-from stagecraft.trainer_module.engines.training import (
+from stagecraft.trainer_module.engines.figures import (
     Figures,
-    TrainingEngine,
-    Variable,
     connected,
     evaluation_sums,
     example_losses,
     right_answers,
-    unique,
 )
+from stagecraft.trainer_module.engines.training import TrainingEngine, Variable, unique
 from stagecraft.trainer_module.input_data import Batch
 from stagecraft.trainer_module.layers import examine
 from stagecraft.trainer_module.loss_scale import all_finite

@@ -7,8 +7,10 @@ one call of a graph, so that Python has no part in them.
 from __future__ import annotations
 
 import abc
+import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,21 +18,10 @@ import tensorflow as tf
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import placement, schedules
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
-from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.engines.figures import Figures, figures_dtype
 from stagecraft.trainer_module.loss_scale import LossScale
-from stagecraft.trainer_module.losses import cross_entropy
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
-
-
-class Figures(NamedTuple):
-    """Of one step over a global batch."""
-
-    loss: tf.Tensor
-    """Scalar, mean over the global batch; float64 where the training is, else float32."""
-
-    right: tf.Tensor
-    """Scalar of the same dtype: examples whose largest logit is their label's."""
 
 
 class TrainingEngine(abc.ABC):
@@ -120,7 +111,7 @@ class TrainingEngine(abc.ABC):
         if self._placement_checked:
             result = self._train_graph(batches, wanted)
         else:
-            with placement.recording() as ops:
+            with placement.recording() as ops, self._compiling():
                 result = self._train_graph(batches, wanted)
             self._check_placement(ops)
             self._placement_checked = True
@@ -129,6 +120,19 @@ class TrainingEngine(abc.ABC):
             raise NonFiniteLossError(self.step, last)
         examples = round(done) * self._settings.train.batch_size
         return Metrics(losses / done, right / examples, examples)
+
+    @contextlib.contextmanager
+    def _compiling(self) -> Iterator[None]:
+        """Raises a UserError where the first step shows that XLA does not take the model."""
+        try:
+            yield
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+            if not self._settings.parallel.jit:
+                raise
+            raise UserError(
+                f"parallel.jit: XLA does not compile {self._settings.train.model}: "
+                f"{_compiler_says(error.message)}; set parallel.jit: false"
+            ) from error
 
     def _train_steps(self, batches: Iterator[Any], steps: tf.Tensor) -> Any:
         """Batches taken, whether it can go on, last loss, sum of losses, of right answers."""
@@ -283,44 +287,11 @@ def unique(pairs: list[tuple[str, Variable]]) -> dict[str, Variable]:
     return named
 
 
-def figures_dtype(settings: TrainingSettings) -> tf.DType:
-    """Of losses and counts: float64 in a training in float64, else float32."""
-    return tf.float64 if settings.parallel.precision == "float64" else tf.float32
-
-
-def example_losses(
-    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, smoothing: float, dtype: tf.DType
-) -> tf.Tensor:
-    """Sum over the examples, each by its weight: a scalar, at least as precise as ``dtype``."""
-    losses = cross_entropy(logits, labels, smoothing, dtype)
-    return tf.reduce_sum(losses * tf.cast(weights, losses.dtype))
-
-
-def right_answers(
-    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, dtype: tf.DType
-) -> tf.Tensor:
-    """Sum of the weights of the examples whose largest logit is their label's: a scalar."""
-    right = tf.equal(tf.argmax(logits, axis=-1), labels)
-    return tf.reduce_sum(tf.cast(right, dtype) * tf.cast(weights, dtype))
-
-
-def evaluation_sums(logits: tf.Tensor, batch: Batch, dtype: tf.DType) -> tf.Tensor:
-    """``[sum of losses, right answers, examples]``, of ``dtype``."""
-    losses = example_losses(logits, batch.labels, batch.weights, 0.0, dtype)
-    right = right_answers(logits, batch.labels, batch.weights, dtype)
-    return tf.stack([tf.cast(losses, dtype), right, tf.cast(tf.reduce_sum(batch.weights), dtype)])
-
-
-def connected(
-    gradients: Sequence[tf.Tensor | None], sources: Sequence[tf.Tensor]
-) -> tuple[list[tf.Tensor], list[bool]]:
-    """Gradients, zeros where there is none, and where there is one.
-
-    An optimizer of Keras leaves a weight alone that has no gradient
-    (``BaseOptimizer._filter_empty_gradients``): it has neither momentum nor decay.
-    """
-    filled = [
-        tf.zeros_like(source) if gradient is None else tf.convert_to_tensor(gradient)
-        for gradient, source in zip(gradients, sources, strict=True)
-    ]
-    return filled, [gradient is not None for gradient in gradients]
+def _compiler_says(message: str) -> str:
+    """The line of TensorFlow's message that has the cause: neither stack traces nor nodes."""
+    found = re.search(r"unsupported operations[^:]*: (\w+)", message)
+    if found:
+        return f"it has no op {found[1]}"
+    lines = [line.strip() for line in message.splitlines()]
+    causes = [line for line in lines if "XLA" in line or "compile" in line.lower()]
+    return (causes or lines)[-1][:200]

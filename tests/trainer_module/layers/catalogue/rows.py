@@ -74,24 +74,18 @@ def tokens(inputs: Any) -> Any:
     )
     return keras.layers.Lambda(
         lambda x: tf.cast(tf.math.floormod(tf.math.floor(x * 40), 5), tf.int64),
-        output_shape=(6,),
-        dtype="int64",
         name="tokens",
     )(pooled)
 
 
 def words(inputs: Any) -> Any:
     """string ``[batch, 6]``, "0" to "4"."""
-    return keras.layers.Lambda(
-        tf.strings.as_string, output_shape=(6,), dtype="string", name="words"
-    )(tokens(inputs))
+    return keras.layers.Lambda(tf.strings.as_string, name="words")(tokens(inputs))
 
 
 def floats(hidden: Any) -> Any:
     """Whole numbers as floats."""
-    return keras.layers.Lambda(
-        lambda x: tf.cast(x, keras.config.floatx()), output_shape=hidden.shape[1:], name="floats"
-    )(hidden)
+    return keras.layers.Lambda(lambda x: tf.cast(x, "float64"), name="floats")(hidden)
 
 
 def row(
