@@ -8,6 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.layers.refusal import ModelRefusedError
 from stagecraft.trainer_module.losses import cross_entropy
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -25,6 +26,24 @@ class Figures(NamedTuple):
 def figures_dtype(settings: TrainingSettings) -> tf.DType:
     """Of losses and counts: float64 in a training in float64, else float32."""
     return tf.float64 if settings.parallel.precision == "float64" else tf.float32
+
+
+def check_connected(connected: Sequence[bool]) -> None:
+    """Refuses a model none of whose weights has a gradient, as Keras's optimizers do.
+
+    Args:
+        connected: of each weight of the whole model.
+
+    Raises:
+        ModelRefusedError: nothing would be trained.
+    """
+    if not any(connected):
+        raise ModelRefusedError(
+            "the model",
+            "gives logits that depend on none of its trainable weights, so that no gradient "
+            "reaches them",
+            "look for a stop_gradient, an integer or a string between weights and logits",
+        )
 
 
 def example_losses(

@@ -21,7 +21,7 @@ import tensorflow as tf
 from stagecraft.trainer_module import clipping, dropout, ema, placement
 from stagecraft.trainer_module.collectives import Group
 from stagecraft.trainer_module.engines.cell import COUNTERS, Cell
-from stagecraft.trainer_module.engines.figures import Figures, evaluation_sums
+from stagecraft.trainer_module.engines.figures import Figures, check_connected, evaluation_sums
 from stagecraft.trainer_module.engines.row import Found, Row
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, TrainingEngine, Variable, unique
@@ -194,6 +194,7 @@ class GridEngine(TrainingEngine):
     def _update(self, found: list[list[Found]]) -> None:
         """Applies the gradients and writes the state, in every cell by itself."""
         train = self._settings.train
+        check_connected([each for cell in self._cells[0] for each in cell.connected])
         with tf.device("CPU:0"):
             step = self._step.read_value()
             rate = self._rate(step)

@@ -25,6 +25,7 @@ import tensorflow as tf
 from stagecraft.trainer_module import clipping, dropout, ema, optimizers, placement
 from stagecraft.trainer_module.engines.figures import (
     Figures,
+    check_connected,
     connected,
     evaluation_sums,
     example_losses,
@@ -183,6 +184,7 @@ class StrategyEngine(TrainingEngine):
         if clip_norm:
             by = clipping.factor(clipping.squared_norm(gradients), clip_norm)
             gradients = clipping.scaled(gradients, by)
+        check_connected(self._connected)
         pairs = zip(gradients, self._stage.trainable, self._connected, strict=True)
         used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
         self._optimizer.apply(*map(list, zip(*used, strict=True)))
