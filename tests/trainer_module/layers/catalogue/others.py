@@ -113,6 +113,7 @@ def _layers() -> Iterator[Row]:
     )
     yield _own("a weight that is not used", _Unused)
     yield row(lambda: L.Lambda(keras.ops.stop_gradient), vector, name="a gradient that is stopped")
+    yield Row(name="no gradient at all", build=_without_gradient)
     yield row(
         lambda: L.Lambda(lambda x: x - keras.ops.mean(x, axis=0, keepdims=True)),
         vector,
@@ -122,7 +123,15 @@ def _layers() -> Iterator[Row]:
     yield _own("draws without a seed", _DrawsUnseeded)
     yield _own("draws with tf.random", _DrawsTensorFlow, draws="own")
     yield _own("assigns a tf.Variable", _AssignsTensorFlow)
-    yield row(lambda: L.Dense(5, dtype="float32"), vector, name='a layer of dtype="float32"')
+    yield row(
+        lambda: L.Dense(5, dtype="float32"), vector, name='a layer of dtype="float32"', single=True
+    )
+
+
+def _without_gradient() -> keras.Model:
+    inputs = keras.Input((32, 32, 3))
+    hidden = L.Dense(CLASSES)(L.Flatten()(L.AveragePooling2D(8)(inputs)))
+    return keras.Model(inputs, L.Lambda(keras.ops.stop_gradient)(hidden))
 
 
 def _frozen() -> Any:

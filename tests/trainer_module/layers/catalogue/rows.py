@@ -28,6 +28,9 @@ class Row:
     by_part: bool = False
     """Statistics are those of a part of the batch."""
 
+    single: bool = False
+    """It computes in float32, and is equal within that."""
+
     needs: str = ""
     """What Keras needs for it that is not installed with this project."""
 
