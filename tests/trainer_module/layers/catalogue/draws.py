@@ -25,16 +25,18 @@ def probability(row: Row) -> float:
     images = tf.constant(np.repeat(picture, _EXAMPLES, 0), tf.float32)
     with floatx("float64"):
         theirs = model_of(row)
-        expected = [theirs(images, training=True).numpy() for _ in range(_CALLS)]
+        draw = tf.function(lambda: theirs(images, training=True), autograph=False)
+        expected = [draw().numpy() for _ in range(_CALLS)]
     ours = model_of(row)
     dropout.key_layers(ours, 7)
     stage = Stage(ours, dtype=tf.float64, parts=2)
     weights = [tf.convert_to_tensor(variable.value) for variable in stage.trainable]
     state = [tf.convert_to_tensor(variable.value) for variable in stage.state]
     rows = tf.range(_EXAMPLES, 2 * _EXAMPLES, dtype=tf.int64)
+    call = tf.function(stage, autograph=False)
     found = []
     for step in range(_CALLS):
-        called = stage(weights, state, images, tf.constant(step, tf.int64), rows)
+        called = call(weights, state, images, tf.constant(step, tf.int64), rows)
         found.append(called.outputs.numpy())
         for index, value in called.changed.items():  # of the generators
             if index >= len(weights):

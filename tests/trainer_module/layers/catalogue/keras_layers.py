@@ -173,7 +173,7 @@ def _recurrent() -> Iterator[Row]:
         name="GRU, recurrent_dropout",
         draws="own",
     )
-    yield row(lambda: L.LSTM(3, stateful=True), SEQUENCE, name="LSTM, stateful")
+    yield Row(name="LSTM, stateful", build=_stateful)
     yield row(lambda: L.LSTM(3, unroll=True), SEQUENCE, name="LSTM, unroll")
     for kind in (L.SimpleRNNCell, L.GRUCell, L.LSTMCell):
         yield row(
@@ -193,6 +193,12 @@ def _recurrent() -> Iterator[Row]:
     yield row(lambda: L.ConvLSTM1D(2, 2), shaped(3, 4, 2))
     yield row(lambda: L.ConvLSTM2D(2, 2), VOLUME)
     yield row(lambda: L.ConvLSTM3D(2, 2), shaped(2, 2, 3, 3, 2))
+
+
+def _stateful() -> keras.Model:
+    inputs = keras.Input((32, 32, 3), batch_size=8)
+    hidden = L.LSTM(3, stateful=True)(L.Reshape((8, 384))(inputs))
+    return keras.Model(inputs, L.Dense(3)(hidden))
 
 
 def _rnn(kind: Any) -> Any:
@@ -249,6 +255,8 @@ def _images() -> Iterator[Row]:
     for name, make in IMAGES.items():
         if hasattr(L, name):
             yield row(make, image, draws="own")
+    if hasattr(L, "ContrastLimitedAdaptiveHistogramEqualization"):
+        yield row(lambda: L.ContrastLimitedAdaptiveHistogramEqualization(**RANGE), image)
     yield row(lambda: L.AutoContrast(**RANGE), image)
     yield row(lambda: L.CenterCrop(3, 3), image)
     yield row(lambda: L.Equalization(**RANGE), image)
