@@ -33,6 +33,12 @@ def check(models: Sequence[keras.Model]) -> None:
     """
     for model in models:
         for path, layer in dropout.walk(model):
+            if isinstance(layer, keras.layers.TFSMLayer):
+                raise ModelRefusedError(
+                    f"{path} (TFSMLayer)",
+                    "runs a SavedModel, whose weights are on no other device and in no checkpoint",
+                    "make the layers anew and give them the weights, or load a .keras file",
+                )
             if getattr(layer, "stateful", False):
                 raise ModelRefusedError(
                     f"{path} ({type(layer).__name__})",

@@ -41,11 +41,13 @@ def probability(row: Row) -> float:
         for index, value in called.changed.items():  # of the generators
             if index >= len(weights):
                 state[index - len(weights)] = value
-    if len(np.unique(np.round(np.stack(found), 9))) < _CALLS // 4:
+    # Equal draws give equal logits, but for rounding: of float32, in some layers.
+    ours_of, theirs_of = (np.round(np.stack(each), 5) for each in (found, expected))
+    if (ours_of == ours_of[:1, :1]).all() and not (theirs_of == theirs_of[:1, :1]).all():
         return 0.0  # the same draw again and again
     return float(
         min(
-            stats.ks_2samp(np.stack(found)[..., k].ravel(), np.stack(expected)[..., k].ravel())[1]
-            for k in range(found[0].shape[-1])
+            stats.ks_2samp(ours_of[..., k].ravel(), theirs_of[..., k].ravel())[1]
+            for k in range(ours_of.shape[-1])
         )
     )

@@ -224,10 +224,10 @@ def _random() -> Iterator[Row]:
 RANGE = {"value_range": (0.0, 1.0)}
 
 IMAGES: dict[str, Callable[[], Any]] = {
-    "AugMix": lambda: L.AugMix(**RANGE),
+    "AugMix": lambda: L.AugMix(**RANGE, dtype="float32"),
     "CutMix": L.CutMix,
     "MixUp": L.MixUp,
-    "RandAugment": lambda: L.RandAugment(**RANGE),
+    "RandAugment": lambda: L.RandAugment(**RANGE, dtype="float32"),
     "RandomBrightness": lambda: L.RandomBrightness(0.3, **RANGE),
     "RandomColorDegeneration": lambda: L.RandomColorDegeneration(0.5, **RANGE),
     "RandomColorJitter": lambda: L.RandomColorJitter(**RANGE, brightness_factor=0.3),
@@ -242,7 +242,7 @@ IMAGES: dict[str, Callable[[], Any]] = {
     "RandomInvert": lambda: L.RandomInvert(0.5, **RANGE),
     "RandomPerspective": lambda: L.RandomPerspective(),
     "RandomPosterization": lambda: L.RandomPosterization(3, **RANGE),
-    "RandomRotation": lambda: L.RandomRotation(0.2),
+    "RandomRotation": lambda: L.RandomRotation(0.2, dtype="float32"),
     "RandomSaturation": lambda: L.RandomSaturation(0.3, **RANGE),
     "RandomSharpness": lambda: L.RandomSharpness(0.5, **RANGE),
     "RandomShear": lambda: L.RandomShear(0.2, 0.2),
@@ -254,12 +254,12 @@ IMAGES: dict[str, Callable[[], Any]] = {
 def _images() -> Iterator[Row]:
     for name, make in IMAGES.items():
         if hasattr(L, name):
-            yield row(make, image, draws="own")
+            yield row(make, image, draws="own", single=True)  # some are in float32 inside
     if hasattr(L, "ContrastLimitedAdaptiveHistogramEqualization"):
         yield row(lambda: L.ContrastLimitedAdaptiveHistogramEqualization(**RANGE), image)
     yield row(lambda: L.AutoContrast(**RANGE), image)
     yield row(lambda: L.CenterCrop(3, 3), image)
-    yield row(lambda: L.Equalization(**RANGE), image)
+    yield row(lambda: L.Equalization(**RANGE), image, call=_inside)
     yield row(lambda: L.Resizing(3, 3), image)
     yield row(lambda: L.Solarization(**RANGE), image)
     yield row(
@@ -292,9 +292,10 @@ def _tables() -> Iterator[Row]:
 
 def _others() -> Iterator[Row]:
     wave = shaped(64)
+    waves = shaped(64, 1)
     yield row(
         lambda: L.STFTSpectrogram(frame_length=16, frame_step=8, fft_length=16, expand_dims=False),
-        wave,
+        waves,
     )
     yield row(
         lambda: L.MelSpectrogram(
@@ -333,6 +334,11 @@ def _others() -> Iterator[Row]:
         needs="torch",
         covers=(L.TorchModuleWrapper,),
     )
+
+
+def _inside(layer: Any, hidden: Any) -> Any:
+    """In a layer of one's own: Keras cannot make the symbolic graph of some of its layers."""
+    return _Wrapped(layer)(hidden)
 
 
 class _Doubled(keras.layers.Layer):
