@@ -24,6 +24,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from stagecraft.schemas.errors import UserError
 
@@ -31,6 +32,9 @@ _TRIES = 20
 """Of a claim, each after somebody else has written."""
 
 _log = logging.getLogger(__name__)
+
+
+Fields = TypeVar("Fields", "Holder", "Record")
 
 
 class Conflict(Exception):
@@ -88,10 +92,16 @@ class Record:
         try:
             fields = json.loads(content)
             given = fields["holder"]
-            holder = Holder(name=given) if isinstance(given, str) else Holder(**given)
-            return cls(**{**fields, "holder": holder, "until": float(fields["until"])})
-        except (KeyError, TypeError) as error:
+            holder = Holder(name=given) if isinstance(given, str) else _known(Holder, given)
+            return _known(cls, {**fields, "holder": holder, "until": float(fields["until"])})
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no lease: {content[:80]!r}") from error
+
+
+def _known(kind: type[Fields], given: dict[str, Any]) -> Fields:
+    """Without what a later version may have written."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in given.items() if name in names})
 
 
 class LeaseHeldError(UserError):
@@ -213,6 +223,7 @@ class Lease(abc.ABC):
                 return
             try:
                 self.renew()
+                return
             except LeaseLostError:
                 raise
             except (OSError, UserError) as error:
