@@ -59,7 +59,7 @@ class ClusterLease(Lease):
         found = self._objects.get(self._body)
         if found is None:
             return None, None
-        return _record(found), found["metadata"]["resourceVersion"]
+        return _record(found), _version(found)
 
     def write(self, record: Record, version: str | None) -> str:
         """See :class:`Lease`."""
@@ -73,21 +73,22 @@ class ClusterLease(Lease):
             if version is None:
                 written = self._objects.create(body)
             else:
-                body["metadata"]["resourceVersion"] = version
+                uid, _, resource_version = version.partition("/")
+                body["metadata"] |= {"uid": uid, "resourceVersion": resource_version}
                 written = self._objects.replace(body)
         except Refused as error:
             # 404: of one that was deleted; where the namespace is not there, nothing is.
             if error.status == 409 or (version is not None and error.status == 404):
                 raise Conflict from None
             raise
-        found: str = written["metadata"]["resourceVersion"]
-        return found
+        return _version(written)
 
     def _end(self, after: float) -> None:
         if after > 0:
             super()._end(after)
         else:  # none is left of each training that there ever was
-            self._objects.delete(self._body, version=self._version)
+            uid, _, resource_version = (self._version or "").partition("/")
+            self._objects.delete(self._body, uid, resource_version)
 
     def _spec(self, record: Record) -> Json:
         now = datetime.datetime.now(datetime.timezone.utc)
@@ -104,6 +105,11 @@ class ClusterLease(Lease):
 def object_name(folder: str) -> str:
     """That of the lease on a folder of checkpoints."""
     return f"stagecraft-{hashlib.sha256(folder.rstrip('/').encode()).hexdigest()[:16]}"
+
+
+def _version(found: Json) -> str:
+    """With the uid: the server makes a Lease that is not there of a PUT without one."""
+    return f"{found['metadata']['uid']}/{found['metadata']['resourceVersion']}"
 
 
 def _record(found: Json) -> Record | None:

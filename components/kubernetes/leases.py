@@ -12,6 +12,7 @@ Two leases, as each sees what the other one does not:
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -83,21 +84,31 @@ def held(leases: list[Lease], is_over: Callable[[], bool]) -> Iterator[None]:
         UserError: the cluster, or the store, cannot be used.
     """
     with contextlib.ExitStack() as stack:
-        for lease in leases:
-            stack.enter_context(_held(lease, is_over))
-        yield
-
-
-@contextlib.contextmanager
-def _held(lease: Lease, is_over: Callable[[], bool]) -> Iterator[None]:
-    connection.patiently(lambda: patiently(lease.claim))
-    try:
-        with lease.renewed():
+        _claim(leases)
+        try:
+            for lease in leases:
+                stack.enter_context(lease.renewed())
             yield
-    except BaseException:
-        if is_over():
-            with contextlib.suppress(OSError, UserError):
-                lease.release(after=GRACE_SECONDS)  # its pods save first
-        raise
-    with contextlib.suppress(OSError, UserError):
-        lease.release()
+            stack.close()
+        except BaseException:
+            stack.close()
+            if is_over():
+                _release(leases, GRACE_SECONDS)  # its pods save first
+            raise
+    _release(leases, 0.0)
+
+
+def _claim(leases: list[Lease]) -> None:
+    """All of them or none."""
+    for index, lease in enumerate(leases):
+        try:
+            connection.patiently(functools.partial(patiently, lease.claim))
+        except BaseException:
+            _release(leases[:index], 0.0)
+            raise
+
+
+def _release(leases: list[Lease], after: float) -> None:
+    for lease in leases:
+        with contextlib.suppress(OSError, UserError):
+            lease.release(after)
