@@ -44,7 +44,7 @@ class GcsLease(Lease):
                 return None, None
             version = str(blob.generation)
             # Of that generation and no other: what is read is what is replaced.
-            with contextlib.suppress(Conflict), self._explained():
+            with contextlib.suppress(Conflict), self._explained(is_there=True):
                 content = blob.download_as_bytes(
                     if_generation_match=blob.generation, timeout=_SECONDS
                 )
@@ -66,8 +66,8 @@ class GcsLease(Lease):
         return str(blob.generation)
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Has one kind of error for each kind of trouble."""
+    def _explained(self, is_there: bool = False) -> Iterator[None]:
+        """Has one kind of error for each kind of trouble; what was there may be gone (Conflict)."""
         import requests
         from google.api_core import exceptions
         from google.auth.exceptions import GoogleAuthError
@@ -76,9 +76,9 @@ class GcsLease(Lease):
             yield
         except exceptions.PreconditionFailed:
             raise Conflict from None
-        except exceptions.NotFound as error:
-            if error.errors and "bucket" not in str(error):
-                raise Conflict from None  # removed since it was looked for
+        except exceptions.NotFound:
+            if is_there:
+                raise Conflict from None
             raise UserError(
                 f"{self.place}: there is no such bucket, or it may not be seen; make it, or "
                 "correct the setting (kubeflow.checkpoints)"

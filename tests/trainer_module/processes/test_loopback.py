@@ -103,7 +103,7 @@ print(subprocess.run(enter, capture_output=True, text=True).stderr.splitlines()[
 def test_from_another_machine() -> None:
     """One that a cable of the kernel's own leads to."""
     spaces = ["unshare", "--user", "--map-root-user", "--net", "bash", "-c"]
-    needed = "ip link add a type veth && nsenter --version"
+    needed = "ip link add near type veth peer name far && nsenter --version"
     if not all(map(shutil.which, ("unshare", "nsenter", "ip"))) or (
         subprocess.run([*spaces, needed], capture_output=True).returncode
     ):
