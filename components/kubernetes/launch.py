@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import sys
@@ -79,7 +80,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover)
         # See jobs.tfjob.
         restarts=wanted.max_restarts * wanted.count if cluster.job.kind == "tfjob" else None,
         write_log=_print,
-        check=lambda: [lease.check() for lease in checkpoints_held],
+        check=functools.partial(leases.check, checkpoints_held),
     )
     preemption.before_end(training.delete)
     task = task_of(path, fn_args)

@@ -98,6 +98,16 @@ def held(leases: list[Lease], is_over: Callable[[], bool]) -> Iterator[None]:
     _release(leases, 0.0)
 
 
+def check(leases: list[Lease]) -> None:
+    """Passes while all of them are held.
+
+    Raises:
+        LeaseLostError: one is not.
+    """
+    for lease in leases:
+        lease.check()
+
+
 def _claim(leases: list[Lease]) -> None:
     """All of them or none."""
     for index, lease in enumerate(leases):
