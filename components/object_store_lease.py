@@ -21,7 +21,8 @@ from tfx.dsl.io.filesystem import NotFoundError
 from stagecraft.components.object_store_endpoint import STORE, endpoint_of, explained
 from stagecraft.components.object_store_place import Place, locate
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease, Record
+from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
+from stagecraft.trainer_module.checkpointing.lease_record import Record
 from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
 
 NAME = "lease.json"

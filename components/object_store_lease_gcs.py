@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from stagecraft.schemas.errors import TransientError, UserError
-from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease, Record
+from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
+from stagecraft.trainer_module.checkpointing.lease_record import Record
 
 NAME = "lease.json"
 

@@ -1,9 +1,8 @@
 """A lease as an object of the cluster: ``Lease`` of coordination.k8s.io.
 
-Its ``resourceVersion`` decides: the API server answers 409 to whoever writes after another one
-(https://kubernetes.io/docs/concepts/architecture/leases/). It keeps the steps of a namespace off
-each other's checkpoints, before a job is made, whatever the checkpoints are on. Trainings of other
-namespaces and clusters do not see it: these find the lease beside the checkpoints.
+The ``resourceVersion`` decides: if somebody else has written since the read, the API server answers
+409 (https://kubernetes.io/docs/concepts/architecture/leases/). Trainings of other namespaces and
+clusters do not see the object; they find the lease beside the checkpoints.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from kubernetes.config import dateutil
 
 from stagecraft.components.kubernetes.connection import Refused
 from stagecraft.components.kubernetes.objects import Json, Objects
-from stagecraft.trainer_module.checkpointing.lease import Conflict, Holder, Lease, Record
+from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
+from stagecraft.trainer_module.checkpointing.lease_record import Holder, Record
 
 RECORD = "stagecraft.dev/holder"
 """Annotation: all that is written of the holder; ``spec`` has it in Kubernetes' own words."""

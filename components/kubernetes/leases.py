@@ -1,11 +1,11 @@
-"""What a training's step holds while its job writes checkpoints, so that no other one does.
+"""The leases that a training's step holds while its job writes checkpoints.
 
-Two leases, as each sees what the other one does not:
+Each keeps off trainings that the other one does not:
 
 * The ``Lease`` object of the cluster keeps the steps of one namespace off each other's checkpoints,
-  wherever these are. It needs nothing of a store, and refuses a step before it makes a job.
+  wherever the checkpoints are. It needs no store, and refuses a step before it makes a job.
 * The lease beside the checkpoints keeps everybody off. In a store the step holds it, and the
-  chief's pod looks at it before it sends a checkpoint. On a volume, the chief's pod holds it
+  chief's pod reads it before it sends a checkpoint. On a volume the chief's pod holds it
   (:mod:`stagecraft.trainer_module.checkpointing.lock`).
 """
 
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def of(client: Any, namespace: str, folder: str, *, name: str, seconds: float) -> list[Lease]:
-    """Those of a step; nothing is claimed yet.
+    """The leases that a step needs; nothing is claimed yet.
 
     Args:
         client: connection to the cluster.
@@ -83,18 +83,16 @@ def held(leases: list[Lease], is_over: Callable[[], bool]) -> Iterator[None]:
         LeaseHeldError: another training has one of them.
         UserError: the cluster, or the store, cannot be used.
     """
-    with contextlib.ExitStack() as stack:
-        _claim(leases)
-        try:
+    _claim(leases)
+    try:
+        with contextlib.ExitStack() as stack:
             for lease in leases:
                 stack.enter_context(lease.renewed())
             yield
-            stack.close()
-        except BaseException:
-            stack.close()
-            if is_over():
-                _release(leases, GRACE_SECONDS)  # its pods save first
-            raise
+    except BaseException:
+        if is_over():
+            _release(leases, GRACE_SECONDS)  # the pods save first
+        raise
     _release(leases, 0.0)
 
 

@@ -20,7 +20,7 @@ from stagecraft.components.kubernetes.notices import STUCK_SECONDS, Notices
 from stagecraft.components.kubernetes.objects import Json, Objects
 from stagecraft.components.kubernetes.pod_status import Pod
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.checkpointing.lease import LeaseLostError
+from stagecraft.trainer_module.checkpointing.lease_record import LeaseLostError
 
 _log = logging.getLogger(__name__)
 

@@ -12,12 +12,8 @@ import starts
 from stagecraft.components import object_store, object_store_lease
 from stagecraft.components.object_store_lease import NoLeasesError, S3Lease
 from stagecraft.schemas.errors import TransientError, UserError
-from stagecraft.trainer_module.checkpointing.lease import (
-    Conflict,
-    Lease,
-    LeaseHeldError,
-    LeaseLostError,
-)
+from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
+from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
 
 
 def lease(address: str, name: str = "", seconds: float = 60.0, grace: float = 0.0) -> Lease:

@@ -13,12 +13,8 @@ from gcs_server import Gcs, gcs_server
 from stagecraft.components import object_store_lease
 from stagecraft.components.object_store_lease_gcs import GcsLease
 from stagecraft.schemas.errors import TransientError, UserError
-from stagecraft.trainer_module.checkpointing.lease import (
-    Conflict,
-    Lease,
-    LeaseHeldError,
-    LeaseLostError,
-)
+from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
+from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
 
 ADDRESS = "gs://bucket/checkpoints/key"
 

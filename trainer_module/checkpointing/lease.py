@@ -13,9 +13,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import dataclasses
-import datetime
-import json
 import logging
 import os
 import random
@@ -24,9 +21,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.checkpointing.lease_record import (
+    Holder,
+    LeaseHeldError,
+    LeaseLostError,
+    Record,
+    clock_time,
+    machine,
+)
 
 _TRIES = 20
 """Of a claim, each after somebody else has written."""
@@ -34,99 +38,8 @@ _TRIES = 20
 _log = logging.getLogger(__name__)
 
 
-Fields = TypeVar("Fields", "Holder", "Record")
-
-
 class Conflict(Exception):
     """Somebody else has written since the lease was read."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Holder:
-    """Who has a lease."""
-
-    name: str = ""
-    """Of a training's job; all attempts of one step have the same. Empty: a process by itself."""
-
-    host: str = ""
-    process: int = 0
-    since: float = 0.0
-    """Seconds since 1970."""
-
-    def __str__(self) -> str:
-        """For people."""
-        process = f"process {self.process} on {self.host}" if self.process else ""
-        return ", ".join(filter(None, (self.name, process))) or "another process"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Record:
-    """What is written."""
-
-    holder: Holder
-    until: float
-    """Seconds since 1970: when others may take it."""
-
-    token: str = ""
-    """Of one claim; no other has it."""
-
-    machine: str = ""
-    """Of the holder, since it was started: see :func:`machine`."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether others may take it."""
-        return time.time() >= self.until
-
-    def json(self) -> bytes:
-        """As a line of JSON."""
-        return json.dumps(dataclasses.asdict(self)).encode()
-
-    @classmethod
-    def parsed(cls, content: bytes | str) -> Record:
-        """What :meth:`json` gave.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        try:
-            fields = json.loads(content)
-            given = fields["holder"]
-            holder = Holder(name=given) if isinstance(given, str) else _known(Holder, given)
-            return _known(cls, {**fields, "holder": holder, "until": float(fields["until"])})
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no lease: {content[:80]!r}") from error
-
-
-def _known(kind: type[Fields], given: dict[str, Any]) -> Fields:
-    """Without what a later version may have written."""
-    names = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in given.items() if name in names})
-
-
-class LeaseHeldError(UserError):
-    """Another training has the lease."""
-
-    def __init__(self, place: str, holder: Holder, until: float = 0.0):
-        self.place, self.holder, self.until = place, holder, until
-        since = f" since {_time(holder.since)}" if holder.since else ""
-        killed = f" (if it was killed, until {_time(until)}, when its lease is over)"
-        super().__init__(
-            f"{place}: {holder} is training on these checkpoints{since}, and there can be only "
-            f"one; wait for its end{killed if until else ''} or stop it, or give this training a "
-            "train.resume_id of its own"
-        )
-
-
-class LeaseLostError(UserError):
-    """This training has the lease no more, and writes no more checkpoints."""
-
-    def __init__(self, place: str, why: str, holder: Holder | None = None):
-        self.place, self.holder = place, holder
-        super().__init__(
-            f"{place}: this training has lost its lease ({why}). It stops, and writes nothing more "
-            "there; what was saved before stays, and the same command goes on from it"
-        )
 
 
 class Lease(abc.ABC):
@@ -282,7 +195,7 @@ class Lease(abc.ABC):
         if found and found.holder.name != name:
             raise LeaseLostError(self.place, f"{found.holder} has it now", found.holder)
         if found and found.is_over:
-            raise LeaseLostError(self.place, f"not renewed; over at {_time(found.until)}")
+            raise LeaseLostError(self.place, f"not renewed; over at {clock_time(found.until)}")
 
     def _end(self, after: float) -> None:
         self._put(self._version, lasts=after)
@@ -310,20 +223,6 @@ class Lease(abc.ABC):
             raise self._lost
 
 
-def machine() -> str:
-    """This host since it was started, and its process numbers: a container has its own."""
-    found = [socket.gethostname()]
-    with contextlib.suppress(OSError):
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            found.append(file.read().strip())
-        found.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(found)
-
-
 def _clock() -> float:
     """Seconds that go on while the machine sleeps, as those of everybody else do."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-def _time(seconds: float) -> str:
-    return f"{datetime.datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S %Z}"

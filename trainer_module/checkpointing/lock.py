@@ -1,10 +1,10 @@
 """One training at a time on a folder of checkpoints: two would take each other's for their own.
 
-Two things keep the others out. The kernel's lock on ``.lock`` is free as soon as its process ends,
-however it ends; but some file systems have none, or one for each machine (SMB, FUSE). So there is a
-lease as well (:mod:`~stagecraft.trainer_module.checkpointing.volume_lease`), which says who has it,
-and holds among machines. Of a process that was killed it stays for a minute; on the machine of that
-process, the lock says that it is gone.
+A lock and a lease keep the others out. The kernel frees the lock on ``.lock`` when its process
+ends, however it ends. But some file systems have no locks, or separate ones for each machine (SMB,
+FUSE). The lease (:mod:`~stagecraft.trainer_module.checkpointing.volume_lease`) holds among
+machines, and says who has it. A process that is killed leaves its lease behind, for a minute. On
+the same machine the lock tells that the process is gone; another machine waits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 
 from stagecraft.trainer_module.atomic_folder import disk_errors
-from stagecraft.trainer_module.checkpointing.lease import (
+from stagecraft.trainer_module.checkpointing.lease_record import (
     Holder,
     LeaseHeldError,
     Record,
@@ -73,24 +73,28 @@ def locked(root: pathlib.Path) -> Iterator[VolumeLease]:
             alone = False
         with disk_errors(root):
             _claim(lease, alone)
-        with lease.renewed():
-            try:
+        try:
+            with lease.renewed():
                 yield lease
-            finally:
-                with contextlib.suppress(OSError):
-                    lease.release()
+        finally:
+            with contextlib.suppress(OSError):
+                lease.release()
 
 
 def _claim(lease: VolumeLease, alone: bool) -> None:
-    """Takes the lease; that of another machine's process when it shows no sign of life in a term.
+    """Takes the lease.
+
+    A holder on another machine may be dead: it is, if it does not renew the lease to its end.
 
     Args:
         lease: of the folder.
-        alone: whether this machine's kernel has let no other process of it in.
+        alone: whether this process has the lock.
+
+    Raises:
+        LeaseHeldError: the holder lives.
     """
 
     def is_dead(found: Record) -> bool:
-        """No process of another machine is known to be."""
         return _is_gone(found) or (alone and found.machine == machine())
 
     told = None
@@ -101,7 +105,9 @@ def _claim(lease: VolumeLease, alone: bool) -> None:
         except LeaseHeldError as error:
             if told is None:
                 told = error
-                _log.info("%s: %s has its lease; is it alive?", lease.place, error.holder)
+                _log.info(
+                    "%s: %s has the lease; waiting for it to renew", lease.place, error.holder
+                )
             elif error.until != told.until or error.holder != told.holder:  # renewed, or taken
                 raise
         time.sleep(min(1.0, max(0.0, told.until - time.time())))

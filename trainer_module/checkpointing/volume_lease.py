@@ -1,10 +1,10 @@
-"""A lease in a folder of a volume that several machines may have.
+"""A lease in a folder of a volume that several machines may mount.
 
-The lease is the file of the highest number in ``.lease/``. Whoever writes makes the next number, by
-a hard link to a file of its own, which is atomic on NFS, too: link(2) fails where the name is
-taken. On a volume without hard links (Azure Files over SMB, some FUSE file systems), ``O_EXCL``
-makes the file. Lower numbers are removed, but for one: who has stalled long enough to make a number
-for the second time finds a higher one.
+The file with the highest number in ``.lease/`` is the lease. A write makes the next number: it
+links a file of its own to that name. link(2) fails where the name is taken, and is atomic on NFS,
+too. On a volume without hard links (Azure Files over SMB, some FUSE file systems), ``O_EXCL``
+creates the file. The two highest numbers stay. So a process that stalled, and makes a number that
+was removed meanwhile, still finds a higher one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import pathlib
 import time
 import uuid
 
-from stagecraft.trainer_module.checkpointing.lease import Conflict, Holder, Lease, Record
+from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
+from stagecraft.trainer_module.checkpointing.lease_record import Holder, Record
 
 FOLDER = ".lease"
 
@@ -26,6 +27,8 @@ _KEPT = 2
 """Numbers; the highest is the lease."""
 
 _PART = ".part"
+
+_PAUSE_SECONDS = 0.01
 
 _STALE_SECONDS = 3600.0
 """After which a part is one of a process that was killed."""
@@ -45,7 +48,11 @@ class VolumeLease(Lease):
             path = self._path(numbers[-1])
             try:
                 content, written = path.read_bytes(), path.stat().st_mtime
-            except FileNotFoundError:  # a higher one is there by now
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ESTALE):
+                    raise
+                # A higher one is there by now; NFS may list the old one for some seconds.
+                time.sleep(_PAUSE_SECONDS)
                 continue
             try:
                 return Record.parsed(content), str(numbers[-1])
@@ -61,7 +68,7 @@ class VolumeLease(Lease):
         self._folder.mkdir(parents=True, exist_ok=True)
         self._make(number, record.json())
         numbers = self._numbers()
-        if numbers[-1] > number:  # this process has stalled, and made one that was gone
+        if max(numbers, default=0) > number:  # this process has stalled, and made one that was gone
             self._path(number).unlink(missing_ok=True)
             raise Conflict
         self._clean(numbers[:-_KEPT])

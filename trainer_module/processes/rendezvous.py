@@ -77,12 +77,12 @@ def _listening(name: str, address: str) -> Iterator[None]:
 
 
 def _server(host: str, port: int, local: bool) -> socket.socket:
-    """Listens at a local address alone; else at all of this host, which TensorFlow's server does.
+    """Listens at a local address alone, or else at all addresses of this host, as TensorFlow does.
 
-    A host's name may be that of an address that is not this host's own, as of a load balancer.
+    The address behind another host name need not be this host's own: it can be a load balancer's.
     """
     if local:
-        [family, *_, _] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET

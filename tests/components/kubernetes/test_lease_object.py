@@ -16,8 +16,8 @@ from kube_api.store import Resource
 
 from stagecraft.components.kubernetes.connection import Refused, connect
 from stagecraft.components.kubernetes.lease_object import RECORD, ClusterLease, object_name
-from stagecraft.trainer_module.checkpointing.lease import (
-    Conflict,
+from stagecraft.trainer_module.checkpointing.lease import Conflict
+from stagecraft.trainer_module.checkpointing.lease_record import (
     Holder,
     LeaseHeldError,
     LeaseLostError,

@@ -14,7 +14,8 @@ from stagecraft.components import object_store_lease
 from stagecraft.components.kubernetes import leases
 from stagecraft.components.kubernetes.connection import connect
 from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
-from stagecraft.trainer_module.checkpointing.lease import Lease, LeaseHeldError
+from stagecraft.trainer_module.checkpointing.lease import Lease
+from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
 
 
 @pytest.fixture

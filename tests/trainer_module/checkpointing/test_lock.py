@@ -20,7 +20,7 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import lease as lease_module
 from stagecraft.trainer_module.checkpointing import lock
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.checkpointing.lease import LeaseHeldError, LeaseLostError
+from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
 from stagecraft.trainer_module.checkpointing.lock import locked
 from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
 
@@ -70,6 +70,19 @@ def test_a_killed_process_holds_nothing(tmp_path: pathlib.Path) -> None:
         holder.wait()
         with locked(tmp_path) as lease:
             assert lease.holder.process == os.getpid()
+
+
+def test_what_was_released_is_not_renewed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_SECONDS", 0.0)  # renewed all the time
+    for _ in range(20):
+        with locked(tmp_path) as lease:
+            pass
+        assert lease.read()[0].is_over
+        with pytest.MonkeyPatch.context() as there:
+            there.setattr(lock, "machine", lambda: "node-2")
+            VolumeLease(tmp_path, seconds=0.0, grace=0.0).claim()
 
 
 def test_fifty_at_once(tmp_path: pathlib.Path) -> None:

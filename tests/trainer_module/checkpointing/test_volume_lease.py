@@ -14,9 +14,8 @@ import starts
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import lease as lease_module
-from stagecraft.trainer_module.checkpointing.lease import (
-    Conflict,
-    Lease,
+from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
+from stagecraft.trainer_module.checkpointing.lease_record import (
     LeaseHeldError,
     LeaseLostError,
     Record,
@@ -90,7 +89,7 @@ def test_whoever_was_overtaken_writes_nothing_more(
     with pytest.raises(LeaseLostError) as lost:
         first.check()
     assert lost.value.holder == second.holder and lost.value.place == str(tmp_path)
-    assert "writes nothing more" in str(lost.value)
+    assert "saves nothing more" in str(lost.value)
     first.release()
     second.renew()
 

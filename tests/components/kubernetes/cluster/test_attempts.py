@@ -11,7 +11,7 @@ import pytest
 
 from stagecraft.components.kubernetes import launch, lease, shared_folder
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.checkpointing.lease import Holder, LeaseLostError
+from stagecraft.trainer_module.checkpointing.lease_record import Holder, LeaseLostError
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
 

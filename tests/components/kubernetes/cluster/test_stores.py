@@ -22,7 +22,7 @@ from stagecraft.components.object_store_folder import StoredFolder
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.checkpointing.lease import LeaseHeldError, LeaseLostError
+from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
 from stagecraft.trainer_module.parity import cases, criteria
 from stagecraft.trainer_module.processes import exit_codes
 
