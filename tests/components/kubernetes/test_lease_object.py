@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import kubernetes_validate
 import pytest
 from kube_api import KubeApi, kube_api
 from kube_api.store import Resource
@@ -85,6 +86,8 @@ def test_what_kubectl_shows(server: KubeApi) -> None:
     one = lease(server, "train-1")
     one.claim()
     [found] = there(server)
+    for version in ("1.29", kubernetes_validate.latest_version()):
+        kubernetes_validate.validate(found, version, strict=True)
     assert found["metadata"]["name"] == object_name(FOLDER)
     assert found["metadata"]["annotations"]["stagecraft.dev/checkpoints"] == FOLDER
     spec = found["spec"]
