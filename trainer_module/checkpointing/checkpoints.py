@@ -122,7 +122,7 @@ class Checkpoints:
                     raise
                 _log.warning("The last checkpoint was not written: %s", failure)
             finally:
-                self._writer = None
+                self._writer = self._lease = None
 
     def steps(self) -> list[int]:
         """The committed steps, oldest first."""
