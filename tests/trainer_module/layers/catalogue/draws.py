@@ -23,13 +23,13 @@ def probability(row: Row) -> float:
     """
     picture = np.random.default_rng(1).uniform(0, 1, (1, 32, 32, 3))
     images = tf.constant(np.repeat(picture, _EXAMPLES, 0), tf.float32)
-    with floatx("float64"):
+    with floatx(row.precision):
         theirs = model_of(row)
         draw = tf.function(lambda: theirs(images, training=True), autograph=False)
         expected = [draw().numpy() for _ in range(_CALLS)]
     ours = model_of(row)
     dropout.key_layers(ours, 7)
-    stage = Stage(ours, dtype=tf.float64, parts=2)
+    stage = Stage(ours, dtype=tf.as_dtype(row.precision), parts=2)
     weights = [tf.convert_to_tensor(variable.value) for variable in stage.trainable]
     state = [tf.convert_to_tensor(variable.value) for variable in stage.state]
     rows = tf.range(_EXAMPLES, 2 * _EXAMPLES, dtype=tf.int64)

@@ -224,10 +224,10 @@ def _random() -> Iterator[Row]:
 RANGE = {"value_range": (0.0, 1.0)}
 
 IMAGES: dict[str, Callable[[], Any]] = {
-    "AugMix": lambda: L.AugMix(**RANGE, dtype="float32"),
+    "AugMix": lambda: L.AugMix(**RANGE),
     "CutMix": L.CutMix,
     "MixUp": L.MixUp,
-    "RandAugment": lambda: L.RandAugment(**RANGE, dtype="float32"),
+    "RandAugment": lambda: L.RandAugment(**RANGE),
     "RandomBrightness": lambda: L.RandomBrightness(0.3, **RANGE),
     "RandomColorDegeneration": lambda: L.RandomColorDegeneration(0.5, **RANGE),
     "RandomColorJitter": lambda: L.RandomColorJitter(**RANGE, brightness_factor=0.3),
@@ -242,19 +242,23 @@ IMAGES: dict[str, Callable[[], Any]] = {
     "RandomInvert": lambda: L.RandomInvert(0.5, **RANGE),
     "RandomPerspective": lambda: L.RandomPerspective(),
     "RandomPosterization": lambda: L.RandomPosterization(3, **RANGE),
-    "RandomRotation": lambda: L.RandomRotation(0.2, dtype="float32"),
+    "RandomRotation": lambda: L.RandomRotation(0.2),
     "RandomSaturation": lambda: L.RandomSaturation(0.3, **RANGE),
     "RandomSharpness": lambda: L.RandomSharpness(0.5, **RANGE),
     "RandomShear": lambda: L.RandomShear(0.2, 0.2),
     "RandomTranslation": lambda: L.RandomTranslation(0.2, 0.2),
     "RandomZoom": lambda: L.RandomZoom(0.2),
 }
+NOT_IN_FLOAT64 = ("AugMix", "RandAugment", "RandomRotation")
+"""Keras multiplies float32 and float64 in them."""
 
 
 def _images() -> Iterator[Row]:
     for name, make in IMAGES.items():
         if hasattr(L, name):
-            yield row(make, image, draws="own", single=True)  # some are in float32 inside
+            precision = "float32" if name in NOT_IN_FLOAT64 else "float64"
+            # Some are in float32 inside.
+            yield row(make, image, draws="own", single=True, precision=precision)
     if hasattr(L, "ContrastLimitedAdaptiveHistogramEqualization"):
         yield row(lambda: L.ContrastLimitedAdaptiveHistogramEqualization(**RANGE), image)
     yield row(lambda: L.AutoContrast(**RANGE), image)

@@ -33,7 +33,8 @@ How each layer of Keras trains here, beside Keras's own `train_step` on one devi
 batches and optimizer, in float64, after one step and after five.
 
 * *Equal*: loss, weights and state differ by at most 1e-10; by 1e-6 in a layer of
-  `dtype="float32"`, and in pooling over volumes, which TensorFlow has in float32 alone.
+  `dtype="float32"`, and in pooling over volumes, which TensorFlow has in float32 alone. AugMix, RandAugment and
+  RandomRotation, which Keras does not compute in float64, train in float32.
 * *Equal by part*: the layer takes statistics over a part of the batch: a replica's, or a
   microbatch's. So does Keras under `MirroredStrategy`. The result is that of one device that takes
   the same parts one after the other.

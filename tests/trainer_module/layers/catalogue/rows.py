@@ -31,6 +31,9 @@ class Row:
     single: bool = False
     """It computes in float32, and is equal within that."""
 
+    precision: str = "float64"
+    """Of the training; some layers of Keras do not run in float64."""
+
     needs: str = ""
     """What Keras needs for it that is not installed with this project."""
 

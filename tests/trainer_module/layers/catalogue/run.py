@@ -106,7 +106,7 @@ def _judge(row: Row, name: str, references: dict[str, list[Values]]) -> list[str
 
 
 def _train(row: Row, parallel: dict[str, Any]) -> list[Values]:
-    return by_engine(row, ParallelSettings(**parallel, precision="float64", virtual_devices=2))
+    return by_engine(row, ParallelSettings(**parallel, precision=row.precision, virtual_devices=2))
 
 
 if __name__ == "__main__":

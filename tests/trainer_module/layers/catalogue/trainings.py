@@ -42,7 +42,7 @@ def settings(parallel: ParallelSettings) -> TrainingSettings:
 def model_of(row: Row) -> keras.Model:
     """The row's model as a training builds it, checks included."""
     registry._call = lambda *_: row.build()  # stands for a module of the user's
-    return assemble(settings(ParallelSettings()).train, CLASSES, precision="float64")
+    return assemble(settings(ParallelSettings()).train, CLASSES, precision=row.precision)
 
 
 @functools.lru_cache(maxsize=1)
@@ -59,7 +59,7 @@ def by_keras(row: Row) -> list[Values]:
     train = settings(ParallelSettings()).train
     images, labels = data()
     points, losses = [], []
-    with floatx("float64"):
+    with floatx(row.precision):
         model.compile(
             optimizers.build(train, model.trainable_variables),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -82,7 +82,7 @@ def by_engine(row: Row, parallel: ParallelSettings) -> list[Values]:
     training = settings(parallel)
     devices = topology.resolve(parallel)
     registry._call = lambda *_: row.build()
-    build = functools.partial(assemble, training.train, CLASSES, precision="float64")
+    build = functools.partial(assemble, training.train, CLASSES, precision=row.precision)
     engine = make_engine(connect(devices, parallel), devices, training, STEPS, build)
     images, labels = data()
     weights = np.ones(labels.shape, np.float32)
