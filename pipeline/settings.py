@@ -6,7 +6,7 @@ Imports neither TensorFlow, TFX, Beam nor Keras: ``--help`` and ``config`` are i
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import yaml
@@ -28,8 +28,6 @@ __all__ = ["PipelineSettings", "SettingsError", "load"]
 
 PRESETS = pathlib.Path(__file__).resolve().parent / "presets"
 
-_NOT_RECORDED = {"kubeflow"}
-"""Sections that change nothing of what is computed, and hold a cluster's addresses and variables."""
 
 class DataSettings(Settings):
     """What is read (``data:``)."""
@@ -173,24 +171,28 @@ class PipelineSettings(TrainingSettings):
 
 
 def recorded(settings: PipelineSettings) -> dict[str, Any]:
-    """The settings as reports and ML Metadata have them: without ``kubeflow`` and secrets.
-
-    Of ``beam.args`` the names stay; any value may be a secret of the runner's.
-    """
-    return _without_secrets(settings.model_dump(mode="json", exclude=_NOT_RECORDED))
+    """The settings as reports and ML Metadata have them: without ``kubeflow`` and secrets."""
+    return without_secrets(settings.model_dump(mode="json"))
 
 
 def changes_as_yaml(settings: PipelineSettings) -> str:
     """Those of :func:`recorded` that are not the default, as a file for ``--config``."""
-    changed = settings.model_dump(mode="json", exclude_defaults=True, exclude=_NOT_RECORDED)
-    return yaml.safe_dump(_without_secrets(changed), sort_keys=False, allow_unicode=True)
+    changed = without_secrets(settings.model_dump(mode="json", exclude_defaults=True))
+    return yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
 
 
-def _without_secrets(tree: dict[str, Any]) -> dict[str, Any]:
-    result: dict[str, Any] = secrets.redact_tree(tree)
-    if "args" in tree.get("beam", {}):
-        arguments = secrets.redact_arguments(tree["beam"]["args"], all_values=True)
-        result["beam"]["args"] = list(arguments)
+def without_secrets(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree of settings, as JSON has it, without what no record is to hold.
+
+    That is ``kubeflow``, which changes nothing of what is computed and holds a cluster's
+    addresses and variables; and of ``beam.args`` the values, as any may be a runner's secret.
+    """
+    kept = {name: value for name, value in tree.items() if name != "kubeflow"}
+    result: dict[str, Any] = secrets.redact_tree(kept)
+    beam = kept.get("beam")
+    if isinstance(beam, dict) and isinstance(beam.get("args"), (list, tuple)):
+        hidden = secrets.redact_arguments(beam["args"], all_values=True)
+        result["beam"]["args"] = list(hidden)
     return result
 
 

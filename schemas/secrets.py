@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import yaml
+
 from stagecraft.schemas.errors import UserError
 
 LEFT_OUT = "…"
@@ -118,6 +120,18 @@ def redact_tree(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         return LEFT_OUT if value and is_secret_name(name) else redact(value)
     return value
+
+
+def redact_yaml(text: str) -> str:
+    """A YAML document, with each secret in it left out; as it is where it holds none."""
+    try:
+        tree = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return redact(text)
+    if not isinstance(tree, (dict, list)):
+        return redact(text)
+    left = redact_tree(tree)
+    return text if left == tree else yaml.safe_dump(left, sort_keys=False, allow_unicode=True)
 
 
 def redact_arguments(arguments: Iterable[Any], *, all_values: bool = False) -> Iterator[Any]:

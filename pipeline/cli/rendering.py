@@ -40,7 +40,7 @@ def show(request: Request) -> int:
     except (SettingsError, UserError) as error:
         console.error(str(error))
         return 1
-    console.say(yaml.safe_dump_all(objects, sort_keys=False).rstrip())
+    console.document(yaml.safe_dump_all(objects, sort_keys=False).rstrip())
     return 0
 
 

@@ -31,7 +31,7 @@ def known(executions: Mapping[str, Properties]) -> Flat:
     """
     found: Flat = {}
     if text := executions.get("TrainingReport", {}).get("settings"):
-        found = defaults() | flat(yaml.safe_load(text))
+        found = defaults() | _recorded(text)
     if "Cifar10ExampleGen" in executions:
         found |= _data(executions["Cifar10ExampleGen"])
     if "Trainer" in executions:
@@ -40,8 +40,8 @@ def known(executions: Mapping[str, Properties]) -> Flat:
 
 
 def defaults() -> Flat:
-    """Of every setting."""
-    return flat(PipelineSettings().model_dump(mode="json"))
+    """Of every setting that a run records."""
+    return flat(pipeline_settings.recorded(PipelineSettings()))
 
 
 def base(pipeline: str) -> tuple[str, Flat]:
@@ -51,8 +51,7 @@ def base(pipeline: str) -> tuple[str, Flat]:
         The preset's name, or ``defaults`` where there is none; and its settings.
     """
     if pipeline in pipeline_settings.presets():
-        tree = pipeline_settings.load(pipeline).model_dump(mode="json")
-        return pipeline, flat(tree)
+        return pipeline, flat(pipeline_settings.recorded(pipeline_settings.load(pipeline)))
     return "defaults", defaults()
 
 
@@ -74,6 +73,11 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Flat:
         else:
             found[prefix + name] = value
     return found
+
+
+def _recorded(text: str) -> Flat:
+    """What a report was given; earlier versions of Stagecraft gave it secrets, too."""
+    return flat(pipeline_settings.without_secrets(yaml.safe_load(text)))
 
 
 def _data(properties: Properties) -> Flat:

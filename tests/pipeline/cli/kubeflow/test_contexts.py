@@ -100,11 +100,11 @@ def test_files_of_a_context_are_found_from_everywhere(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "contexts.yaml: not YAML"),
+        ("{", "contexts.yaml, line 1: not YAML"),
         ("contexts: {a: {endpoit: x}}", "contexts.a: unknown setting 'endpoit'"),
         ("contexts: {a: {timeout_seconds: 0}}", "contexts.a.timeout_seconds: Input should be"),
         ("- 1", "contexts.yaml: Input should be"),
-        ("\udcff", "contexts.yaml: cannot be read: it is no text"),
+        ("\udcff", "contexts.yaml, line 1: the byte 0xff is not UTF-8"),
     ],
 )
 def test_a_file_of_something_else(
