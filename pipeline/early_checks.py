@@ -9,18 +9,16 @@ import os
 import pathlib
 
 from stagecraft.components.code_fingerprint import check_exists
-from stagecraft.components.example_gen import archive
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.errors import UserError
 
 
-def check_run(settings: PipelineSettings) -> None:
-    """Refuses what a run on this machine could not read or import.
+def check_files(settings: PipelineSettings) -> None:
+    """Refuses a pipeline that could not be built here.
 
     Raises:
-        UserError: there is no such data or schema, or no such model's module.
+        UserError: there is no such schema, or no such model's module.
     """
-    check_data(settings)
     check_schema(settings)
     check_model(settings)
 
@@ -44,6 +42,8 @@ def check_data(settings: PipelineSettings) -> None:
             f"{source}: no such file or folder; data.source (--data) is an archive (.tar.gz), a "
             "folder with its files, sample or download"
         )
+    from stagecraft.components.example_gen import archive  # and numpy
+
     archive.check_kind(path)
 
 

@@ -230,7 +230,7 @@ def is_evaluator(parallel: ParallelSettings) -> bool:
     """
     try:  # whatever is wrong with it is no matter to those who have no use for it
         role = json.loads(os.environ.get("TF_CONFIG", ""))["task"]["type"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
     if role != "evaluator":
         return False

@@ -76,6 +76,12 @@ def error(text: str) -> None:
     console.print(Text.assemble(("Error: ", "bold red"), _shown(text)))
 
 
+def warning(text: str) -> None:
+    """Prints what is likely not wanted, on stderr."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("Warning: ", "bold yellow"), _shown(text)))
+
+
 def say_json(value: dict[str, Any]) -> None:
     """Prints one object on one line; NaN and infinities, which JSON lacks, become null."""
     print(json.dumps(_of_json(value), allow_nan=False), flush=True)

@@ -82,12 +82,14 @@ def execute(request: Request) -> int:
 def _settings(request: Request) -> PipelineSettings:
     """Everything that can be refused before anything starts is refused here."""
     settings = load(request.config, (*request.overrides, *data_override(request.data)))
-    early_checks.check_run(settings)
     asked = [name for name in (request.from_node, request.to_node) if name]
     there = nodes.names(parity=settings.parity.enabled, report=settings.report.enabled)
     nodes.check(asked, there)
     if request.from_node and request.to_node:
         nodes.check_order(request.from_node, request.to_node, there)
+    if nodes.between(nodes.EXAMPLE_GEN, there, request.from_node, request.to_node):
+        early_checks.check_data(settings)
+    early_checks.check_files(settings)
     if nodes.between(nodes.TRAINER, there, request.from_node, request.to_node):
         cluster.check(settings.parallel)
     return settings
