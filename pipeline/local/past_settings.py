@@ -14,6 +14,7 @@ import yaml
 
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
+from stagecraft.schemas import secrets
 from stagecraft.trainer_module.settings import TrainingSettings
 
 Flat = dict[str, Any]
@@ -36,7 +37,8 @@ def known(executions: Mapping[str, Properties]) -> Flat:
         found |= _data(executions["Cifar10ExampleGen"])
     if "Trainer" in executions:
         found |= _training(executions["Trainer"])
-    return found
+    left: Flat = secrets.redact_tree(found)
+    return left
 
 
 def defaults() -> Flat:
