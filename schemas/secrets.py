@@ -8,7 +8,7 @@ token of a known service). A value of none of these is not recognised.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -17,6 +17,9 @@ from stagecraft.schemas.errors import UserError
 
 LEFT_OUT = "…"
 """Stands where a secret was."""
+
+_LEAST = 4
+"""Characters of a secret that is looked for in text."""
 
 _WORDS = (
     "secret|passw(?:or)?d|passphrase|credential|signature|api[_-]?key|access[_-]?key|"
@@ -159,13 +162,32 @@ def redact_arguments(arguments: Iterable[Any], *, all_values: bool = False) -> I
         before = argument if is_option and not equals else ""
 
 
-def values_of(arguments: Iterable[str]) -> set[str]:
-    """The values of a command's options, as ``a`` and ``b`` of ``--x=a --y b``."""
-    found = set()
-    for argument in arguments:
+def replacements(arguments: Sequence[str]) -> dict[str, str]:
+    """What to put in place of a command's arguments where they are logged.
+
+    Args:
+        arguments: as given.
+
+    Returns:
+        Each argument that holds a value -> the same without it. Values by themselves are there
+        where they are secrets by name, and where they are arguments of their own that are long:
+        a short one is a part of many words.
+    """
+    found = {}
+    before = ""
+    hidden = redact_arguments(arguments, all_values=True)
+    for argument, shown in zip(arguments, hidden, strict=True):
         option, equals, value = argument.partition("=")
-        found.add(value if option.startswith("-") and equals else argument)
-    return {value for value in found if value and not value.startswith("-")}
+        if not argument.startswith("-"):
+            least = _LEAST if is_secret_name(before) else 2 * _LEAST
+            if len(argument) >= least:
+                found[argument] = shown
+        elif equals:
+            found[argument] = shown
+            if is_secret(option, value) and len(value) >= _LEAST:
+                found[value] = LEFT_OUT
+        before = argument
+    return found
 
 
 def is_left_out(value: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import yaml
 import pytest
+import yaml
 
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.cli import describe_settings

@@ -18,7 +18,8 @@ HEAVY = ("tensorflow", "tfx", "keras", "apache_beam", "ml_metadata")
 PROGRAM = f"""
 import atexit, sys
 sys.path[:] = [entry for entry in sys.path if entry]
-atexit.register(lambda: print("imported", [n for n in {HEAVY} if n in sys.modules], file=sys.stderr))
+found = lambda: [name for name in {HEAVY} if name in sys.modules]
+atexit.register(lambda: print("imported", found(), file=sys.stderr))
 from stagecraft.pipeline.cli.main import main
 main()
 """

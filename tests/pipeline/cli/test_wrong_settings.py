@@ -23,9 +23,7 @@ WRONG = {
 
 @pytest.mark.parametrize("command", ["run", "plan", "parity"])
 @pytest.mark.parametrize("kind", WRONG)
-def test_json_and_one_sentence(
-    stagecraft, tmp_path: pathlib.Path, command: str, kind: str
-) -> None:
+def test_json_and_one_sentence(stagecraft, tmp_path: pathlib.Path, command: str, kind: str) -> None:
     content, said = WRONG[kind]
     (tmp_path / "mine.yaml").write_bytes(content)
     ran = stagecraft(command, "--json", "--config", "mine.yaml")
