@@ -47,9 +47,10 @@ def parse(text: str) -> Override:
     key, equals, value = text.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not path[-1]:
-        shown = secrets.redact(f"--set {text}")
-        raise SettingsError(f"{shown}: expected key=value, such as train.steps=500")
-    given = f"--set {key}={shortened(shown_value(path, value))}"
+        shown = shortened(secrets.redact(text))
+        raise SettingsError(f"--set {shown}: expected key=value, such as train.steps=500")
+    shown = shortened(str(shown_value(path, value)))
+    given = f"--set {shortened(secrets.redact(key.strip()))}={shown}"
     try:
         return Override(given, path, strict_yaml.parse(value))
     except strict_yaml.YamlError as error:
@@ -70,7 +71,8 @@ def applied(tree: Tree, overrides: Sequence[Override]) -> Tree:
         *sections, name = override.path
         inner = tree
         for section in sections:
-            below = inner.get(section, {})
+            below = inner.get(section)
+            below = {} if below is None else below  # a section without settings
             if not isinstance(below, dict):
                 raise SettingsError(f"{override.given}: {section} is a value, not a section")
             inner[section] = inner = dict(below)

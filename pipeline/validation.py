@@ -82,6 +82,8 @@ def made(
             model.model_validate(given_overrides.applied(tree, kept))
         except ValidationError as error:
             return list(_problems(error))
+        except SettingsError:  # of one that needs another one
+            return []
         return []
 
     lines = []
@@ -99,7 +101,8 @@ def _blamed(
 ) -> list[Override]:
     """The overrides that make a problem; none where the file does."""
     last = {override.path: override for override in overrides}  # which counts
-    if problem.path in last:
+    below = [path for path in last if path[: len(problem.path)] == problem.path]
+    if below == [problem.path]:
         return [last[problem.path]]
     if not overrides or problem in remaining([]):
         return []
@@ -112,7 +115,9 @@ def _blamed(
     without = {each.path: remaining([o for o in overrides if o is not each]) for each in near}
     cured = [each for each in near if problem not in without[each.path]]
     alone = [each for each in cured if not without[each.path]]
-    return alone or cured or near
+    found = alone or cured or near
+    deepest = max(len(each.path) for each in found)
+    return [each for each in found if len(each.path) == deepest]
 
 
 def _grouped(lines: list[str], source: str | None) -> Iterator[str]:

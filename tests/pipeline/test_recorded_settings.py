@@ -95,6 +95,7 @@ def test_no_address_holds_credentials(name: str, address: str, shown: str, what:
         f"train.token={SECRET}",
         f"train.seed=https://me:{SECRET}@host",
         f"https://me:{SECRET}@host",
+        f"https://me:{SECRET}@host/?x=1",
     ],
 )
 def test_no_refusal_repeats_a_secret(override: str) -> None:

@@ -56,6 +56,14 @@ def test_the_last_of_the_same_counts(tmp_path: pathlib.Path) -> None:
     assert load("quickstart", ("train.seed=x", "train.seed=1")).train.seed == 1
 
 
+def test_one_that_needs_another_one(tmp_path: pathlib.Path) -> None:
+    _, said = refused(tmp_path, "train: 3\n", "train={keep: 1}", "train.stps=5")
+    assert said.startswith("--set train.stps=5: train: unknown setting 'stps'")
+    file = tmp_path / "mine.yaml"
+    file.write_text("train:\n")
+    assert load(str(file), ("train.steps=5",)).train.steps == 5
+
+
 def test_an_option_is_blamed_by_its_name(tmp_path: pathlib.Path) -> None:
     option = Override.option("--profile", "parallel.profile_steps", "5")
     _, said = refused(tmp_path, "{}", option)
