@@ -22,6 +22,11 @@ MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
 """Values of a document, counted as often as its aliases repeat them."""
 
+MAX_DEPTH = 50
+"""Levels of a document; settings have six."""
+
+_TOO_DEEP = f"brackets or sections are nested in more than {MAX_DEPTH} levels"
+
 _DIGITS = 40
 """Of a number. Settings end at 19."""
 
@@ -86,7 +91,7 @@ def parse(text: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        _Check().count(node)
+        _Check().size(node)
         return loader.construct_document(node)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -96,8 +101,6 @@ def parse(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise YamlError(_reason(error), mark.line + 1 if mark else None) from None
-    except RecursionError:
-        raise YamlError("the brackets or sections are nested too deeply for settings") from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -128,67 +131,90 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
 class _Refusal(yaml.constructor.ConstructorError):
     """What YAML allows, and settings do not."""
 
-    def __init__(self, reason: str, node: yaml.Node) -> None:
-        super().__init__(None, None, reason, node.start_mark)
+    def __init__(self, reason: str, where: yaml.Mark) -> None:
+        super().__init__(None, None, reason, where)
 
 
 class _Loader(yaml.SafeLoader):
     """Text to values."""
 
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """A node of a level that settings can have."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise _Refusal(_TOO_DEEP, self.peek_event().start_mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """A value; one that only looks like a number, a truth or a date is refused."""
         if node.tag == f"{_TAG}int" and len(node.value) > _DIGITS:
             raise _Refusal(
-                f"a number of {len(node.value):,} digits; a setting holds less than 2^63", node
+                f"a number of {len(node.value):,} digits; a setting holds less than 2^63",
+                node.start_mark,
             )
         try:
             return super().construct_object(node, deep=deep)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             kind = node.tag.removeprefix(_TAG)
             shown = secrets.redact(f"{node.value!r:.60}")
-            raise _Refusal(f"{shown} is no {kind}; write it in quotes for text", node) from None
+            raise _Refusal(
+                f"{shown} is no {kind}; write it in quotes for text", node.start_mark
+            ) from None
 
 
 class _Check:
     """Looks through a document before values are made of it."""
 
     def __init__(self) -> None:
-        self._known: dict[int, int] = {}
+        self._known: dict[int, tuple[int, int]] = {}
         self._open: set[int] = set()
 
-    def count(self, node: yaml.Node) -> int:
-        """Values in a node, itself included.
+    def size(self, node: yaml.Node) -> tuple[int, int]:
+        """Values in a node, itself included, and levels; what aliases repeat counts each time.
 
         Raises:
-            _Refusal: a key is there twice or is no scalar, aliases repeat too many values, or an
-                alias stands within what it repeats.
+            _Refusal: a key is there twice or is no scalar, aliases repeat too much, or an alias
+                stands within what it repeats.
         """
+        mark = node.start_mark
         if id(node) in self._open:
-            raise _Refusal("an alias stands within what it repeats; write the value out", node)
+            raise _Refusal("an alias stands within what it repeats; write the value out", mark)
         if id(node) not in self._known:
             self._open.add(id(node))
-            children: list[yaml.Node] = []
-            if isinstance(node, yaml.MappingNode):
-                _check_keys(node)
-                children = [part for pair in node.value for part in pair]
-            elif isinstance(node, yaml.SequenceNode):
-                children = node.value
-            count = 1 + sum(map(self.count, children))
+            inner = [self.size(child) for child in _children(node)]
             self._open.remove(id(node))
+            count = 1 + sum(size for size, _ in inner)
+            depth = 1 + max((depth for _, depth in inner), default=0)
             if count > MAX_NODES:
-                raise _Refusal(f"aliases repeat more than {MAX_NODES:,} values", node)
-            self._known[id(node)] = count
+                raise _Refusal(f"aliases repeat more than {MAX_NODES:,} values", mark)
+            if depth > MAX_DEPTH:
+                raise _Refusal(_TOO_DEEP, mark)
+            self._known[id(node)] = count, depth
         return self._known[id(node)]
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        _check_keys(node)
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
     lines: dict[tuple[str, str], int] = {}
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise _Refusal("a key is a list or a mapping; expected a setting's name", key)
+            raise _Refusal(
+                "a key is a list or a mapping; expected a setting's name", key.start_mark
+            )
         if line := lines.get((key.tag, key.value)):
             raise _Refusal(
-                f"{key.value!r} is there twice, also in line {line}; keep one of them", key
+                f"{key.value!r} is there twice, also in line {line}; keep one of them",
+                key.start_mark,
             )
         lines[key.tag, key.value] = key.start_mark.line + 1
 

@@ -135,11 +135,11 @@ def load(path: pathlib.Path) -> Document:
         UserError: it cannot be read, or holds no pipeline.
     """
     try:
-        documents = list(yaml.load_all(path.read_text(), loader.FASTEST))
+        documents = loader.load_all(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}.") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path}: not YAML: {error}") from None
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     documents = [document for document in documents if isinstance(document, dict)]
     pipelines = [document for document in documents if "pipelineInfo" in document]
     if len(pipelines) != 1:

@@ -46,8 +46,8 @@ def test_a_merged_key_may_be_given_again() -> None:
         ("a: !!bool x\n", 1, ("'x' is no bool",)),
         ("a: !!python/object:os.system x\n", 1, ("tag",)),
         ("a: 1\nb: \x00\n", 2, (r"'\x00'",)),
-        ("[" * 20_000, None, ("nested too deeply",)),
-        ("{a: " * 20_000, None, ("nested too deeply",)),
+        ("[" * 20_000, 1, ("nested in more than 50 levels",)),
+        ("a:\n- {a: " + "{a: " * 20_000, 2, ("nested in more than 50 levels",)),
     ],
 )
 def test_what_is_refused(text: str, line: int | None, words: tuple[str, ...]) -> None:
@@ -64,6 +64,13 @@ def test_aliases_that_multiply() -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     with pytest.raises(YamlError, match="aliases repeat more than"):
         strict_yaml.parse("\n".join(lines))
+
+
+def test_aliases_that_nest() -> None:
+    lines = ["a0: &a0 [x]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 2000)]
+    with pytest.raises(YamlError, match="nested in more than 50 levels") as refused:
+        strict_yaml.parse("\n".join(lines))
+    assert refused.value.line is not None
 
 
 @pytest.mark.parametrize(

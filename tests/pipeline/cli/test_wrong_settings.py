@@ -15,7 +15,7 @@ WRONG = {
     "null": (b"name: \0\n", "line 1: the character"),
     "digits": (b"train: {steps: " + b"9" * 5000 + b"}\n", "line 1: a number of 5,000 digits"),
     "date": (b"train: {steps: 2024-13-45}\n", "train.steps: expected a whole number"),
-    "brackets": (b"[" * 50_000, "nested too deeply"),
+    "brackets": (b"[" * 50_000, "line 1: brackets or sections are nested"),
     "infinite": (b"train: {learning_rate: .inf}\n", "train.learning_rate: expected a finite"),
     "huge": (b"train: {steps: 9223372036854775808}\n", "train.steps: expected less than 2^63"),
 }

@@ -43,6 +43,10 @@ def test_parameters_are_checked(given: dict[str, str], said: str) -> None:
         (None, "cannot be read: No such file"),
         ("a: [", "not YAML"),
         ("a: 1", "holds 0 pipelines"),
+        ("a: " + "[" * 50_000, "not YAML: it is nested in more than 200 levels"),
+        (f"a: {'9' * 5000}", "not YAML: a value cannot be read"),
+        ("a: 2024-13-45", "not YAML: a value cannot be read: month must be in 1..12"),
+        ("a: 1\n\tb: 2", "not YAML: "),
     ],
 )
 def test_files_that_are_no_pipeline(tmp_path: pathlib.Path, text: str | None, said: str) -> None:
@@ -52,6 +56,7 @@ def test_files_that_are_no_pipeline(tmp_path: pathlib.Path, text: str | None, sa
     with pytest.raises(UserError) as refused:
         load(path)
     assert said in str(refused.value) and str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["NUMBER_INTEGER", "NUMBER_DOUBLE"])

@@ -110,7 +110,7 @@ def test_files_of_a_context_are_found_from_everywhere(
         ("contexts: {a: {timeout_seconds: 0}}", "contexts.a.timeout_seconds: Input should be"),
         ("contexts: {a: {ui_endpoint: 'https://me:pw@h'}}", "ui_endpoint: https://…@h: expected"),
         ("current: a\ncurrent: b\n", "contexts.yaml, line 2: 'current' is there twice"),
-        ("[" * 20_000, "contexts.yaml: the brackets or sections are nested too deeply"),
+        ("[" * 20_000, "contexts.yaml, line 1: brackets or sections are nested"),
         ("- 1", "contexts.yaml: Input should be"),
         ("\udcff", "contexts.yaml, line 1: the byte 0xff is not UTF-8"),
     ],
@@ -123,6 +123,8 @@ def test_a_file_of_something_else(
     for words in (("contexts", "list"), ("contexts", "set", "b"), ("runs", "list")):
         done = command(*words)
         assert done.exit_code == 1 and said in done.stderr, done.stderr
+    told = command("contexts", "list", "--json")
+    assert told.exit_code == 1 and said in json.loads(told.stdout)["error"]
     assert file.read_text(errors="surrogateescape") == text
 
 
