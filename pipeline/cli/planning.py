@@ -29,19 +29,22 @@ class Request:
 def show(request: Request) -> int:
     """Plans and shows; the command's exit code."""
     try:
-        plan = _plan(request)
+        plan, notes = _plan(request)
     except (SettingsError, UserError) as error:
         if request.as_json:
             console.say_json({"error": str(error)})
         console.error(str(error))
         return 1
     console.say(plan_text(plan), stderr=request.as_json)
+    for note in notes:
+        console.say(f"note: {note}", stderr=request.as_json)
     if request.as_json:
         console.say_json(dataclasses.asdict(plan))
     return 0
 
 
-def _plan(request: Request) -> Plan:
+def _plan(request: Request) -> tuple[Plan, list[str]]:
+    """The plan, and what a user has to know of the model."""
     measure = Override("--measure", ("parallel", "costs"), "measured")
     measured = (measure,) if request.measure else ()
     settings = load(request.config, (*request.overrides, *measured))
@@ -57,7 +60,7 @@ def _plan(request: Request) -> Plan:
         devices = _first(there, parallel)
 
     # TensorFlow takes seconds to import: after all that can be refused without it.
-    from stagecraft.trainer_module import topology
+    from stagecraft.trainer_module import dropout, topology
     from stagecraft.trainer_module.assemble import assemble
     from stagecraft.trainer_module.planning import planner
 
@@ -66,7 +69,7 @@ def _plan(request: Request) -> Plan:
         there = topology.available(parallel)
     model = assemble(training.train, settings.data.num_classes, precision=parallel.precision)
     with console.progress("timing the parts of the model", stderr=True) as on_progress:
-        return planner.make_plan(
+        plan = planner.make_plan(
             model,
             training,
             devices,
@@ -74,6 +77,7 @@ def _plan(request: Request) -> Plan:
             accelerator=accelerator,
             on_progress=on_progress,
         )
+    return plan, dropout.notes(model)
 
 
 def _first(there: list[str], parallel: ParallelSettings) -> list[str]:
