@@ -12,11 +12,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
-from stagecraft.pipeline import strict_yaml
 from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
-from stagecraft.pipeline.overrides import Override, parse
-from stagecraft.pipeline.settings_errors import SettingsError
-from stagecraft.pipeline.validation import made
+from stagecraft.pipeline.loading import strict_yaml
+from stagecraft.pipeline.loading.errors import SettingsError
+from stagecraft.pipeline.loading.overrides import Override, parse
+from stagecraft.pipeline.loading.validation import made
 from stagecraft.schemas import secrets
 from stagecraft.schemas.features import DATASETS, SAMPLE, DataSet
 from stagecraft.trainer_module.settings import (

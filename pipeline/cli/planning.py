@@ -7,7 +7,7 @@ import dataclasses
 from stagecraft.pipeline import early_checks
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.plan_text import plan_text
-from stagecraft.pipeline.overrides import Override
+from stagecraft.pipeline.loading.overrides import Override
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.planning import accelerators

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from stagecraft.pipeline import strict_yaml
 from stagecraft.pipeline.kubeflow import loader
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.pipeline.loading import strict_yaml
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.base_settings import LARGEST, Settings

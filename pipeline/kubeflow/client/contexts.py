@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import yaml
 from pydantic import Field, ValidationError
 
-from stagecraft.pipeline import strict_yaml
+from stagecraft.pipeline.loading import strict_yaml
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.base_settings import Settings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from stagecraft.pipeline import strict_yaml
-from stagecraft.pipeline.settings_errors import SettingsError
+from stagecraft.pipeline.loading import strict_yaml
+from stagecraft.pipeline.loading.errors import SettingsError
 from stagecraft.schemas import secrets
 
 Tree = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from stagecraft.pipeline import overrides as given_overrides
-from stagecraft.pipeline.overrides import Override, Tree
-from stagecraft.pipeline.settings_errors import SettingsError
+from stagecraft.pipeline.loading import overrides as given_overrides
+from stagecraft.pipeline.loading.errors import SettingsError
+from stagecraft.pipeline.loading.overrides import Override, Tree
 from stagecraft.schemas import secrets
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
-from stagecraft.pipeline import strict_yaml
-from stagecraft.pipeline.strict_yaml import FileError, YamlError
+from stagecraft.pipeline.loading import strict_yaml
+from stagecraft.pipeline.loading.strict_yaml import FileError, YamlError
 
 
 def test_what_is_read() -> None:

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from stagecraft.pipeline.overrides import Override
+from stagecraft.pipeline.loading.overrides import Override
 from stagecraft.pipeline.settings import SettingsError, load
 
 
