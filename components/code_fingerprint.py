@@ -58,6 +58,19 @@ def code_fingerprint(*dotted: str) -> str:
     return digest.hexdigest()[:16]
 
 
+def check_exists(dotted: str) -> None:
+    """Looks for a module and a name in it; imports nothing.
+
+    Args:
+      dotted: as :func:`code_fingerprint` takes it.
+
+    Raises:
+      UserError: as :func:`code_fingerprint`.
+    """
+    importlib.invalidate_caches()
+    _resolve_root(dotted)
+
+
 def imported_names(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
     """Absolute dotted names that a module's code imports, at any depth of its syntax tree.
 

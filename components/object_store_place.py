@@ -10,7 +10,9 @@ import shutil
 from typing import Any, NamedTuple, cast
 
 from stagecraft.components.object_store_endpoint import STORE, endpoint_of, explained
+from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.base_settings import Settings
 
 _SUBFOLDERS = {"gs": "gcs"}
 """Those not called as their scheme, as in the folders that KFP's launcher copies to."""
@@ -106,9 +108,10 @@ def locate(address: str | bytes) -> Place:
     """Finds the store of an address; asks it nothing yet.
 
     Raises:
-      UserError: the address names no bucket, or s3fs is not installed.
+      UserError: the address names no bucket or holds credentials, or s3fs is not installed.
     """
     uri = os.fsdecode(address)
+    secrets.refuse_in_address(uri, Settings.credentials_advice)
     scheme, _, within = uri.partition("://")
     if not within.strip("/"):
         raise UserError(f"{uri}: names no bucket; expected an address like {scheme}://bucket/path.")

@@ -6,40 +6,27 @@ Imports neither TensorFlow, TFX, Beam nor Keras: ``--help`` and ``config`` are i
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
+from stagecraft.pipeline.loading import strict_yaml
+from stagecraft.pipeline.loading.errors import SettingsError
+from stagecraft.pipeline.loading.overrides import Override, parse
+from stagecraft.pipeline.loading.validation import made
+from stagecraft.schemas import secrets
 from stagecraft.schemas.features import DATASETS, SAMPLE, DataSet
 from stagecraft.trainer_module.settings import (
     Settings,
     TrainingSettings,
 )
 
+__all__ = ["PipelineSettings", "SettingsError", "load"]
+
 PRESETS = pathlib.Path(__file__).resolve().parent / "presets"
-
-
-_EXPECTED = {
-    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "expected a whole number"),
-    **dict.fromkeys(("float_parsing", "float_type"), "expected a number"),
-    **dict.fromkeys(("bool_parsing", "bool_type"), "expected true or false"),
-    "string_type": "expected text",
-    "string_pattern_mismatch": "expected text that matches {pattern}",
-    "model_type": "expected settings below it, each a name and a value",
-    "literal_error": "expected {expected}",
-    "greater_than_equal": "expected {ge} or more",
-    "greater_than": "expected more than {gt}",
-    "less_than_equal": "expected {le} or less",
-    "less_than": "expected less than {lt}",
-}
-"""Kind of pydantic's error -> what is said in its place (https://docs.pydantic.dev, Errors)."""
-
-
-class SettingsError(Exception):
-    """Settings that cannot be; the message names the field, the value and what would work."""
 
 
 class DataSettings(Settings):
@@ -142,7 +129,7 @@ class ParitySettings(Settings):
         description="least examples per step; rounded up to what the topology divides",
     )
     timeout_seconds: float = Field(
-        600.0, gt=0, description="how long one topology may take, in seconds"
+        600.0, gt=0, le=86_400, description="how long one topology may take, in seconds"
     )
 
 
@@ -183,10 +170,30 @@ class PipelineSettings(TrainingSettings):
     kubeflow: KubeflowSettings = KubeflowSettings()
 
 
+def recorded(settings: PipelineSettings) -> dict[str, Any]:
+    """The settings as reports and ML Metadata have them: without ``kubeflow`` and secrets."""
+    return without_secrets(settings.model_dump(mode="json"))
+
+
 def changes_as_yaml(settings: PipelineSettings) -> str:
-    """The settings that are not the default, as a file for ``--config``."""
-    changed = settings.model_dump(mode="json", exclude_defaults=True)
+    """Those of :func:`recorded` that are not the default, as a file for ``--config``."""
+    changed = without_secrets(settings.model_dump(mode="json", exclude_defaults=True))
     return yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
+
+
+def without_secrets(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree of settings, as JSON has it, without what no record is to hold.
+
+    That is ``kubeflow``, which changes nothing of what is computed and holds a cluster's
+    addresses and variables; and of ``beam.args`` the values, as any may be a runner's secret.
+    """
+    kept = {name: value for name, value in tree.items() if name != "kubeflow"}
+    result: dict[str, Any] = secrets.redact_tree(kept)
+    beam = kept.get("beam")
+    if isinstance(beam, dict) and isinstance(beam.get("args"), (list, tuple)):
+        hidden = secrets.redact_arguments(beam["args"], all_values=True)
+        result["beam"]["args"] = list(hidden)
+    return result
 
 
 def presets() -> list[str]:
@@ -194,85 +201,38 @@ def presets() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
-def load(config: str | None = None, overrides: tuple[str, ...] = ()) -> PipelineSettings:
-    """Resolves a preset's name or a YAML file, with ``key.path=value`` overrides on top.
+def load(config: str | None = None, overrides: Sequence[str | Override] = ()) -> PipelineSettings:
+    """Resolves a preset's name or a YAML file, with overrides on top.
+
+    Args:
+        config: name of a preset, or path of a file.
+        overrides: ``key.path=value``, or what an option of a command stands for.
 
     Raises:
         SettingsError: no such preset or file, not YAML, or a value that cannot be.
     """
     tree = _read(config) if config else {}
-    changed = [_parse(override) for override in overrides]
-    _make_room(tree, changed)
-    for override in changed:
-        _apply(tree, override)
-    try:
-        return PipelineSettings.model_validate(tree)
-    except ValidationError as error:
-        raise SettingsError(_explain(error, config)) from None
+    given = [parse(each) if isinstance(each, str) else each for each in overrides]
+    return made(PipelineSettings, tree, given, config)
 
 
 def _read(config: str) -> dict[str, Any]:
     path = PRESETS / f"{config}.yaml" if config in presets() else pathlib.Path(config)
     try:
-        tree = yaml.safe_load(path.read_text())
-    except OSError as error:
+        tree = strict_yaml.read(path)
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        reason = getattr(error, "strerror", None) or error
         raise SettingsError(
-            f"{config}: {error.strerror or error}; give the path of a YAML file or one of the "
-            f"presets {', '.join(presets())}"
+            f"{config}: {reason}; give the path of a YAML file or one of the presets "
+            f"{', '.join(presets())}"
         ) from None
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{config}: not YAML: {error}") from None
-    if not isinstance(tree or {}, dict):
-        raise SettingsError(f"{config}: expected sections such as 'train:', found {tree!r:.60}")
-    return tree or {}
-
-
-class _Override(NamedTuple):
-    """A ``--set``."""
-
-    text: str
-    sections: list[str]
-    name: str
-    value: Any
-
-
-def _parse(override: str) -> _Override:
-    key, equals, text = override.partition("=")
-    *sections, name = key.strip().split(".")
-    if not equals or not name:
-        raise SettingsError(f"--set {override}: expected key=value, such as train.steps=500")
-    try:
-        return _Override(override, sections, name, yaml.safe_load(text))
-    except yaml.YAMLError:
-        return _Override(override, sections, name, text)
-
-
-def _make_room(tree: dict[str, Any], changed: Sequence[_Override]) -> None:
-    """Steps and epochs say the same: one that is overridden with counts, not the file's other."""
-    section = tree.get("train")
-    if not isinstance(section, dict):
-        return
-    for override in changed:
-        if override.sections == ["train"] and override.value is not None:
-            section.pop({"steps": "epochs", "epochs": "steps"}.get(override.name, ""), None)
-
-
-def _apply(tree: dict[str, Any], override: _Override) -> None:
-    for section in override.sections:
-        tree = tree.setdefault(section, {})
-        if not isinstance(tree, dict):
-            raise SettingsError(f"--set {override.text}: {section} is a value, not a section")
-    tree[override.name] = override.value
-
-
-def _explain(error: ValidationError, config: str | None) -> str:
-    lines = []
-    for problem in error.errors(include_url=False):
-        where = ".".join(str(part) for part in problem["loc"])
-        told = _EXPECTED.get(problem["type"])
-        message = problem["msg"].removeprefix("Value error, ")
-        message = told.format(**problem.get("ctx", {})) if told else message
-        given = problem["input"]
-        shown = f" (given: {given!r})" if not isinstance(given, dict) and given is not None else ""
-        lines.append(f"{where}: {message}{shown}" if where else message)
-    return (f"{config}: " if config else "") + "; ".join(lines)
+    except strict_yaml.FileError as error:
+        raise SettingsError(str(error)) from None
+    if tree is None:
+        raise SettingsError(
+            f"{config}: is empty; expected sections such as 'train:', or {{}} for the defaults"
+        )
+    if not isinstance(tree, dict):
+        shown = secrets.redact(f"{tree!r:.60}")
+        raise SettingsError(f"{config}: expected sections such as 'train:', found {shown}")
+    return tree

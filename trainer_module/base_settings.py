@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+
+from stagecraft.schemas import secrets
+
+LARGEST = 2**63 - 1
+"""Of whole numbers: what ML Metadata, TensorFlow and Kubernetes hold (int64)."""
 
 
 class Settings(BaseModel):
-    """Base of every section: frozen, and an unknown key is refused with the nearest known one."""
+    """Base of every section: frozen, and an unknown key is refused with the nearest known one.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    Numbers are finite, whole ones within 64 bits, and no address holds a password or a signature.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
+
+    credentials_advice: ClassVar[str] = (
+        "give credentials by the environment, such as AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY, or by kubeflow.every_step.secrets"
+    )
+    """What works in place of a secret in an address."""
 
     @model_validator(mode="before")
     @classmethod
@@ -22,5 +38,16 @@ class Settings(BaseModel):
                     near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
                     hint = f"did you mean {near[0]!r}?" if near else ""
                     known = "known here: " + ", ".join(cls.model_fields)
-                    raise ValueError(f"unknown setting {key!r}; {hint or known}")
+                    shown = secrets.redact(f"{str(key)!r}")
+                    raise ValueError(f"unknown setting {shown}; {hint or known}")
         return data
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _refuse_everywhere(cls, value: Any) -> Any:
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, int) and abs(item) > LARGEST:
+                raise ValueError("expected less than 2^63")
+            if isinstance(item, str):
+                secrets.refuse_in_address(item, cls.credentials_advice)
+        return value

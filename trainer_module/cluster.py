@@ -89,12 +89,12 @@ def read() -> Cluster | None:
     """
     if not is_set():
         return None
-    found = resolver()
-    jobs = found.cluster_spec().as_dict()
+    config = _checked()
+    jobs = config["cluster"]
     chief = jobs.get("chief", [])
     return Cluster(
-        role=found.task_type,
-        index=found.task_id,
+        role=config["task"]["type"],
+        index=int(config["task"]["index"]),
         workers=(*chief, *jobs.get("worker", [])),
         ps=tuple(jobs.get("ps", [])),
         has_chief=bool(chief),
@@ -110,10 +110,32 @@ def resolver() -> Any:
     Raises:
         UserError: as :func:`read`.
     """
+    _checked()
+
+    import tensorflow as tf
+
+    return tf.distribute.cluster_resolver.TFConfigClusterResolver()
+
+
+def check(parallel: ParallelSettings) -> None:
+    """Refuses a ``TF_CONFIG`` that a training with these settings could not be part of.
+
+    Imports no TensorFlow. ``TF_CONFIG`` is no matter where the Trainer starts the processes.
+
+    Raises:
+        UserError: as :func:`training`.
+    """
+    joins = parallel.launcher == "in_process" or (parallel.launcher == "auto" and is_set())
+    if joins and not is_evaluator(parallel):
+        training(parallel)
+
+
+def _checked() -> dict[str, Any]:
+    """What the variable holds, as TensorFlow takes it; the variable is made to be so, too."""
     text = os.environ.get("TF_CONFIG", "")
     try:
         config = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise _error(f"not JSON ({error}), found {text!r:.80}", f"such as {_EXAMPLE}") from None
     if not isinstance(config, dict):
         raise _error(f"expected an object, found {text!r:.80}", f"such as {_EXAMPLE}")
@@ -123,10 +145,7 @@ def resolver() -> Any:
         # Nobody talks to it, and TensorFlow's servers would wait for it. Kubeflow's operator has
         # it in the cluster (genClusterSpec in pkg/controller.v1/tensorflow/tensorflow.go).
         os.environ["TF_CONFIG"] = json.dumps(config)
-
-    import tensorflow as tf
-
-    return tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return config
 
 
 def is_set() -> bool:
@@ -211,7 +230,7 @@ def is_evaluator(parallel: ParallelSettings) -> bool:
     """
     try:  # whatever is wrong with it is no matter to those who have no use for it
         role = json.loads(os.environ.get("TF_CONFIG", ""))["task"]["type"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
     if role != "evaluator":
         return False

@@ -119,11 +119,12 @@ class ParallelSettings(Settings):
         "after one was lost",
     )
     start_timeout_seconds: int = Field(
-        300, ge=1, description="seconds that the processes may take to find each other"
+        300, ge=1, le=86_400, description="seconds that the processes may take to find each other"
     )
     silence_timeout_seconds: int = Field(
         10,
         ge=2,
+        le=86_400,
         description="seconds without a sign of life after which a process counts as frozen",
     )
     timeline_step: int = Field(
@@ -194,6 +195,8 @@ class ParallelSettings(Settings):
 def _names(field: str, value: Any, example: str) -> list[str]:
     if value is None:
         return ["auto"]
+    if not isinstance(value, (str, list, tuple)):
+        raise ValueError(f"expected names; use {field}: auto, or such as {example}")
     names = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]
     if not all(names):
         raise ValueError(f"an empty name in {value!r}; use {field}: auto, or such as {example}")

@@ -31,7 +31,7 @@ class TrainSettings(Settings):
         None, ge=1, description="optimizer steps; give this or epochs (neither: 10 epochs)"
     )
     epochs: float | None = Field(
-        None, gt=0, description="passes over the train split; give this or steps"
+        None, gt=0, le=1e6, description="passes over the train split; give this or steps"
     )
     batch_size: int = Field(128, ge=1, description="examples per optimizer step, over all devices")
     eval_batch_size: int = Field(500, ge=1, description="examples per evaluation batch")
@@ -112,6 +112,8 @@ class TrainSettings(Settings):
             return cls.model_fields["augment"].default
         if value is False or value is None or value in ("", "none", "false"):
             return "none"
+        if not isinstance(value, (str, list, tuple)):
+            raise ValueError(f"expected names out of {', '.join(AUGMENTATIONS)}, or none")
         names = value.split(",") if isinstance(value, str) else list(value)
         names = [str(name).strip() for name in names]
         for name in names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import os
 import posixpath
 import tarfile
 import zlib
@@ -16,6 +17,10 @@ from stagecraft.schemas.errors import UserError
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
+
+
+_GZIP = b"\x1f\x8b"
+"""First bytes of a gzip file: RFC 1952, 2.3.1."""
 
 
 class Block(NamedTuple):
@@ -76,6 +81,27 @@ def read(
     except (EOFError, OSError, tarfile.TarError, zlib.error) as error:
         raise _unreadable(source, name, error) from None
     _check_complete(source, found)
+
+
+def check_kind(source: str) -> None:
+    """Refuses at once what is no data set by its first look, and reads no record.
+
+    Args:
+      source: path of a file or a folder on this machine.
+
+    Raises:
+      UserError: it is a folder without batches, or a file that is no ``.tar.gz``.
+    """
+    try:
+        if os.path.isdir(source):
+            if not batch_files(source)[1]:
+                _check_complete(source, {})
+        elif os.path.isfile(source):  # and neither a pipe nor a device, which may never end
+            with open(source, "rb") as file:
+                if file.read(2) != _GZIP:
+                    raise gzip.BadGzipFile("not a gzipped file")
+    except OSError as error:
+        raise _unreadable(source, "", error) from None
 
 
 def _walk_tar(source: str) -> Generator[_File, None, None]:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from stagecraft.components.example_gen import archive, download, files, sample
 from stagecraft.components.example_gen.archive import Block, Progress
+from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.base_settings import Settings
 
 SAMPLE, DOWNLOAD = "sample", "download"
 
@@ -66,9 +68,10 @@ def resolve(properties: Mapping[str, Any]) -> Source:
     """Finds the source that execution properties ask for, downloading it if they say so.
 
     Raises:
-      UserError: there is nothing there, or the download fails.
+      UserError: there is nothing there, the address holds credentials, or the download fails.
     """
     path = str(properties["source"])
+    secrets.refuse_in_address(path, Settings.credentials_advice)  # a run's parameter, as well
     dataset = str(properties["dataset"])
     if path == DOWNLOAD:
         path = download.fetch(download.PUBLISHED[dataset], str(properties["cache_dir"]))

@@ -9,6 +9,7 @@ from tfx.types import component_spec, standard_artifacts
 from stagecraft.components.code_fingerprint import code_fingerprint
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts, executor
+from stagecraft.schemas import secrets
 
 
 def _input(kind: type[types.Artifact]) -> component_spec.ChannelParameter:
@@ -96,7 +97,7 @@ class TrainingReport(base_component.BaseComponent):
             transform_graph: of Transform; shows what augmentation did.
             parity: of ParityGate.
             pipeline_name: the page's title.
-            settings: YAML that makes the same run again.
+            settings: YAML that makes the same run again; secrets are left out of it.
             metadata_db: SQLite file of ML Metadata, for the time per component.
         """
         given = {
@@ -120,7 +121,7 @@ class TrainingReport(base_component.BaseComponent):
                     for key, parameter in TrainingReportSpec.OUTPUTS.items()
                 },
                 pipeline_name=pipeline_name,
-                settings=settings,
+                settings=secrets.redact_yaml(settings),
                 metadata_db=metadata_db,
                 code_fingerprint=code_fingerprint(executor.__name__),
             )

@@ -26,6 +26,7 @@ from stagecraft.components.report.facts import (
     Wrong,
 )
 from stagecraft.components.report.pictures import Pixels
+from stagecraft.schemas import secrets
 from stagecraft.trainer_module import labels
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -171,7 +172,7 @@ def _item(role: str, artifact: Artifact) -> Item:
         kind=artifact.type_name,
         # TFX makes up an id of a copy's, which no store knows.
         id=artifact.id if address == artifact.uri else 0,
-        uri=address,
+        uri=secrets.redact(address),
         properties={
             name: _text(value)
             for name, value in values.items()
@@ -184,14 +185,19 @@ def _text(value: str | int | float) -> str:
     """As people write it; Kubeflow hands whole numbers over as doubles."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else f"{value:.6g}"
-    return str(value)
+    return secrets.redact(str(value))
 
 
 def _settings(text: str, trained: Training | None) -> str:
-    """The pipeline's settings, with those that the training was given when the run began."""
+    """The pipeline's settings, with those that the training was given when the run began.
+
+    Secrets are left out, also where the pipeline is somebody's own, and so is ``kubeflow``.
+    """
+    text = secrets.redact_yaml(text)
     if not text or trained is None:
         return text
     tree = yaml.safe_load(text)
+    tree.pop("kubeflow", None)
     default = TrainingSettings().flat()
     for section in TrainingSettings.model_fields:
         tree.pop(section, None)

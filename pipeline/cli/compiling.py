@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
+from stagecraft.pipeline import early_checks
 from stagecraft.pipeline.cli import console
-from stagecraft.pipeline.kubeflow import document
+from stagecraft.pipeline.cli.options import data_override
+from stagecraft.pipeline.kubeflow import document, visible_secrets
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.schemas.errors import UserError
 
@@ -23,9 +25,9 @@ class Request:
 
 def run(request: Request) -> int:
     """Compiles; the command's exit code."""
-    data = (f"data.source={request.data}",) if request.data else ()
     try:
-        settings = load(request.config, (*request.overrides, *data))
+        settings = load(request.config, (*request.overrides, *data_override(request.data or None)))
+        early_checks.check_files(settings)
         output = request.output or pathlib.Path(f"{settings.name}.yaml")
         document.check_output(output)
         from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
@@ -37,6 +39,8 @@ def run(request: Request) -> int:
     except OSError as error:
         console.error(f"{output}: cannot be written: {error.strerror or error}.")
         return 1
+    if told := visible_secrets.warning(settings, str(output)):
+        console.warning(told)
     console.rows(
         [
             ("written", str(output)),

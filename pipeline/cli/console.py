@@ -1,4 +1,8 @@
-"""The only file that prints."""
+"""The only file that prints, and so the one that makes text of others fit for a terminal.
+
+Escape sequences and control characters are taken out of all of it: names in archives, messages of
+exceptions and lines of logs may hold some. Secrets are left out, but for those of documents.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,8 @@ from rich.text import Text
 from stagecraft.pipeline.cli.state import NOTICES, RunState
 from stagecraft.pipeline.cli.wording import progress_text
 from stagecraft.pipeline.local.events import Event
+from stagecraft.schemas import secrets
+from stagecraft.schemas.plain_text import plain
 
 _COLOURS = {
     "waiting": "dim",
@@ -55,19 +61,30 @@ _LINE_SECONDS = 10.0
 
 
 def say(text: str, *, stderr: bool = False) -> None:
-    """Prints a paragraph, or lines, as they are."""
-    print(text, file=sys.stderr if stderr else sys.stdout, flush=True)
+    """Prints a paragraph, or lines."""
+    print(_shown(text), file=sys.stderr if stderr else sys.stdout, flush=True)
+
+
+def document(text: str) -> None:
+    """Prints what a program takes, with the secrets that it may need."""
+    print(plain(text), flush=True)
 
 
 def error(text: str) -> None:
     """Prints what went wrong, on stderr."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(Text.assemble(("Error: ", "bold red"), text))
+    console.print(Text.assemble(("Error: ", "bold red"), _shown(text)))
+
+
+def warning(text: str) -> None:
+    """Prints what is likely not wanted, on stderr."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("Warning: ", "bold yellow"), _shown(text)))
 
 
 def say_json(value: dict[str, Any]) -> None:
     """Prints one object on one line; NaN and infinities, which JSON lacks, become null."""
-    say(json.dumps(_finite(value), allow_nan=False))
+    print(json.dumps(_of_json(value), allow_nan=False), flush=True)
 
 
 def rows(lines: list[tuple[str, str]], *, stderr: bool = False) -> None:
@@ -88,9 +105,10 @@ def columns(
         folded: on a terminal, the last column is below the others, indented, not beside them.
     """
     folded = folded and sys.stdout.isatty()
-    table = [line[:-1] if folded else line for line in (header, *lines)]
+    shown = [tuple(map(_cell, line)) for line in (header, *lines)]
+    table = [line[:-1] if folded else line for line in shown]
     widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
-    for line, whole in zip(table, (header, *lines), strict=True):
+    for line, whole in zip(table, shown, strict=True):
         cells = (set_cell_size(cell, width) for cell, width in zip(line, widths, strict=True))
         say("  ".join(cells).rstrip())
         if folded and whole[-1]:
@@ -185,10 +203,10 @@ def _table(state: RunState, height: int) -> RenderableType:
             continue
         seconds = node.seconds_so_far
         table.add_row(
-            Text(name, style="dim" if node.state in ("waiting", "skipped") else ""),
+            Text(_cell(name), style="dim" if node.state in ("waiting", "skipped") else ""),
             Text(node.state, style=_COLOURS[node.state]),
             "" if seconds is None else f"{seconds:.1f}",
-            Text(node.figure),
+            Text(_cell(node.figure)),
         )
     if folded:
         counts = collections.Counter(node.state for node in state.nodes.values())
@@ -196,7 +214,7 @@ def _table(state: RunState, height: int) -> RenderableType:
             if counts[state_name]:
                 text = Text(f"({counts[state_name]} components)", style="dim")
                 table.add_row(text, Text(state_name, style=_COLOURS[state_name]))
-    return Group(table, *(Text(f"note: {note}") for note in state.notes), _below(state))
+    return Group(table, *(Text(_cell(f"note: {note}")) for note in state.notes), _below(state))
 
 
 def _below(state: RunState) -> RenderableType:
@@ -204,22 +222,32 @@ def _below(state: RunState) -> RenderableType:
         return Text("" if state.run_id else _STARTING, style="dim")
     total = state.progress.get("total")
     done = state.progress.get("done", state.progress.get("step"))
-    text = Text(progress_text(state.progress))
+    text = Text(_cell(progress_text(state.progress)))
     lines: list[RenderableType] = [text]
     if total and done is not None:
         row = Table.grid(padding=(0, 1))
         row.add_row(ProgressBar(total=total, completed=done, width=40), text)
         lines = [row]
     if state.notice and state.notice is not state.progress:
-        lines.append(Text(progress_text(state.notice), style="dim"))
+        lines.append(Text(_cell(progress_text(state.notice)), style="dim"))
     return Group(*lines)
 
 
-def _finite(value: Any) -> Any:
+def _shown(text: str) -> str:
+    """Text of others, without secrets."""
+    return secrets.redact(plain(text))
+
+
+def _cell(text: str) -> str:
+    """Text of others, on one line."""
+    return " ".join(_shown(text).split("\n"))
+
+
+def _of_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {plain(str(key)): _of_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [_of_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value
+    return _shown(value) if isinstance(value, str) else value

@@ -9,11 +9,13 @@ import yaml
 from pydantic import BaseModel
 
 from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.schemas import secrets
 
 
 def as_yaml(settings: PipelineSettings) -> str:
-    """All settings, as a file that ``--config`` takes."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False).rstrip()
+    """All settings, as a file that ``--config`` takes once the secrets are put back in."""
+    tree = secrets.redact_tree(settings.model_dump(mode="json"))
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).rstrip()
 
 
 class Setting(typing.NamedTuple):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
 import pathlib
 import shutil
 import tempfile
 import time
 from typing import IO, Any
 
+from stagecraft.pipeline import early_checks
 from stagecraft.pipeline.cli import console
+from stagecraft.pipeline.cli.options import data_override
 from stagecraft.pipeline.drill.drill import Drill
 from stagecraft.pipeline.drill.scenarios import SCENARIOS, Row
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
@@ -89,10 +90,11 @@ def _chosen(names: tuple[str, ...]) -> list[str]:
 
 
 def _settings(request: Request) -> PipelineSettings:
-    # As JSON, which is YAML: a path that looks like a number stays a path.
-    data = () if request.data is None else (f"data.source={json.dumps(request.data)}",)
     small = ("data.sample_train=600", "data.sample_test=100")
-    return load(request.config, (*small, *request.overrides, *data))
+    settings = load(request.config, (*small, *request.overrides, *data_override(request.data)))
+    early_checks.check_data(settings)
+    early_checks.check_model(settings)
+    return settings
 
 
 def _found(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import time
 from typing import IO
 
+from stagecraft.pipeline import early_checks
 from stagecraft.pipeline.cli import console, result
+from stagecraft.pipeline.cli.options import data_override
 from stagecraft.pipeline.cli.state import RunState
+from stagecraft.pipeline.loading.overrides import Override
 from stagecraft.pipeline.local import layout, nodes
 from stagecraft.pipeline.local.events import Event
 from stagecraft.pipeline.local.spec import RunSpec
 from stagecraft.pipeline.local.supervisor import Outcome, open_log, supervise
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import cluster
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,7 @@ class Request:
     """The command line of ``stagecraft run``, as given."""
 
     config: str
-    overrides: tuple[str, ...]
+    overrides: tuple[str | Override, ...]
     data: str | None
     output: pathlib.Path | None
     runner: str
@@ -78,21 +81,17 @@ def execute(request: Request) -> int:
 
 def _settings(request: Request) -> PipelineSettings:
     """Everything that can be refused before anything starts is refused here."""
-    # As JSON, which is YAML: a path that looks like a number stays a path.
-    data = () if request.data is None else (f"data.source={json.dumps(request.data)}",)
-    settings = load(request.config, (*request.overrides, *data))
-    source = settings.data.source
-    elsewhere = source in ("sample", "download") or "://" in source
-    if not elsewhere and not pathlib.Path(source).exists():
-        raise UserError(
-            f"{source}: no such file or folder; data.source (--data) is an archive (.tar.gz), a "
-            "folder with its files, sample or download"
-        )
+    settings = load(request.config, (*request.overrides, *data_override(request.data)))
     asked = [name for name in (request.from_node, request.to_node) if name]
     there = nodes.names(parity=settings.parity.enabled, report=settings.report.enabled)
     nodes.check(asked, there)
     if request.from_node and request.to_node:
         nodes.check_order(request.from_node, request.to_node, there)
+    if nodes.between(nodes.EXAMPLE_GEN, there, request.from_node, request.to_node):
+        early_checks.check_data(settings)
+    early_checks.check_files(settings)
+    if nodes.between(nodes.TRAINER, there, request.from_node, request.to_node):
+        cluster.check(settings.parallel)
     return settings
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from stagecraft.schemas.errors import UserError
+
+if TYPE_CHECKING:
+    from stagecraft.pipeline.loading.overrides import Override
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -41,6 +44,13 @@ def data_option(command: Command) -> Command:
         "minio:// address), the generated sample, or the published archive. Default: the config's "
         "data.source.",
     )(command)
+
+
+def data_override(data: str | None) -> tuple[Override, ...]:
+    """What ``--data`` stands for; a path that looks like a number stays a path."""
+    from stagecraft.pipeline.loading.overrides import Override  # --help needs none of it
+
+    return () if data is None else (Override.option("--data", "data.source", data),)
 
 
 def not_empty(context: click.Context, parameter: click.Parameter, value: Any) -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+from stagecraft.pipeline import early_checks
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.plan_text import plan_text
+from stagecraft.pipeline.loading.overrides import Override
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import dropout, topology
-from stagecraft.trainer_module.assemble import assemble
-from stagecraft.trainer_module.planning import accelerators, planner
+from stagecraft.trainer_module.planning import accelerators
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
@@ -45,8 +45,10 @@ def show(request: Request) -> int:
 
 def _plan(request: Request) -> tuple[Plan, list[str]]:
     """The plan, and what a user has to know of the model."""
-    measured = ("parallel.costs=measured",) if request.measure else ()
+    measure = Override("--measure", ("parallel", "costs"), "measured")
+    measured = (measure,) if request.measure else ()
     settings = load(request.config, (*request.overrides, *measured))
+    early_checks.check_model(settings)
     training = TrainingSettings(train=settings.train, parallel=settings.parallel)
     parallel = training.parallel
     accelerator = None
@@ -56,7 +58,13 @@ def _plan(request: Request) -> tuple[Plan, list[str]]:
         count, accelerator = accelerators.parse(request.devices)
         there = [f"{accelerator.name}:{index}" for index in range(count)]
         devices = _first(there, parallel)
-    else:
+
+    # TensorFlow takes seconds to import: after all that can be refused without it.
+    from stagecraft.trainer_module import dropout, topology
+    from stagecraft.trainer_module.assemble import assemble
+    from stagecraft.trainer_module.planning import planner
+
+    if accelerator is None:
         devices = list(topology.resolve(parallel).devices)
         there = topology.available(parallel)
     model = assemble(training.train, settings.data.num_classes, precision=parallel.precision)

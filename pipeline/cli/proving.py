@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 import shutil
 import tempfile
 import time
 from typing import Any
 
-from stagecraft.pipeline import parity_data
+from stagecraft.pipeline import early_checks, parity_data
 from stagecraft.pipeline.cli import console
+from stagecraft.pipeline.cli.options import data_override
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parity import cases, report
@@ -70,9 +70,9 @@ def prove(request: Request) -> int:
 
 
 def _chosen(request: Request) -> tuple[PipelineSettings, list[Case]]:
-    # As JSON, which is YAML: a path that looks like a number stays a path.
-    data = () if request.data is None else (f"data.source={json.dumps(request.data)}",)
-    settings = load(request.config, (*request.overrides, *data))
+    settings = load(request.config, (*request.overrides, *data_override(request.data)))
+    early_checks.check_data(settings)
+    early_checks.check_model(settings)
     names = "all" if request.as_list else request.topologies
     chosen = cases.select(
         names, settings, steps=settings.parity.steps, batch_size=settings.parity.batch_size

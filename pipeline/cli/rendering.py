@@ -11,6 +11,7 @@ from stagecraft.components.kubernetes import handover
 from stagecraft.components.kubernetes.jobs import kinds
 from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.pipeline.cli import console
+from stagecraft.pipeline.kubeflow import visible_secrets
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
 from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
 from stagecraft.schemas.errors import UserError
@@ -36,11 +37,14 @@ class Request:
 def show(request: Request) -> int:
     """Prints the objects; the command's exit code."""
     try:
-        objects = _objects(load(request.config, request.overrides), request)
+        settings = load(request.config, request.overrides)
+        objects = _objects(settings, request)
     except (SettingsError, UserError) as error:
         console.error(str(error))
         return 1
-    console.say(yaml.safe_dump_all(objects, sort_keys=False).rstrip())
+    if told := visible_secrets.warning(settings, "the manifest"):
+        console.warning(told)
+    console.document(yaml.safe_dump_all(objects, sort_keys=False).rstrip())
     return 0
 
 

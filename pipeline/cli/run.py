@@ -78,12 +78,16 @@ def run(
     """
     try:
         from stagecraft.pipeline.cli.execute import Request, execute  # --help needs none of it
+        from stagecraft.pipeline.loading.overrides import Override
 
-        watched = [] if timeline is None else [f"parallel.timeline_step={timeline}"]
-        watched += [] if profile is None else [f"parallel.profile_steps='{profile}'"]
+        watched = (
+            ("--timeline", "parallel.timeline_step", timeline),
+            ("--profile", "parallel.profile_steps", profile),
+        )
+        named = [Override.option(*each) for each in watched if each[-1] is not None]
         request = Request(
             config=config,
-            overrides=(*overrides, *watched),
+            overrides=(*overrides, *named),
             data=data,
             output=output,
             runner=runner,

@@ -13,7 +13,10 @@ import yaml
 from stagecraft.pipeline.kubeflow import loader
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.pipeline.loading import strict_yaml
+from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.base_settings import LARGEST, Settings
 
 _KINDS = {
     "NUMBER_INTEGER": (int, float),
@@ -106,12 +109,23 @@ class Document(NamedTuple):
             if name in given:
                 values[name] = _parsed(given[name], kind)
                 if not _fits(values[name], kind):
-                    raise UserError(f"--parameter {name}={given[name]}: expected {WORDS[kind]}.")
+                    shown = f"--parameter {name}={secrets.redact(given[name]):.80}"
+                    raise UserError(f"{shown}: expected {WORDS[kind]}.")
+                if isinstance(values[name], str):
+                    _refuse_secret(name, values[name])
             elif "defaultValue" in definition:
                 values[name] = definition["defaultValue"]
             elif not definition.get("isOptional"):
                 raise UserError(f"{name}: give it with --parameter; it has no default.")
         return values
+
+
+def _refuse_secret(name: str, value: str) -> None:
+    """A run's parameters are shown to whoever may see the run."""
+    try:
+        secrets.refuse_in_address(value, Settings.credentials_advice)
+    except secrets.SecretInAddress as error:
+        raise UserError(f"--parameter {name}: {error}.") from None
 
 
 def load(path: pathlib.Path) -> Document:
@@ -121,11 +135,11 @@ def load(path: pathlib.Path) -> Document:
         UserError: it cannot be read, or holds no pipeline.
     """
     try:
-        documents = list(yaml.load_all(path.read_text(), loader.FASTEST))
+        documents = loader.load_all(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}.") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path}: not YAML: {error}") from None
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     documents = [document for document in documents if isinstance(document, dict)]
     pipelines = [document for document in documents if "pipelineInfo" in document]
     if len(pipelines) != 1:
@@ -174,11 +188,11 @@ def _parsed(text: str, kind: str) -> Any:
     """A value as given by hand; None if it is none of that kind."""
     if kind == "STRING":
         return text
-    with contextlib.suppress(ValueError, OverflowError, yaml.YAMLError):
+    with contextlib.suppress(ValueError, strict_yaml.YamlError):
         if not kind.startswith("NUMBER"):
-            return yaml.safe_load(text)
+            return strict_yaml.parse(text)
         number = float(text)  # YAML takes 1e-3 for a text, and 1:30 for a number
-        if math.isfinite(number) and number.is_integer():
+        if number.is_integer() and abs(number) <= LARGEST:
             return int(number) if "." in text or "e" in text.lower() else int(text)
         return number if math.isfinite(number) and kind == "NUMBER_DOUBLE" else None
     return None

@@ -6,7 +6,9 @@ import errno
 import re
 from collections.abc import Iterator
 
+from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.plain_text import plain
 
 _LIMIT = 600  # characters; the rest is in the log
 
@@ -20,7 +22,14 @@ _FULL_DISK = re.compile(r"No space left on device|database or disk is full")
 
 
 def explain(error: BaseException) -> str:
-    """The cause of a failure: a UserError's message as it is, else type and message, shortened."""
+    """The cause of a failure: a UserError's message as it is, else type and message, shortened.
+
+    It is kept in ML Metadata and in reports: secrets and control characters are left out.
+    """
+    return secrets.redact(plain(_explain(error)))
+
+
+def _explain(error: BaseException) -> str:
     chain = list(_chain(error))
     for link in chain:
         if isinstance(link, UserError):

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from stagecraft.schemas.errors import UserError
 
+EXAMPLE_GEN = "Cifar10ExampleGen"
+
 NODES = (
-    "Cifar10ExampleGen",
+    EXAMPLE_GEN,
     "ImportSchema",
     "StatisticsGen",
     "AnomalyGate",

@@ -14,6 +14,7 @@ import yaml
 
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
+from stagecraft.schemas import secrets
 from stagecraft.trainer_module.settings import TrainingSettings
 
 Flat = dict[str, Any]
@@ -31,17 +32,18 @@ def known(executions: Mapping[str, Properties]) -> Flat:
     """
     found: Flat = {}
     if text := executions.get("TrainingReport", {}).get("settings"):
-        found = defaults() | flat(yaml.safe_load(text))
+        found = defaults() | _recorded(text)
     if "Cifar10ExampleGen" in executions:
         found |= _data(executions["Cifar10ExampleGen"])
     if "Trainer" in executions:
         found |= _training(executions["Trainer"])
-    return found
+    left: Flat = secrets.redact_tree(found)
+    return left
 
 
 def defaults() -> Flat:
-    """Of every setting."""
-    return flat(PipelineSettings().model_dump(mode="json"))
+    """Of every setting that a run records."""
+    return flat(pipeline_settings.recorded(PipelineSettings()))
 
 
 def base(pipeline: str) -> tuple[str, Flat]:
@@ -51,8 +53,7 @@ def base(pipeline: str) -> tuple[str, Flat]:
         The preset's name, or ``defaults`` where there is none; and its settings.
     """
     if pipeline in pipeline_settings.presets():
-        tree = pipeline_settings.load(pipeline).model_dump(mode="json")
-        return pipeline, flat(tree)
+        return pipeline, flat(pipeline_settings.recorded(pipeline_settings.load(pipeline)))
     return "defaults", defaults()
 
 
@@ -74,6 +75,11 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Flat:
         else:
             found[prefix + name] = value
     return found
+
+
+def _recorded(text: str) -> Flat:
+    """What a report was given; earlier versions of Stagecraft gave it secrets, too."""
+    return flat(pipeline_settings.without_secrets(yaml.safe_load(text)))
 
 
 def _data(properties: Properties) -> Flat:

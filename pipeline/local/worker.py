@@ -14,9 +14,9 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from typing import Any
 
+from stagecraft.pipeline import redacted_log
 from stagecraft.pipeline.local import events, interrupt, layout, lock
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.spec import RunSpec
@@ -27,8 +27,10 @@ def main() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
+    redaction = redacted_log.install()
     events.attach(int(sys.argv.pop()))  # TFX hands what is left of sys.argv to executors
     spec = RunSpec.from_json(sys.stdin.readline())
+    redaction.hide(spec.settings.beam.args)
     supervised = threading.Event()
     supervised.set()
     threading.Thread(target=_watch, args=[supervised], name="lifeline", daemon=True).start()
@@ -40,7 +42,7 @@ def main() -> None:
         except KeyboardInterrupt:
             end["status"] = "interrupted"
         except BaseException as error:
-            traceback.print_exc()
+            redacted_log.print_traceback(redaction)
             end.update(status="failed", cause=explain(error))
         with interrupt.deferred():
             events.emit("end", f"{end['status']} {end['cause'] or ''}", **end)

@@ -27,6 +27,7 @@ from stagecraft.pipeline.kubeflow.client.connection import resolve
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run
 from stagecraft.pipeline.tfx_command.patcher import KubeflowPatcher
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.plain_text import plain
 
 _LINE = "-" * 30
 
@@ -253,4 +254,4 @@ class KubeflowHandler(BaseHandler):
             ]
             for run in found
         ]
-        click.echo(self._format_table(header, rows))
+        click.echo(plain(self._format_table(header, rows)))

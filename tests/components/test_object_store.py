@@ -22,6 +22,7 @@ from tfx.utils import io_utils
 
 from stagecraft.components import object_store, object_store_endpoint, object_store_place
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.secrets import SecretInAddress
 
 
 @pytest.fixture(params=["s3", "minio", "folder s3", "folder minio", "folder gs"])
@@ -370,3 +371,13 @@ def test_minio_is_what_kubeflow_brings_where_nothing_is_said(
     found = object_store_endpoint.endpoint_of("minio://b/k")
     object_store_endpoint._kfp_endpoint.cache_clear()
     assert found == f"http://{expected}.kubeflow:9000"
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://key:c4n4ry@bucket/x", "minio://bucket/x?X-Amz-Signature=c4n4ry"]
+)
+def test_no_address_holds_credentials(folder_store: pathlib.Path, address: str) -> None:
+    with pytest.raises(SecretInAddress) as refused:
+        object_store_place.locate(address)
+    assert "c4n4ry" not in str(refused.value) and "AWS_ACCESS_KEY_ID" in str(refused.value)
+    assert list(folder_store.rglob("*")) == []

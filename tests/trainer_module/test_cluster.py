@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -231,6 +233,51 @@ def test_a_config_that_nobody_asks_for_may_be_anything(monkeypatch: pytest.Monke
     for text in ("", "no JSON", "[]", '{"task": {"type": "master", "index": 0}}', '{"task": 1}'):
         monkeypatch.setenv("TF_CONFIG", text)
         assert not cluster.is_evaluator(ParallelSettings())
+
+
+@pytest.mark.parametrize("text", ["garbage", "[1]", "[" * 100_000, '{"cluster": {"x": []}}'])
+def test_garbage_is_refused_without_tensorflow(text: str) -> None:
+    code = (
+        "import sys\n"
+        "from stagecraft.schemas.errors import UserError\n"
+        "from stagecraft.trainer_module import cluster\n"
+        "from stagecraft.trainer_module.settings import ParallelSettings\n"
+        "two = {'strategy': 'multi_worker_mirrored', 'workers': 2}\n"
+        "try:\n"
+        "    cluster.check(ParallelSettings.model_validate(two))\n"
+        "except UserError as error:\n"
+        "    print('tensorflow' in sys.modules, error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TF_CONFIG": text},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("False environment variable TF_CONFIG: ")
+    assert len(done.stdout) < 400
+
+
+@pytest.mark.parametrize(
+    ("parallel", "refused"),
+    [
+        ({"strategy": "one_device"}, False),
+        ({**IN_STEP, "workers": 2}, True),
+        ({**IN_STEP, "workers": 2, "launcher": "in_process"}, True),
+        ({**IN_STEP, "workers": 2, "launcher": "local"}, False),
+    ],
+)
+def test_who_has_no_use_for_it_may_have_any(
+    monkeypatch: pytest.MonkeyPatch, parallel: dict[str, Any], refused: bool
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", "garbage")
+    settings = ParallelSettings.model_validate(parallel)
+    if not refused:
+        cluster.check(settings)
+        return
+    with pytest.raises(UserError, match="TF_CONFIG: not JSON"):
+        cluster.check(settings)
 
 
 def test_peers_by_name(config: Set) -> None:

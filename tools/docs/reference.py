@@ -16,7 +16,11 @@ SETTINGS = """# Settings
 
 Every setting, as `--set` takes it and as a YAML file nests it: `train.steps` is `steps` below
 `train:`. What is not given has its default; `stagecraft config` prints what a run would have. A
-value that cannot be is refused before anything starts.
+value that cannot be is refused before anything starts, with the name of the file or the option that
+gave it. Numbers are finite, and whole ones are below 2^63.
+
+A file is in UTF-8, and has each key once. Dates are text. An empty file is refused; `{}` is all
+defaults. [Secrets](../how-to/secrets.md) have no place in it.
 """
 
 COMMANDS = """# Commands

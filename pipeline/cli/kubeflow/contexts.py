@@ -49,7 +49,7 @@ def set_(name: str, **fields: Any) -> None:
             if value is not None
         }
         before = known.contexts.get(name, kept.Context())
-        after = kept.Context.model_validate(before.model_dump() | given)
+        after = kept.made(before.model_dump() | given)
         connection.checked(after)
         current = known.current or name
         kept.save(kept.Contexts(current=current, contexts={**known.contexts, name: after}))
@@ -105,7 +105,7 @@ def list_(as_json: bool) -> None:
             ],
         )
 
-    _do(show)
+    _do(show, as_json=as_json)
 
 
 @contexts.command(short_help="Delete a context.")
@@ -131,13 +131,15 @@ def _from_everywhere(file: str) -> str:
     return file if file.startswith(("-", "~")) else str(pathlib.Path(file).absolute())
 
 
-def _do(action: Callable[[], None]) -> NoReturn:
+def _do(action: Callable[[], None], *, as_json: bool = False) -> NoReturn:
     from stagecraft.pipeline.cli import console
     from stagecraft.schemas.errors import UserError
 
     try:
         action()
     except UserError as error:
+        if as_json:
+            console.say_json({"error": str(error)})
         console.error(str(error))
         sys.exit(1)
     sys.exit(0)

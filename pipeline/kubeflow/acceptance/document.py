@@ -171,9 +171,9 @@ def _documents(text: str) -> list[Any]:
     if text.lstrip()[:1] == "{":
         try:
             return [json.loads(text)]
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             pass  # a mapping in YAML's own flow style
-    return list(yaml.load_all(text, Loader=_Loader))
+    return loader.load_all(text, _Loader)
 
 
 def _not_yaml(error: yaml.YAMLError) -> Finding:

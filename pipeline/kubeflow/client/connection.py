@@ -23,6 +23,7 @@ from pydantic import SecretStr
 
 from stagecraft.pipeline.kubeflow.client import contexts
 from stagecraft.pipeline.kubeflow.client.contexts import Context
+from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
 
 TOKEN, COOKIES, CONTEXT = (
@@ -97,12 +98,12 @@ def resolve(options: Mapping[str, Any], context: str | None = None) -> Connectio
     elif "endpoint" in given and from_environment.get("endpoint") not in (None, given["endpoint"]):
         base = Context()  # the environment is about another endpoint
     elif "endpoint" in given or "endpoint" in from_environment:
-        base = Context.model_validate(from_environment)
+        base = contexts.made(from_environment)
     elif known.current:
         base = known.named(known.current)
     else:
-        base = Context.model_validate(from_environment)
-    resolved = checked(Context.model_validate(base.model_dump() | given))
+        base = contexts.made(from_environment)
+    resolved = checked(contexts.made(base.model_dump() | given))
 
     def of_environment(field: str, variable: str) -> str:
         return "" if name or field in given else os.environ.get(variable, "").strip()
@@ -131,6 +132,13 @@ def checked(context: Context) -> Context:
         UserError: one cannot.
     """
     changed = {}
+    for field in ("endpoint", "ui_endpoint", "proxy"):
+        address = getattr(context, field) or ""
+        try:
+            whole = address if "://" in address else f"https://{address}"
+            secrets.refuse_in_address(whole, Context.credentials_advice)
+        except secrets.SecretInAddress as error:
+            raise UserError(f"{field}: {error}.") from None
     if endpoint := context.endpoint:
         changed["endpoint"] = endpoint if "://" in endpoint else f"https://{endpoint}"  # as kfp
         try:
@@ -140,12 +148,8 @@ def checked(context: Context) -> Context:
             fine = False
         if not fine or re.search(r"\s", endpoint):
             raise UserError(
-                f"endpoint: {endpoint}: expected an address, as https://kubeflow.example.com/pipeline."
-            )
-        if "@" in parts.netloc:
-            raise UserError(
-                f"endpoint: {parts.netloc.rpartition('@')[2]}: expected no user and password in "
-                "it; give a token or cookies by --token-file or --cookies-file."
+                f"endpoint: {secrets.redact(endpoint)}: expected an address, as "
+                "https://kubeflow.example.com/pipeline."
             )
     if context.ca_file:
         changed["ca_file"] = str(pathlib.Path(context.ca_file).expanduser())

@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import yaml
 from pydantic import Field, ValidationError
 
+from stagecraft.pipeline.loading import strict_yaml
+from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.base_settings import Settings
 
 
 class Context(Settings):
     """Where Kubeflow Pipelines is, and who asks."""
+
+    credentials_advice: ClassVar[str] = (
+        "a context holds none; give a token or cookies by --token-file or --cookies-file"
+    )
 
     endpoint: str | None = Field(
         None,
@@ -90,20 +98,35 @@ def load() -> Contexts:
         UserError: it cannot be read, or holds something else.
     """
     try:
-        tree = yaml.safe_load(path().read_text())
-        return Contexts.model_validate(tree or {})
+        tree = strict_yaml.read(path())
     except FileNotFoundError:
         return Contexts()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise UserError(f"{path()}: cannot be read: {reason}.") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path()}: not YAML: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path()}: cannot be read: {error.strerror}.") from None
+    try:
+        return Contexts.model_validate({} if tree is None else tree)
     except ValidationError as error:
-        [first, *_] = error.errors(include_url=False, include_input=False)
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{path()}: {where + ': ' if where else ''}{message}") from None
+        raise UserError(f"{path()}: {_first(error)}") from None
+
+
+def made(fields: Mapping[str, Any]) -> Context:
+    """A context of fields that a person gave.
+
+    Raises:
+        UserError: a value cannot be.
+    """
+    try:
+        return Context.model_validate(fields)
+    except ValidationError as error:
+        raise UserError(_first(error)) from None
+
+
+def _first(error: ValidationError) -> str:
+    """The first mistake; what was given is not in it."""
+    [first, *_] = error.errors(include_url=False, include_input=False)
+    where = ".".join(str(part) for part in first["loc"])
+    message = secrets.redact(first["msg"].removeprefix("Value error, "))
+    return f"{where}: {message}" if where else message
 
 
 def save(contexts: Contexts) -> None:

@@ -10,7 +10,9 @@ from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.listing import named, pages
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run, Version
+from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.base_settings import Settings
 
 
 def create(
@@ -44,8 +46,10 @@ def create(
 
     Raises:
         UserError: a parameter that is not there, has no value, or one of another type; ``once``
-            without a name.
+            without a name; an address that holds a password.
     """
+    if pipeline_root:
+        secrets.refuse_in_address(pipeline_root, Settings.credentials_advice)
     if once and not name:
         raise UserError("--once: give --name, too, by which a run is found again.")
     # A value of its own for each: kfp 2.5's servers take no defaults from the specification.

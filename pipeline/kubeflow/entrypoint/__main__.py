@@ -11,6 +11,7 @@ import logging
 import sys
 
 from stagecraft.components import object_store
+from stagecraft.pipeline import redacted_log
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.spec import LATEST_BLESSED, RESOLVE, RESOLVED_INPUTS, RUN
 from stagecraft.schemas.errors import UserError
@@ -22,6 +23,7 @@ def main() -> None:
     preemption.watch()  # a training saves first
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s")
     arguments, beam_args = _parser().parse_known_args()
+    redacted_log.install(beam_args)
     invocation = Invocation(
         arguments.json_serialized_invocation_args,
         arguments.json_serialized_inputs_spec_args,

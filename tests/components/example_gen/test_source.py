@@ -11,6 +11,7 @@ import pytest
 from stagecraft.components.example_gen import download
 from stagecraft.components.example_gen.source import Source, resolve
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.secrets import SecretInAddress
 
 PROPERTIES = {
     "source": "sample",
@@ -82,3 +83,10 @@ def test_home_is_expanded(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.pack(tiny.binary())
     monkeypatch.setenv("HOME", str(tiny.folder))
     assert at("~/data.tar.gz").path == str(tiny.folder / "data.tar.gz")
+
+
+def test_no_address_holds_credentials() -> None:
+    for address in ("s3://key:c4n4ry@bucket/x", "gs://bucket/x?X-Goog-Signature=c4n4ry"):
+        with pytest.raises(SecretInAddress) as refused:
+            at(address)
+        assert "c4n4ry" not in str(refused.value)

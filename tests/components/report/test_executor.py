@@ -143,6 +143,43 @@ def test_settings_are_those_that_the_training_was_given(facts: Facts) -> None:
     }
 
 
+SECRETS = """name: tiny
+beam: {args: [--password, c4n4ry, --s3_token=c4n4ry]}
+kubeflow: {every_step: {env: {HF_TOKEN: c4n4ry, PROXY: 'https://me:c4n4ry@host'}}}
+push: {directory: 's3://bucket/x?X-Amz-Signature=c4n4ry'}
+"""
+"""As a pipeline of somebody's own may hand it over, and as earlier versions compiled it."""
+
+
+def test_no_secret_of_the_settings_is_shown(facts: Facts) -> None:
+    for trained in (facts.training, None):
+        assert "c4n4ry" not in gather._settings(SECRETS, trained)
+    assert "kubeflow" not in yaml.safe_load(gather._settings(SECRETS, facts.training))
+
+
+def test_no_secret_of_the_settings_is_recorded() -> None:
+    from tfx.types import Channel
+
+    report = TrainingReport(
+        examples=Channel(type=standard_artifacts.Examples),
+        schema=Channel(type=standard_artifacts.Schema),
+        model=Channel(type=standard_artifacts.Model),
+        model_run=Channel(type=standard_artifacts.ModelRun),
+        evaluation=Channel(type=standard_artifacts.ModelEvaluation),
+        settings=SECRETS,
+    )
+    assert "c4n4ry" not in report.exec_properties["settings"]
+    assert yaml.safe_load(report.exec_properties["settings"])["name"] == "tiny"
+
+
+def test_no_secret_of_an_artifact_is_shown() -> None:
+    model = standard_artifacts.Model()
+    model.uri = "s3://key:c4n4ry@bucket/model"
+    model.set_string_custom_property("source", "x.tar.gz?sig=c4n4ry")
+    item = gather._item("model", model)
+    assert (item.uri, item.properties) == ("s3://…@bucket/model", {"source": "x.tar.gz?sig=…"})
+
+
 def test_a_copy_is_told_by_its_address() -> None:
     model = standard_artifacts.Model()
     model.uri, model.id = "/minio/bucket/model", 5

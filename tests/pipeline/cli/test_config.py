@@ -35,3 +35,14 @@ def test_it_describes_every_setting(stagecraft):
     described = {paragraph.split()[0] for paragraph in text.split("\n\n")}
     assert described == set(leaves(PipelineSettings().model_dump(mode="json")))
     assert "\n    None" not in text
+
+
+def test_secrets_are_left_out_and_have_to_be_put_back(stagecraft, tmp_path):
+    secret = ("--set", "kubeflow.every_step.env.HF_TOKEN=c4n4ry")
+    result = stagecraft("config", *secret)
+    assert result.code == 0 and "c4n4ry" not in result.stdout + result.stderr
+    (tmp_path / "mine.yaml").write_text(result.stdout)
+    again = stagecraft("config", "--config", "mine.yaml")
+    assert again.code == 1
+    assert "mine.yaml: kubeflow.every_step.env.HF_TOKEN: …: a secret was left out" in again.stderr
+    assert stagecraft("config", "--config", "mine.yaml", *secret).code == 0

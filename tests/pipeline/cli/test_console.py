@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -84,3 +85,72 @@ def test_that_a_training_goes_on_stays_in_the_table() -> None:
     assert shown[-1] == said
     state.apply({"kind": "node", "node": "Trainer", "state": "done", "seconds": 1.0})
     assert said not in table(state, height=24)
+
+
+EVIL = "\x1b[2J\x1b]0;title\x07\x9b31mdata\u202e_batch\x08\x00.bin\x1b[0m"
+TOLD = "data_batch.bin"
+SIGNED = "https://me:c4n4ry@host/x?sig=c4n4ry"
+LEFT = "https://…@host/x?sig=…"
+
+
+def test_text_of_others_is_made_plain_wherever_it_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    console.say(EVIL)
+    console.say(EVIL, stderr=True)
+    console.error(EVIL)
+    console.warning(EVIL)
+    console.document(EVIL)
+    console.rows([("name", EVIL)])
+    console.columns((EVIL, "B"), [(EVIL, EVIL)])
+    lines = console._Lines(stderr=False)
+    lines.show({"kind": "node", "node": EVIL, "state": "done", "seconds": 1.0, "figure": EVIL})
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [
+        TOLD,
+        TOLD,
+        f"name  {TOLD}",
+        f"{TOLD}  B",
+        f"{TOLD}  {TOLD}",
+        f"{TOLD}: done, 1.0 s ({TOLD})",
+    ]
+    assert shown.err.splitlines() == [TOLD, f"Error: {TOLD}", f"Warning: {TOLD}"]
+
+
+def test_json_is_plain_too(capsys: pytest.CaptureFixture[str]) -> None:
+    console.say_json({EVIL: [EVIL, {"x": EVIL}], "n": 1, "f": float("inf"), "t": True})
+    line = capsys.readouterr().out
+    assert json.loads(line) == {TOLD: [TOLD, {"x": TOLD}], "n": 1, "f": None, "t": True}
+    assert "u001b" not in line and "u009b" not in line
+
+
+def test_the_live_table_is_plain() -> None:
+    state = RunState([EVIL])
+    state.run_id = "run"
+    state.apply({"kind": "node", "node": EVIL, "state": "failed", "seconds": 1.0})
+    state.apply({"kind": "node", "node": EVIL, "state": "running"})
+    shown = table(state, height=24)
+    assert TOLD in shown and "\x1b" not in shown and "\x9b" not in shown
+
+
+def test_a_cell_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    console.columns(("A", "B"), [("one\ntwo\rthree", "x")])
+    assert capsys.readouterr().out == "A              B\none two three  x\n"
+
+
+def test_what_no_terminal_can_encode(capsys: pytest.CaptureFixture[str]) -> None:
+    console.say("no\udcff.bin")
+    assert capsys.readouterr().out == "no\ufffd.bin\n"
+
+
+def test_secrets_are_shown_in_documents_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    console.say(SIGNED)
+    console.error(SIGNED)
+    console.rows([("at", SIGNED)])
+    console.columns(("at",), [(SIGNED,)])
+    console.say_json({"at": SIGNED})
+    shown = capsys.readouterr()
+    assert "c4n4ry" not in shown.out + shown.err
+    assert shown.out.splitlines() == [LEFT, f"at  {LEFT}", "at", LEFT, json.dumps({"at": LEFT})]
+    console.document(SIGNED)
+    assert capsys.readouterr().out == f"{SIGNED}\n"

@@ -38,6 +38,31 @@ def test_the_sample_has_classes_of_its_own(tmp_path: pathlib.Path) -> None:
     assert "data_source" not in inputs["parameters"]
 
 
+def test_secrets_are_where_a_step_needs_them_and_nowhere_else(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "my.yaml"
+    settings = (
+        "kubeflow.every_step.env={HF_TOKEN: c4n4ry-1, PLAIN: c4n4ry-2}",
+        "kubeflow.steps.Trainer.env.PROXY=http://me:c4n4ry-3@proxy:1",
+        "beam.args=[--s3_secret_access_key=c4n4ry-4, --other=c4n4ry-5]",
+    )
+    done = command("compile", "-o", file, *(f"--set={setting}" for setting in settings))
+    assert done.exit_code == 0, done.output
+    assert "c4n4ry" not in done.output
+    assert f"Warning: {file} holds in plain text" in done.stderr
+    for name in ("every_step.env.HF_TOKEN", "Trainer.env.PROXY", "--s3_secret_access_key"):
+        assert name in done.stderr
+    assert "PLAIN" not in done.stderr and "--other" not in done.stderr
+
+    spec = yaml.safe_load(file.read_text().partition("\n---\n")[0])
+    executors = spec["deploymentSpec"]["executors"]
+    for executor in executors.values():
+        container = executor["container"]
+        container.pop("env")
+        container["args"] = [arg for arg in container["args"] if not arg.startswith("--s3_sec")]
+        container["args"] = [arg for arg in container["args"] if not arg.startswith("--other")]
+    assert "c4n4ry" not in yaml.safe_dump(spec)
+
+
 def test_compile_does_not_write_over_the_settings(tmp_path: pathlib.Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\n")

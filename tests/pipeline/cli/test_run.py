@@ -98,6 +98,19 @@ def test_a_failure_shows_component_cause_and_log(stagecraft):
     assert found["components"]["Pusher"] == {"seconds": None, "state": "waiting"}
 
 
+def test_a_name_in_an_archive_cannot_drive_the_terminal(stagecraft):
+    cause = "x.tar.gz: \x1b[2J\x1b]0;title\x07data\x9b31m_batch\u202e_1.bin\x08: record 7"
+    failed = node("Cifar10ExampleGen", "failed", seconds=2.0, cause=cause)
+    end = {"kind": "end", "status": "failed", "cause": cause, "report": {}}
+    events = [PLAN, node("Cifar10ExampleGen", "running"), failed, end]
+    said = "Cifar10ExampleGen failed: x.tar.gz: data_batch_1.bin: record 7"
+    for as_json in ((), ("--json",)):
+        result = stagecraft("run", *as_json, fake=events)
+        assert result.code == 1 and f"Error: {said}\nlog: " in result.stderr
+        assert not set("\x1b\x9b\u202e\x08\x07") & set(result.stdout + result.stderr)
+    assert result.last_line["error"] == said
+
+
 def test_a_failure_before_any_component_has_its_cause(stagecraft):
     end = {"kind": "end", "status": "failed", "cause": "my.model: not found", "report": {}}
     result = stagecraft("run", fake=[end])

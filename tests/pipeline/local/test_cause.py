@@ -50,3 +50,11 @@ def test_a_full_disk_is_said_plainly():
 
 def test_a_long_message_is_shortened():
     assert len(explain(ValueError("x" * 10_000))) == 600
+
+
+def test_a_cause_is_plain_and_without_secrets():
+    said = explain(ValueError("\x1b[31mno\x1b[0m https://me:c4n4ry@host/x?sig=c4n4ry"))
+    assert said == "ValueError: no https://…@host/x?sig=…"
+    assert explain(UserError("a\x1b[2J\x07b: AWS_SECRET_ACCESS_KEY=c4n4ry")) == (
+        "ab: AWS_SECRET_ACCESS_KEY=…"
+    )

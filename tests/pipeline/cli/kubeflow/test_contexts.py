@@ -71,6 +71,11 @@ def test_contexts_are_kept(command: Command, file: pathlib.Path) -> None:
     ("words", "code", "said"),
     [
         (("a", "--endpoint", "http://me:secret@host.example"), 1, "expected no user and password"),
+        (("a", "--endpoint", "me:secret@host.example"), 1, "expected no user and password"),
+        (("a", "--endpoint", "ftp://me:secret@host"), 1, "expected no user and password"),
+        (("a", "--endpoint", "https://host/?token=secret"), 1, "expected no signature"),
+        (("a", "--proxy", "http://me:secret@proxy:3128"), 1, "proxy: http://…@proxy:3128: exp"),
+        (("a", "--proxy", "me:secret@proxy:3128"), 1, "expected no user and password"),
         (("a", "--endpoint", "ht tp://x"), 1, "expected an address"),
         (("a", "--token-file", "-"), 1, "no standard input"),
         (("a", "--timeout", "inf"), 2, "--timeout"),
@@ -100,11 +105,14 @@ def test_files_of_a_context_are_found_from_everywhere(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "contexts.yaml: not YAML"),
+        ("{", "contexts.yaml, line 1: not YAML"),
         ("contexts: {a: {endpoit: x}}", "contexts.a: unknown setting 'endpoit'"),
         ("contexts: {a: {timeout_seconds: 0}}", "contexts.a.timeout_seconds: Input should be"),
+        ("contexts: {a: {ui_endpoint: 'https://me:pw@h'}}", "ui_endpoint: https://…@h: expected"),
+        ("current: a\ncurrent: b\n", "contexts.yaml, line 2: 'current' is there twice"),
+        ("[" * 20_000, "contexts.yaml, line 1: brackets or sections are nested"),
         ("- 1", "contexts.yaml: Input should be"),
-        ("\udcff", "contexts.yaml: cannot be read: it is no text"),
+        ("\udcff", "contexts.yaml, line 1: the byte 0xff is not UTF-8"),
     ],
 )
 def test_a_file_of_something_else(
@@ -115,6 +123,8 @@ def test_a_file_of_something_else(
     for words in (("contexts", "list"), ("contexts", "set", "b"), ("runs", "list")):
         done = command(*words)
         assert done.exit_code == 1 and said in done.stderr, done.stderr
+    told = command("contexts", "list", "--json")
+    assert told.exit_code == 1 and said in json.loads(told.stdout)["error"]
     assert file.read_text(errors="surrogateescape") == text
 
 

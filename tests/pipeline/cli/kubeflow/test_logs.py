@@ -244,3 +244,12 @@ def test_a_cluster_that_does_not_answer(home: pathlib.Path, ask: Ask, run: Run) 
     assert "Pods of namespace kubeflow cannot be listed: the cluster's API does not" in done.stderr
     other = ask("runs", "logs", run.id, "--kube-context", "none")
     assert other.exit_code == 1 and "No Kubernetes cluster" in other.stderr
+
+
+def test_lines_cannot_drive_the_terminal(ask: Ask, run: Run, add_pod: AddPod) -> None:
+    line = "\x1b[2J\x1b]0;title\x07epoch 1\x08 of https://me:c4n4ry@host"
+    add_pod("p1", "root.say.executor", line)
+    told = "epoch 1 of https://…@host"
+    assert ask("runs", "logs", run.id).stdout == f"say | {told}\n"
+    done = ask("runs", "logs", run.id, "--json")
+    assert json.loads(done.stdout) == {"step": "say", "line": told}

@@ -241,3 +241,23 @@ def test_what_kfp_keeps_is_for_its_owner_alone(
     assert sent(server, "Authorization") == {f"Bearer {TOKEN}"}
     server.fail("GET", "/healthz", status=500, body=f"Bearer {TOKEN}")
     assert "500: Bearer …. The server" in silent(command(*at)).stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--pipeline-root", "s3://key:s3cr3t-session@bucket/x"),
+        ("-p", "word=s3://k:s3cr3t-session@b"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_no_run_is_given_credentials_in_an_address(
+    server: Server, ask: Command, tiny: pathlib.Path, words: tuple[str, str],
+    as_json: tuple[str, ...],
+) -> None:  # fmt: skip
+    assert ask("pipelines", "create", tiny).exit_code == 0
+    done = silent(ask("runs", "create", "tiny", *words, *as_json))
+    assert done.exit_code == 1 and "expected no user and password in an address" in done.stderr
+    if as_json:
+        assert "expected no user" in json.loads(done.stdout)["error"]
+    assert not json.loads(ask("runs", "list", "--json").stdout)["runs"]

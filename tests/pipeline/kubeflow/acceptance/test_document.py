@@ -33,7 +33,9 @@ def test_no_pipeline(text):
     assert _found(text)[-1] == ("no-pipeline", "file")
 
 
-@pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2", "\tx", "a: *b"])
+@pytest.mark.parametrize(
+    "text", ["a: [1", "a: 1\na: 2", "\tx", "a: *b", "[" * 50_000, f"a: {'9' * 5000}"]
+)
 def test_no_yaml(text):
     assert _found(text) == [("not-yaml", "file")]
 

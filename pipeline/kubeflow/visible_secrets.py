@@ -1,0 +1,48 @@
+"""Settings whose secrets a compiled pipeline or a job's manifest holds in plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.schemas import secrets
+
+
+def names(settings: PipelineSettings) -> list[str]:
+    """Which settings look like secrets and are handed to a step as they are.
+
+    Returns:
+        Such as ``kubeflow.every_step.env.HF_TOKEN`` and ``beam.args --password``.
+    """
+    kubeflow = settings.kubeflow
+    found = _of_env("kubeflow.every_step.env", kubeflow.every_step.env)
+    for step, given in kubeflow.steps.items():
+        found += _of_env(f"kubeflow.steps.{step}.env", given.env)
+    arguments = settings.beam.args
+    hidden = secrets.redact_arguments(arguments)
+    for index, (argument, shown) in enumerate(zip(arguments, hidden, strict=True)):
+        if argument != shown:
+            option = argument if argument.startswith("-") or not index else arguments[index - 1]
+            found.append(f"beam.args {option.partition('=')[0]}")
+    return found
+
+
+def warning(settings: PipelineSettings, where: str) -> str | None:
+    """A warning about them, for people; None where there is none.
+
+    Args:
+        settings: what is compiled.
+        where: what holds it, such as the file's name.
+    """
+    found = names(settings)
+    if not found:
+        return None
+    return (
+        f"{where} holds in plain text what looks like a secret: {', '.join(found)}. Everybody who "
+        "may see the pipeline sees it. Put it into a Kubernetes Secret, and name that in "
+        "kubeflow.every_step.secrets."
+    )
+
+
+def _of_env(prefix: str, env: Mapping[str, str]) -> list[str]:
+    return [f"{prefix}.{name}" for name, value in env.items() if secrets.is_secret(name, value)]
