@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
+import logging
+import sys
 import traceback
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -12,7 +17,17 @@ import numpy as np
 
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.models import cnn, names, resnet, wide_resnet
+from stagecraft.trainer_module.models import cnn, names, opened_files, resnet, wide_resnet
+
+_log = logging.getLogger(__name__)
+
+_Call = tuple[str, tuple[int, int, int], int]
+
+_known: ContextVar[dict[_Call, list[str]] | None] = ContextVar("_known", default=None)
+"""Files that users' functions read, while :func:`files_shared` is open."""
+
+_at_import: dict[str, list[str]] = {}
+"""Module -> what was read as it was imported: a second build doesn't read that again."""
 
 
 def build(
@@ -42,12 +57,79 @@ def build(
     except ValueError as error:
         raise UserError(f"train.model: {error}") from None
     if family == "user":
-        models = _call(name, input_shape, num_classes)
-        _check(name, models if isinstance(models, list) else [models], input_shape, num_classes)
-        return models
+        return _build_users(name, input_shape, num_classes)
     ours = {"cnn": cnn, "resnet": resnet, "wide_resnet": wide_resnet}
     model: keras.Model = ours[family].build(input_shape, num_classes, **sizes)
     return model
+
+
+def files_read(
+    name: str,
+    input_shape: tuple[int, int, int] = features.IMAGE_SHAPE,
+    num_classes: int = 10,
+) -> list[str]:
+    """Absolute paths of the files that a user's function reads while it builds its model.
+
+    Builds the model, unless :func:`files_shared` is open and somebody has. A model that cannot be
+    built has read what it has read: that it cannot is for :func:`build` to say.
+
+    Args:
+        name: as :func:`build`; a model of ours reads none.
+        input_shape: as :func:`build`.
+        num_classes: as :func:`build`.
+    """
+    if ":" not in name:
+        return []
+    known = _known.get()
+    if known is not None and (name, input_shape, num_classes) in known:
+        return known[name, input_shape, num_classes]
+    with files_shared():
+        try:
+            build(name, input_shape, num_classes)
+        except UserError as error:
+            _log.info("The files that it reads may not all be known: %s", error)
+        found = _known.get() or {}
+        return found.get((name, input_shape, num_classes), [])
+
+
+@contextlib.contextmanager
+def files_shared() -> Iterator[None]:
+    """Lets :func:`files_read` build nothing in this block that was built in it before."""
+    if _known.get() is not None:
+        yield
+        return
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
+def _build_users(
+    name: str, input_shape: tuple[int, int, int], num_classes: int
+) -> keras.Model | list[keras.Model]:
+    known = _known.get()
+    with opened_files.recording() if known is not None else contextlib.nullcontext() as recorded:
+        try:
+            models = _call(name, input_shape, num_classes)
+            parts = models if isinstance(models, list) else [models]
+            _check(name, parts, input_shape, num_classes)
+            return models
+        finally:
+            if known is not None and recorded is not None:
+                early = _at_import.get(name.partition(":")[0], [])
+                files = sorted({*early, *recorded.files()})
+                known[name, input_shape, num_classes] = files
+
+
+def _import(module_name: str) -> Any:
+    """The module; what it reads as it is imported for the first time is kept."""
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    with opened_files.recording() as recorded:
+        module = importlib.import_module(module_name)
+    _at_import[module_name] = recorded.files()
+    return module
 
 
 def _call(
@@ -56,7 +138,7 @@ def _call(
     """What the user's function returns, made sure to be a model or a list of models."""
     module_name, _, function_name = name.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = _import(module_name)
     except Exception as error:  # whatever the user's module raises
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         absent = missing and f"{module_name}.".startswith(f"{missing}.")
