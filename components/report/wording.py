@@ -95,6 +95,17 @@ def broke(facts: Facts) -> str:
     return f"{found.name} failed: {found.cause.rstrip('.') or 'no cause was noted'}."
 
 
+def unrecorded(facts: Facts) -> str:
+    """What is missing where a ``run_fn`` left no record; empty where it did, or none has run."""
+    if facts.training or all(item.role != "model_run" for item in facts.lineage):
+        return ""
+    return (
+        "The run_fn that trained the model wrote no record.json: how it learned, its settings, "
+        "its devices and its speed are not known. stagecraft.trainer_module.record.write_for "
+        "writes one."
+    )
+
+
 def compared(quality: Quality) -> str:
     """How the model fares beside the last blessed one, in a sentence."""
     if quality.baseline is None:

@@ -16,6 +16,7 @@ from stagecraft.pipeline.local.spec import RunSpec
 from stagecraft.pipeline.local.supervisor import Outcome, open_log, supervise
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.initial_weights import source as initial_weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,8 @@ def _settings(request: Request) -> PipelineSettings:
             f"{source}: no such file or folder; data.source (--data) is an archive (.tar.gz), a "
             "folder with its files, sample or download"
         )
+    if settings.train.initial_weights:
+        initial_weights.find(settings.train.initial_weights)
     asked = [name for name in (request.from_node, request.to_node) if name]
     there = nodes.names(parity=settings.parity.enabled, report=settings.report.enabled)
     nodes.check(asked, there)

@@ -14,6 +14,7 @@ from stagecraft.pipeline import parity_data
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.initial_weights import source as initial_weights
 from stagecraft.trainer_module.parity import cases, report
 from stagecraft.trainer_module.parity.cases import Case
 from stagecraft.trainer_module.parity.check import Check
@@ -73,6 +74,8 @@ def _chosen(request: Request) -> tuple[PipelineSettings, list[Case]]:
     # As JSON, which is YAML: a path that looks like a number stays a path.
     data = () if request.data is None else (f"data.source={json.dumps(request.data)}",)
     settings = load(request.config, (*request.overrides, *data))
+    if settings.train.initial_weights:
+        initial_weights.find(settings.train.initial_weights)
     names = "all" if request.as_list else request.topologies
     chosen = cases.select(
         names, settings, steps=settings.parity.steps, batch_size=settings.parity.batch_size

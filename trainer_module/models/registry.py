@@ -6,11 +6,12 @@ import contextlib
 import difflib
 import importlib
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -23,11 +24,19 @@ _log = logging.getLogger(__name__)
 
 _Call = tuple[str, tuple[int, int, int], int]
 
-_known: ContextVar[dict[_Call, list[str]] | None] = ContextVar("_known", default=None)
-"""Files that users' functions read, while :func:`files_shared` is open."""
 
-_at_import: dict[str, list[str]] = {}
-"""Module -> what was read as it was imported: a second build doesn't read that again."""
+class _Known(NamedTuple):
+    """What :func:`files_shared` knows, while it is open."""
+
+    built: set[_Call]
+    builds: bool
+
+
+_known: ContextVar[_Known | None] = ContextVar("_known", default=None)
+
+_read: dict[str, set[str]] = {}
+"""User's module, and ``module:function`` -> all files that were read for it in this process: an
+import, or a function that keeps what it has read, reads only once."""
 
 
 def build(
@@ -80,56 +89,62 @@ def files_read(
     """
     if ":" not in name:
         return []
-    known = _known.get()
-    if known is not None and (name, input_shape, num_classes) in known:
-        return known[name, input_shape, num_classes]
-    with files_shared():
-        try:
-            build(name, input_shape, num_classes)
-        except UserError as error:
-            _log.info("The files that it reads may not all be known: %s", error)
-        found = _known.get() or {}
-        return found.get((name, input_shape, num_classes), [])
+    call = (name, input_shape, num_classes)
+    with files_shared() as known:
+        if known.builds and call not in known.built:
+            try:
+                build(*call)
+            except UserError as error:
+                _log.info("The files that it reads may not all be known: %s", error)
+    files = _read.get(name.partition(":")[0], set()) | _read.get(name, set())
+    return sorted(filter(os.path.isfile, files))
 
 
 @contextlib.contextmanager
-def files_shared() -> Iterator[None]:
-    """Lets :func:`files_read` build nothing in this block that was built in it before."""
-    if _known.get() is not None:
-        yield
+def files_shared(*, builds: bool = True) -> Iterator[_Known]:
+    """Lets :func:`files_read` build nothing in this block that was built in it before.
+
+    Args:
+        builds: False: nothing else either, because nothing will be trained.
+    """
+    known = _known.get()
+    if known is not None:
+        yield known
         return
-    token = _known.set({})
+    known = _Known(set(), builds)
+    token = _known.set(known)
     try:
-        yield
+        yield known
     finally:
         _known.reset(token)
+
+
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    with opened_files.recording() as recorded:
+        try:
+            yield
+        finally:
+            _read.setdefault(what, set()).update(recorded.files())
 
 
 def _build_users(
     name: str, input_shape: tuple[int, int, int], num_classes: int
 ) -> keras.Model | list[keras.Model]:
-    known = _known.get()
-    with opened_files.recording() if known is not None else contextlib.nullcontext() as recorded:
-        try:
-            models = _call(name, input_shape, num_classes)
-            parts = models if isinstance(models, list) else [models]
-            _check(name, parts, input_shape, num_classes)
-            return models
-        finally:
-            if known is not None and recorded is not None:
-                early = _at_import.get(name.partition(":")[0], [])
-                files = sorted({*early, *recorded.files()})
-                known[name, input_shape, num_classes] = files
+    call = (name, input_shape, num_classes)
+    if known := _known.get():
+        known.built.add(call)
+    with _reading(name):
+        models = _call(*call)
+        _check(name, models if isinstance(models, list) else [models], input_shape, num_classes)
+    return models
 
 
-def _import(module_name: str) -> Any:
-    """The module; what it reads as it is imported for the first time is kept."""
-    if module_name in sys.modules:
-        return sys.modules[module_name]
-    with opened_files.recording() as recorded:
-        module = importlib.import_module(module_name)
-    _at_import[module_name] = recorded.files()
-    return module
+def _import(name: str) -> Any:
+    if name in sys.modules:
+        return importlib.import_module(name)
+    with _reading(name):
+        return importlib.import_module(name)
 
 
 def _call(
