@@ -30,12 +30,6 @@ def folder_digest(folder: str) -> str:
     return _of_files(sorted(paths), folder)
 
 
-def path_digest(path: str | os.PathLike[str]) -> str:
-    """Of a local file or folder, by what it holds; where it lies, and its name, do not count."""
-    name = os.fspath(path)
-    return folder_digest(name) if os.path.isdir(name) else file_digest(name)
-
-
 def files_digest(paths: Iterable[str]) -> str:
     """Of some local files: their contents, and how they lie to each other, but not where."""
     ordered = sorted(paths)

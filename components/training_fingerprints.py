@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from stagecraft.components.code_fingerprint import code_fingerprint
-from stagecraft.components.content_digest import path_digest
+from stagecraft.components.content_digest import file_digest, files_digest
 from stagecraft.components.training_properties import WEIGHTS_FINGERPRINT
 from stagecraft.schemas import features
 from stagecraft.trainer_module.initial_weights import source
@@ -53,7 +53,9 @@ def weights_fingerprint(initial_weights: str) -> str:
     """
     found = source.find(initial_weights)
     try:
-        return path_digest(found.path)[:16]
+        files = [str(path) for path in found.files()]
+        # How a file is called does not count; how the files of a folder are does.
+        return (file_digest(files[0]) if found.path.is_file() else files_digest(files))[:16]
     except OSError as error:
         raise source.InitialWeightsError(
             initial_weights, f"cannot be read: {error.strerror or error}"

@@ -30,7 +30,7 @@ from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.schemas import features
 from stagecraft.trainer_module.atomic_folder import atomic_folder
-from stagecraft.trainer_module.initial_weights.stored import VARIABLE_PATHS
+from stagecraft.trainer_module.initial_weights.source import VARIABLE_PATHS
 
 Tensors = Mapping[str, tf.Tensor]
 

@@ -133,7 +133,9 @@ class TrainSettings(Settings):
             value = value.split(",")
         if not isinstance(value, (list, tuple)) or not all(isinstance(x, str) for x in value):
             return value
-        return ",".join(part.strip().strip("/") for part in value if part.strip().strip("/")) or None
+        return (
+            ",".join(part.strip().strip("/") for part in value if part.strip().strip("/")) or None
+        )
 
     @field_validator("augment", mode="before")
     @classmethod

@@ -221,6 +221,11 @@ def learned(training: Training) -> str:
         f"{number(record['settings']['train_batch_size'])} pictures with "
         f"{record['settings']['train_optimizer']}."
     )
+    if loaded := record.get("initial_weights"):
+        text += (
+            f" {number(loaded['variables'])} of {number(loaded['total'])} variables began with "
+            f"the values of {loaded['file']}."
+        )
     if best := record["best"]:
         text += (
             f" Exported are the weights after step {number(best['step'])}, the best on the split "

@@ -142,9 +142,9 @@ def _note_figures(output_dict: Artifacts, code_fingerprint: str) -> None:
         return
     model.set_int_custom_property("steps", notes["steps"])
     model.set_int_custom_property("resumed_from", notes["resumed_from"])
-    model.set_float_custom_property("images_per_second", notes["images_per_second"])
+    model.set_float_custom_property("images_per_second", float(notes["images_per_second"]))
     if notes["best"]:
-        model.set_float_custom_property("val_accuracy", notes["best"]["accuracy"])
+        model.set_float_custom_property("val_accuracy", float(notes["best"]["accuracy"]))
     if loaded := notes.get("initial_weights"):
         model.set_int_custom_property("variables_loaded", loaded["variables"])
         model.set_int_custom_property("variables", loaded["total"])

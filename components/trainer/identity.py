@@ -27,7 +27,9 @@ def training_key(
         weights: digest of ``train.initial_weights``; empty: there are none.
     """
     identity = {
-        "data": {name: [folder_digest(folder) for folder in paths] for name, paths in folders.items()},
+        "data": {
+            name: [folder_digest(folder) for folder in paths] for name, paths in folders.items()
+        },
         "code": code,
         "resume_id": resume_id,
         **({"weights": weights} if weights else {}),

@@ -74,9 +74,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
         )
     # Now: whichever component uses TensorFlow first would settle the devices for all.
     configure_devices(spec.settings.parallel)
-    there = nodes.names(
-        parity=spec.settings.parity.enabled, report=spec.settings.report.enabled
-    )
+    there = nodes.names(parity=spec.settings.parity.enabled, report=spec.settings.report.enabled)
     trains = nodes.between(nodes.TRAINER, there, spec.from_node, spec.to_node)
     # What preflight builds, the components do not build again.
     with registry.files_shared(builds=trains):

@@ -80,7 +80,10 @@ def read(train: TrainSettings, build: Callable[[], keras.Model]) -> InitialWeigh
             values[variable.path] = _fitting(found.path, variable, values[variable.path])
     loaded = Loaded(train.initial_weights, len(values), len(variables))
     _log.info(
-        "%s: %d of %d variables begin with the values of %s", loaded[0], *loaded[1:], found.kind.value
+        "%s: %d of %d variables begin with the values of %s",
+        loaded[0],
+        *loaded[1:],
+        found.kind.value,
     )
     return InitialWeights(values, loaded)
 

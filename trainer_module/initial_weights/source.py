@@ -34,11 +34,28 @@ class Kind(enum.Enum):
     SAVED_MODEL = "a SavedModel"
 
 
+VARIABLE_PATHS = "assets.extra/variable_paths.json"
+"""In a SavedModel: the paths of its ``model_variables``, in their order. TensorFlow leaves the
+folder to programs like this one."""
+
+_FILES = {
+    Kind.CHECKPOINT: ("state.*",),
+    Kind.SAVED_MODEL: ("saved_model.pb", "variables/*", VARIABLE_PATHS),
+}
+
+
 class Source(NamedTuple):
     """Where the weights are."""
 
     kind: Kind
     path: pathlib.Path
+
+    def files(self) -> list[pathlib.Path]:
+        """Those that the weights are in: others may come to lie there, as a model's card."""
+        patterns = _FILES.get(self.kind)
+        if patterns is None:
+            return [self.path]
+        return sorted(file for pattern in patterns for file in self.path.glob(pattern))
 
 
 def find(named: str) -> Source:

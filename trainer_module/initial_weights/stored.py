@@ -13,13 +13,9 @@ from stagecraft.trainer_module.checkpointing.checkpoints import (
     Checkpoints,
     UnreadableCheckpointError,
 )
-from stagecraft.trainer_module.initial_weights.source import InitialWeightsError
+from stagecraft.trainer_module.initial_weights.source import VARIABLE_PATHS, InitialWeightsError
 
 Weights = dict[str, np.ndarray]
-
-VARIABLE_PATHS = "assets.extra/variable_paths.json"
-"""In a SavedModel: the paths of its ``model_variables``, in their order. TensorFlow leaves the
-folder to programs like this one."""
 
 
 def of_checkpoint(folder: pathlib.Path) -> Weights:
@@ -64,9 +60,7 @@ def of_saved_model(folder: pathlib.Path) -> Weights:
             "train and push it again with this version, or give the training's checkpoint",
         ) from None
     except (OSError, ValueError) as error:
-        raise InitialWeightsError(
-            folder / VARIABLE_PATHS, f"cannot be read: {error}"
-        ) from None
+        raise InitialWeightsError(folder / VARIABLE_PATHS, f"cannot be read: {error}") from None
     variables: Any = str(folder / "variables" / "variables")
     try:
         reader = tf.train.load_checkpoint(variables)

@@ -12,6 +12,7 @@ from tfx.orchestration.data_types import RuntimeParameter
 from tfx.types import standard_artifacts
 
 from stagecraft.components.trainer.component import Trainer, TrainerSpec
+from stagecraft.components.training_fingerprints import weights_fingerprint
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.initial_weights.source import InitialWeightsError
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -145,7 +146,21 @@ def test_initial_weights_are_part_of_the_cache_key(tmp_path: pathlib.Path) -> No
     key = "initial_weights_fingerprint"
     assert first[key] != second[key]
     assert first["code_fingerprint"] == second["code_fingerprint"]
-    assert properties(b"one", "x.weights.h5")[key] == first[key], "where it lies is another property"
+    assert properties(b"one", "x.weights.h5")[key] == first[key], (
+        "where it lies is another property"
+    )
+
+
+def test_what_lies_beside_initial_weights_does_not_count(tmp_path: pathlib.Path) -> None:
+    variables = tmp_path / "variables" / "variables.index"
+    variables.parent.mkdir()
+    variables.write_bytes(b"one")
+    (tmp_path / "saved_model.pb").write_bytes(b"graph")
+    first = weights_fingerprint(str(tmp_path))
+    (tmp_path / "model_card.json").write_text("{}")
+    assert weights_fingerprint(str(tmp_path)) == first
+    variables.write_bytes(b"two")
+    assert weights_fingerprint(str(tmp_path)) != first
 
 
 def test_initial_weights_that_are_not_there_are_said_at_once(tmp_path: pathlib.Path) -> None:

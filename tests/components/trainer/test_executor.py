@@ -180,7 +180,9 @@ def test_other_weights_than_the_pipelines_are_refused(
     properties = {"train_initial_weights": str(file), "initial_weights_fingerprint": then}
     make_run(**properties).working_dir()
     file.write_bytes(b"two")
-    with pytest.raises(InitialWeightsError, match="other weights .* than when the pipeline") as said:
+    with pytest.raises(
+        InitialWeightsError, match="other weights .* than when the pipeline"
+    ) as said:
         make_run(**properties).do()
     assert said.value.path == str(file)
     file.unlink()
@@ -201,7 +203,7 @@ def nothing(fn_args):
 def figures(fn_args):
     nothing(fn_args)
     found = [Evaluation(2, 1.5, 0.5), Evaluation(4, 1.25, 0.75), Evaluation(6, 1.0, 0.5)]
-    record.write_for(fn_args, steps=6, images_per_second=100.0, evaluations=found)
+    record.write_for(fn_args, steps=6, images_per_second=100, evaluations=found)
 
 def garbage(fn_args):
     nothing(fn_args)

@@ -20,8 +20,7 @@ from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.export import export
 from stagecraft.trainer_module.initial_weights.loading import Loaded
 from stagecraft.trainer_module.initial_weights.matching import MismatchError, UnusedSkipError
-from stagecraft.trainer_module.initial_weights.source import InitialWeightsError
-from stagecraft.trainer_module.initial_weights.stored import VARIABLE_PATHS
+from stagecraft.trainer_module.initial_weights.source import VARIABLE_PATHS, InitialWeightsError
 from stagecraft.trainer_module.settings import TrainSettings
 
 CLASSES = 10
