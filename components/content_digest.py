@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
+from typing import Any
 
 _BLOCK = 1 << 20
 
 
 def file_digest(path: str) -> str:
     """SHA-256 of a file's content, 64 hexadecimal digits; ``path`` may be an address."""
-    from tfx.dsl.io import fileio  # imports TensorFlow
-
     digest = hashlib.sha256()
-    with fileio.open(path, "rb") as file:
+    with _open(path) as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
@@ -42,3 +41,11 @@ def _of_files(paths: list[str], folder: str) -> str:
     for path in paths:
         digest.update(f"{os.path.relpath(path, folder)} {file_digest(path)}\n".encode())
     return digest.hexdigest()
+
+
+def _open(path: str) -> Any:
+    if "://" not in path:
+        return open(path, "rb")
+    from tfx.dsl.io import fileio  # imports TensorFlow
+
+    return fileio.open(path, "rb")

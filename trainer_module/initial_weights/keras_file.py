@@ -7,6 +7,7 @@ variable is found by having Keras save a like model whose variables hold their o
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pathlib
 import re
@@ -27,7 +28,7 @@ from stagecraft.trainer_module.initial_weights.stored import Weights
 _MEMBER = "model.weights.h5"
 """In a ``.keras`` file, which is a zip archive."""
 
-_OTHERS = re.compile(r"^optimizer/|(^|/)seed_generator(_\d+)?/|_metrics?/|_tracker/")
+_OTHERS = re.compile(r"^optimizer/|(^|/)(seed_)?generator(_\d+)?/|_metrics?/|_tracker/")
 """What a compiled model stores beside its weights."""
 
 
@@ -46,15 +47,17 @@ def read(source: Source, donor: keras.Model) -> Weights:
         path = pathlib.Path(folder, "like.weights.h5")
         numbered = dict(enumerate(donor.weights, start=1))
         for number, variable in numbered.items():
-            variable.assign(np.full(variable.shape, number))
+            with contextlib.suppress(TypeError, ValueError, OverflowError):  # one of int8
+                variable.assign(np.full(variable.shape, number))
         donor.save_weights(path)
         like = _layout(path, io.BytesIO(path.read_bytes()))
     by_name = bool(stored.layers)  # early versions of Keras 3 did not store layers' names
-    paths = _paths(source, _named(like, by_name), numbered)
+    own = _named(like, by_name)
+    paths = _paths(source, own, numbered)
     return {
         paths.get(name, name): value
         for name, value in _named(stored, by_name).items()
-        if name in paths or not _OTHERS.search(name)
+        if name in paths or not (name in own or _OTHERS.search(name))
     }
 
 
@@ -66,9 +69,11 @@ def _paths(
     for name, value in like.items():
         if not value.size or _OTHERS.search(name):
             continue
-        variable = numbered.get(int(value.flat[0]))
-        same = variable is not None and tuple(variable.shape) == value.shape
-        if variable is not None and same and np.all(value == value.flat[0]):
+        try:
+            variable = numbered[int(value.flat[0])]
+        except (KeyError, TypeError, ValueError, OverflowError):
+            continue  # another thing that the layer stores
+        if tuple(variable.shape) == value.shape and np.all(value == value.flat[0]):
             paths[name] = variable.path
     lost = {v.path for v in numbered.values() if np.prod(v.shape)} - set(paths.values())
     if lost:
@@ -82,13 +87,15 @@ def _paths(
 
 
 def _opened(source: Source) -> IO[bytes]:
-    if source.kind is Kind.WEIGHTS_H5:
-        return source.path.open("rb")
     try:
+        if source.kind is Kind.WEIGHTS_H5:
+            return source.path.open("rb")
         with zipfile.ZipFile(source.path) as archive:
             return io.BytesIO(archive.read(_MEMBER))
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise InitialWeightsError(source.path, f"not a whole .keras file: {error}") from None
+        raise InitialWeightsError(
+            source.path, f"not a whole file that can be read: {error}"
+        ) from None
     except KeyError:
         raise InitialWeightsError(
             source.path,

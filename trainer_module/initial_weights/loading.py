@@ -79,19 +79,16 @@ def read(train: TrainSettings, build: Callable[[], keras.Model]) -> InitialWeigh
         if variable.path in values:
             values[variable.path] = _fitting(found.path, variable, values[variable.path])
     loaded = Loaded(train.initial_weights, len(values), len(variables))
-    _log.info(
-        "%s: %d of %d variables begin with the values of %s",
-        loaded[0],
-        *loaded[1:],
-        found.kind.value,
-    )
+    _log.info("%s, %s: %d of %d variables loaded", loaded.file, found.kind.value, *loaded[1:])
     return InitialWeights(values, loaded)
 
 
 def _fitting(path: pathlib.Path, variable: keras.Variable, value: np.ndarray) -> np.ndarray:
     """The value in the variable's dtype."""
     dtype = tf.as_dtype(variable.dtype)
-    if np.issubdtype(value.dtype, np.floating) and not dtype.is_floating:
+    # NumPy calls bfloat16, which is not its own, void.
+    exact, number = value.dtype.kind in "biu", value.dtype.kind in "biufV"
+    if not number or not (exact or dtype.is_floating):
         raise InitialWeightsError(
             path, f"{variable.path} has dtype {value.dtype}, in the model {dtype.name}"
         )

@@ -62,12 +62,10 @@ class Recording:
         Left out are code, files of Python's installation and of the system, and what the build
         itself wrote into the folder for temporary files.
         """
-        with _lock:
-            read = list(self._read)
         temporary = os.path.realpath(tempfile.gettempdir())
         return sorted(
             path
-            for path in read
+            for path in list(self._read)
             if _counts(path) and not (path in self._written and _is_below(path, temporary))
         )
 
@@ -78,9 +76,9 @@ def recording() -> Iterator[Recording]:
     _listen()
     found = Recording()
     with _lock:
-        _recordings.append(found)
-        if len(_recordings) == 1:
+        if not _recordings:
             _hook_native_readers()
+        _recordings.append(found)
     try:
         yield found
     finally:

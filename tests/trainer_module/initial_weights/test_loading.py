@@ -64,6 +64,17 @@ def ab(input_shape, num_classes):
 def ba(input_shape, num_classes):
     return two("ba", input_shape, num_classes)
 
+def noisy(input_shape, num_classes, noise=True):
+    hidden = images = keras.Input(input_shape)
+    if noise:
+        hidden = layers.RandomFlip()(layers.GaussianNoise(0.1)(hidden))
+        hidden = layers.RandomContrast(0.1)(hidden)
+    hidden = layers.GlobalAveragePooling2D()(hidden)
+    return keras.Model(images, layers.Dense(num_classes, name="head")(hidden))
+
+def quiet(input_shape, num_classes):
+    return noisy(input_shape, num_classes, noise=False)
+
 class Own(layers.Dense):
     def save_own_variables(self, store):
         store["halved"] = self.kernel.numpy() / 2
@@ -247,6 +258,24 @@ def test_values_that_are_not_finite_are_refused(tmp_path: pathlib.Path, value: f
         file["layers/dense/vars/1"] = np.full(CLASSES, value, np.float64)
     with pytest.raises(InitialWeightsError, match="head/bias has values that are not finite"):
         assemble(_settings(initial_weights=str(path)), CLASSES)
+
+
+def test_text_is_no_weight(tmp_path: pathlib.Path) -> None:
+    path = _weights_h5(_trained(), tmp_path, None)
+    with h5py.File(path, "r+") as file:
+        del file["layers/dense/vars/1"]
+        file["layers/dense/vars/1"] = [b"text"] * CLASSES
+    with pytest.raises(InitialWeightsError, match="head/bias has dtype .*, in the model float32"):
+        assemble(_settings(initial_weights=str(path)), CLASSES)
+
+
+def test_random_layers_store_what_is_no_weight(tmp_path: pathlib.Path) -> None:
+    path = _weights_h5(_trained("noisy"), tmp_path, None)
+    whole = {"initial_weights": str(path)}
+    found = _values(assemble(_settings("noisy", **whole), CLASSES))
+    np.testing.assert_array_equal(found["head/kernel"], _values(_trained("noisy"))["head/kernel"])
+    quiet = _values(assemble(_settings("quiet", **whole), CLASSES))
+    np.testing.assert_array_equal(quiet["head/kernel"], found["head/kernel"])
 
 
 def test_float64_takes_them_too(tmp_path: pathlib.Path) -> None:
