@@ -79,7 +79,8 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     # What preflight builds, the components do not build again.
     with registry.files_shared(builds=trains):
         if trains and spec.create == CREATE_PIPELINE:
-            preflight.check(spec.settings)
+            for note in preflight.check(spec.settings):
+                events.emit("note", note, text=note)
             preflight.check_devices(spec.settings.parallel)
         pipeline = create_pipeline(spec.settings, spec.output)
     if spec.fresh:

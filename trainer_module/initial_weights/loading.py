@@ -31,6 +31,10 @@ class Loaded(NamedTuple):
     total: int
     """How many the model has."""
 
+    def note(self) -> str:
+        """For people."""
+        return f"{self.variables} of {self.total} variables begin with the values of {self.file}"
+
 
 class InitialWeights(NamedTuple):
     """Values for a model's variables."""
@@ -79,7 +83,7 @@ def read(train: TrainSettings, build: Callable[[], keras.Model]) -> InitialWeigh
         if variable.path in values:
             values[variable.path] = _fitting(found.path, variable, values[variable.path])
     loaded = Loaded(train.initial_weights, len(values), len(variables))
-    _log.info("%s, %s: %d of %d variables loaded", loaded.file, found.kind.value, *loaded[1:])
+    _log.info("%s, %s", loaded.note(), found.kind.value)
     return InitialWeights(values, loaded)
 
 

@@ -67,6 +67,15 @@ def test_plan_lists_what_does_not_match(stagecraft, model):
     assert "1 of another shape (net/head/kernel" in " ".join(ran.stderr.split())
 
 
+def test_plan_says_how_many_were_loaded(stagecraft, model):
+    _saved(model, classes=10)
+    named = (*model, "--set", "train.initial_weights=w.weights.h5")
+    ran = stagecraft("plan", *named, "--set", "train.initial_weights_skip=*/bias")
+    assert ran.code == 0, ran.stderr
+    note = "note: 1 of 2 variables begin with the values of w.weights.h5"
+    assert note in " ".join(ran.stdout.split())
+
+
 def test_compile_names_the_files_that_the_steps_need(stagecraft, model, tmp_path):
     _saved(model, classes=10)
     ran = stagecraft("compile", *model, "--set", "train.initial_weights=w.weights.h5")
