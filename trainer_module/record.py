@@ -9,7 +9,7 @@ import logging
 import os
 import pathlib
 import platform
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # who only reads a record needs no TensorFlow
@@ -22,13 +22,16 @@ if TYPE_CHECKING:  # who only reads a record needs no TensorFlow
 
 FILE_NAME = "record.json"
 
-_REQUIRED = frozenset(
+ENTRIES = frozenset(
     {
         *("steps", "best", "evaluations", "images_per_second", "resumed_from"),
         *("examples", "plan", "settings", "topology", "versions"),
     }
 )
-"""Entries that its readers rely on."""
+"""Those that a report is made of."""
+
+FIGURES = frozenset({"steps", "best", "images_per_second"})
+"""Those that are noted on the model."""
 
 _log = logging.getLogger(__name__)
 
@@ -115,19 +118,20 @@ def write_for(
     )
 
 
-def parse(text: str, where: str) -> dict[str, Any] | None:
-    """What a record says; None, and a warning, where it is none of :func:`write`'s.
+def parse(text: str, where: str, needs: Collection[str] = ENTRIES) -> dict[str, Any] | None:
+    """What a record says; None, and a warning, where it does not say what is needed.
 
     Args:
         text: the file's.
         where: the file, for the warning.
+        needs: names of entries.
     """
     try:
         record = json.loads(text)
     except ValueError as error:
         _log.warning("%s: not used as a training's record: not JSON: %s", where, error)
         return None
-    lacks = sorted(_REQUIRED - set(record) if isinstance(record, dict) else _REQUIRED)
+    lacks = sorted(set(needs) - set(record) if isinstance(record, dict) else needs)
     if lacks:
         _log.warning("%s: not used as a training's record: it lacks %s", where, ", ".join(lacks))
         return None
@@ -135,11 +139,16 @@ def parse(text: str, where: str) -> dict[str, Any] | None:
     return found
 
 
-def find(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The record of a training; None where its ``run_fn`` wrote none, or one that is of no use."""
+def find(folder: str | os.PathLike[str], needs: Collection[str] = ENTRIES) -> dict[str, Any] | None:
+    """The record of a training; None where its ``run_fn`` wrote none, or one that is of no use.
+
+    Args:
+        folder: TFX's ``model_run_dir``.
+        needs: names of entries that it has to have.
+    """
     path = pathlib.Path(folder, FILE_NAME)
     try:
-        return parse(path.read_text(), str(path))
+        return parse(path.read_text(), str(path), needs)
     except (OSError, UnicodeDecodeError):
         return None
 

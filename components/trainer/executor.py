@@ -131,17 +131,17 @@ def _note_figures(output_dict: Artifacts, code_fingerprint: str) -> None:
     model = artifact_utils.get_single_instance(output_dict["model"])
     model.set_string_custom_property("code_fingerprint", code_fingerprint)
     folder = artifact_utils.get_single_uri(output_dict["model_run"])
-    notes = record.find(folder)
+    notes = record.find(folder, record.FIGURES)
     if notes is None:
         _log.warning(
-            "%s has no %s: the model is published without its steps, accuracy and speed. A run_fn "
+            "%s has no %s that can be used: the model is published without its steps, accuracy and speed. A run_fn "
             "of your own writes one with stagecraft.trainer_module.record.write_for",
             folder,
             record.FILE_NAME,
         )
         return
     model.set_int_custom_property("steps", notes["steps"])
-    model.set_int_custom_property("resumed_from", notes["resumed_from"])
+    model.set_int_custom_property("resumed_from", notes.get("resumed_from", 0))
     model.set_float_custom_property("images_per_second", float(notes["images_per_second"]))
     if notes["best"]:
         model.set_float_custom_property("val_accuracy", float(notes["best"]["accuracy"]))

@@ -210,8 +210,10 @@ def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
 
 def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat) -> str:
     """As it was; of a training that is not over, or whose files are gone, what was asked for."""
-    if "ModelRun" in artifacts and (found := record.find(artifacts["ModelRun"]["uri"])):
-        return wording.grid_text(found)
+    if "ModelRun" in artifacts:
+        found = record.find(artifacts["ModelRun"]["uri"], ("topology",))
+        if found:
+            return wording.grid_text(found)
     if "parallel.strategy" not in settings:
         return ""
     workers, replicas, stages = (

@@ -235,9 +235,9 @@ def own(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("nothing", "has no record.json"),
+        ("nothing", "has no record.json that can be used"),
         ("not_json", "not JSON"),
-        ("other_json", "it lacks best, evaluations"),
+        ("other_json", "it lacks best, images_per_second"),
         ("a_list", "it lacks best"),
     ],
 )
