@@ -134,8 +134,9 @@ def _note_figures(output_dict: Artifacts, code_fingerprint: str) -> None:
     notes = record.find(folder, record.FIGURES)
     if notes is None:
         _log.warning(
-            "%s has no %s that can be used: the model is published without its steps, accuracy and speed. A run_fn "
-            "of your own writes one with stagecraft.trainer_module.record.write_for",
+            "%s has no %s that can be used: the model is published without its steps, accuracy "
+            "and speed. A run_fn of your own writes one with "
+            "stagecraft.trainer_module.record.write_for",
             folder,
             record.FILE_NAME,
         )
