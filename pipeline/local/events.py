@@ -24,7 +24,7 @@ _log = logging.getLogger("stagecraft.run")
 _log.setLevel(logging.INFO)
 
 
-def emit(kind: str, text: str, **fields: Any) -> None:
+def emit(kind: str, text: str, /, **fields: Any) -> None:
     """Tells of an event; ``text`` is for whoever reads the log."""
     _log.info(text, extra={"event": {"kind": kind, **fields}})
 

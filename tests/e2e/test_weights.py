@@ -30,46 +30,47 @@ def build(input_shape, num_classes):
 FROZEN = "sequential/frozen/kernel"
 
 
-def _resumed_from(output: pathlib.Path) -> int:
-    folders = (output / "pipeline_root" / "Trainer" / "model_run").iterdir()
-    newest = max(folders, key=lambda folder: int(folder.name))
-    return int(json.loads((newest / "record.json").read_text())["resumed_from"])
+def _newest(output: pathlib.Path, key: str) -> pathlib.Path:
+    folders = (output / "pipeline_root" / "Trainer" / key).iterdir()
+    return max(folders, key=lambda folder: int(folder.name))
 
 
 def test_replaced_weights_are_trained_from(tmp_path: pathlib.Path) -> None:
     code, output = tmp_path / "code", tmp_path / "out"
     code.mkdir()
     (code / "weighty.py").write_text(MODEL)
-    pushed: list[pathlib.Path] = []
+    words: list[object] = ["--to", "Trainer", "--set", "train.model=weighty:build"]
 
-    def trained(*words: object) -> bool:
-        model = ("--set", "train.model=weighty:build")
-        done = run(output, *model, *words, path=code, cwd=tmp_path)
+    def executed() -> bool:
+        done = run(output, *words, path=code, cwd=tmp_path)
         assert done.code == 0, done.stderr
-        if done.result["pushed"]:
-            pushed.append(pathlib.Path(done.result["pushed"]))
         return "Trainer" in done.executed()
+
+    def frozen() -> set[float]:
+        record = json.loads((_newest(output, "model_run") / "record.json").read_text())
+        assert record["resumed_from"] == 0, "the finished training with the old file was found"
+        weights = stored.of_saved_model(_newest(output, "model") / "Format-Serving")
+        return set(weights[FROZEN].flat)
 
     def write(start: float) -> None:
         np.savez(code / "weights.npz", start=start)
 
     write(0.25)
-    assert trained()
-    assert set(stored.of_saved_model(pushed[-1])[FROZEN].flat) == {0.25}
-    assert not trained()
+    assert executed()
+    assert frozen() == {0.25}
+    assert not executed()
+    first = shutil.copytree(_newest(output, "model") / "Format-Serving", tmp_path / "first")
     write(0.75)
-    assert trained()
-    assert _resumed_from(output) == 0, "the finished training with the old file was found"
-    assert set(stored.of_saved_model(pushed[-1])[FROZEN].flat) == {0.75}
+    assert executed()
+    assert frozen() == {0.75}
+    other = _newest(output, "model") / "Format-Serving"
 
-    # The same through the setting: a pushed model, and then another one in its place.
-    shutil.copytree(pushed[0], tmp_path / "first")
-    words = ("--set", "train.initial_weights=first")
-    assert trained(*words)
-    assert set(stored.of_saved_model(pushed[-1])[FROZEN].flat) == {0.25}
-    assert not trained(*words)
-    shutil.rmtree(tmp_path / "first")
-    shutil.copytree(pushed[1], tmp_path / "first")
-    assert trained(*words)
-    assert _resumed_from(output) == 0
-    assert set(stored.of_saved_model(pushed[-1])[FROZEN].flat) == {0.75}
+    # The same through the setting: an exported model, and then another one in its place.
+    words += ["--set", "train.initial_weights=first"]
+    assert executed()
+    assert frozen() == {0.25}
+    assert not executed()
+    shutil.rmtree(first)
+    shutil.copytree(other, first)
+    assert executed()
+    assert frozen() == {0.75}
