@@ -72,6 +72,8 @@ def assemble(
         _check(model, train.model)
         if initial:
             initial.assign(model)
+    if precision == "float64":
+        _of_any_dtype(model)
     return model
 
 
@@ -99,6 +101,17 @@ def _policy(precision: str) -> Iterator[None]:
             yield
     finally:
         keras.config.set_dtype_policy(policy)
+
+
+def _of_any_dtype(model: keras.Model) -> None:
+    """Makes numbers of the tensors that some of Keras's regularizers hold, in float32 always."""
+    layers = model._flatten_layers()
+    regularizers = [variable.regularizer for variable in model.variables]
+    regularizers += [getattr(layer, "activity_regularizer", None) for layer in layers]
+    for regularizer in filter(None, regularizers):
+        for name, value in vars(regularizer).items():
+            if isinstance(value, tf.Tensor) and value.dtype == tf.float32 and not value.shape.rank:
+                setattr(regularizer, name, float(value))
 
 
 def _chain(stages: Sequence[keras.Model], name: str) -> keras.Model:
