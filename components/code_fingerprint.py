@@ -22,6 +22,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 
+from stagecraft.components.content_digest import files_digest
 from stagecraft.schemas.errors import UserError
 
 _OURS = "stagecraft"
@@ -29,7 +30,7 @@ _INSTALLED = {"site-packages", "dist-packages"}
 _STDLIB = {pathlib.Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
 
 
-def code_fingerprint(*dotted: str) -> str:
+def code_fingerprint(*dotted: str, files: Sequence[str] = ()) -> str:
     """Digest of the named code and of everything of the user's and ours that it imports.
 
     Hashed are the sources of the modules that hold the names, of the packages around them,
@@ -39,13 +40,14 @@ def code_fingerprint(*dotted: str) -> str:
 
     Args:
       *dotted: ``package.module``, ``package.module.function`` or ``package.module:function``.
+      files: paths of files that the code reads. Their contents count as sources do.
 
     Returns:
-      16 hexadecimal digits. They depend on module names and sources, not on folders, so they
-      agree between machines.
+      16 hexadecimal digits. They depend on module names, sources and contents, not on folders, so
+      they agree between machines.
 
     Raises:
-      UserError: a name is not found, or a source cannot be read or parsed.
+      UserError: a name is not found, or a source or a file cannot be read, or not parsed.
     """
     importlib.invalidate_caches()  # a file written a moment ago must be seen
     roots = [_resolve_root(name) for name in dotted]
@@ -55,6 +57,15 @@ def code_fingerprint(*dotted: str) -> str:
     digest = hashlib.sha256()
     for name, source in sorted(sources.items()):
         digest.update(f"{name} {hashlib.sha256(source).hexdigest()}\n".encode())
+    if files:
+        try:
+            digest.update(f"files {files_digest(files)}\n".encode())
+        except OSError as error:
+            raise UserError(
+                f"{error.filename or files[0]}: cannot read this file, which {dotted[-1]} reads: "
+                f"{error.strerror or error}. It is needed to tell whether cached results are "
+                "still right."
+            ) from None
     return digest.hexdigest()[:16]
 
 

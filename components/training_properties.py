@@ -22,9 +22,16 @@ INPUTS = {
 }
 
 
+WEIGHTS_FINGERPRINT = "initial_weights_fingerprint"
+"""Of what ``train.initial_weights`` holds, when the pipeline was made; absent: not known then."""
+
+
 def parameters() -> dict[str, component_spec.ExecutionParameter]:
-    """``train_batch_size: int`` and so on, from the fields of the settings."""
-    result = {}
+    """``train_batch_size: int`` and so on, from the fields of the settings; and fingerprints."""
+    result = {
+        "code_fingerprint": component_spec.ExecutionParameter(type=str),
+        WEIGHTS_FINGERPRINT: component_spec.ExecutionParameter(type=str, optional=True),
+    }
     for section, outer in TrainingSettings.model_fields.items():
         for name, field in outer.annotation.model_fields.items():  # type: ignore[union-attr]
             primitive, optional = _primitive(field.annotation)

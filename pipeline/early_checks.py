@@ -11,6 +11,7 @@ import pathlib
 from stagecraft.components.code_fingerprint import check_exists
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.initial_weights import source as initial_weights
 
 
 def check_files(settings: PipelineSettings) -> None:
@@ -72,11 +73,13 @@ def check_schema(settings: PipelineSettings) -> None:
 
 
 def check_model(settings: PipelineSettings) -> None:
-    """Refuses a model of the user's whose module or function does not exist.
+    """Refuses a model of the user's, or weights to begin with, that do not exist.
 
     Raises:
         UserError: names what is missing, and where it was looked for.
     """
+    if settings.train.initial_weights:
+        initial_weights.find(settings.train.initial_weights)
     model = settings.train.model
     if ":" not in model:
         return

@@ -36,6 +36,8 @@ from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.schemas import features
+from stagecraft.trainer_module import labels
+from stagecraft.trainer_module.models import registry
 
 PREPROCESSING_FN = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
 
@@ -73,6 +75,7 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> P
     return assemble(settings, places)
 
 
+@registry.files_shared()
 def assemble(
     settings: PipelineSettings,
     places: Places,
@@ -129,12 +132,14 @@ def assemble(
     training_examples = (
         transform.outputs["transformed_examples"] if settings.transform.materialize else examples
     )
+    classes = len(labels.class_names(settings.data.schema_path))
     trainer = Trainer(
         examples=training_examples,
         transform_graph=transform.outputs["transform_graph"],
         schema=schema,
         settings=settings,
         checkpoint_root=places.checkpoints,
+        num_classes=classes,
         **varied,
     )
     model = trainer.outputs["model"]
@@ -148,6 +153,7 @@ def assemble(
             steps=settings.parity.steps,
             batch_size=settings.parity.batch_size,
             timeout_seconds=settings.parity.timeout_seconds,
+            num_classes=classes,
         )
         trainer.add_upstream_node(parity_gate)
         gates.append(parity_gate)

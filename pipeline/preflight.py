@@ -7,6 +7,7 @@ import tensorflow as tf
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module import dropout, labels, topology
 from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.initial_weights.loading import Loaded
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -18,18 +19,20 @@ def check(settings: PipelineSettings) -> list[str]:
         What a user has to know of the model, in sentences.
 
     Raises:
-        UserError: there is no such model, it does not give logits for the schema's classes, or it
-            cannot be cut so.
+        UserError: there is no such model, it does not give logits for the schema's classes, it
+            cannot be cut so, or ``train.initial_weights`` do not match it.
     """
     train, parallel = settings.train, settings.parallel
     classes = len(labels.class_names(settings.data.schema_path))
-    model = assemble(train, classes, tf.device("CPU:0"), parallel.precision)
+    loaded: list[Loaded] = []
+    host = tf.device("CPU:0")
+    model = assemble(train, classes, host, parallel.precision, on_loaded=loaded.append)
     if parallel.stages > 1 or parallel.memory_mb:
         # Where it is cut may be measured later; whether it can be does not depend on that.
         counted = parallel.model_copy(update={"costs": "flops"})
         devices = [f"CPU:{index}" for index in range(parallel.replicas * parallel.stages)]
         planner.make_plan(model, settings.model_copy(update={"parallel": counted}), devices)
-    return dropout.notes(model)
+    return [*(each.note() for each in loaded), *dropout.notes(model)]
 
 
 def check_devices(parallel: ParallelSettings) -> None:

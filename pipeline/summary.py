@@ -28,11 +28,16 @@ def figure(node_id: str, artifacts: Artifacts) -> str:
         return artifacts["report"][0].get_string_custom_property("verdict")
     if node_id == "Trainer":
         model = artifacts["model"][0]
+        if not model.has_custom_property("steps"):
+            return "the run_fn left no record"
         accuracy = model.get_float_custom_property("val_accuracy")
         steps = model.get_int_custom_property("steps")
         if steps and steps == model.get_int_custom_property("resumed_from"):
             return f"an earlier run had trained all {steps} steps, val accuracy {accuracy:.3f}"
+        loaded = model.get_int_custom_property("variables_loaded")
+        began = f"{loaded} of {model.get_int_custom_property('variables')} variables loaded, "
         return (
+            f"{began if loaded else ''}"
             f"{model.get_float_custom_property('images_per_second'):,.0f} images/s, "
             f"val accuracy {accuracy:.3f}"
         )

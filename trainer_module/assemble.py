@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,6 +18,8 @@ import tensorflow as tf
 
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.initial_weights import loading
+from stagecraft.trainer_module.initial_weights.loading import Loaded
 from stagecraft.trainer_module.layers.floatx import floatx
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.settings import TrainSettings
@@ -30,8 +32,11 @@ def assemble(
     num_classes: int,
     scope: AbstractContextManager[Any] | None = None,
     precision: str = "float32",
+    on_loaded: Callable[[Loaded], None] = lambda _: None,
 ) -> keras.Model:
     """Builds ``train.model``; seeds everything with ``train.seed``.
+
+    Then ``train.initial_weights`` take the place of what the seed gave.
 
     Args:
         train: model and seed.
@@ -40,6 +45,7 @@ def assemble(
             the layers it has counted here, and with them the scope that it is in.
         precision: ``float32``, ``float64``, ``mixed_bfloat16`` or ``mixed_float16``: Keras's
             dtype policy, for layers that have none of their own.
+        on_loaded: told how many variables ``train.initial_weights`` were loaded into.
 
     Returns:
         A built model: images float32 ``[batch, 32, 32, 3]`` -> logits ``[batch, num_classes]``.
@@ -47,7 +53,15 @@ def assemble(
     Raises:
         UserError: no such model, one that does not give logits, nothing to train in it, or two
             variables of one path.
+        InitialWeightsError: ``train.initial_weights`` cannot be read, or do not match the model.
     """
+    initial = None
+    if train.initial_weights:
+        fresh = train.without_initial_weights()
+        initial = loading.read(
+            train, lambda: assemble(fresh, num_classes, tf.device("CPU:0"), precision)
+        )
+        on_loaded(initial.loaded)
     # Keras numbers the layers of a process ("conv2d_7"); counting begins anew here.
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(train.seed)
@@ -55,20 +69,26 @@ def assemble(
     with scope or contextlib.nullcontext(), _policy(precision):
         built = registry.build(train.model, input_shape=shape, num_classes=num_classes)
         model = built if isinstance(built, keras.Model) else _chain(built, train.model)
+        _check(model, train.model)
+        if initial:
+            initial.assign(model)
     if precision == "float64":
         _of_any_dtype(model)
+    return model
+
+
+def _check(model: keras.Model, name: str) -> None:
     if not model.trainable_variables:
         raise UserError(
-            f"train.model: {train.model} has nothing to train: no layer of it has weights with "
+            f"train.model: {name} has nothing to train: no layer of it has weights with "
             "trainable = True"
         )
     path, count = Counter(variable.path for variable in model.variables).most_common(1)[0]
     if count > 1:
         raise UserError(
-            f"train.model: {train.model}: {count} variables have the path {path!r}, and "
+            f"train.model: {name}: {count} variables have the path {path!r}, and "
             "checkpoints go by path; give their layers different names"
         )
-    return model
 
 
 @contextlib.contextmanager

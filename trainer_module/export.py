@@ -10,11 +10,16 @@ TensorFlow without this project, TFX or Keras. Its signatures:
                          class_id       int64   [batch]
                          class_name     string  [batch]
     transform_features   examples: string [batch] -> the transformed features, label included
+
+The variables are ``model_variables``, a list; ``assets.extra/variable_paths.json`` has their Keras
+paths, in the same order.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
 import keras
@@ -25,6 +30,7 @@ from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.schemas import features
 from stagecraft.trainer_module.atomic_folder import atomic_folder
+from stagecraft.trainer_module.initial_weights.source import VARIABLE_PATHS
 
 Tensors = Mapping[str, tf.Tensor]
 
@@ -66,6 +72,9 @@ def export(
         except AssertionError:  # a table, or a variable that is not Keras's: its layer has it
             module.model = model  # and all weights a second time, under their layers
             tf.saved_model.save(module, str(aside), signatures=signatures)
+        paths = pathlib.Path(aside, VARIABLE_PATHS)
+        paths.parent.mkdir()
+        paths.write_text(json.dumps([variable.path for variable in model.variables], indent=1))
 
 
 def _signatures(

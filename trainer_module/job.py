@@ -11,6 +11,7 @@ import tensorflow_transform as tft
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import input_data, labels, parallel_rules
 from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.initial_weights.loading import Loaded
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.steps import total_steps
 from stagecraft.trainer_module.topology import Topology
@@ -37,10 +38,26 @@ class Job:
             parallel_rules.check_watched(self.total, settings.parallel)
         except ValueError as error:
             raise UserError(str(error)) from None
+        self.loaded: Loaded | None = None
+        """What the model began with, after it was built; None: with random weights."""
         self.build_model = functools.partial(
-            assemble, train, len(self.class_names), precision=settings.parallel.precision
+            assemble,
+            train,
+            len(self.class_names),
+            precision=settings.parallel.precision,
+            on_loaded=self._note_loaded,
         )
+        self.build_blank = functools.partial(
+            assemble,
+            train.without_initial_weights(),
+            len(self.class_names),
+            precision=settings.parallel.precision,
+        )
+        """As ``build_model``, where other weights are assigned; needs no file of weights."""
         self.checkpoints = fn_args.working_dir or os.path.join(fn_args.model_run_dir, "checkpoints")
+
+    def _note_loaded(self, loaded: Loaded) -> None:
+        self.loaded = loaded
 
     def val_data(self, devices: Topology) -> Any | None:
         """The val split; None where it has no examples."""

@@ -100,10 +100,11 @@ def run_fn(fn_args: Any) -> None:
                 outcome=outcome,
                 examples=job.examples,
                 plan=engine.plan,
+                loaded=job.loaded,
             )
             export(
                 fn_args.serving_model_dir,
-                job.build_model(),
+                job.build_blank(),
                 engine.weights(),
                 job.transform,
                 job.class_names,
@@ -122,7 +123,7 @@ def _evaluate(fn_args: Any, settings: TrainingSettings) -> None:
         devices,
         TrainingSettings(train=settings.train, parallel=alone),
         job.total,
-        job.build_model,
+        job.build_blank,
     )
     events.tell("started")
     with Reporter(os.path.join(fn_args.model_run_dir, "evaluator")) as reporter:

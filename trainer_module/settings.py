@@ -27,6 +27,17 @@ class TrainSettings(Settings):
         description="cnn, resnet20, resnet56, … (6n+2 layers), wide_resnet_DEPTH_WIDTH, or "
         "package.module:function returning a Keras model that gives logits [batch, classes]",
     )
+    initial_weights: str | None = Field(
+        None,
+        description="file or folder with the weights that a training begins with, in place of "
+        "random ones: .keras, .weights.h5, a step's folder of checkpoints (…/checkpoints/KEY/391), "
+        "or a pushed model's folder (…/serving/VERSION)",
+    )
+    initial_weights_skip: str | None = Field(
+        None,
+        description="variables that are not loaded from initial_weights: paths (head), or "
+        "patterns (*/bias), separated by commas",
+    )
     steps: int | None = Field(
         None, ge=1, description="optimizer steps; give this or epochs (neither: 10 epochs)"
     )
@@ -104,6 +115,28 @@ class TrainSettings(Settings):
         names.parse(value)
         return value
 
+    @field_validator("initial_weights")
+    @classmethod
+    def _check_initial_weights(cls, value: str | None) -> str | None:
+        if value is not None and "://" in value:
+            raise ValueError(
+                f"{value} is an address, which a training cannot load weights from; copy them to "
+                "a path that all of its processes have: in the image, or on a volume"
+            )
+        return value or None
+
+    @field_validator("initial_weights_skip", mode="before")
+    @classmethod
+    def _parse_skip(cls, value: Any) -> Any:
+        """Accepts a list, or a comma-separated string."""
+        if isinstance(value, str):
+            value = value.split(",")
+        if not isinstance(value, (list, tuple)) or not all(isinstance(x, str) for x in value):
+            return value
+        return (
+            ",".join(part.strip().strip("/") for part in value if part.strip().strip("/")) or None
+        )
+
     @field_validator("augment", mode="before")
     @classmethod
     def _parse_augment(cls, value: Any) -> Any:
@@ -124,6 +157,15 @@ class TrainSettings(Settings):
         return ",".join(name for name in AUGMENTATIONS if name in names)
 
     @property
+    def skipped_weights(self) -> tuple[str, ...]:
+        """Paths and patterns of ``initial_weights_skip``."""
+        return tuple(self.initial_weights_skip.split(",")) if self.initial_weights_skip else ()
+
+    def without_initial_weights(self) -> TrainSettings:
+        """The same, for a model whose weights are of no interest."""
+        return self.model_copy(update={"initial_weights": None, "initial_weights_skip": None})
+
+    @property
     def augmentations(self) -> tuple[str, ...]:
         """Names of the augmentations that are on, in the order in which they are applied."""
         return () if self.augment == "none" else tuple(self.augment.split(","))
@@ -134,6 +176,11 @@ class TrainSettings(Settings):
             raise ValueError(
                 f"give steps or epochs, not both (steps: {self.steps}, epochs: {self.epochs:g}); "
                 "for example drop epochs"
+            )
+        if self.initial_weights_skip and not self.initial_weights:
+            raise ValueError(
+                f"initial_weights_skip: {self.initial_weights_skip} skips nothing without "
+                "initial_weights; give that too, or neither"
             )
         return self
 

@@ -7,8 +7,8 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import artifact, component_spec
 
 from stagecraft.components import training_properties
-from stagecraft.components.code_fingerprint import code_fingerprint
 from stagecraft.components.parity_gate import executor
+from stagecraft.components.training_fingerprints import fingerprints
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _WORKER = "stagecraft.trainer_module.parity.worker"
@@ -29,7 +29,6 @@ class ParityGateSpec(component_spec.ComponentSpec):
         "parity_steps": component_spec.ExecutionParameter(type=int),
         "parity_batch_size": component_spec.ExecutionParameter(type=int),
         "parity_timeout_seconds": component_spec.ExecutionParameter(type=float),
-        "code_fingerprint": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = training_properties.INPUTS
     OUTPUTS = {"report": component_spec.ChannelParameter(type=ParityReport)}
@@ -62,6 +61,7 @@ class ParityGate(base_component.BaseComponent):
         steps: int = 20,
         batch_size: int = 24,
         timeout_seconds: float = 600.0,
+        num_classes: int | None = None,
     ) -> None:
         """Wires the gate.
 
@@ -73,12 +73,12 @@ class ParityGate(base_component.BaseComponent):
             steps: of the trajectories.
             batch_size: least examples per step; rounded up to what the topology divides.
             timeout_seconds: how long the topology, or the one device, may take.
+            num_classes: as the Trainer's.
 
         Raises:
-            UserError: the module of ``train.model`` is not found.
+            UserError: the module of ``train.model`` or ``train.initial_weights`` is not found.
         """
-        model = settings.train.model
-        code = [executor.__name__, _WORKER, *([model] if ":" in model else [])]
+        train = settings.train
         super().__init__(
             ParityGateSpec(
                 examples=examples,
@@ -88,7 +88,9 @@ class ParityGate(base_component.BaseComponent):
                 parity_steps=steps,
                 parity_batch_size=batch_size,
                 parity_timeout_seconds=timeout_seconds,
-                code_fingerprint=code_fingerprint(*code),
+                **fingerprints(
+                    [executor.__name__, _WORKER], train.model, train.initial_weights, num_classes
+                ),
                 **settings.flat(),
             )
         )

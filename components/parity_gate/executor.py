@@ -16,7 +16,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
-from stagecraft.components import training_properties
+from stagecraft.components import training_fingerprints, training_properties
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import input_data, labels
@@ -53,6 +53,7 @@ class Executor(base_executor.BaseExecutor):
                 tolerance.
         """
         settings = training_properties.read(exec_properties, "ParityGate")
+        training_fingerprints.check_weights(exec_properties, settings)
         # Kubeflow hands numbers over as doubles.
         steps, size = (int(exec_properties[f"parity_{name}"]) for name in ("steps", "batch_size"))
         case = cases.configured(settings, steps=steps, batch_size=size)

@@ -55,7 +55,7 @@ def render(facts: Facts) -> str:
     """The page."""
     context: dict[str, Any] = {"facts": facts, "version": wording.version(), "css": _css()}
     context |= {"tiles": wording.tiles(facts), "marks": _marks(facts.quality)}
-    context["broke"] = wording.broke(facts)
+    context |= {"broke": wording.broke(facts), "unrecorded": wording.unrecorded(facts)}
     sections = []
     if facts.training:
         sections.append(Section("learning", "How it learned"))

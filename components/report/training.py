@@ -27,12 +27,13 @@ def read(model_run: Artifact, model: Artifact | None) -> Training | None:
         None where another ``run_fn`` than ours wrote no record.
     """
     text = _text(model_run.uri, record.FILE_NAME)
-    if text is None:
+    found = None if text is None else record.parse(text, f"{model_run.uri}/{record.FILE_NAME}")
+    if found is None:
         return None
     points = _text(model_run.uri, curve.FILE_NAME)
     watched = _text(model_run.uri, timeline.DATA)
     return Training(
-        record=json.loads(text),
+        record=found,
         curve=curve.read(points) if points else [],
         timeline=json.loads(watched) if watched else None,
         parameters=_parameters(path_utils.serving_model_path(model.uri)) if model else None,

@@ -95,6 +95,17 @@ def broke(facts: Facts) -> str:
     return f"{found.name} failed: {found.cause.rstrip('.') or 'no cause was noted'}."
 
 
+def unrecorded(facts: Facts) -> str:
+    """What is missing where a ``run_fn`` left no record; empty where it did, or none has run."""
+    if facts.training or all(item.role != "model_run" for item in facts.lineage):
+        return ""
+    return (
+        "The run_fn that trained the model wrote no record.json: how it learned, its settings, "
+        "its devices and its speed are not known. stagecraft.trainer_module.record.write_for "
+        "writes one."
+    )
+
+
 def compared(quality: Quality) -> str:
     """How the model fares beside the last blessed one, in a sentence."""
     if quality.baseline is None:
@@ -210,6 +221,11 @@ def learned(training: Training) -> str:
         f"{number(record['settings']['train_batch_size'])} pictures with "
         f"{record['settings']['train_optimizer']}."
     )
+    if loaded := record.get("initial_weights"):
+        text += (
+            f" {number(loaded['variables'])} of {number(loaded['total'])} variables began with "
+            f"the values of {loaded['file']}."
+        )
     if best := record["best"]:
         text += (
             f" Exported are the weights after step {number(best['step'])}, the best on the split "

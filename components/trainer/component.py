@@ -15,8 +15,8 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
 
 from stagecraft.components import training_properties
-from stagecraft.components.code_fingerprint import code_fingerprint
 from stagecraft.components.trainer.executor import Executor
+from stagecraft.components.training_fingerprints import fingerprints
 from stagecraft.trainer_module.settings import TrainingSettings
 
 RUN_FN = "stagecraft.trainer_module.run_fn.run_fn"
@@ -29,7 +29,6 @@ class TrainerSpec(component_spec.ComponentSpec):
         **training_properties.parameters(),
         "run_fn": component_spec.ExecutionParameter(type=str),
         "checkpoint_root": component_spec.ExecutionParameter(type=str),
-        "code_fingerprint": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = training_properties.INPUTS
     OUTPUTS = {
@@ -52,6 +51,7 @@ class Trainer(base_component.BaseComponent):
         settings: TrainingSettings,
         checkpoint_root: str,
         run_fn: str = RUN_FN,
+        num_classes: int | None = None,
         **overrides: Any,
     ):
         """Describes a training.
@@ -64,15 +64,17 @@ class Trainer(base_component.BaseComponent):
             checkpoint_root: folder that outlives a failed attempt; each training has its own
                 folder in it, by data, code and ``train.resume_id``.
             run_fn: dotted path of the function that trains. It and all of the user's code that it
-                imports are part of the cache key, as is the module of a ``package.module:function``
-                model.
+                imports are part of the cache key, as are the module of a
+                ``package.module:function`` model and the files that the function reads. To see
+                which these are, the model is built here.
+            num_classes: of the labels, for that; None: 10.
             **overrides: flat settings (``train_learning_rate=…``) in place of those in
                 ``settings``; a RuntimeParameter is allowed, and checked when the Trainer runs (the
                 code of a model that is only named then is not in the cache key).
 
         Raises:
             TypeError: an override that is no setting.
-            UserError: ``run_fn`` or the model's module is not found.
+            UserError: ``run_fn``, the model's module or ``train.initial_weights`` is not found.
         """
         for name in overrides:
             if name not in TrainerSpec.PARAMETERS:
@@ -80,7 +82,7 @@ class Trainer(base_component.BaseComponent):
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise TypeError(f"Trainer: {name} is no setting{hint}")
         model = overrides.get("train_model", settings.train.model)
-        code = [run_fn, *([model] if isinstance(model, str) and ":" in model else [])]
+        weights = overrides.get("train_initial_weights", settings.train.initial_weights)
         super().__init__(
             TrainerSpec(
                 examples=examples,
@@ -90,7 +92,7 @@ class Trainer(base_component.BaseComponent):
                 model_run=types.Channel(type=standard_artifacts.ModelRun),
                 run_fn=run_fn,
                 checkpoint_root=checkpoint_root,
-                code_fingerprint=code_fingerprint(*code),
+                **fingerprints([run_fn], model, weights, num_classes),
                 **(settings.flat() | overrides),
             )
         )

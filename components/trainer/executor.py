@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils
 from tfx.utils import json_utils, proto_utils
 
-from stagecraft.components import training_properties
+from stagecraft.components import training_fingerprints, training_properties
 from stagecraft.components.trainer import launch
 from stagecraft.components.trainer.identity import training_key
 from stagecraft.components.trainer.on_disk import on_disk
@@ -24,6 +25,8 @@ from stagecraft.trainer_module import record
 from stagecraft.trainer_module.settings import TrainingSettings
 
 Artifacts = dict[str, list[types.Artifact]]
+
+_log = logging.getLogger(__name__)
 
 
 class Executor(GenericExecutor):
@@ -38,13 +41,15 @@ class Executor(GenericExecutor):
             input_dict: ``examples`` with the splits train and val; ``transform_graph``; ``schema``.
             output_dict: ``model``, ``model_run``.
             exec_properties: the flat settings, ``run_fn``, ``checkpoint_root``,
-                ``code_fingerprint``.
+                ``code_fingerprint``, ``initial_weights_fingerprint``.
 
         Raises:
             UserError: a setting that cannot be (a runtime parameter comes unchecked), a split
-                that is not there, or whatever ``run_fn`` raises.
+                that is not there, initial weights that are not those that the pipeline was made
+                with, or whatever ``run_fn`` raises.
         """
         settings = training_properties.read(exec_properties, "Trainer")
+        weights = training_fingerprints.check_weights(exec_properties, settings)
         for examples in input_dict["examples"]:
             splits = artifact_utils.decode_split_names(examples.split_names)
             for split in (features.TRAIN, features.VAL):
@@ -76,6 +81,7 @@ class Executor(GenericExecutor):
                     ),
                     "checkpoint_root": exec_properties["checkpoint_root"],
                     "code_fingerprint": exec_properties["code_fingerprint"],
+                    training_properties.WEIGHTS_FINGERPRINT: weights,
                 },
             )
             _note_figures(output_dict, exec_properties["code_fingerprint"])
@@ -92,6 +98,7 @@ class Executor(GenericExecutor):
             },
             exec_properties["code_fingerprint"],
             fn_args.custom_config["settings"]["train_resume_id"],
+            exec_properties[training_properties.WEIGHTS_FINGERPRINT],
         )
         fn_args.working_dir = os.path.join(exec_properties["checkpoint_root"], key)
         return fn_args
@@ -122,10 +129,23 @@ def _splits(message: Any, split: str) -> str:
 def _note_figures(output_dict: Artifacts, code_fingerprint: str) -> None:
     """Figures for people and the summary, on the artifact so that a cached run has them too."""
     model = artifact_utils.get_single_instance(output_dict["model"])
-    notes = record.read(artifact_utils.get_single_uri(output_dict["model_run"]))
     model.set_string_custom_property("code_fingerprint", code_fingerprint)
+    folder = artifact_utils.get_single_uri(output_dict["model_run"])
+    notes = record.find(folder, record.FIGURES)
+    if notes is None:
+        _log.warning(
+            "%s has no %s that can be used: the model is published without its steps, accuracy "
+            "and speed. A run_fn of your own writes one with "
+            "stagecraft.trainer_module.record.write_for",
+            folder,
+            record.FILE_NAME,
+        )
+        return
     model.set_int_custom_property("steps", notes["steps"])
     model.set_int_custom_property("resumed_from", notes.get("resumed_from", 0))
-    model.set_float_custom_property("images_per_second", notes["images_per_second"])
+    model.set_float_custom_property("images_per_second", float(notes["images_per_second"]))
     if notes["best"]:
-        model.set_float_custom_property("val_accuracy", notes["best"]["accuracy"])
+        model.set_float_custom_property("val_accuracy", float(notes["best"]["accuracy"]))
+    if loaded := notes.get("initial_weights"):
+        model.set_int_custom_property("variables_loaded", loaded["variables"])
+        model.set_int_custom_property("variables", loaded["total"])

@@ -10,40 +10,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 
-from tfx.dsl.io import fileio
-
-_BLOCK = 1 << 20
+from stagecraft.components.content_digest import folder_digest
 
 
-def training_key(folders: Mapping[str, Iterable[str]], code: str, resume_id: str) -> str:
-    """24 hexadecimal digits that stand for data, code and ``resume_id``.
+def training_key(
+    folders: Mapping[str, Iterable[str]], code: str, resume_id: str, weights: str = ""
+) -> str:
+    """24 hexadecimal digits that stand for data, code, initial weights and ``resume_id``.
 
     Args:
         folders: what for -> the folders whose files are read (splits, transform graph, schema).
         code: fingerprint of the code.
         resume_id: ``train.resume_id``, which keeps trainings of the same data and code apart.
+        weights: digest of ``train.initial_weights``; empty: there are none.
     """
     identity = {
-        "data": {name: [_digest(folder) for folder in paths] for name, paths in folders.items()},
+        "data": {
+            name: [folder_digest(folder) for folder in paths] for name, paths in folders.items()
+        },
         "code": code,
         "resume_id": resume_id,
+        **({"weights": weights} if weights else {}),
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
-
-
-def _digest(folder: str) -> str:
-    """Of all files below ``folder``: relative paths, lengths and contents."""
-    digest = hashlib.sha256()
-    paths = [
-        os.path.join(parent, name) for parent, _, names in fileio.walk(folder) for name in names
-    ]
-    for path in sorted(paths):
-        content = hashlib.sha256()
-        with fileio.open(path, "rb") as file:
-            while block := file.read(_BLOCK):
-                content.update(block)
-        digest.update(f"{os.path.relpath(path, folder)} {content.hexdigest()}\n".encode())
-    return digest.hexdigest()

@@ -11,6 +11,7 @@ from stagecraft.pipeline.cli.options import data_override
 from stagecraft.pipeline.kubeflow import document, visible_secrets
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.initial_weights import source as initial_weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,9 +31,14 @@ def run(request: Request) -> int:
         early_checks.check_files(settings)
         output = request.output or pathlib.Path(f"{settings.name}.yaml")
         document.check_output(output)
+        if settings.train.initial_weights:
+            initial_weights.find(settings.train.initial_weights)
         from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
+        from stagecraft.trainer_module.models import registry
 
-        compile_pipeline(settings, output)
+        with registry.files_shared():
+            compile_pipeline(settings, output)
+            files = registry.files_read(settings.train.model)
     except (SettingsError, UserError) as error:
         console.error(str(error))
         return 1
@@ -46,7 +52,17 @@ def run(request: Request) -> int:
             ("written", str(output)),
             ("image", settings.kubeflow.image),
             ("pipeline root", settings.kubeflow.pipeline_root),
+            *_needed(settings.train.initial_weights, files),
             ("try it here", f"stagecraft emulate {output}"),
         ]
     )
     return 0
+
+
+def _needed(weights: str | None, files: list[str]) -> list[tuple[str, str]]:
+    """Files that the steps read, and that the compiled pipeline does not hold."""
+    found = []
+    where = "the image or a volume needs it at this path, with this content"
+    if weights:
+        found.append(("initial weights", f"{weights}: {where}"))
+    return found + [("the model reads", f"{file}: {where}") for file in files]

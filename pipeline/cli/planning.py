@@ -62,12 +62,19 @@ def _plan(request: Request) -> tuple[Plan, list[str]]:
     # TensorFlow takes seconds to import: after all that can be refused without it.
     from stagecraft.trainer_module import dropout, topology
     from stagecraft.trainer_module.assemble import assemble
+    from stagecraft.trainer_module.initial_weights.loading import Loaded
     from stagecraft.trainer_module.planning import planner
 
     if accelerator is None:
         devices = list(topology.resolve(parallel).devices)
         there = topology.available(parallel)
-    model = assemble(training.train, settings.data.num_classes, precision=parallel.precision)
+    loaded: list[Loaded] = []
+    model = assemble(
+        training.train,
+        settings.data.num_classes,
+        precision=parallel.precision,
+        on_loaded=loaded.append,
+    )
     with console.progress("timing the parts of the model", stderr=True) as on_progress:
         plan = planner.make_plan(
             model,
@@ -77,7 +84,7 @@ def _plan(request: Request) -> tuple[Plan, list[str]]:
             accelerator=accelerator,
             on_progress=on_progress,
         )
-    return plan, dropout.notes(model)
+    return plan, [*(each.note() for each in loaded), *dropout.notes(model)]
 
 
 def _first(there: list[str], parallel: ParallelSettings) -> list[str]:

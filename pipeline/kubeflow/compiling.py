@@ -16,6 +16,7 @@ from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.pipeline import Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.models import registry
 
 _TRAINING = {
     "train": ("epochs", "steps", "learning_rate", "batch_size", "seed"),
@@ -56,14 +57,16 @@ def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
     Raises:
         UserError: something in it cannot work on Kubeflow, or its model cannot be trained so.
     """
-    check(settings)
+    with registry.files_shared():  # what is built to be checked is not built again
+        check(settings)
+        pipeline = create_pipeline(settings)
     runner = KubeflowRunner(
         settings.kubeflow,
         str(output.parent),
         output.name,
         descriptions=_descriptions(settings),
     )
-    runner.run(create_pipeline(settings))
+    runner.run(pipeline)
 
 
 def check(settings: PipelineSettings) -> None:

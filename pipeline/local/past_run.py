@@ -211,10 +211,9 @@ def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
 def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat) -> str:
     """As it was; of a training that is not over, or whose files are gone, what was asked for."""
     if "ModelRun" in artifacts:
-        try:
-            return wording.grid_text(record.read(artifacts["ModelRun"]["uri"]))
-        except FileNotFoundError:
-            pass
+        found = record.find(artifacts["ModelRun"]["uri"], ("topology",))
+        if found:
+            return wording.grid_text(found)
     if "parallel.strategy" not in settings:
         return ""
     workers, replicas, stages = (

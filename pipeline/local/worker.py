@@ -19,7 +19,7 @@ from typing import Any
 from stagecraft.pipeline import redacted_log
 from stagecraft.pipeline.local import events, interrupt, layout, lock
 from stagecraft.pipeline.local.cause import explain
-from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.spec import CREATE_PIPELINE, RunSpec
 
 
 def main() -> None:
@@ -61,6 +61,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     from stagecraft.pipeline.local import nodes, outputs
     from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
     from stagecraft.trainer_module.checkpointing.checkpoints import forget
+    from stagecraft.trainer_module.models import registry
     from stagecraft.trainer_module.topology import configure_devices
 
     absl.logging.set_verbosity(absl.logging.INFO)
@@ -75,12 +76,15 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
         )
     # Now: whichever component uses TensorFlow first would settle the devices for all.
     configure_devices(spec.settings.parallel)
-    pipeline = create_pipeline(spec.settings, spec.output)
-    there = [component.id for component in pipeline.components]
-    if nodes.between(nodes.TRAINER, there, spec.from_node, spec.to_node):
-        for note in preflight.check(spec.settings):
-            events.emit("note", note, text=note)
-        preflight.check_devices(spec.settings.parallel)
+    there = nodes.names(parity=spec.settings.parity.enabled, report=spec.settings.report.enabled)
+    trains = nodes.between(nodes.TRAINER, there, spec.from_node, spec.to_node)
+    # What preflight builds, the components do not build again.
+    with registry.files_shared(builds=trains):
+        if trains and spec.create == CREATE_PIPELINE:
+            for note in preflight.check(spec.settings):
+                events.emit("note", note, text=note)
+            preflight.check_devices(spec.settings.parallel)
+        pipeline = create_pipeline(spec.settings, spec.output)
     if spec.fresh:
         forget(layout.checkpoints(spec.output))
     try:

@@ -11,6 +11,7 @@ from stagecraft.pipeline.kubeflow import compiling
 from stagecraft.pipeline.settings import PipelineSettings, ReportSettings
 from stagecraft.pipeline.vertex import refusals
 from stagecraft.pipeline.vertex.runner import VertexRunner
+from stagecraft.trainer_module.models import registry
 
 
 def create_pipeline(settings: PipelineSettings) -> Pipeline:
@@ -31,6 +32,8 @@ def compile_pipeline(settings: PipelineSettings, output_dir: str | None = None) 
     Raises:
         UserError: something in it cannot work on Vertex AI, or its model cannot be trained so.
     """
-    compiling.check(settings)
+    with registry.files_shared():  # what is built to be checked is not built again
+        compiling.check(settings)
+        pipeline = create_pipeline(settings)
     runner = VertexRunner(settings.kubeflow, output_dir)
-    runner.run(create_pipeline(settings), compiling.defaults(settings))
+    runner.run(pipeline, compiling.defaults(settings))

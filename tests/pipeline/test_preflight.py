@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 
@@ -12,6 +13,7 @@ from stagecraft.pipeline.cli import compiling, execute
 from stagecraft.pipeline.local import layout, runs
 from stagecraft.pipeline.settings import load
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.initial_weights.matching import MismatchError
 from stagecraft.trainer_module.settings import ParallelSettings
 
 STAGES = ("parallel.strategy=grid", "parallel.stages=2", "parallel.virtual_devices=2")
@@ -86,6 +88,17 @@ def test_a_mistake_in_a_model_has_its_line(models, tmp_path):
     sys.modules.pop("preflight_models", None)
     with pytest.raises(UserError, match=r"failed at .*preflight_models.py:2: ZeroDivisionError"):
         preflight.check(load("quickstart", ("train.model=preflight_models:broken",)))
+
+
+def test_what_a_model_begins_with_is_noted(models):
+    preflight_models = importlib.import_module("preflight_models")
+    preflight_models.good((32, 32, 3), 10).save_weights("w.weights.h5")
+    named = ("train.model=preflight_models:good", "train.initial_weights=w.weights.h5")
+    note = "2 of 2 variables begin with the values of w.weights.h5"
+    assert preflight.check(load("quickstart", named)) == [note]
+    preflight_models.eleven((32, 32, 3), 10).save_weights("w.weights.h5")
+    with pytest.raises(MismatchError):
+        preflight.check(load("quickstart", named))
 
 
 def test_what_can_be_trained_passes(models):

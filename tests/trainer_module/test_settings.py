@@ -327,3 +327,36 @@ def test_clip_norm_is_no_negative_number() -> None:
     assert TrainSettings().clip_norm == 0
     with pytest.raises(ValidationError, match="clip_norm"):
         TrainSettings(clip_norm=-1)
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ({"initial_weights": "s3://bucket/m.keras"}, "s3://bucket/m.keras is an address"),
+        ({"initial_weights_skip": "head"}, "skips nothing without initial_weights"),
+        ({"initial_weights": 3}, "valid string"),
+        ({"initial_weights": "m.keras", "initial_weights_skip": [1]}, "valid string"),
+    ],
+)
+def test_initial_weights_that_cannot_be(train: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        TrainSettings(**train)
+
+
+@pytest.mark.parametrize("skip", ["head, */bias", ["head", "*/bias"], "head/,, */bias,"])
+def test_initial_weights_travel_flat(skip: Any) -> None:
+    settings = TrainingSettings.model_validate(
+        {"train": {"initial_weights": "m.keras", "initial_weights_skip": skip}}
+    )
+    assert settings.train.skipped_weights == ("head", "*/bias")
+    flat = settings.flat()
+    assert flat["train_initial_weights_skip"] == "head,*/bias"
+    assert TrainingSettings.from_flat(flat) == settings
+    blank = settings.train.without_initial_weights()
+    assert (blank.initial_weights, blank.skipped_weights) == (None, ())
+
+
+def test_without_initial_weights_nothing_travels() -> None:
+    for nothing in ({}, {"initial_weights": "", "initial_weights_skip": ""}):
+        settings = TrainingSettings.model_validate({"train": nothing})
+        assert not [name for name in settings.flat() if "initial" in name]

@@ -17,6 +17,7 @@ FREE = frozenset(
     {
         "train_checkpoint_every",
         "train_eval_batch_size",
+        "train_initial_weights",  # what they hold is part of the checkpoint folder's name
         "train_eval_every",  # which steps can be the best one, and not what they are
         "train_keep",
         "train_memory_limit_mb",

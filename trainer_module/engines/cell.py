@@ -98,6 +98,8 @@ class Cell:
             used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
             if used:
                 self.optimizer.apply(*map(list, zip(*used, strict=True)))
+            else:  # this stage's steps count as the others'
+                self.optimizer.iterations.assign(step + 1)
 
     def follow(self, decay: tf.Tensor) -> None:
         """Moves the shadows; see :mod:`stagecraft.trainer_module.ema`."""

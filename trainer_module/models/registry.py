@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
+import logging
+import os
+import sys
 import traceback
-from typing import Any
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -14,7 +20,25 @@ from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.layers import overrides
 from stagecraft.trainer_module.layers.refusal import ModelRefusedError
-from stagecraft.trainer_module.models import cnn, names, resnet, wide_resnet
+from stagecraft.trainer_module.models import cnn, names, opened_files, resnet, wide_resnet
+
+_log = logging.getLogger(__name__)
+
+_Call = tuple[str, tuple[int, int, int], int]
+
+
+class _Known(NamedTuple):
+    """What :func:`files_shared` knows, while it is open."""
+
+    built: set[_Call]
+    builds: bool
+
+
+_known: ContextVar[_Known | None] = ContextVar("_known", default=None)
+
+_read: dict[str, set[str]] = {}
+"""User's module, and ``module:function`` -> all files that were read for it in this process: an
+import, or a function that keeps what it has read, reads only once."""
 
 
 def build(
@@ -44,14 +68,87 @@ def build(
     except ValueError as error:
         raise UserError(f"train.model: {error}") from None
     if family == "user":
-        models = _call(name, input_shape, num_classes)
-        chain = models if isinstance(models, list) else [models]
-        overrides.check(chain)
-        _check(name, chain, input_shape, num_classes)
-        return models
+        return _build_users(name, input_shape, num_classes)
     ours = {"cnn": cnn, "resnet": resnet, "wide_resnet": wide_resnet}
     model: keras.Model = ours[family].build(input_shape, num_classes, **sizes)
     return model
+
+
+def files_read(
+    name: str,
+    input_shape: tuple[int, int, int] = features.IMAGE_SHAPE,
+    num_classes: int = 10,
+) -> list[str]:
+    """Absolute paths of the files that a user's function reads while it builds its model.
+
+    Builds the model, unless :func:`files_shared` is open and somebody has. A model that cannot be
+    built has read what it has read: that it cannot is for :func:`build` to say.
+
+    Args:
+        name: as :func:`build`; a model of ours reads none.
+        input_shape: as :func:`build`.
+        num_classes: as :func:`build`.
+    """
+    if ":" not in name:
+        return []
+    call = (name, input_shape, num_classes)
+    with files_shared() as known:
+        if known.builds and call not in known.built:
+            try:
+                build(*call)
+            except UserError as error:
+                _log.info("The files that it reads may not all be known: %s", error)
+    files = _read.get(name.partition(":")[0], set()) | _read.get(name, set())
+    return sorted(filter(os.path.isfile, files))
+
+
+@contextlib.contextmanager
+def files_shared(*, builds: bool = True) -> Iterator[_Known]:
+    """Lets :func:`files_read` build nothing in this block that was built in it before.
+
+    Args:
+        builds: False: nothing else either, because nothing will be trained.
+    """
+    known = _known.get()
+    if known is not None:
+        yield known
+        return
+    known = _Known(set(), builds)
+    token = _known.set(known)
+    try:
+        yield known
+    finally:
+        _known.reset(token)
+
+
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    with opened_files.recording() as recorded:
+        try:
+            yield
+        finally:
+            _read.setdefault(what, set()).update(recorded.files())
+
+
+def _build_users(
+    name: str, input_shape: tuple[int, int, int], num_classes: int
+) -> keras.Model | list[keras.Model]:
+    call = (name, input_shape, num_classes)
+    if known := _known.get():
+        known.built.add(call)
+    with _reading(name):
+        models = _call(*call)
+        chain = models if isinstance(models, list) else [models]
+        overrides.check(chain)
+        _check(name, chain, input_shape, num_classes)
+    return models
+
+
+def _import(name: str) -> Any:
+    if name in sys.modules:
+        return importlib.import_module(name)
+    with _reading(name):
+        return importlib.import_module(name)
 
 
 def _call(
@@ -60,7 +157,7 @@ def _call(
     """What the user's function returns, made sure to be a model or a list of models."""
     module_name, _, function_name = name.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = _import(module_name)
     except Exception as error:  # whatever the user's module raises
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         absent = missing and f"{module_name}.".startswith(f"{missing}.")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
 from tfx import types
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.types import standard_artifacts
 
 from stagecraft.components.trainer.component import Trainer, TrainerSpec
+from stagecraft.components.training_fingerprints import weights_fingerprint
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.initial_weights.source import InitialWeightsError
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
@@ -33,9 +36,12 @@ def test_every_setting_is_a_typed_parameter() -> None:
         assert parameters[name].type is type(value), name
         assert not parameters[name].optional or name in ("train_steps", "train_epochs"), name
     assert parameters["train_epochs"].type is float
-    assert parameters["train_epochs"].optional
-    others = set(parameters) - set(flat) - {"train_epochs"}
-    assert others == {"run_fn", "checkpoint_root", "code_fingerprint"}
+    unset = {"train_epochs", "train_initial_weights", "train_initial_weights_skip"}
+    others = set(parameters) - set(flat) - unset
+    fingerprints = {"code_fingerprint", "initial_weights_fingerprint"}
+    assert others == {"run_fn", "checkpoint_root", *fingerprints}
+    for name in {*unset, "initial_weights_fingerprint"}:
+        assert parameters[name].optional, name
 
 
 def test_settings_become_execution_properties() -> None:
@@ -94,3 +100,75 @@ def test_the_users_model_is_part_of_the_cache_key(
 def test_a_model_that_is_not_there_is_said_before_anything_runs() -> None:
     with pytest.raises(UserError, match="no_such_module"):
         _trainer(TrainingSettings.model_validate({"train": {"model": "no_such_module:build"}}))
+
+
+WITH_A_FILE = """
+import pathlib
+import keras
+import numpy as np
+
+def build(input_shape, num_classes):
+    weights = np.load(pathlib.Path(__file__).parent / "weights.npz")
+    start = keras.initializers.Constant(float(weights["start"]))
+    dense = keras.layers.Dense(num_classes, kernel_initializer=start)
+    return keras.Sequential([keras.Input(input_shape), keras.layers.Flatten(), dense])
+"""
+
+
+@pytest.mark.parametrize("num_classes", [None, 7])
+def test_a_file_that_the_users_model_reads_is_part_of_the_cache_key(
+    num_classes: int | None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"a_net_with_a_file_{num_classes}"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / f"{name}.py").write_text(WITH_A_FILE)
+    settings = TrainingSettings.model_validate({"train": {"model": f"{name}:build"}})
+
+    def fingerprint(start: float) -> str:
+        np.savez(tmp_path / "weights.npz", start=start)
+        made = _trainer(settings, num_classes=num_classes)
+        return str(made.exec_properties["code_fingerprint"])
+
+    first = fingerprint(0.1)
+    assert fingerprint(0.2) != first
+    assert fingerprint(0.1) == first
+    assert _trainer(settings).exec_properties.get("initial_weights_fingerprint") is None
+
+
+def test_initial_weights_are_part_of_the_cache_key(tmp_path: pathlib.Path) -> None:
+    def properties(content: bytes, name: str = "w.weights.h5") -> dict[str, Any]:
+        (tmp_path / name).write_bytes(content)
+        train = {"initial_weights": str(tmp_path / name)}
+        made = _trainer(TrainingSettings.model_validate({"train": train}))
+        return dict(made.exec_properties)
+
+    first, second = properties(b"one"), properties(b"two")
+    key = "initial_weights_fingerprint"
+    assert first[key] != second[key]
+    assert first["code_fingerprint"] == second["code_fingerprint"]
+    assert properties(b"one", "x.weights.h5")[key] == first[key], (
+        "where it lies is another property"
+    )
+
+
+def test_what_lies_beside_initial_weights_does_not_count(tmp_path: pathlib.Path) -> None:
+    variables = tmp_path / "variables" / "variables.index"
+    variables.parent.mkdir()
+    variables.write_bytes(b"one")
+    (tmp_path / "saved_model.pb").write_bytes(b"graph")
+    first = weights_fingerprint(str(tmp_path))
+    (tmp_path / "model_card.json").write_text("{}")
+    assert weights_fingerprint(str(tmp_path)) == first
+    variables.write_bytes(b"two")
+    assert weights_fingerprint(str(tmp_path)) != first
+
+
+def test_initial_weights_that_are_not_there_are_said_at_once(tmp_path: pathlib.Path) -> None:
+    gone = str(tmp_path / "gone.keras")
+    settings = TrainingSettings.model_validate({"train": {"initial_weights": gone}})
+    with pytest.raises(InitialWeightsError) as caught:
+        _trainer(settings)
+    assert caught.value.path == gone
+    later = RuntimeParameter(name="weights", ptype=str, default=gone)
+    made = _trainer(train_initial_weights=later)
+    assert made.exec_properties["train_initial_weights"] is later

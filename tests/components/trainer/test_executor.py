@@ -11,10 +11,14 @@ import pytest
 from tfx import types
 from tfx.types import artifact_utils, standard_artifacts
 
+from stagecraft.components.report import training, wording
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
+from stagecraft.components.training_fingerprints import weights_fingerprint
+from stagecraft.pipeline.summary import figure
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import record
+from stagecraft.trainer_module.initial_weights.source import InitialWeightsError
 from stagecraft.trainer_module.settings import TrainingSettings
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "trainer_module"
@@ -111,11 +115,18 @@ def test_trains_and_notes_the_figures(make_run: Callable[..., Run]) -> None:
         ({"train_learning_rate": 0.02}, True),
         ({"train_resume_id": "other"}, False),
         ({"code_fingerprint": "fedcba9876543210"}, False),
+        ({"train_initial_weights": "one.weights.h5"}, False),
     ],
 )
 def test_checkpoints_are_found_again_by_what_matters(
-    make_run: Callable[..., Run], properties: dict[str, Any], same: bool
+    make_run: Callable[..., Run],
+    properties: dict[str, Any],
+    same: bool,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("one.weights.h5").write_bytes(b"one")
     assert (make_run(**properties).working_dir() == make_run().working_dir()) is same
 
 
@@ -146,3 +157,116 @@ def test_a_runtime_value_that_cannot_be_is_said_plainly(make_run: Callable[..., 
         make_run(train_batch_size=0).do()
     with pytest.raises(UserError, match="stages: 2 needs strategy: grid"):
         make_run(parallel_strategy="mirrored", parallel_stages=2).do()
+
+
+def test_initial_weights_are_known_by_content(
+    make_run: Callable[..., Run], tmp_path: pathlib.Path
+) -> None:
+    def named(content: bytes, file: str = "w.weights.h5") -> str:
+        (tmp_path / file).write_bytes(content)
+        return make_run(train_initial_weights=str(tmp_path / file)).working_dir()
+
+    first = named(b"one")
+    assert named(b"one", "elsewhere.weights.h5") == first
+    assert named(b"two") != first
+
+
+def test_other_weights_than_the_pipelines_are_refused(
+    make_run: Callable[..., Run], tmp_path: pathlib.Path
+) -> None:
+    file = tmp_path / "w.weights.h5"
+    file.write_bytes(b"one")
+    then = weights_fingerprint(str(file))
+    properties = {"train_initial_weights": str(file), "initial_weights_fingerprint": then}
+    make_run(**properties).working_dir()
+    file.write_bytes(b"two")
+    with pytest.raises(
+        InitialWeightsError, match="other weights .* than when the pipeline"
+    ) as said:
+        make_run(**properties).do()
+    assert said.value.path == str(file)
+    file.unlink()
+    with pytest.raises(InitialWeightsError, match="no such file"):
+        make_run(**properties).do()
+
+
+OWN_RUN_FN = """
+import pathlib
+from stagecraft.trainer_module import record
+from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
+
+def nothing(fn_args):
+    folder = pathlib.Path(fn_args.serving_model_dir)
+    folder.mkdir(parents=True)
+    (folder / "saved_model.pb").write_bytes(b"")
+
+def figures(fn_args):
+    nothing(fn_args)
+    found = [Evaluation(2, 1.5, 0.5), Evaluation(4, 1.25, 0.75), Evaluation(6, 1.0, 0.5)]
+    record.write_for(fn_args, steps=6, images_per_second=100, evaluations=found)
+
+def garbage(fn_args):
+    nothing(fn_args)
+    pathlib.Path(fn_args.model_run_dir).mkdir(parents=True)
+    pathlib.Path(fn_args.model_run_dir, "record.json").write_text(fn_args.custom_config["text"])
+
+def not_json(fn_args):
+    fn_args.custom_config["text"] = "{steps"
+    garbage(fn_args)
+
+def other_json(fn_args):
+    fn_args.custom_config["text"] = '{"steps": 3}'
+    garbage(fn_args)
+
+def a_list(fn_args):
+    fn_args.custom_config["text"] = "[]"
+    garbage(fn_args)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"own_run_fn_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(OWN_RUN_FN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("nothing", "has no record.json that can be used"),
+        ("not_json", "not JSON"),
+        ("other_json", "it lacks best, images_per_second"),
+        ("a_list", "it lacks best"),
+    ],
+)
+def test_a_run_fn_without_a_record_publishes_its_model(
+    make_run: Callable[..., Run],
+    own: str,
+    function: str,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = make_run(run_fn=f"{own}.{function}")
+    run.do()
+    assert (pathlib.Path(run.model.uri) / "Format-Serving" / "saved_model.pb").exists()
+    assert run.model.get_string_custom_property("code_fingerprint") == "0123456789abcdef"
+    assert not run.model.has_custom_property("steps")
+    assert said in caplog.text
+    assert "write_for" in caplog.text
+    assert figure("Trainer", {"model": [run.model]}) == "the run_fn left no record"
+    assert training.read(run.model_run, run.model) is None
+
+
+def test_a_run_fn_of_ones_own_writes_a_record(make_run: Callable[..., Run], own: str) -> None:
+    run = make_run(run_fn=f"{own}.figures")
+    run.do()
+    assert run.model.get_int_custom_property("steps") == 6
+    assert run.model.get_float_custom_property("val_accuracy") == 0.75
+    assert figure("Trainer", {"model": [run.model]}) == "100 images/s, val accuracy 0.750"
+    found = training.read(run.model_run, None)
+    assert found is not None
+    assert found.record["examples"] == {"train": 24, "val": 10}
+    assert wording.grid_text(found.record) == "one device"
+    assert wording.learned(found)

@@ -1,0 +1,34 @@
+"""Events as JSON lines in a pipe."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from stagecraft.pipeline.local import events
+
+
+@pytest.fixture
+def pipe() -> Iterator[int]:
+    """The end to read from, of a pipe that events go to."""
+    reading, writing = os.pipe()
+    handler = events.PipeHandler(writing)
+    logger = logging.getLogger("stagecraft")
+    logger.addHandler(handler)
+    yield reading
+    logger.removeHandler(handler)
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [("note", {"text": "7 of 9 variables"}), ("node", {"node": "Trainer", "state": "running"})],
+)
+def test_an_event_is_a_line(pipe: int, kind: str, fields: dict[str, str]) -> None:
+    events.emit(kind, "for the log", **fields)
+    assert json.loads(os.read(pipe, 1000)) == {"kind": kind, **fields}

@@ -1,0 +1,100 @@
+"""What ``train.initial_weights`` names: which kind of file or folder. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import enum
+import pathlib
+from typing import NamedTuple
+
+from stagecraft.schemas.errors import UserError
+
+SETTING = "train.initial_weights"
+
+_KINDS = (
+    ".keras, .weights.h5, a step's folder of checkpoints (state.index, progress.json), or a pushed "
+    "model's folder (saved_model.pb)"
+)
+
+
+class InitialWeightsError(UserError):
+    """``train.initial_weights`` cannot be used."""
+
+    def __init__(self, path: str | pathlib.Path, problem: str):
+        super().__init__(f"{SETTING}: {path}: {problem}")
+        self.path = str(path)
+        self.problem = problem
+
+
+class Kind(enum.Enum):
+    """How weights are stored."""
+
+    KERAS = "a .keras file"
+    WEIGHTS_H5 = "a .weights.h5 file"
+    CHECKPOINT = "a checkpoint"
+    SAVED_MODEL = "a SavedModel"
+
+
+VARIABLE_PATHS = "assets.extra/variable_paths.json"
+"""In a SavedModel: the paths of its ``model_variables``, in their order. TensorFlow leaves the
+folder to programs like this one."""
+
+_FILES = {
+    Kind.CHECKPOINT: ("state.*",),
+    Kind.SAVED_MODEL: ("saved_model.pb", "variables/*", VARIABLE_PATHS),
+}
+
+
+class Source(NamedTuple):
+    """Where the weights are."""
+
+    kind: Kind
+    path: pathlib.Path
+
+    def files(self) -> list[pathlib.Path]:
+        """Those that the weights are in: others may come to lie there, as a model's card."""
+        patterns = _FILES.get(self.kind)
+        if patterns is None:
+            return [self.path]
+        return sorted(file for pattern in patterns for file in self.path.glob(pattern))
+
+
+def find(named: str) -> Source:
+    """What a path is, by its name and what lies in it; its contents are not read.
+
+    Args:
+        named: the setting.
+
+    Raises:
+        InitialWeightsError: nothing is there, or nothing that weights are read from.
+    """
+    path = pathlib.Path(named).expanduser()
+    if not path.exists():
+        raise InitialWeightsError(named, f"no such file or folder; expected {_KINDS}")
+    if path.is_dir():
+        return _folder(named, path)
+    if not path.is_file():
+        raise InitialWeightsError(named, "neither a file nor a folder")
+    for suffix, kind in ((".keras", Kind.KERAS), (".weights.h5", Kind.WEIGHTS_H5)):
+        if path.name.endswith(suffix):
+            return Source(kind, path)
+    hint = ""
+    if path.suffix in (".h5", ".hdf5"):
+        hint = "; load the model in Keras 3 and save_weights() it as a .weights.h5 file"
+    elif path.name == "saved_model.pb" or path.name.startswith("state."):
+        hint = f"; give the folder that it lies in, {path.parent}"
+    raise InitialWeightsError(named, f"not a kind of file that is known; expected {_KINDS}{hint}")
+
+
+def _folder(named: str, path: pathlib.Path) -> Source:
+    if (path / "saved_model.pb").is_file():
+        return Source(Kind.SAVED_MODEL, path)
+    if (path / "state.index").is_file():
+        return Source(Kind.CHECKPOINT, path)
+    numbered = sorted(int(each.name) for each in path.glob("*/") if each.name.isdecimal())
+    if numbered:
+        raise InitialWeightsError(
+            named,
+            f"holds several, {', '.join(map(str, numbered[-5:]))}; give the folder of one of "
+            f"them, such as {path / str(numbered[-1])}",
+        )
+    raise InitialWeightsError(named, f"a folder without weights; expected {_KINDS}")
