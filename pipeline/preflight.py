@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from stagecraft.pipeline import classes
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.trainer_module import labels, topology
+from stagecraft.trainer_module import topology
 from stagecraft.trainer_module.assemble import assemble
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -19,8 +20,7 @@ def check(settings: PipelineSettings) -> None:
             cannot be cut so.
     """
     train, parallel = settings.train, settings.parallel
-    classes = len(labels.class_names(settings.data.schema_path))
-    model = assemble(train, classes, tf.device("CPU:0"), parallel.precision)
+    model = assemble(train, classes.count(settings.data), tf.device("CPU:0"), parallel.precision)
     if parallel.stages > 1 or parallel.memory_mb:
         # Where it is cut may be measured later; whether it can be does not depend on that.
         counted = parallel.model_copy(update={"costs": "flops"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from stagecraft.pipeline import classes
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.plan_text import plan_text
 from stagecraft.pipeline.settings import SettingsError, load
@@ -23,6 +24,7 @@ class Request:
     overrides: tuple[str, ...]
     devices: str | None
     measure: bool
+    network_gbit: float
     as_json: bool
 
 
@@ -56,7 +58,7 @@ def _plan(request: Request) -> Plan:
     else:
         devices = list(topology.resolve(parallel).devices)
         there = topology.available(parallel)
-    model = assemble(training.train, settings.data.num_classes, precision=parallel.precision)
+    model = assemble(training.train, classes.count(settings.data), precision=parallel.precision)
     with console.progress("timing the parts of the model", stderr=True) as on_progress:
         return planner.make_plan(
             model,
@@ -64,6 +66,7 @@ def _plan(request: Request) -> Plan:
             devices,
             available=len(there),
             accelerator=accelerator,
+            network_gbit=request.network_gbit,
             on_progress=on_progress,
         )
 

@@ -19,6 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from stagecraft.trainer_module import cluster
+from stagecraft.trainer_module.engines import feeding
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
 from stagecraft.trainer_module.engines.training import Figures
@@ -49,7 +50,7 @@ class ParameterServerEngine(StrategyEngine):
 
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
         """Iterator over global batches, on the chief."""
-        return iter(dataset)
+        return feeding.on_host(dataset)
 
     def train(self, batches: Iterator[Batch], steps: int) -> Metrics:
         """Takes ``steps`` global batches, each on a worker that is free.

@@ -39,7 +39,9 @@ def test_json_says_the_same(stagecraft):
     assert len(found["stages"]) == 3 and len(found["cuts"]) == 2
     assert f"a step        {found['step_seconds'] * 1e6:.0f} µs" in ran.stderr
     assert f"{found['speedup']:.2f} over one device (at most 3)" in ran.stderr
-    assert found["suggestion"]["stages"] in (3, 4)
+    better = found["suggestion"]
+    assert (better["strategy"], better["replicas"], better["stages"]) == ("grid", 4, 1)
+    assert "faster        parallel.replicas: 4, parallel.stages: 1, parallel.microb" in ran.stderr
 
 
 def test_one_device_and_measured(stagecraft):
