@@ -27,6 +27,7 @@ def write(
     outcome: Outcome,
     examples: dict[str, int],
     plan: Plan | None = None,
+    seconds: dict[str, float] | None = None,
 ) -> None:
     """Writes ``folder/record.json``.
 
@@ -37,12 +38,14 @@ def write(
         outcome: steps, best evaluation, all evaluations, images per second.
         examples: split -> number of examples.
         plan: what was predicted, of a model in stages.
+        seconds: of each phase of the last attempt: train, evaluate, save, export.
     """
     versions = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "tfx")}
     record = {
         **dataclasses.asdict(outcome),
         "examples": examples,
         "plan": dataclasses.asdict(plan) if plan else None,
+        "seconds": seconds or {},
         "settings": settings.flat(),
         "topology": dataclasses.asdict(topology),
         "versions": {"python": platform.python_version(), **versions},

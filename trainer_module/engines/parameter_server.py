@@ -74,8 +74,8 @@ class ParameterServerEngine(StrategyEngine):
         self._step.assign(begin + steps)
         losses, right = (sum(figures) for figures in zip(*taken, strict=True))
         if not math.isfinite(losses):
-            infinite = next(loss for loss, _ in taken if not math.isfinite(loss))
-            raise NonFiniteLossError(self.step, infinite)
+            index = next(i for i, (loss, _) in enumerate(taken) if not math.isfinite(loss))
+            raise NonFiniteLossError(begin + index + 1, taken[index][0])
         examples = steps * self._settings.train.batch_size
         return Metrics(losses / steps, right / examples, examples)
 

@@ -190,10 +190,8 @@ class Work:
         backward = [size * sum(t.backward for t in self._times[a:b]) for a, b in bounds]
         link = self._links.devices
         copies = [size * self._pieces[end - 1].output_bytes / link for _, end in bounds[:-1]]
-        back = [
-            each if end > self._first else 0.0
-            for each, (_, end) in zip(copies, bounds, strict=False)
-        ]
+        trained = [end > self._first for _, end in bounds[:-1]]
+        back = [each if wanted else 0.0 for each, wanted in zip(copies, trained, strict=True)]
         orders = schedule.passes(parallel.schedule, microbatches, len(bounds))
         slots = schedule.timetable(orders, forward, backward, copies, back)
         gradients = [self._width * sum(p.trainable for p in self._pieces[a:b]) for a, b in bounds]

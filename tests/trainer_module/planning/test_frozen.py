@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 import pytest
+from chains import A100, WEIGHTS, WIDTH, chain, make, settings
 from keras import layers
-from test_planner import A100, WEIGHTS, WIDTH, chain, make, settings
 
 from stagecraft.trainer_module.planning import costs, partition, planner
 
