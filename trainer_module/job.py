@@ -23,8 +23,8 @@ class Job:
         """Reads what TFX hands over.
 
         Raises:
-            UserError: the schema, the transform graph or the examples are not as they should be, or a step is to be
-                watched that the training does not have.
+            UserError: the schema, the transform graph or the examples are not as they should be, or
+                a step is to be watched that the training does not have.
         """
         train = settings.train
         self._eval_files, self._batch_size = fn_args.eval_files, train.eval_batch_size

@@ -95,7 +95,7 @@ def test_what_cannot_be_is_refused(parity, arguments, message):
 def test_pictures_are_normalised(tmp_path):
     import numpy as np
 
-    parity_data.save(DataSettings(), 24, tmp_path / "data.npz")
+    parity_data.save(DataSettings(), 24, tmp_path / "data.npz", 10)
     with np.load(tmp_path / "data.npz") as data:
         images, labels = data["images"], data["labels"]
     assert (images.shape, images.dtype) == ((192, 32, 32, 3), np.float32)
@@ -109,7 +109,7 @@ def test_pictures_are_normalised(tmp_path):
 
 def test_pictures_come_from_an_archive(cifar10_small, tmp_path):
     archive = DataSettings(source=str(cifar10_small / "cifar-10-binary.tar.gz"))
-    parity_data.save(archive, 16, tmp_path / "data.npz")
+    parity_data.save(archive, 16, tmp_path / "data.npz", 10)
     assert (tmp_path / "data.npz").exists()
     with pytest.raises(UserError, match="no such file"):
-        parity_data.save(DataSettings(source="/none"), 16, tmp_path / "data.npz")
+        parity_data.save(DataSettings(source="/none"), 16, tmp_path / "data.npz", 10)
