@@ -12,7 +12,7 @@ PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 \
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run parity drill soak golden docs test test-slow test-all lint types format lock clean
+.PHONY: help setup run parity drill soak golden layers docs test test-slow test-all lint types format lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,9 @@ soak: setup  ## fifty trainings in a row, each of them killed: nothing may be le
 golden: setup  ## write what presets compile to, and jobs; the diff shows what has changed
 	STAGECRAFT_GOLDEN=write $(BIN)/pytest tests/pipeline/kubeflow/test_golden.py \
 		tests/components/kubernetes/jobs/test_golden.py tests/pipeline/vertex/test_worker_pools.py
+
+layers: setup  ## train every layer of Keras, and write docs/reference/layers.md; about 15 minutes
+	cd tests/trainer_module/layers && $(abspath $(BIN))/python -m catalogue.page
 
 docs: setup  ## build the docs to build/site (ARGS=serve: show them, and what is edited, on port 8000)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build) --strict

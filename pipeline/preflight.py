@@ -6,14 +6,17 @@ import tensorflow as tf
 
 from stagecraft.pipeline import classes
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.trainer_module import topology
+from stagecraft.trainer_module import dropout, topology
 from stagecraft.trainer_module.assemble import assemble
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings
 
 
-def check(settings: PipelineSettings) -> None:
+def check(settings: PipelineSettings) -> list[str]:
     """Builds the model, on the host, and cuts it where it is to have stages.
+
+    Returns:
+        What a user has to know of the model, in sentences.
 
     Raises:
         UserError: there is no such model, it does not give logits for the schema's classes, or it
@@ -26,6 +29,7 @@ def check(settings: PipelineSettings) -> None:
         counted = parallel.model_copy(update={"costs": "flops"})
         devices = [f"CPU:{index}" for index in range(parallel.replicas * parallel.stages)]
         planner.make_plan(model, settings.model_copy(update={"parallel": counted}), devices)
+    return dropout.notes(model)
 
 
 def check_devices(parallel: ParallelSettings) -> None:

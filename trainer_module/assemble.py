@@ -17,6 +17,7 @@ import keras
 
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.layers.floatx import floatx
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.settings import TrainSettings
 
@@ -70,14 +71,13 @@ def assemble(
 @contextlib.contextmanager
 def _policy(precision: str) -> Iterator[None]:
     """Layers that are made in it compute in ``precision``."""
-    policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
+    policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy(precision)
-    keras.config.set_floatx("float64" if precision == "float64" else "float32")
     try:
-        yield
+        with floatx("float64" if precision == "float64" else "float32"):
+            yield
     finally:
         keras.config.set_dtype_policy(policy)
-        keras.config.set_floatx(floatx)
 
 
 def _chain(stages: Sequence[keras.Model], name: str) -> keras.Model:

@@ -19,11 +19,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from statistics import NormalDist
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.splitmix import GAMMA, mix, u64
@@ -52,9 +50,11 @@ def drawing(step: tf.Tensor, positions: tf.Tensor) -> Iterator[None]:
 def key_layers(model: keras.Model, seed: int) -> None:
     """Lets the model's layers draw from ``drawing`` where it is open; elsewhere nothing changes.
 
-    These are Dropout, SpatialDropout1D to 3D, GaussianDropout and GaussianNoise, at any depth.
-    Other layers with a Keras ``SeedGenerator`` are named in a warning. A layer is known by the
-    names on the way to it, the model's own left out, which a cut into stages does not change.
+    These are Dropout, SpatialDropout1D to 3D, AlphaDropout, GaussianDropout and GaussianNoise, at
+    any depth. A layer is known by the names on the way to it, the model's own left out, which a cut
+    into stages does not change. Other layers with a Keras ``SeedGenerator`` draw what they draw
+    under Keras, in the first part of a batch; in each other part from a seed of its own, so that no
+    two parts draw alike. A warning names them.
 
     The first dimension of what they are called with is the batch, or a multiple of it in which the
     parts of an example stand together (``[batch * windows, …]``).
@@ -63,22 +63,46 @@ def key_layers(model: keras.Model, seed: int) -> None:
         model: built; stages that share its layers are keyed with it.
         seed: of the training.
     """
-    others = []
-    for path, layer in _walk(model, "", set()):
+    for path, layer in walk(model):
         # A subclass that draws in its own way is another layer.
         draw = _DRAWS.get(type(layer).call)
         if draw is not None:
             layer.call = _keyed(layer, draw, f"{seed}/{path}")
-        elif _draws_itself(layer):
-            others.append(f"{path} ({type(layer).__name__})")
-    if others:
-        _log.warning(
-            "%s: the random draws of %s are Keras's own, and so differ between topologies and "
-            "between replicas; those of Dropout, SpatialDropout, GaussianDropout and "
-            "GaussianNoise do not",
-            model.name,
-            ", ".join(others),
-        )
+        else:
+            for generator in layer._seed_generators:  # private, but the only list of them
+                generator.next = _by_part(generator)
+    for note in notes(model):
+        _log.warning("%s: %s", model.name, note)
+
+
+def notes(model: keras.Model) -> list[str]:
+    """What a user has to know of the model's random layers, in sentences."""
+    others = [
+        f"{path} ({type(layer).__name__})" for path, layer in walk(model) if draws_itself(layer)
+    ]
+    if not others:
+        return []
+    return [
+        f"{', '.join(others)}: the random numbers of {_these(others)} are Keras's own, and differ "
+        "between topologies; their distribution does not"
+    ]
+
+
+def _these(names: list[str]) -> str:
+    return "this layer" if len(names) == 1 else "these layers"
+
+
+def _by_part(generator: keras.random.SeedGenerator) -> Callable[..., tf.Tensor]:
+    """A generator's next seed, mixed with the part of the batch that it is for."""
+
+    def next_seed(*args: Any, **kwargs: Any) -> tf.Tensor:
+        seed = type(generator).next(generator, *args, **kwargs)
+        current = _current.get()
+        if current is None:
+            return seed
+        return tf.bitwise.bitwise_xor(seed, tf.cast(current.part(), seed.dtype))
+
+    return next_seed
 
 
 class _Drawing:
@@ -95,16 +119,33 @@ class _Drawing:
         self.calls[layer] += 1
         return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
-    def uniform(self, key: int, shape: list[Any], per_example: bool) -> tf.Tensor:
-        """uint16 of the shape, uniform over all values; the first dimension is the batch or not."""
+    def uniform(
+        self, key: int, shape: list[Any], per_example: bool, dtype: tf.DType = tf.uint16
+    ) -> tf.Tensor:
+        """Unsigned integers of the shape, uniform over all values.
+
+        Args:
+            key: of the call.
+            shape: whose first dimension is the batch or not.
+            per_example: which of both.
+            dtype: uint16, uint32 or uint64.
+        """
         state = mix(u64(key) + u64(self.step))
         rows = mix(state + u64(self.positions)) if per_example else state[tf.newaxis]
         count = tf.size(rows)
         each = tf.reduce_prod(tf.stack(shape)) // count
-        words = u64(tf.range(1, (each + 3) // 4 + 1, dtype=tf.int64)) * u64(GAMMA)
-        # One mixing gives four draws: it is most of what dropout costs.
-        bits = tf.bitcast(mix(rows[:, tf.newaxis] + words), tf.uint16)
+        # One mixing gives several draws: it is most of what dropout costs.
+        draws = 8 // dtype.size
+        words = u64(tf.range(1, (each + draws - 1) // draws + 1, dtype=tf.int64)) * u64(GAMMA)
+        bits = mix(rows[:, tf.newaxis] + words)
+        if draws > 1:
+            bits = tf.bitcast(bits, dtype)
         return tf.reshape(tf.reshape(bits, [count, -1])[:, :each], shape)
+
+    def part(self) -> tf.Tensor:
+        """31 bits that stand for the part of the global batch, as int64; 0 for the first one."""
+        first = mix(u64(self.positions[:1]))[0]
+        return tf.cast(tf.bitwise.bitwise_and(first, u64(2**31 - 1)), tf.int64)
 
 
 _current: ContextVar[_Drawing | None] = ContextVar("drawing", default=None)
@@ -132,11 +173,35 @@ def _dropout(layer: Any, inputs: tf.Tensor, current: _Drawing, key: int) -> tf.T
         return inputs
     if layer.rate == 1:
         return tf.zeros_like(inputs)
-    # Of 65536 equally likely values, the number that means a drop.
-    dropped = min(round(layer.rate * 2**16), 2**16 - 1)
-    keep = current.uniform(key, noise, per_example) >= tf.constant(dropped, tf.uint16)
+    keep = _kept(layer.rate, current, key, noise, per_example)
     scaled = inputs * tf.cast(1 / (1 - layer.rate), inputs.dtype)
     return tf.where(keep, scaled, tf.zeros([], inputs.dtype))
+
+
+def _alpha_dropout(layer: Any, inputs: tf.Tensor, current: _Drawing, key: int) -> tf.Tensor:
+    """As Keras's own; Klambauer et al. 2017, "Self-Normalizing Neural Networks"."""
+    if layer.rate == 0:
+        return inputs
+    shape = list(keras.ops.shape(inputs))
+    keep = _kept(layer.rate, current, key, *_noise_shape(layer, shape))
+    low = -1.6732632423543772848170429916717 * 1.0507009873554804934193349852946
+    a = ((1 - layer.rate) * (1 + layer.rate * low**2)) ** -0.5
+    dropped = tf.cast(low, inputs.dtype)
+    return tf.cast(a, inputs.dtype) * tf.where(keep, inputs, dropped) - tf.cast(
+        a * low * layer.rate, inputs.dtype
+    )
+
+
+def _kept(
+    rate: float, current: _Drawing, key: int, shape: list[Any], per_example: bool
+) -> tf.Tensor:
+    """bool of the shape: False with the probability ``rate``, to 2 ** -17, a small one to 2 ** -33.
+
+    Of 65536, or 2 ** 32, equally likely values some mean a drop.
+    """
+    dtype, values = (tf.uint16, 2**16) if rate >= 0.01 else (tf.uint32, 2**32)
+    dropped = min(round(rate * values), values - 1)
+    return current.uniform(key, shape, per_example, dtype) >= tf.constant(dropped, dtype)
 
 
 def _noise_shape(layer: Any, shape: list[Any]) -> tuple[list[Any], bool]:
@@ -178,23 +243,14 @@ def _gaussian_noise(layer: Any, inputs: tf.Tensor, current: _Drawing, key: int) 
 def _normal(
     inputs: tf.Tensor, current: _Drawing, key: int, *, mean: float, deviation: float
 ) -> tf.Tensor:
-    """Normal draws like the inputs.
+    """Normal draws like the inputs: the quantiles of uniform draws of 53 bits.
 
-    Looked up, and not computed as by Box and Muller: logarithm and cosine differ in their last bit
-    between XLA, a vector's lanes and its remainder, and so between a batch and a part of it.
+    In float64: logarithms differ in their last bit between XLA, a vector's lanes and its remainder,
+    and so between a batch and a part of it. In the inputs' precision that is seen no more.
     """
-    shape = list(keras.ops.shape(inputs))
-    table = tf.constant((mean + deviation * _quantiles()).astype(np.float32))
-    draws = tf.gather(table, tf.cast(current.uniform(key, shape, per_example=True), tf.int32))
-    return tf.cast(draws, inputs.dtype)
-
-
-@functools.lru_cache(maxsize=1)
-def _quantiles() -> np.ndarray:
-    """float64 ``[65536]``: equally likely values of mean 0 and variance 1, up to 4.3 deviations."""
-    upper = np.array([NormalDist().inv_cdf((2**15 + i + 0.5) / 2**16) for i in range(2**15)])
-    values = np.concatenate([-upper[::-1], upper])
-    return values / values.std()
+    bits = current.uniform(key, list(keras.ops.shape(inputs)), per_example=True, dtype=tf.uint64)
+    places = tf.cast(tf.bitwise.right_shift(bits, u64(11)), tf.float64)
+    return tf.cast(mean + deviation * tf.math.ndtri((places + 0.5) * 2.0**-53), inputs.dtype)
 
 
 _SPATIAL = (
@@ -203,11 +259,17 @@ _SPATIAL = (
     keras.layers.SpatialDropout3D,
 )
 _DRAWS: dict[Any, _Draw] = {
+    keras.layers.AlphaDropout.call: _alpha_dropout,
     keras.layers.Dropout.call: _dropout,
     keras.layers.SpatialDropout2D.call: _dropout,  # the other two inherit the same function
     keras.layers.GaussianDropout.call: _gaussian_dropout,
     keras.layers.GaussianNoise.call: _gaussian_noise,
 }
+
+
+def walk(model: Any) -> Iterator[tuple[str, Any]]:
+    """Every layer inside, once, by its path. Keras gives one to layers with weights only."""
+    return _walk(model, "", set())
 
 
 def _walk(layer: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
@@ -225,7 +287,10 @@ def _walk(layer: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
             yield from _walk(child, f"{path}/", seen)
 
 
-def _draws_itself(layer: Any) -> bool:
+def draws_itself(layer: Any) -> bool:
+    """Whether a layer's random draws are Keras's own, and not keyed by the example."""
+    if type(layer).call in _DRAWS:
+        return False
     # Recurrent cells have a generator even if they drop nothing.
     rates = [getattr(layer, name, None) for name in ("dropout", "recurrent_dropout")]
     return bool(layer._seed_generators) and rates != [0, 0]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
+def cross_entropy(
+    logits: tf.Tensor,
+    labels: tf.Tensor,
+    smoothing: float = 0.0,
+    dtype: tf.DType = tf.float32,
+) -> tf.Tensor:
     """Softmax cross entropy of each example, in nats.
 
     With ``smoothing`` the target is ``1 - smoothing`` on the label plus
@@ -15,12 +20,13 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, smoothing: float = 0.0) 
         logits: float ``[batch, classes]``.
         labels: int64 ``[batch]``.
         smoothing: share of the target that is spread over all classes.
+        dtype: float32 or float64: what logits of less precision are cast to.
 
     Returns:
-        ``[batch]``, in the logits' dtype but never less precise than float32.
+        ``[batch]``, in the logits' dtype but never less precise than ``dtype``.
     """
     if logits.dtype != tf.float64:
-        logits = tf.cast(logits, tf.float32)
+        logits = tf.cast(logits, dtype)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     if smoothing:
         uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import keras
 
+from stagecraft.trainer_module.layers.floatx import floatx
 from stagecraft.trainer_module.settings import TrainSettings
 
 
@@ -22,6 +23,16 @@ def build(
         settings: optimizer, momentum (SGD), weight_decay, learning_rate (the initial value).
         variables: the trainable variables that it will be given gradients for.
     """
+    in_float64 = any(variable.dtype == "float64" for variable in variables)
+    with floatx("float64" if in_float64 else keras.config.floatx()):  # of the learning rate
+        optimizer = _make(settings)
+    # Keras takes exclusions before build only.
+    optimizer.exclude_from_weight_decay([v for v in variables if not is_kernel(v)])
+    optimizer.build(variables)
+    return optimizer
+
+
+def _make(settings: TrainSettings) -> keras.optimizers.Optimizer:
     optimizer: keras.optimizers.Optimizer
     if settings.optimizer == "adamw":
         optimizer = keras.optimizers.AdamW(
@@ -34,9 +45,6 @@ def build(
             nesterov=settings.momentum > 0,
             weight_decay=settings.weight_decay,
         )
-    # Keras takes exclusions before build only.
-    optimizer.exclude_from_weight_decay([v for v in variables if not is_kernel(v)])
-    optimizer.build(variables)
     return optimizer
 
 

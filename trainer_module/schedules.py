@@ -15,7 +15,7 @@ ONE_CYCLE_WARMUP = 0.3
 
 
 def learning_rate(
-    settings: TrainSettings, total_steps: int
+    settings: TrainSettings, total_steps: int, dtype: tf.DType = tf.float32
 ) -> Callable[[tf.Tensor | int], tf.Tensor]:
     """The rate at step ``t`` of ``T = total_steps``, counted from 0, with ``w`` warm-up steps::
 
@@ -30,7 +30,7 @@ def learning_rate(
     one_cycle, which is one for its warm-up, then takes ``w = 0.3 T``.
 
     Returns:
-        A function of the step (an int64 scalar, or a Python int) that gives a float32 scalar.
+        A function of the step (an int64 scalar, or a Python int) that gives a scalar of ``dtype``.
 
     Raises:
         UserError: the warm-up is longer than the training.
@@ -48,8 +48,8 @@ def learning_rate(
     def rate(step: tf.Tensor | int) -> tf.Tensor:
         # Differences are taken in int64: exact, and only then divided.
         step = tf.cast(step, tf.int64)
-        rising = tf.cast(step + 1, tf.float32) / max(warmup, 1)
-        progress = tf.cast(step - warmup, tf.float32) / max(total_steps - warmup, 1)
+        rising = tf.cast(step + 1, dtype) / max(warmup, 1)
+        progress = tf.cast(step - warmup, dtype) / max(total_steps - warmup, 1)
         return (
             settings.learning_rate
             * tf.minimum(rising, 1.0)

@@ -15,6 +15,8 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module import dropout
+from stagecraft.trainer_module.layers.floatx import floatx
+from stagecraft.trainer_module.layers.scope import TrainingScope
 from stagecraft.trainer_module.planning import partition
 from stagecraft.trainer_module.remat import recomputed
 
@@ -27,17 +29,39 @@ class Outputs(NamedTuple):
     outputs: tf.Tensor
     """``[batch, ...]``."""
 
-    state: dict[int, tf.Tensor]
-    """Changed state: index in ``Stage.state`` -> next value."""
+    changed: dict[int, tf.Tensor]
+    """What layers assigned: index in ``Stage.variables`` -> next value."""
 
     penalty: tf.Tensor
-    """Sum of the model's own losses (regularizers, ``add_loss``): a float32 or float64 scalar."""
+    """The model's own losses (regularizers, ``add_loss``), times ``parts``: a scalar."""
+
+
+class Called(NamedTuple):
+    """What a call of a segment's layers did."""
+
+    outputs: tf.Tensor
+    changed: dict[int, tf.Tensor]
+    """Index in ``Segment.variables`` -> next value."""
+    added: list[tf.Tensor]
+    """What layers gave to ``add_loss``, and activity regularizers: each summed, as in Keras."""
+    regularization: list[tf.Tensor]
+    """What regularizers say of weights."""
+    foreign: list[keras.Variable]
+    """Variables that were assigned, and that are not the model's."""
 
 
 class Stage:
     """A model, or a part of one, as a function."""
 
-    def __init__(self, model: keras.Model, *, jit: bool = False, remat: bool = False):
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        jit: bool = False,
+        remat: bool = False,
+        parts: int = 1,
+        dtype: tf.DType = tf.float32,
+    ):
         """Prepares the function; nothing is computed.
 
         Args:
@@ -45,12 +69,17 @@ class Stage:
             jit: compile it, and its gradient, with XLA.
             remat: keep only what goes in and out of about sqrt(n) segments of it, and compute the
                 rest again in the backward pass.
+            parts: into how many a batch is divided; each is given to the stage by itself.
+            dtype: of the penalty: float32 or float64.
         """
         self.model = model
         self.trainable: list[keras.Variable] = list(model.trainable_variables)
         self.state: list[keras.Variable] = list(model.non_trainable_variables)
-        segments = partition.segments(model) if remat else [model]
-        self._segments = [_Segment(segment, self, remat) for segment in segments]
+        self.variables = [*self.trainable, *self.state]
+        self.parts = parts
+        self.dtype = dtype
+        models = partition.segments(model) if remat else [model]
+        self.segments = [Segment(each, self, remat) for each in models]
         self._training = (
             tf.function(self._train, jit_compile=True, autograph=False) if jit else self._train
         )
@@ -68,60 +97,89 @@ class Stage:
             rows: int64 ``[batch]``, the examples' places in the global batch: what random draws
                 depend on.
         """
-        return Outputs(*self._training(list(weights), list(state), inputs, step, rows))
+        return Outputs(*self._training([*weights, *state], inputs, step, rows))
 
     def infer(self, weights: Tensors, state: Tensors, inputs: tf.Tensor) -> tf.Tensor:
         """The forward pass of inference: ``[batch, ...]``."""
-        pairs = zip([*self.trainable, *self.state], [*weights, *state], strict=True)
-        with keras.StatelessScope(list(pairs)):
+        pairs = zip(self.variables, [*weights, *state], strict=True)
+        with keras.StatelessScope(list(pairs)), floatx(self.dtype.name):
             return self.model(inputs, training=False)
 
     def _train(
-        self, weights: list[Any], state: list[Any], inputs: Any, step: Any, rows: Any
+        self, values: list[Any], inputs: Any, step: Any, rows: Any
     ) -> tuple[tf.Tensor, dict[int, tf.Tensor], tf.Tensor]:
         changed: dict[int, tf.Tensor] = {}
         penalties = []
-        for segment in self._segments:
-            inputs, now, penalty = segment(weights, state, inputs, step, rows)
+        for segment in self.segments:
+            inputs, now, penalty = segment(values, inputs, step, rows)
             changed.update(now)
             penalties.append(penalty)
         return inputs, changed, tf.add_n(penalties)
 
 
-class _Segment:
+class Segment:
     """Layers between two cut points of a stage."""
 
     def __init__(self, model: keras.Model, stage: Stage, remat: bool):
-        self._model = model
-        self._weights = _indices(model.trainable_variables, stage.trainable)
-        self._state = _indices(model.non_trainable_variables, stage.state)
+        """Prepares the function.
+
+        Args:
+            model: the layers.
+            stage: which it is a part of.
+            remat: as :class:`Stage`.
+        """
+        self.model = model
+        self.variables = [*model.trainable_variables, *model.non_trainable_variables]
+        self.summed: frozenset[int] = frozenset()
+        """Which of the losses that layers add are sums over the batch, by their order; the others
+        are means. :mod:`~stagecraft.trainer_module.layers.examine` finds it out."""
+        self._stage = stage
+        places = {id(variable): index for index, variable in enumerate(stage.variables)}
+        self._indices = [places[id(variable)] for variable in self.variables]
         self._compute = recomputed(self._run) if remat else self._run
 
     def __call__(
-        self, weights: list[Any], state: list[Any], inputs: Any, step: Any, rows: Any
+        self, values: list[Any], inputs: Any, step: Any, rows: Any
     ) -> tuple[tf.Tensor, dict[int, tf.Tensor], tf.Tensor]:
-        values = [weights[i] for i in self._weights] + [state[i] for i in self._state]
-        outputs, changed, penalty = self._compute(inputs, step, rows, *values)
-        return outputs, {self._state[i]: value for i, value in changed.items()}, penalty
+        """Outputs, changed variables by their index in the stage, and penalty."""
+        own = [values[index] for index in self._indices]
+        outputs, changed, penalty = self._compute(inputs, step, rows, *own)
+        return outputs, {self._indices[i]: value for i, value in changed.items()}, penalty
 
-    def _run(self, inputs: Any, step: Any, rows: Any, *values: Any) -> Any:
-        model = self._model
-        variables = [*model.trainable_variables, *model.non_trainable_variables]
-        pairs = list(zip(variables, values, strict=True))
-        with keras.StatelessScope(pairs, collect_losses=True) as scope, dropout.drawing(step, rows):
-            outputs = model(inputs, training=True)
-            penalties = model.losses
+    def call(self, values: Tensors, inputs: Any, step: Any, rows: Any) -> Called:
+        """Calls the layers for training.
+
+        Args:
+            values: one for each of ``variables``.
+            inputs: ``[batch, ...]``.
+            step: as :class:`Stage`.
+            rows: as :class:`Stage`.
+        """
+        with (
+            TrainingScope(self.variables, values) as scope,
+            dropout.drawing(step, rows),
+            floatx(self._stage.dtype.name),
+        ):
+            outputs = self.model(inputs, training=True)
+            losses = [tf.reduce_sum(tf.cast(loss, self._stage.dtype)) for loss in self.model.losses]
         changed = {
             index: tf.convert_to_tensor(value)
-            for index, variable in enumerate(model.non_trainable_variables)
+            for index, variable in enumerate(self.variables)
             if (value := scope.get_current_value(variable)) is not None
-            and value is not values[len(self._weights) + index]
+            and value is not values[index]
         }
-        dtype = tf.float64 if outputs.dtype == tf.float64 else tf.float32
-        penalty = tf.add_n([tf.cast(p, dtype) for p in penalties] or [tf.zeros([], dtype)])
-        return outputs, changed, penalty
+        # Keras lists what layers have added first, then what regularizers say of weights.
+        weights = sum(v.regularizer is not None for v in self.model.trainable_weights)
+        added = len(losses) - weights
+        return Called(outputs, changed, losses[:added], losses[added:], scope.foreign)
 
-
-def _indices(some: Sequence[keras.Variable], among: Sequence[keras.Variable]) -> list[int]:
-    places = {id(variable): index for index, variable in enumerate(among)}
-    return [places[id(variable)] for variable in some]
+    def _run(self, inputs: Any, step: Any, rows: Any, *values: Any) -> Any:
+        called = self.call(values, inputs, step, rows)
+        # Keras adds up all losses. The engines take a mean over the parts of a batch.
+        penalties = [
+            loss * self._stage.parts if place in self.summed else loss
+            for place, loss in enumerate(called.added)
+        ]
+        zero = tf.zeros([], self._stage.dtype)
+        penalty = tf.add_n([*penalties, *called.regularization] or [zero])
+        return called.outputs, called.changed, penalty

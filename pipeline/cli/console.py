@@ -156,6 +156,8 @@ class _Lines:
     def show(self, event: Event) -> None:
         if event["kind"] == "pipeline":
             say(f"{event['name']}: run {event['run_id']}", stderr=self._stderr)
+        elif event["kind"] == "note":
+            say(f"note: {event['text']}", stderr=self._stderr)
         elif event["kind"] == "node" and event["state"] == "running":
             self._told = time.monotonic()
             say(f"{event['node']}: running", stderr=self._stderr)
@@ -194,7 +196,7 @@ def _table(state: RunState, height: int) -> RenderableType:
             if counts[state_name]:
                 text = Text(f"({counts[state_name]} components)", style="dim")
                 table.add_row(text, Text(state_name, style=_COLOURS[state_name]))
-    return Group(table, _below(state))
+    return Group(table, *(Text(f"note: {note}") for note in state.notes), _below(state))
 
 
 def _below(state: RunState) -> RenderableType:

@@ -9,7 +9,7 @@ from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.plan_text import plan_text
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import topology
+from stagecraft.trainer_module import dropout, topology
 from stagecraft.trainer_module.assemble import assemble
 from stagecraft.trainer_module.planning import accelerators, planner
 from stagecraft.trainer_module.planning.plan import Plan
@@ -31,19 +31,22 @@ class Request:
 def show(request: Request) -> int:
     """Plans and shows; the command's exit code."""
     try:
-        plan = _plan(request)
+        plan, notes = _plan(request)
     except (SettingsError, UserError) as error:
         if request.as_json:
             console.say_json({"error": str(error)})
         console.error(str(error))
         return 1
     console.say(plan_text(plan), stderr=request.as_json)
+    for note in notes:
+        console.say(f"note: {note}", stderr=request.as_json)
     if request.as_json:
         console.say_json(dataclasses.asdict(plan))
     return 0
 
 
-def _plan(request: Request) -> Plan:
+def _plan(request: Request) -> tuple[Plan, list[str]]:
+    """The plan, and what a user has to know of the model."""
     measured = ("parallel.costs=measured",) if request.measure else ()
     settings = load(request.config, (*request.overrides, *measured))
     training = TrainingSettings(train=settings.train, parallel=settings.parallel)
@@ -60,7 +63,7 @@ def _plan(request: Request) -> Plan:
         there = topology.available(parallel)
     model = assemble(training.train, classes.count(settings.data), precision=parallel.precision)
     with console.progress("timing the parts of the model", stderr=True) as on_progress:
-        return planner.make_plan(
+        plan = planner.make_plan(
             model,
             training,
             devices,
@@ -69,6 +72,7 @@ def _plan(request: Request) -> Plan:
             network_gbit=request.network_gbit,
             on_progress=on_progress,
         )
+    return plan, dropout.notes(model)
 
 
 def _first(there: list[str], parallel: ParallelSettings) -> list[str]:

@@ -55,6 +55,8 @@ def as_json(
         "report": report.get("report"),
         "output": str(output) if output else None,
     }
+    if state.notes:
+        found["notes"] = state.notes
     found |= {name: report[name] for name in ("timeline", "profile") if name in report}
     return found if error is None else {**found, "error": error}
 

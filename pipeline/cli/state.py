@@ -45,6 +45,7 @@ class RunState:
         self.progress: Event | None = None
         self.notice: Event | None = None
         """The latest progress that is one of ``NOTICES``."""
+        self.notes: list[str] = []
         self.start_up_seconds: float | None = None
         """From the start of the command to that of the first component."""
 
@@ -60,6 +61,8 @@ class RunState:
             }
         elif event["kind"] == "node":
             self._apply_node(event)
+        elif event["kind"] == "note":
+            self.notes.append(event["text"])
         elif event["kind"] == "progress":
             self.progress = event
             if event.get("phase") in NOTICES:

@@ -6,6 +6,7 @@ code tells its story in any program; here those dicts become JSON lines in a pip
 * ``pipeline``: ``name``, ``run_id``, ``nodes`` (in order), ``skipped`` (in a partial run)
 * ``node``: ``node``, ``state`` (running, done, cached, skipped, failed, interrupted),
   ``seconds``, ``figure``, ``cause``
+* ``note``: ``text``, what the user has to know before the training
 * ``progress``: ``phase`` and its numbers
 * ``end``: ``status`` (ok, failed, interrupted), ``cause``, ``report``
 """

@@ -76,7 +76,8 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     pipeline = create_pipeline(spec.settings, spec.output)
     there = [component.id for component in pipeline.components]
     if nodes.between(nodes.TRAINER, there, spec.from_node, spec.to_node):
-        preflight.check(spec.settings)
+        for note in preflight.check(spec.settings):
+            events.emit("note", note, text=note)
         preflight.check_devices(spec.settings.parallel)
     if spec.fresh:
         forget(layout.checkpoints(spec.output))

@@ -46,6 +46,8 @@ class Cell:
         with tf.device(device):
             self.weights = [_copy(variable) for variable in stage.trainable]
             self.state = [_copy(variable) for variable in stage.state]
+            self.connected = [True] * len(self.weights)
+            """Which weights have a gradient; known when the backward pass has been traced."""
             self.optimizer = optimizers.build(train, self.weights) if self.weights else None
             self.shadows = ema.create(self.weights if train.ema_decay else [])
 
@@ -74,24 +76,28 @@ class Cell:
     def update(
         self,
         gradients: Sequence[tf.Tensor],
-        state: Mapping[int, tf.Tensor],
+        changed: Mapping[int, tf.Tensor],
         rate: tf.Tensor,
         step: tf.Tensor,
     ) -> None:
-        """One optimizer step, and the state's next values.
+        """What layers assigned, and one optimizer step.
 
         Args:
             gradients: one per weight.
-            state: index -> next value.
+            changed: index in ``Stage.variables`` -> next value.
             rate: the learning rate.
             step: steps done before this one.
         """
+        variables = [*self.weights, *self.state]
+        for index, value in changed.items():
+            variables[index].assign(value)
         if self.optimizer:
             self.optimizer.learning_rate.assign(rate)
             self.optimizer.iterations.assign(step)
-            self.optimizer.apply(list(gradients), self.weights)
-        for index, value in state.items():
-            self.state[index].assign(value)
+            pairs = zip(gradients, self.weights, self.connected, strict=True)
+            used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
+            if used:
+                self.optimizer.apply(*map(list, zip(*used, strict=True)))
 
     def follow(self, decay: tf.Tensor) -> None:
         """Moves the shadows; see :mod:`stagecraft.trainer_module.ema`."""

@@ -22,18 +22,13 @@ from stagecraft.trainer_module import clipping, dropout, ema, placement
 from stagecraft.trainer_module.collectives import Group
 from stagecraft.trainer_module.engines import feeding
 from stagecraft.trainer_module.engines.cell import COUNTERS, Cell
+from stagecraft.trainer_module.engines.figures import Figures, check_connected, evaluation_sums
 from stagecraft.trainer_module.engines.row import Found, Row
 from stagecraft.trainer_module.engines.strategy import BuildModel
-from stagecraft.trainer_module.engines.training import (
-    Copies,
-    Figures,
-    TrainingEngine,
-    Variable,
-    evaluation_sums,
-    unique,
-)
+from stagecraft.trainer_module.engines.training import Copies, TrainingEngine, Variable, unique
 from stagecraft.trainer_module.engines.workers import Workers
 from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.layers import examine
 from stagecraft.trainer_module.loss_scale import all_finite
 from stagecraft.trainer_module.planning import partition
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -74,9 +69,16 @@ class GridEngine(TrainingEngine):
             self.plan = self._workers.make_plan(self._template, settings)
         cuts = self.plan.cuts if self.plan else []
         self._stages = [
-            Stage(model, jit=parallel.jit, remat=parallel.remat)
+            Stage(
+                model,
+                jit=parallel.jit,
+                remat=parallel.remat,
+                parts=parallel.parts,
+                dtype=self._dtype,
+            )
             for model in partition.split(self._template, cuts)
         ]
+        examine.check(self._stages, parallel)
         self._parts = parallel.parts
         self._cells = [
             [
@@ -169,7 +171,7 @@ class GridEngine(TrainingEngine):
         with self._cells[replica][number].scope("reduce"):
             means = {
                 index: value / self._parts
-                for index, value in found.state.items()
+                for index, value in found.changed.items()
                 if value.dtype.is_floating
             }
             summed = self._groups[number].all_reduce(
@@ -179,8 +181,8 @@ class GridEngine(TrainingEngine):
             gradients, rest = summed[:count], summed[count:]
             if scale is not None:
                 gradients = clipping.scaled(gradients, 1 / scale)
-            state = found.state | dict(zip(means, rest, strict=False))
-            return Found(gradients, state, rest[len(means) :])
+            changed = found.changed | dict(zip(means, rest, strict=False))
+            return Found(gradients, changed, rest[len(means) :])
 
     def _figures(self, found: list[list[Found]]) -> Figures:
         """Of the global batch: the stages' penalties are part of the loss."""
@@ -193,6 +195,7 @@ class GridEngine(TrainingEngine):
     def _update(self, found: list[list[Found]]) -> None:
         """Applies the gradients and writes the state, in every cell by itself."""
         train = self._settings.train
+        check_connected([each for cell in self._cells[0] for each in cell.connected])
         with tf.device("CPU:0"):
             step = self._step.read_value()
             rate = self._rate(step)
@@ -204,7 +207,7 @@ class GridEngine(TrainingEngine):
                     gradients = of_cell.gradients
                     if by is not None:
                         gradients = clipping.scaled(gradients, by)
-                    cell.update(gradients, of_cell.state, rate, step)
+                    cell.update(gradients, of_cell.changed, rate, step)
                     if train.ema_decay:
                         cell.follow(decay)
 
@@ -264,7 +267,7 @@ class GridEngine(TrainingEngine):
                     state = [tf.convert_to_tensor(variable) for variable in cell.state]
                     hidden = cell.stage.infer(cell.averaged(), state, tf.identity(hidden))
             with row[-1].scope("evaluate"):
-                sums.append(evaluation_sums(hidden, part))
+                sums.append(evaluation_sums(hidden, part, self._dtype))
         with tf.device("CPU:0"):
             return self._workers.all_reduce(tf.add_n(sums))
 

@@ -21,8 +21,8 @@ import tensorflow as tf
 from stagecraft.trainer_module import cluster
 from stagecraft.trainer_module.engines import feeding
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
+from stagecraft.trainer_module.engines.figures import Figures
 from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
-from stagecraft.trainer_module.engines.training import Figures
 from stagecraft.trainer_module.input_data import Batch
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.topology import Topology

@@ -11,7 +11,12 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from stagecraft.trainer_module.engines.cell import Cell
-from stagecraft.trainer_module.engines.training import example_losses, right_answers
+from stagecraft.trainer_module.engines.figures import (
+    connected,
+    example_losses,
+    figures_dtype,
+    right_answers,
+)
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -23,7 +28,7 @@ class Found(NamedTuple):
     """What a part of the global batch comes to in one cell: all of it is summed over the parts."""
 
     gradients: list[tf.Tensor]
-    state: dict[int, tf.Tensor]
+    changed: dict[int, tf.Tensor]
     figures: list[tf.Tensor]
     """``[penalty]``; in the last stage ``[loss, right answers]``. The stages' first add up to the
     loss."""
@@ -48,6 +53,7 @@ class Row:
         """
         self.cells = cells
         self._train = settings.train
+        self._dtype = figures_dtype(settings)
         parallel = settings.parallel
         self._passes = schedule.in_order(parallel.schedule, parallel.microbatches, len(cells))
         self._parts = parts
@@ -101,12 +107,12 @@ class Row:
                 wanted = [there.inputs] if self.passes_back[k] else []
                 arrived = [tf.identity(each) for each in incoming.pop((k, m), [])]
                 with tf.control_dependencies(arrived):
-                    gradients = self._backward(there, [*values[k][0], *wanted], arrived, scale)
+                    gradients = self._backward(k, there, [*values[k][0], *wanted], arrived, scale)
                 latest[k] = list(gradients)
                 if wanted:
-                    incoming[k - 1, m] = [gradients.pop()]
+                    incoming[k - 1, m] = [gradients.pop()] if self.passes_back[k] else []
             with self.cells[k].scope("accumulate"):
-                new = Found(gradients, there.state, self._figures(there))
+                new = Found(gradients, there.changed, self._figures(there))
                 found[k] = found[k].plus(new) if k in found else new
         return [found[k] for k in range(len(self.cells))]
 
@@ -128,12 +134,13 @@ class Row:
             result = self.cells[number].stage(*values, inputs, step, rows)
             if number == len(self.cells) - 1:
                 smoothing = self._train.label_smoothing
-                losses = example_losses(result.outputs, labels, weights, smoothing)
-                right = right_answers(result.outputs, labels, weights)
+                losses = example_losses(result.outputs, labels, weights, smoothing, self._dtype)
+                right = right_answers(result.outputs, labels, weights, self._dtype)
         return _Passed(tape, inputs, *result, losses, right)
 
     def _backward(
         self,
+        number: int,
         passed: _Passed,
         sources: Sequence[tf.Tensor],
         incoming: Sequence[tf.Tensor],
@@ -142,6 +149,7 @@ class Row:
         """The vector-Jacobian product of a cell: gradients of its sources.
 
         Args:
+            number: of the cell.
             passed: the way forward.
             sources: the weights, and the inputs where a stage before this one wants them.
             incoming: gradient of the outputs, from the stage after this one; of the last, none.
@@ -154,17 +162,17 @@ class Row:
             targets.append(value)
             one = tf.ones_like(value) if scale is None else tf.cast(scale, value.dtype)
             seeds.append(one / divisor)
-        gradients = passed.tape.gradient(
-            targets,
-            list(sources),
-            output_gradients=seeds,
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
-        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+        found = passed.tape.gradient(targets, list(sources), output_gradients=seeds)
+        gradients, has_gradient = connected(found, sources)
+        cell = self.cells[number]
+        cell.connected = has_gradient[: len(cell.weights)]
+        # Nothing goes back through a gradient that a layer stops.
+        self.passes_back[number] &= all(has_gradient[len(cell.weights) :])
+        return gradients
 
     def _figures(self, passed: _Passed) -> list[tf.Tensor]:
         values = [value / divisor for value, divisor in self._parts_of_loss(passed)]
-        loss = tf.add_n([tf.cast(value, tf.float32) for value in values])
+        loss = tf.add_n([tf.cast(value, self._dtype) for value in values])
         return [loss] if passed.right is None else [loss, passed.right]
 
     def _parts_of_loss(self, passed: _Passed) -> list[tuple[tf.Tensor, int]]:
@@ -181,7 +189,7 @@ class _Passed(NamedTuple):
     tape: tf.GradientTape
     inputs: tf.Tensor
     outputs: tf.Tensor
-    state: dict[int, tf.Tensor]
+    changed: dict[int, tf.Tensor]
     penalty: tf.Tensor
     losses: tf.Tensor | None
     """Sum over the examples, and"""

@@ -24,16 +24,17 @@ import tensorflow as tf
 
 from stagecraft.trainer_module import clipping, dropout, ema, optimizers, placement
 from stagecraft.trainer_module.engines import feeding
-from stagecraft.trainer_module.engines.training import (
+from stagecraft.trainer_module.engines.figures import (
     Figures,
-    TrainingEngine,
-    Variable,
+    check_connected,
+    connected,
     evaluation_sums,
     example_losses,
     right_answers,
-    unique,
 )
+from stagecraft.trainer_module.engines.training import TrainingEngine, Variable, unique
 from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.layers import examine
 from stagecraft.trainer_module.loss_scale import all_finite
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.stage import Stage
@@ -70,7 +71,15 @@ class StrategyEngine(TrainingEngine):
         self._model = build_model(self._strategy.scope())
         dropout.key_layers(self._model, settings.train.seed)
         parallel = settings.parallel
-        self._stage = Stage(self._model, jit=parallel.jit, remat=parallel.remat)
+        self._stage = Stage(
+            self._model,
+            jit=parallel.jit,
+            remat=parallel.remat,
+            parts=parallel.accumulate * strategy.num_replicas_in_sync,
+            dtype=self._dtype,
+        )
+        examine.check([self._stage], parallel)
+        self._connected = [True] * len(self._stage.trainable)  # known when a step has been traced
         variables = self._model.trainable_variables
         with self._strategy.scope():
             self._optimizer = optimizers.build(settings.train, variables)
@@ -101,29 +110,23 @@ class StrategyEngine(TrainingEngine):
         strategy, scale = self._strategy, self._loss_scale
         self._optimizer.learning_rate.assign(self._rate(self._step))
         self._optimizer.iterations.assign(self._step)
-        if scale is None:
-            figures, state = self._run(self._replica_step, batch)
-            figures = Figures(*map(self._first, figures))
-            return figures, self._commit(None, figures.loss, lambda: self._assign(state))
-        gradients, figures, state = self._run(self._replica_gradients, batch)
-        finite = self._first(strategy.run(all_finite, args=(gradients,)))
+        gradients, figures, changed = self._run(self._replica_gradients, batch)
+        finite = None
+        if scale is not None:
+            finite = self._first(strategy.run(all_finite, args=(gradients,)))
 
         def apply() -> None:
+            self._assign(changed)
             strategy.run(self._update, args=(gradients,))
-            self._assign(state)
+            self._follow()
 
         figures = Figures(*map(self._first, figures))
         return figures, self._commit(finite, figures.loss, apply)
 
-    def _replica_step(self, batch: Batch) -> tuple[Figures, dict[int, tf.Tensor]]:
-        gradients, figures, state = self._replica_gradients(batch)
-        self._update(gradients)
-        return figures, state
-
     def _replica_gradients(
         self, batch: Batch
     ) -> tuple[list[tf.Tensor], Figures, dict[int, tf.Tensor]]:
-        """Summed over all replicas: the gradients, the figures, the state's next values."""
+        """Summed over all replicas: the gradients, the figures, and what layers assigned."""
         settings = self._settings
         context = tf.distribute.get_replica_context()
         size, turns = tf.shape(batch.labels)[0], settings.parallel.accumulate
@@ -142,7 +145,7 @@ class StrategyEngine(TrainingEngine):
         else:
             gradients, loss, right, changed = _accumulate(turn, _cut(batch, turns), rows, turns)
 
-        # One all-reduce for all of it; state that is no float (a seed) is the same everywhere.
+        # One all-reduce for all of it; what is no float (a seed) is the same everywhere.
         parts = turns * self._strategy.num_replicas_in_sync
         means = {i: value / parts for i, value in changed.items() if value.dtype.is_floating}
         summed = _all_reduce(context, [*gradients, *means.values(), loss, right])
@@ -161,20 +164,20 @@ class StrategyEngine(TrainingEngine):
         step: tf.Tensor,
         scale: tf.Tensor | None,
     ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor, dict[int, tf.Tensor]]:
-        """One part of the global batch: its share of gradients, loss, right answers and state."""
+        """One part of the global batch: its gradients, loss, right answers, changed variables."""
         train = self._settings.train
         parts = self._settings.parallel.accumulate * self._strategy.num_replicas_in_sync
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             logits, changed, penalty = self._stage(weights, state, batch.images, step, rows)
-            losses = example_losses(logits, batch.labels, batch.weights, train.label_smoothing)
+            losses = example_losses(
+                logits, batch.labels, batch.weights, train.label_smoothing, self._dtype
+            )
             loss = losses / train.batch_size + tf.cast(penalty, losses.dtype) / parts
             target = loss if scale is None else loss * scale
-        gradients = tape.gradient(
-            target, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
-        right = right_answers(logits, batch.labels, batch.weights)
-        return list(map(tf.convert_to_tensor, gradients)), tf.cast(loss, tf.float32), right, changed
+        gradients, self._connected = connected(tape.gradient(target, weights), weights)
+        right = right_answers(logits, batch.labels, batch.weights, self._dtype)
+        return gradients, tf.cast(loss, self._dtype), right, changed
 
     def _update(self, gradients: list[tf.Tensor]) -> None:
         """Applies summed gradients, in replica context."""
@@ -182,13 +185,19 @@ class StrategyEngine(TrainingEngine):
         if clip_norm:
             by = clipping.factor(clipping.squared_norm(gradients), clip_norm)
             gradients = clipping.scaled(gradients, by)
-        self._optimizer.apply(gradients, self._stage.trainable)
+        check_connected(self._connected)
+        pairs = zip(gradients, self._stage.trainable, self._connected, strict=True)
+        used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
+        self._optimizer.apply(*map(list, zip(*used, strict=True)))
 
-    def _assign(self, state: dict[int, Any]) -> None:
-        """Writes the state and the shadows, outside of the replicas."""
+    def _assign(self, changed: dict[int, Any]) -> None:
+        """Writes what layers assigned, outside of the replicas; the optimizer goes on from it."""
+        for index, value in changed.items():
+            self._stage.variables[index].assign(self._first(value))
+
+    def _follow(self) -> None:
+        """Moves the shadows, outside of the replicas."""
         train, strategy = self._settings.train, self._strategy
-        for index, value in state.items():
-            self._stage.state[index].assign(self._first(value))
         if train.ema_decay:
             decay = ema.decay_at(train.ema_decay, self._step + 1)
             ema.update(strategy, self._shadows, self._stage.trainable, decay)
@@ -231,7 +240,8 @@ class StrategyEngine(TrainingEngine):
         weights = self._shadows or self._stage.trainable
         tensors = [tf.convert_to_tensor(variable) for variable in weights]
         state = [tf.convert_to_tensor(variable) for variable in self._stage.state]
-        return evaluation_sums(self._stage.infer(tensors, state, batch.images), batch)
+        logits = self._stage.infer(tensors, state, batch.images)
+        return evaluation_sums(logits, batch, self._dtype)
 
     # --- state ---
 

@@ -7,8 +7,10 @@ one call of a graph, so that Python has no part in them.
 from __future__ import annotations
 
 import abc
+import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,21 +18,10 @@ import tensorflow as tf
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import placement, schedules
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
-from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.engines.figures import Figures, figures_dtype
 from stagecraft.trainer_module.loss_scale import LossScale
-from stagecraft.trainer_module.losses import cross_entropy
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
-
-
-class Figures(NamedTuple):
-    """Of one step over a global batch."""
-
-    loss: tf.Tensor
-    """float32 scalar, mean over the global batch."""
-
-    right: tf.Tensor
-    """float32 scalar: examples whose largest logit is their label's."""
 
 
 class TrainingEngine(abc.ABC):
@@ -47,7 +38,8 @@ class TrainingEngine(abc.ABC):
             total_steps: the schedule's length.
         """
         self._settings = settings
-        self._rate = schedules.learning_rate(settings.train, total_steps)
+        self._dtype = figures_dtype(settings)
+        self._rate = schedules.learning_rate(settings.train, total_steps, self._dtype)
         # Our own: an optimizer's counter is not right under every strategy.
         self._step = self._host_variable(0, tf.int64)
         half = settings.parallel.precision == "mixed_float16"
@@ -119,7 +111,7 @@ class TrainingEngine(abc.ABC):
         if self._placement_checked:
             result = self._train_graph(batches, wanted)
         else:
-            with placement.recording() as ops:
+            with placement.recording() as ops, self._compiling():
                 result = self._train_graph(batches, wanted)
             self._check_placement(ops)
             self._placement_checked = True
@@ -129,6 +121,19 @@ class TrainingEngine(abc.ABC):
             raise NonFiniteLossError(self.step + (self._loss_scale is not None), last)
         examples = round(done) * self._settings.train.batch_size
         return Metrics(losses / done, right / examples, examples)
+
+    @contextlib.contextmanager
+    def _compiling(self) -> Iterator[None]:
+        """Raises a UserError where the first step shows that XLA does not take the model."""
+        try:
+            yield
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+            if not self._settings.parallel.jit:
+                raise
+            raise UserError(
+                f"parallel.jit: XLA does not compile {self._settings.train.model}: "
+                f"{_compiler_says(error.message)}; set parallel.jit: false"
+            ) from error
 
     def _train_steps(self, batches: Iterator[Any], steps: tf.Tensor) -> Any:
         """Batches taken, whether it can go on, last loss, sum of losses, of right answers."""
@@ -142,7 +147,7 @@ class TrainingEngine(abc.ABC):
             figures, healthy = self._global_step(next(batches))
             return done + 1, healthy, figures.loss, losses + figures.loss, right + figures.right
 
-        zero = tf.constant(0.0)
+        zero = tf.constant(0.0, self._dtype)
         start = (tf.constant(0, tf.int64), tf.constant(True), zero, zero, zero)
         return tf.while_loop(unfinished, take, start, parallel_iterations=1)
 
@@ -283,22 +288,11 @@ def unique(pairs: list[tuple[str, Variable]]) -> dict[str, Variable]:
     return named
 
 
-def example_losses(
-    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, smoothing: float
-) -> tf.Tensor:
-    """Sum over the examples, each by its weight: a scalar."""
-    losses = cross_entropy(logits, labels, smoothing)
-    return tf.reduce_sum(losses * tf.cast(weights, losses.dtype))
-
-
-def right_answers(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Sum of the weights of the examples whose largest logit is their label's: float32 scalar."""
-    right = tf.equal(tf.argmax(logits, axis=-1), labels)
-    return tf.reduce_sum(tf.cast(right, tf.float32) * weights)
-
-
-def evaluation_sums(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-    """``[sum of losses, right answers, examples]``, float32."""
-    losses = example_losses(logits, batch.labels, batch.weights, smoothing=0.0)
-    right = right_answers(logits, batch.labels, batch.weights)
-    return tf.stack([tf.cast(losses, tf.float32), right, tf.reduce_sum(batch.weights)])
+def _compiler_says(message: str) -> str:
+    """The line of TensorFlow's message that has the cause: neither stack traces nor nodes."""
+    found = re.search(r"unsupported operations[^:]*: (\w+)", message)
+    if found:
+        return f"it has no op {found[1]}"
+    lines = [line.strip() for line in message.splitlines()]
+    causes = [line for line in lines if "XLA" in line or "compile" in line.lower()]
+    return (causes or lines)[-1][:200]

@@ -13,6 +13,8 @@ import numpy as np
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
+from stagecraft.trainer_module.layers import overrides
+from stagecraft.trainer_module.layers.refusal import ModelRefusedError
 from stagecraft.trainer_module.models import cnn, names, resnet, wide_resnet
 
 
@@ -44,7 +46,9 @@ def build(
         raise UserError(f"train.model: {error}") from None
     if family == "user":
         models = _call(name, input_shape, num_classes)
-        _check(name, models if isinstance(models, list) else [models], input_shape, num_classes)
+        chain = models if isinstance(models, list) else [models]
+        overrides.check(chain)
+        _check(name, chain, input_shape, num_classes)
         return models
     ours = {"cnn": cnn, "resnet": resnet, "wide_resnet": wide_resnet}
     model: keras.Model = ours[family].build(input_shape, num_classes, **sizes)
@@ -109,6 +113,12 @@ def _check(
         raise UserError(
             f"train.model: {name} gives {_shape(outputs)} for a batch of 3; expected logits "
             f"[batch, {num_classes}], one for each class"
+        )
+    if getattr(outputs, "_keras_mask", None) is not None:
+        raise ModelRefusedError(
+            name,
+            "gives logits with a mask, by which Keras would leave examples out of the loss",
+            "drop the mask before the logits: a pooling layer takes it, or a Lambda layer",
         )
     values = np.asarray(keras.ops.convert_to_numpy(outputs), np.float32)
     # bfloat16 has 8 bits of fraction: each of the summands is off by at most 2 ** -9 of itself.

@@ -33,7 +33,8 @@ class Step(NamedTuple):
 
 def first_trained(pieces: Sequence[StageCost]) -> int:
     """The number of the first piece with weights to train: those before have no backward pass."""
-    return next(index for index, piece in enumerate(pieces) if piece.trainable)
+    trained = (index for index, piece in enumerate(pieces) if piece.trainable)
+    return next(trained, len(pieces))
 
 
 def backward(pieces: Sequence[StageCost], *, remat: bool) -> list[float]:

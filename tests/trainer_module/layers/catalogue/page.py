@@ -1,0 +1,157 @@
+"""The page of the docs that has the catalogue: written by ``make layers``, held true by a test."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+PAGE = ROOT / "docs" / "reference" / "layers.md"
+COLUMNS = {
+    "one_device": "one device",
+    "mirrored": "2 replicas",
+    "stages": "2 stages, 2 microbatches",
+    "remat": "`remat`",
+    "jit": "`jit`",
+}
+"""Topology -> heading."""
+
+Verdicts = dict[str, dict[str, list[str]]]
+"""Row -> topology -> verdict, and why."""
+
+HEAD = """\
+# Layers
+
+<!-- written by make layers -->
+
+How each layer of Keras trains here, beside Keras's own `train_step` on one device: equal weights,
+batches and optimizer, in float64, after one step and after five.
+
+* *Equal*: loss, weights and state differ by at most 1e-10; by 1e-6 in a layer of
+  `dtype="float32"`, and in pooling over volumes, which TensorFlow has in float32 alone.
+* *Equal by part*: the layer takes statistics over a part of the batch: a replica's, or a
+  microbatch's. So does Keras under `MirroredStrategy`. The result is that of one device that takes
+  the same parts one after the other.
+* *Equal in distribution*: the layer draws other random numbers than under Keras, from the same
+  distribution.
+* *Refused*: the training does not begin. The number names the sentence below the table.
+
+Dropout, SpatialDropout, AlphaDropout, GaussianDropout and GaussianNoise draw by seed, layer, step
+and row of the batch, so that each topology draws the same. Other random layers draw as in Keras:
+on another topology they draw other numbers. `run`, `plan` and `parity` name them.
+
+"""
+
+
+def write() -> None:
+    """Measures all rows on this stack, and writes the page."""
+    found = measure(list(COLUMNS))
+    from catalogue import run  # TensorFlow
+
+    names = {row.name: row.needs for row in run.all_rows()}
+    wrong = [(name, t, *v) for name, of in found.items() for t, v in of.items() if v[0] == "wrong"]
+    for each in wrong:
+        print("WRONG:", *each, file=sys.stderr)
+    if wrong:
+        raise SystemExit(1)
+    kept = {name: cells for name, cells in read()[0].items() if name not in names}
+    text, counts = _text(found, names, kept)
+    PAGE.write_text(text, encoding="utf-8")
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+
+
+def measure(topologies: Sequence[str], names: Sequence[str] = (), processes: int = 2) -> Verdicts:
+    """Trains rows, in several processes."""
+    from catalogue import run  # TensorFlow
+
+    wanted = [row.name for row in run.all_rows() if not row.needs]
+    wanted = [name for name in wanted if not names or name in names]
+    found: Verdicts = {}
+    with tempfile.TemporaryDirectory() as folder:
+        outs = [pathlib.Path(folder, f"{index}.json") for index in range(processes)]
+        started = [
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "catalogue.run", out, ",".join(topologies)),
+                    *wanted[index::processes],
+                ],
+                cwd=pathlib.Path(__file__).parents[1],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for index, out in enumerate(outs)
+        ]
+        for process, out in zip(started, outs, strict=True):
+            printed = process.communicate()[0]
+            if process.returncode:
+                raise RuntimeError(printed[-3000:])
+            found |= json.loads(out.read_text())
+    return {name: found[name] for name in wanted}
+
+
+def read() -> tuple[dict[str, dict[str, str]], list[str]]:
+    """What the page says: row -> topology -> cell; and the sentences of the refusals."""
+    if not PAGE.exists():
+        return {}, []
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    rows = {}
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and len(cells) == len(COLUMNS) + 1 and cells[0][0] not in "-l":
+            rows[cells[0]] = dict(zip(COLUMNS, cells[1:], strict=True))
+    sentences = [line.partition(". ")[2] for line in lines if line[:1].isdigit()]
+    return rows, sentences
+
+
+def _text(
+    found: Verdicts, needs: dict[str, str], kept: dict[str, dict[str, str]]
+) -> tuple[str, Counter[str]]:
+    sentences: list[str] = []
+    counts: Counter[str] = Counter()
+    before = read()[1]
+
+    def cell(verdict: str, why: str) -> str:
+        counts[verdict] += 1
+        if verdict != "refused":
+            return verdict
+        if why not in sentences:
+            sentences.append(why)
+        return f"refused ({sentences.index(why) + 1})"
+
+    lines = [
+        f"| layer | {' | '.join(COLUMNS.values())} |",
+        f"|---|{'---|' * len(COLUMNS)}",
+    ]
+    for name, missing in needs.items():
+        if missing:
+            why = f"Keras makes this layer where {missing} is installed; this project has none"
+            cells = [cell("refused", why)] * len(COLUMNS)
+        else:
+            cells = [cell(found[name][t][0], general(found[name][t][1])) for t in COLUMNS]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    for name, of in kept.items():
+        cells = []
+        for text in of.values():
+            number = text.partition("(")[2].rstrip(")")
+            cells.append(cell("refused", before[int(number) - 1]) if number else cell(text, ""))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    body = "\n".join(lines)
+    listed = "\n".join(f"{number}. {each}" for number, each in enumerate(sentences, start=1))
+    total = sum(counts.values())
+    summed = f"{total} results: " + ", ".join(f"{n} {v}" for v, n in counts.most_common()) + "."
+    return f"{HEAD}{summed}\n\n{body}\n\n## Refusals\n\n{listed}\n", counts
+
+
+def general(sentence: str) -> str:
+    """A refusal without what is this row's alone."""
+    return sentence.replace("\n", " ").replace("catalogue:row", "MODEL")
+
+
+if __name__ == "__main__":
+    write()

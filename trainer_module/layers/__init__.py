@@ -1,0 +1,1 @@
+"""What Keras layers do in training, besides computing outputs, and what an engine makes of it."""
