@@ -60,13 +60,13 @@ def _cause(updates: int, loss: float, precision: str) -> str:
     if half:
         where = "a gradient" if math.isfinite(loss) else "a value of the forward pass"
         return (
-            "The weights are as they were initialised, and the loss scale is 1, so neither "
+            "No weight was changed before that, and the loss scale is 1, so neither "
             f"train.learning_rate nor the scale is the cause: {where} does not fit into float16, "
             "which ends at 65,504. Use parallel.precision: mixed_bfloat16 or float32. If the loss "
             "is not finite there either, the inputs or an operation of the model are the cause."
         )
     return (
-        "The weights are as they were initialised, so train.learning_rate is not the cause. Either "
+        "No weight was changed before that, so train.learning_rate is not the cause. Either "
         "the inputs are not finite, or an operation of the model gives such values, as a division "
         "by 0 or the logarithm of 0 does. Check what preprocessing_fn gives, and the model's own "
         "operations and initial weights."

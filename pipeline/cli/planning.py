@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from stagecraft.pipeline import classes
 from stagecraft.pipeline.cli import console
@@ -48,6 +49,11 @@ def show(request: Request) -> int:
 def _plan(request: Request) -> tuple[Plan, list[str]]:
     """The plan, and what a user has to know of the model."""
     measured = ("parallel.costs=measured",) if request.measure else ()
+    if not math.isfinite(request.network_gbit):
+        raise UserError(
+            f"--network: {request.network_gbit} is no speed of a network; give Gbit/s, such as "
+            "--network 25"
+        )
     settings = load(request.config, (*request.overrides, *measured))
     training = TrainingSettings(train=settings.train, parallel=settings.parallel)
     parallel = training.parallel
@@ -58,9 +64,12 @@ def _plan(request: Request) -> tuple[Plan, list[str]]:
         count, accelerator = accelerators.parse(request.devices)
         there = [f"{accelerator.name}:{index}" for index in range(count)]
         devices = _first(there, parallel)
-    else:
+    elif parallel.strategy == "tpu":  # which only a connection shows
         devices = list(topology.resolve(parallel).devices)
         there = topology.available(parallel)
+    else:  # of one worker, and without the others
+        topology.configure_devices(parallel)
+        devices, there = list(topology.choose(parallel)), topology.available(parallel)
     model = assemble(training.train, classes.count(settings.data), precision=parallel.precision)
     with console.progress("timing the parts of the model", stderr=True) as on_progress:
         plan = planner.make_plan(
