@@ -48,22 +48,20 @@ def in_evaluation(step: int, loss: float, precision: str, kept: str) -> Diverged
 
 def _cause(updates: int, loss: float, precision: str) -> str:
     half = precision == HALF
+    if updates and not half:
+        return _RATE
     if updates:
         return (
-            _RATE
-            if not half
-            else (
-                f"{_RATE} If that does not help, a value does not fit into float16, which ends at "
-                "65,504: use parallel.precision: mixed_bfloat16 or float32."
-            )
+            f"{_RATE} If that does not help, a value does not fit into float16, which ends at "
+            "65,504: use parallel.precision: mixed_bfloat16 or float32."
         )
     if half:
         where = "a gradient" if math.isfinite(loss) else "a value of the forward pass"
         return (
             "No weight was changed before that, and the loss scale is 1, so neither "
             f"train.learning_rate nor the scale is the cause: {where} does not fit into float16, "
-            "which ends at 65,504. Use parallel.precision: mixed_bfloat16 or float32. If the loss "
-            "is not finite there either, the inputs or an operation of the model are the cause."
+            "which ends at 65,504. Use parallel.precision: mixed_bfloat16 or float32. If the "
+            "same happens there, the inputs or an operation of the model are the cause."
         )
     return (
         "No weight was changed before that, so train.learning_rate is not the cause. Either "

@@ -81,10 +81,14 @@ class Work:
         parallel = settings.parallel
         self._turn = settings.train.batch_size * parallel.microbatches // parallel.parts
         """Examples that go through a replica at once."""
+        self._free: dict[int, list[int] | None] = {}
+        """By stages: the cuts if memory were no matter, which depend on no setting."""
 
     def under(self, settings: TrainingSettings) -> Work:
         """The same pieces under other settings."""
-        return Work(self._pieces, self._times, settings, self._links, self._memory)
+        other = Work(self._pieces, self._times, settings, self._links, self._memory)
+        other._free = self._free
+        return other
 
     # --- cutting ---
 
@@ -96,9 +100,13 @@ class Work:
         ]
 
         def fits(stage: int, begin: int, end: int) -> bool:
-            if self._memory == math.inf:
-                return True
             return self._bytes(begin, end, stage, stages) <= self._memory
+
+        if stages not in self._free:
+            self._free[stages] = costs.balance(weighed, stages)
+        free = self._free[stages]
+        if free is None or self.fits(free):
+            return free
 
         return costs.balance(weighed, stages, fits)
 
