@@ -133,6 +133,8 @@ def _figures(plan: Plan) -> str:
             f"faster        {', '.join(changes)}: {better.speedup:.2f} over one device, with "
             f"{_size(better.memory_bytes)} on each"
         )
+        if better.replicas > 1 and plan.times != "peak":
+            lines[-1] += "; its all-reduce is not counted"
     return "\n".join(lines)
 
 

@@ -72,6 +72,16 @@ def test_workers_without_a_cluster(stagecraft):
     )
 
 
+def test_what_would_be_faster_without_seconds(stagecraft):
+    there = ("--set", "parallel.virtual_devices=4")
+    ran = stagecraft(
+        "plan", "--set", "parallel.strategy=grid", "--set", "parallel.stages=2", *there
+    )
+    assert ran.code == 0, ran.stderr
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("faster ")]
+    assert "parallel.replicas: " in line and line.endswith("; its all-reduce is not counted")
+
+
 def test_one_device_and_measured(stagecraft):
     ran = stagecraft("plan", "--measure")
     assert ran.code == 0
