@@ -32,6 +32,17 @@ def is_address(path: str) -> bool:
     return path.startswith(ADDRESSES)
 
 
+def patiently(ask: Callable[[], Answer], sleep: Callable[[float], Any] = time.sleep) -> Answer:
+    """What a store answers, asked again for a minute while it fails (TransientError)."""
+    for pause in _PAUSES:
+        try:
+            return ask()
+        except TransientError as error:
+            _log.warning("%s Trying again.", error)
+        sleep(pause)
+    return ask()
+
+
 class StoredFolder:
     """Files below an address, by their names relative to it.
 
@@ -125,13 +136,7 @@ class StoredFolder:
         return f"{self.address}/{name}"
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        for pause in _PAUSES:
-            try:
-                return self._ask(ask)
-            except TransientError as error:
-                _log.warning("%s Trying again.", error)
-            self._sleep(pause)
-        return self._ask(ask)
+        return patiently(lambda: self._ask(ask), self._sleep)
 
     def _ask(self, ask: Callable[[], Answer]) -> Answer:
         """Has one kind of error for each kind of trouble, whoever reads the address."""

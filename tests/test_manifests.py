@@ -14,6 +14,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from stagecraft.components.kubernetes.jobs.request import JOB_LABEL
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "manifests"
 VERSIONS = ("1.29", kubernetes_validate.latest_version())
@@ -213,6 +215,17 @@ def test_names_are_those_of_the_documentation(made: list[Manifest]) -> None:
     assert example["metadata"]["name"] not in {name for name, _ in shown}
     named = set(secret.findall((FOLDER / "README.md").read_text()))
     assert named == {(example["metadata"]["name"], key) for key in example["stringData"]}
+
+
+def test_only_pods_of_trainings_reach_pods_of_trainings(made: list[Manifest]) -> None:
+    """By a label that all kinds of jobs give their pods."""
+    [policy] = [each for each in made if each["kind"] == "NetworkPolicy"]
+    pods = {"matchExpressions": [{"key": JOB_LABEL, "operator": "Exists"}]}
+    assert policy["spec"] == {
+        "podSelector": pods,
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": pods}]}],
+    }
 
 
 def test_no_file_holds_a_secret(made: list[Manifest]) -> None:

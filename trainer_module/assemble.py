@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
@@ -54,6 +55,8 @@ def assemble(
     with scope or contextlib.nullcontext(), _policy(precision):
         built = registry.build(train.model, input_shape=shape, num_classes=num_classes)
         model = built if isinstance(built, keras.Model) else _chain(built, train.model)
+    if precision == "float64":
+        _of_any_dtype(model)
     if not model.trainable_variables:
         raise UserError(
             f"train.model: {train.model} has nothing to train: no layer of it has weights with "
@@ -78,6 +81,17 @@ def _policy(precision: str) -> Iterator[None]:
             yield
     finally:
         keras.config.set_dtype_policy(policy)
+
+
+def _of_any_dtype(model: keras.Model) -> None:
+    """Makes numbers of the tensors that some of Keras's regularizers hold, in float32 always."""
+    layers = model._flatten_layers()
+    regularizers = [variable.regularizer for variable in model.variables]
+    regularizers += [getattr(layer, "activity_regularizer", None) for layer in layers]
+    for regularizer in filter(None, regularizers):
+        for name, value in vars(regularizer).items():
+            if isinstance(value, tf.Tensor) and value.dtype == tf.float32 and not value.shape.rank:
+                setattr(regularizer, name, float(value))
 
 
 def _chain(stages: Sequence[keras.Model], name: str) -> keras.Model:

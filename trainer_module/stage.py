@@ -111,10 +111,10 @@ class Stage:
         changed: dict[int, tf.Tensor] = {}
         penalties = []
         for segment in self.segments:
-            inputs, now, penalty = segment(values, inputs, step, rows)
+            inputs, now, own = segment(values, inputs, step, rows)
             changed.update(now)
-            penalties.append(penalty)
-        return inputs, changed, tf.add_n(penalties)
+            penalties += own
+        return inputs, changed, tf.add_n(penalties or [tf.zeros([], self.dtype)])
 
 
 class Segment:
@@ -140,11 +140,14 @@ class Segment:
 
     def __call__(
         self, values: list[Any], inputs: Any, step: Any, rows: Any
-    ) -> tuple[tf.Tensor, dict[int, tf.Tensor], tf.Tensor]:
-        """Outputs, changed variables by their index in the stage, and penalty."""
+    ) -> tuple[tf.Tensor, dict[int, tf.Tensor], list[tf.Tensor]]:
+        """Outputs, changed variables by their index in the stage, and the penalty, if there is one.
+
+        A penalty of nothing would seem to connect the weights to the loss.
+        """
         own = [values[index] for index in self._indices]
-        outputs, changed, penalty = self._compute(inputs, step, rows, *own)
-        return outputs, {self._indices[i]: value for i, value in changed.items()}, penalty
+        outputs, changed, penalties = self._compute(inputs, step, rows, *own)
+        return outputs, {self._indices[i]: value for i, value in changed.items()}, penalties
 
     def call(self, values: Tensors, inputs: Any, step: Any, rows: Any) -> Called:
         """Calls the layers for training.
@@ -180,6 +183,5 @@ class Segment:
             loss * self._stage.parts if place in self.summed else loss
             for place, loss in enumerate(called.added)
         ]
-        zero = tf.zeros([], self._stage.dtype)
-        penalty = tf.add_n([*penalties, *called.regularization] or [zero])
-        return called.outputs, called.changed, penalty
+        penalties += called.regularization
+        return called.outputs, called.changed, [tf.add_n(penalties)] if penalties else []

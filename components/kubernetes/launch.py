@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import pathlib
 import sys
-import time
-from collections.abc import Iterator
 from typing import Any
 
 from pydantic import ValidationError
 
-from stagecraft.components.kubernetes import connection, lease, shared_folder, staging, worker
+from stagecraft.components.kubernetes import connection, leases, shared_folder, staging, worker
 from stagecraft.components.kubernetes.handover import TASK, Handover, take
 from stagecraft.components.kubernetes.job_settings import CLUSTER, ClusterSettings
 from stagecraft.components.kubernetes.jobs import kinds
@@ -64,6 +62,13 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover)
     client = connection.connect()
     _check_version(client, wanted)
     shared = shared_folder.at(folder)
+    checkpoints_held = leases.of(
+        client,
+        namespace,
+        fn_args.working_dir,
+        name=wanted.name,
+        seconds=cluster.job.lease_seconds,
+    )
     training = Training(
         client,
         namespace,
@@ -75,40 +80,16 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover)
         # See jobs.tfjob.
         restarts=wanted.max_restarts * wanted.count if cluster.job.kind == "tfjob" else None,
         write_log=_print,
+        check=functools.partial(leases.check, checkpoints_held),
     )
     preemption.before_end(training.delete)
     task = task_of(path, fn_args)
     if is_address(folder):
         task = staging.portable(task, handover["place"])
-    with _checkpoints_held(fn_args.working_dir, cluster.job.lease_seconds, wanted.name, training):
+    with leases.held(checkpoints_held, lambda: training.is_over):
         shared.write(TASK, task.encode())
         training.run()
         take(handover)
-
-
-@contextlib.contextmanager
-def _checkpoints_held(
-    folder: str, seconds: float, holder: str, training: Training
-) -> Iterator[None]:
-    """Keeps other trainings off the checkpoints in an object store; on a volume, a lock does.
-
-    Raises:
-        UserError: another one is at them.
-    """
-    if not is_address(folder):
-        yield
-        return
-    lease.claim(folder, seconds, holder, time.sleep)
-    try:
-        with lease.renewed(folder, seconds, holder):
-            yield
-    except BaseException:
-        if training.is_over:  # else its pods may go on until the lease is over
-            with contextlib.suppress(OSError, UserError):
-                lease.renew(folder, 0.0, holder)
-        raise
-    with contextlib.suppress(OSError, UserError):
-        lease.free(folder)
 
 
 def request(

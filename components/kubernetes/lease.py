@@ -1,14 +1,14 @@
-"""A lease in a file, on a volume or in a store: a training's pods end when nobody renews it.
+"""A lease in a training's folder, on a volume or in a store: its pods end when nobody renews it.
 
-What starts a training may be killed without a chance to delete it: Kubeflow's launcher forwards
-no signals, and Argo kills a step a second after it asked. Clocks of nodes may differ by seconds, a
-lease is minutes. Imports no TensorFlow.
+It keeps nobody out; :mod:`stagecraft.components.kubernetes.leases` does. What starts a training may
+be killed without a chance to delete it: Kubeflow's launcher forwards no signals, and Argo kills a
+step a second after it asked. Clocks of nodes may differ by seconds, a lease is minutes. Imports no
+TensorFlow.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import errno
 import json
 import logging
@@ -16,17 +16,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from stagecraft.components.kubernetes import shared_folder
-from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
-from stagecraft.schemas.errors import UserError
 
 NAME = "lease.json"
-
-_SETTLE_SECONDS = 3.0
-"""In which a write of somebody who looked before it is done."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,19 +31,14 @@ def of(folder: str) -> str:
     return f"{folder}/{NAME}"
 
 
-def renew(folder: str, seconds: float, holder: str = "") -> None:
-    """Writes that the lease runs for so long from now, and for whom.
+def renew(folder: str, seconds: float) -> None:
+    """Writes that the lease runs for so long from now.
 
     Raises:
         UserError: it cannot be written.
     """
-    text = json.dumps({"until": time.time() + seconds, "holder": holder})
+    text = json.dumps({"until": time.time() + seconds})
     shared_folder.at(folder).write(NAME, text.encode())
-
-
-def free(folder: str) -> None:
-    """Ends the lease: nobody saves any more, and another one may begin at once."""
-    renew(folder, -GRACE_SECONDS)
 
 
 def left(folder: str) -> float:
@@ -61,37 +51,8 @@ def left(folder: str) -> float:
     return float(_read(folder)["until"]) - time.time()
 
 
-def claim(folder: str, seconds: float, holder: str, sleep: Callable[[float], Any]) -> None:
-    """Takes the lease in a folder of checkpoints, which no one else may have.
-
-    Of two who do so at once, the one that wrote last has it, and the other one sees that.
-
-    Raises:
-        UserError: somebody has it, or the object store cannot be used.
-    """
-    _check_holder(folder, holder)
-    renew(folder, seconds, holder)
-    sleep(_SETTLE_SECONDS)
-    _check_holder(folder, holder)
-
-
-def _check_holder(folder: str, holder: str) -> None:
-    try:
-        found = _read(folder)
-    except (FileNotFoundError, ValueError):
-        return
-    ends = found["until"] + GRACE_SECONDS  # its pods save first
-    if found["holder"] != holder and ends > time.time():
-        until = datetime.datetime.fromtimestamp(ends).astimezone()
-        raise UserError(
-            f"{folder}: {found['holder']} is training on these checkpoints, and there can be only "
-            f"one; wait for its end (if it was killed, until {until:%H:%M:%S %Z}, when its lease "
-            "is over), or give this training a train.resume_id of its own"
-        )
-
-
 @contextlib.contextmanager
-def renewed(folder: str, seconds: float, holder: str = "") -> Iterator[None]:
+def renewed(folder: str, seconds: float) -> Iterator[None]:
     """Renews the lease as long as the block lasts, ten times in each of its terms.
 
     Raises:
@@ -102,11 +63,11 @@ def renewed(folder: str, seconds: float, holder: str = "") -> Iterator[None]:
     def go_on() -> None:
         while not over.wait(seconds / 10):
             try:
-                renew(folder, seconds, holder)
+                renew(folder, seconds)
             except Exception as error:  # a network's hiccup; nine more tries
                 _log.warning("%s: not renewed: %s", of(folder), error)
 
-    renew(folder, seconds, holder)
+    renew(folder, seconds)
     thread = threading.Thread(target=go_on, name="lease", daemon=True)
     thread.start()
     try:

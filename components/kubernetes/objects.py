@@ -13,7 +13,13 @@ from stagecraft.schemas.errors import UserError
 
 Json = dict[str, Any]
 
-_PLURALS = {"Job": "jobs", "Service": "services", "TFJob": "tfjobs", "TrainJob": "trainjobs"}
+_PLURALS = {
+    "Job": "jobs",
+    "Lease": "leases",
+    "Service": "services",
+    "TFJob": "tfjobs",
+    "TrainJob": "trainjobs",
+}
 
 _REMEDY = (
     "The step's service account needs that permission: manifests/base/training-access.yaml of the "
@@ -64,16 +70,26 @@ class Objects:
         """Changes fields of an object (JSON merge patch, RFC 7396)."""
         return self._call("PATCH", "patch", body, self._path(body), change)
 
-    def delete(self, body: Json, uid: str | None = None) -> None:
+    def replace(self, body: Json) -> Json:
+        """Writes an object whose ``resourceVersion`` is still the body's.
+
+        Raises:
+            Refused: 409 where it has another one by now, 404 where it is not there.
+        """
+        return self._call("PUT", "update", body, self._path(body), body)
+
+    def delete(self, body: Json, uid: str | None = None, version: str | None = None) -> None:
         """Deletes an object and, in the background, what it owns; one that is gone is gone.
 
         Args:
             body: its kind and name.
             uid: of that one alone, and no other that has its name by now.
+            version: its ``resourceVersion``; one that was changed since stays.
         """
         options: Json = {"propagationPolicy": "Background"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        expected = {"uid": uid, "resourceVersion": version}
+        if any(expected.values()):
+            options["preconditions"] = {key: value for key, value in expected.items() if value}
         try:
             self._call("DELETE", "delete", body, self._path(body), options)
         except Refused as error:

@@ -36,13 +36,14 @@ _JOBS = {
 
 
 def needed(kind: str) -> list[Permission]:
-    """By ``kubeflow.job.kind``: all that ``training.Training`` asks the API for."""
+    """By ``kubeflow.job.kind``: what ``Training`` and ``ClusterLease`` ask the API for."""
     group, plural = _JOBS[kind]
     found = [Permission(group, plural, ("create", "get", "patch", "delete"))]
     if kind == "job":
         found.append(Permission("", "services", ("create", "get", "delete")))
     return [
         *found,
+        Permission("coordination.k8s.io", "leases", ("create", "get", "update", "delete")),
         Permission("", "pods", ("list",)),
         Permission("", "pods/log", ("get",), "the step's log lacks what the pods print"),
         Permission("", "events", ("list",), "the step does not say why a pod is not scheduled"),

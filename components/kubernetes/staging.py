@@ -9,10 +9,16 @@ import contextlib
 import json
 import pathlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from stagecraft.components import object_store_lease
 from stagecraft.components.kubernetes.handover import TASK
-from stagecraft.components.object_store_folder import StoredFolder, files, is_address
+from stagecraft.components.object_store_folder import (
+    StoredFolder,
+    files,
+    is_address,
+    patiently,
+)
 from stagecraft.trainer_module.checkpointing import mirror
 
 _STAGED = "staged://"
@@ -45,10 +51,17 @@ def staged(folder: str) -> Iterator[str]:
             checkpoints = task["fn_args"]["working_dir"]
             if is_address(checkpoints):
                 own = scratch / "checkpoints"
-                mirror.use(own, StoredFolder(checkpoints))
+                check = _check(checkpoints, folder.rpartition("/")[2])
+                mirror.use(own, StoredFolder(checkpoints), check)
                 task["fn_args"]["working_dir"] = str(own)
             (scratch / TASK).write_text(json.dumps(task))
             yield str(scratch / TASK)
+
+
+def _check(checkpoints: str, job: str) -> Callable[[], None]:
+    """What has to pass before a checkpoint is sent: the job's step still has the lease."""
+    lease = object_store_lease.of(checkpoints, name=job, seconds=0.0, grace=0.0)
+    return lambda: patiently(lambda: lease.check_held_by(job))
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from stagecraft.components.kubernetes.notices import STUCK_SECONDS, Notices
 from stagecraft.components.kubernetes.objects import Json, Objects
 from stagecraft.components.kubernetes.pod_status import Pod
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.checkpointing.lease_record import LeaseLostError
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Training:
         restarts: int | None = None,
         write_log: Callable[[str], Any] = lambda line: print(line, file=sys.stderr, flush=True),
         sleep: Callable[[float], Any] = time.sleep,
+        check: Callable[[], Any] = lambda: None,
     ):
         """Nothing is created yet.
 
@@ -59,13 +61,14 @@ class Training:
             restarts: how many pods may be lost in all; None: the job's controller counts.
             write_log: takes what the pods print, a line at a time, the role in front.
             sleep: waits for seconds.
+            check: raises LeaseLostError if another training has the checkpoints by now.
         """
         self._client, self._namespace = client, namespace
         self._objects = Objects(client, namespace)
         *self._helpers, self._job = objects
         self._count, self._container = len(roles), container
         self._adopts, self._restarts = adopts, restarts
-        self._write_log, self._sleep = write_log, sleep
+        self._write_log, self._sleep, self._check_lease = write_log, sleep, check
         self._notices = Notices(roles, write_log, lambda: time.monotonic())
         self._uid: str | None = None
         self.is_over = False
@@ -86,11 +89,16 @@ class Training:
         """Returns when the training is done; asks for the job's end if anything else happens.
 
         Raises:
+            LeaseLostError: another training has the checkpoints.
             UserError: it failed: why, and what the failing pod printed last.
         """
         ended = Verdict("running")
         try:
             ended = self._follow(self._start())
+        except LeaseLostError as error:
+            if error.holder is not None and error.holder.name == self._job["metadata"]["name"]:
+                self._ended.acquire(blocking=False)  # another attempt goes on with the job
+            raise
         finally:
             if ended.state == "running":
                 self.delete()
@@ -122,6 +130,7 @@ class Training:
         """
         begun = time.monotonic()
         while (found := self._created_or_found(time.monotonic() - begun)) is None:
+            self._check_lease()
             self._sleep(POLL_SECONDS)
         self._uid = found["metadata"]["uid"]
         owner = {
@@ -202,6 +211,7 @@ class Training:
 
         def present() -> tuple[list[Pod], bool]:
             nonlocal ended
+            self._check_lease()
             found = self._ask(lambda: self._objects.get(self._job))
             if found is None or found["metadata"]["uid"] != self._uid:
                 raise UserError(f"{self.name}: was deleted by somebody else")

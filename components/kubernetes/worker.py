@@ -12,6 +12,7 @@ import sys
 from stagecraft.components.kubernetes import lease, staging
 from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module import worker
+from stagecraft.trainer_module.checkpointing import lock
 from stagecraft.trainer_module.processes import exit_codes, preemption
 
 
@@ -23,6 +24,7 @@ def main(folder: str) -> int:
             print(f"{lease.of(folder)}: is over: nobody waits for this training any more")
             return exit_codes.PERMANENT
         lease.end_with(folder)
+        lock.call_holder(folder.rpartition("/")[2])
         with staging.staged(folder) as task:
             return worker.main(task)
     except FileNotFoundError as error:

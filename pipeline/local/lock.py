@@ -7,9 +7,13 @@ import fcntl
 import logging
 import os
 import pathlib
+import time
 from collections.abc import Iterator
 
 from stagecraft.schemas.errors import UserError
+
+_NAMING_SECONDS = 5.0
+"""How long a run that got the lock may take to write its number; another one's may be there."""
 
 _held: set[pathlib.Path] = set()  # by this process; an inner hold of the same folder is free
 
@@ -69,7 +73,7 @@ def _acquire(folder: pathlib.Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+        owner = _owner(descriptor)
         os.close(descriptor)
         raise UserError(
             f"{folder} is in use by another run (process {owner}); wait for it to end, or give "
@@ -82,3 +86,23 @@ def _acquire(folder: pathlib.Path) -> int:
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return descriptor
+
+
+def _owner(descriptor: int) -> str:
+    """Who has the lock: whoever just got it has not written its number yet, and may do so now."""
+    deadline = time.monotonic() + _NAMING_SECONDS
+    while True:
+        owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+        if (owner.isdecimal() and _runs(int(owner))) or time.monotonic() > deadline:
+            return owner or "unknown"
+        time.sleep(0.05)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # of another user
+    return True

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 
 import keras
@@ -48,6 +49,7 @@ def _agreement(first, second):
 LAYERS = {
     "dropout": lambda: layers.Dropout(0.3),
     "shared": lambda: layers.Dropout(0.3, noise_shape=(None, 1, 9)),
+    "alpha": lambda: layers.AlphaDropout(0.3),
     "spatial": lambda: layers.SpatialDropout1D(0.3),
     "gaussian_dropout": lambda: layers.GaussianDropout(0.3),
     "gaussian_noise": lambda: layers.GaussianNoise(0.3),
@@ -65,7 +67,8 @@ def test_a_part_of_the_batch_draws_what_the_batch_draws(layer):
     np.testing.assert_array_equal(_run(model, inputs), whole)
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+# XLA rounds once where AlphaDropout multiplies and adds.
+@pytest.mark.parametrize("layer", [name for name in LAYERS if name != "alpha"])
 def test_xla_draws_the_same(layer):
     model = _model(LAYERS[layer]())
     inputs = np.random.default_rng(0).normal(size=(8, *SHAPE)).astype(np.float32)
@@ -125,6 +128,43 @@ def test_normal_draws_are_normal():
     assert (abs(noise) < 1.0).mean() == pytest.approx(
         0.9545, abs=4 * (0.9545 * 0.0455 / 1e5) ** 0.5
     )
+
+
+def test_normal_draws_have_tails():
+    size = 2**20
+    draws = _run(_model(layers.GaussianNoise(1.0), shape=(size // 8,)), np.zeros((8, size // 8)))
+    beyond = {bound: int((abs(draws) > bound).sum()) for bound in (3.0, 4.3)}
+    for bound, found in beyond.items():
+        expected = size * math.erfc(bound / 2**0.5)
+        assert abs(found - expected) < 5 * expected**0.5
+    assert len(np.unique(draws)) > size // 2
+
+
+def test_a_small_rate_is_no_multiple_of_two_to_the_minus_sixteen():
+    count, rate = 2**18, 2.0**-18
+    outputs = _run(_model(layers.Dropout(rate), shape=(count,)), _ones(8, (count,)))
+    dropped, expected = int((outputs == 0).sum()), 8 * count * rate
+    assert 0 < dropped < expected + 5 * expected**0.5
+
+
+def test_alpha_dropout_keeps_mean_and_variance():
+    inputs = np.random.default_rng(0).normal(size=(8, 100_000)).astype(np.float32)
+    outputs = _run(_model(layers.AlphaDropout(0.3), shape=(100_000,)), inputs)
+    # A mean of n values of variance 1 is off by n ** -0.5; the variance by 1.5 times as much.
+    assert abs(outputs.mean()) < 5 * outputs.size**-0.5
+    assert abs(outputs.var() - 1) < 10 * outputs.size**-0.5
+
+
+def test_layers_that_draw_by_themselves_draw_anew_in_each_part():
+    model = _model(layers.LSTM(9, dropout=0.5, return_sequences=True))
+    (seed,) = (v for v in model.non_trainable_variables if "seed" in v.path)
+    before = seed.numpy()
+    own = []
+    for first in (0, 4, 0):
+        seed.assign(before)
+        own.append(_run(model, _ones(4), positions=range(first, first + 4)))
+    assert (own[0] == own[2]).all()
+    assert (own[0] != own[1]).any()
 
 
 def test_noise_shapes():

@@ -5,7 +5,7 @@
         state.index      the arrays, by name ("model/conv2d/kernel", "optimizer/…", "step")
         state.data-…
         progress.json    step, settings, figures and evaluations so far
-      .lock              who trains here
+      .lock, .lease/     that one training writes here, and which
 
 Checkpoints are written in the background, from a snapshot of the state, while training goes
 on.
@@ -39,6 +39,7 @@ from stagecraft.trainer_module.atomic_folder import (
     remove_leftovers,
 )
 from stagecraft.trainer_module.checkpointing import mirror
+from stagecraft.trainer_module.checkpointing.lease import Lease
 from stagecraft.trainer_module.checkpointing.lock import locked
 
 FORMAT = 3
@@ -84,6 +85,7 @@ class Checkpoints:
         self._keep = keep
         self._unreadable: set[int] = set()
         self._held = contextlib.ExitStack()
+        self._lease: Lease | None = None
         self._writer: concurrent.futures.Executor | None = None
         self._pending: concurrent.futures.Future[None] | None = None
 
@@ -95,7 +97,7 @@ class Checkpoints:
         """
         if self._writes:
             with contextlib.ExitStack() as held:
-                held.enter_context(locked(self.root))
+                self._lease = held.enter_context(locked(self.root))
                 remove_leftovers(self.root)
                 if self._mirror:
                     self._mirror.remove_leftovers()
@@ -120,7 +122,7 @@ class Checkpoints:
                     raise
                 _log.warning("The last checkpoint was not written: %s", failure)
             finally:
-                self._writer = None
+                self._writer = self._lease = None
 
     def steps(self) -> list[int]:
         """The committed steps, oldest first."""
@@ -152,6 +154,7 @@ class Checkpoints:
             needed: stay too: somebody still has to read them.
 
         Raises:
+            LeaseLostError: another training has the folder now (also of the save before).
             UserError: the disk was full or could not be written in the save before this one; what
                 was there stays as it was.
         """
@@ -182,6 +185,7 @@ class Checkpoints:
         """
         if self._writes:
             self.flush()
+            self._check_lease()
             for step in self.steps():
                 self._remove(step)
 
@@ -248,6 +252,7 @@ class Checkpoints:
             )
             summed = {**notes, "checksum": _checksum(notes)}
             (folder / "progress.json").write_text(json.dumps(summed, indent=1))
+            self._check_lease()  # last, before the rename that others see
         if self._mirror:
             self._mirror.commit(step)
         self._unreadable.discard(step)
@@ -257,6 +262,10 @@ class Checkpoints:
         for old in set(committed) - {*newest, *stay}:
             with contextlib.suppress(UserError, OSError):
                 self._remove(old)
+
+    def _check_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.check()
 
     def _remove(self, step: int) -> None:
         if self._mirror:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pathlib
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from stagecraft.trainer_module.atomic_folder import atomic_folder
@@ -42,8 +42,20 @@ class Store(Protocol):
 class Mirror:
     """A folder of checkpoints, and the store that has them for all."""
 
-    def __init__(self, root: pathlib.Path, store: Store):
-        self._root, self._store = root, store
+    def __init__(
+        self,
+        root: pathlib.Path,
+        store: Store,
+        check: Callable[[], object] = lambda: None,
+    ):
+        """Asks nothing yet.
+
+        Args:
+            root: the folder.
+            store: has its checkpoints for all.
+            check: raises an error if another training writes to the store by now.
+        """
+        self._root, self._store, self._check = root, store, check
 
     def steps(self) -> list[int]:
         """The committed steps in the store, oldest first."""
@@ -73,9 +85,12 @@ class Mirror:
 
     def commit(self, step: int) -> None:
         """Brings a step there."""
+        self._check()
         self.drop(step)  # of an attempt before
         paths = sorted((self._root / str(step)).iterdir(), key=lambda path: path.name == _COMMIT)
         for path in paths:
+            if path.name == _COMMIT:
+                self._check()  # the step is there for others from then on
             self._store.upload(path, f"{step}/{path.name}")
 
     def prune(self, steps: Collection[int]) -> None:
@@ -86,6 +101,7 @@ class Mirror:
 
     def remove_leftovers(self) -> None:
         """Removes there what a crash left half-sent; for the one process that sends."""
+        self._check()
         whole = set(self.steps())
         for step in {name.partition("/")[0] for name in self._store.names() if "/" in name}:
             if step.isdecimal() and int(step) not in whole:
@@ -115,9 +131,15 @@ class Mirror:
 _mirrors: dict[pathlib.Path, Mirror] = {}
 
 
-def use(root: pathlib.Path, store: Store) -> None:
-    """From now on in this process, the checkpoints in ``root`` are those of the store."""
-    _mirrors[root] = Mirror(root, store)
+def use(root: pathlib.Path, store: Store, check: Callable[[], object] = lambda: None) -> None:
+    """From now on in this process, the checkpoints in ``root`` are those of the store.
+
+    Args:
+        root: the folder.
+        store: has its checkpoints for all.
+        check: raises an error if another training writes to the store by now.
+    """
+    _mirrors[root] = Mirror(root, store, check)
 
 
 def of(root: pathlib.Path) -> Mirror | None:

@@ -24,6 +24,7 @@ from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.engines.figures import Figures
 from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
 from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.processes import loopback
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.topology import Topology
 
@@ -101,10 +102,13 @@ def _fetch(figures: Any) -> tuple[float, float]:
 def serve() -> None:
     """What a worker and a parameter server do: wait for the chief's work; never returns."""
     resolver = cluster.resolver()
-    tf.distribute.Server(
+    server = tf.distribute.Server(
         resolver.cluster_spec(),
         job_name=resolver.task_type,
         task_index=resolver.task_id,
         protocol=resolver.rpc_layer or "grpc",
         start=True,
-    ).join()
+    )
+    if (members := cluster.read()) is not None:
+        loopback.keep(members.address)
+    server.join()

@@ -110,7 +110,8 @@ class Row:
                     gradients = self._backward(k, there, [*values[k][0], *wanted], arrived, scale)
                 latest[k] = list(gradients)
                 if wanted:
-                    incoming[k - 1, m] = [gradients.pop()] if self.passes_back[k] else []
+                    back = gradients.pop()
+                    incoming[k - 1, m] = [back] if self.passes_back[k] else []
             with self.cells[k].scope("accumulate"):
                 new = Found(gradients, there.changed, self._figures(there))
                 found[k] = found[k].plus(new) if k in found else new

@@ -19,6 +19,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from stagecraft.trainer_module import cluster
+from stagecraft.trainer_module.processes import loopback
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.topology import Topology
 from stagecraft.trainer_module.tpu import tpu_strategy
@@ -28,11 +29,21 @@ def connect(topology: Topology, parallel: ParallelSettings) -> tf.distribute.Str
     """The ``tf.distribute`` strategy over the devices; None for the grid, which has none.
 
     Call it before anything else uses TensorFlow: collectives and remote devices have to be set
-    up first. Waits until the other processes of a cluster are there.
+    up first. Waits until the other processes of a cluster are there. Where all of them are on this
+    machine, TensorFlow's server takes connections of this machine alone from then on.
 
     Raises:
         UserError: there is no TPU.
     """
+    strategy = _connected(topology, parallel)
+    if topology.strategy in ("grid", "multi_worker_mirrored", "parameter_server"):
+        members = cluster.training(parallel)
+        if members is not None:
+            loopback.keep(members.address)
+    return strategy
+
+
+def _connected(topology: Topology, parallel: ParallelSettings) -> tf.distribute.Strategy | None:
     devices = list(topology.devices)
     if topology.strategy == "grid":
         if topology.workers > 1:

@@ -127,7 +127,7 @@ class TrainingEngine(abc.ABC):
         """Raises a UserError where the first step shows that XLA does not take the model."""
         try:
             yield
-        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+        except tf.errors.OpError as error:
             if not self._settings.parallel.jit:
                 raise
             raise UserError(
@@ -288,11 +288,14 @@ def unique(pairs: list[tuple[str, Variable]]) -> dict[str, Variable]:
     return named
 
 
+_TRACE = ("Graph execution error", "Detected at node", "File ", "<stack traces", "[[")
+"""How the lines of TensorFlow's message begin that say where, and not what."""
+
+
 def _compiler_says(message: str) -> str:
-    """The line of TensorFlow's message that has the cause: neither stack traces nor nodes."""
-    found = re.search(r"unsupported operations[^:]*: (\w+)", message)
-    if found:
-        return f"it has no op {found[1]}"
+    """The cause, out of TensorFlow's message of many lines."""
+    if found := re.search(r"unsupported operations[^:]*: (\w+)", message):
+        return "it has no strings" if "T=DT_STRING" in message else f"it has no op {found[1]}"
     lines = [line.strip() for line in message.splitlines()]
-    causes = [line for line in lines if "XLA" in line or "compile" in line.lower()]
-    return (causes or lines)[-1][:200]
+    causes = [line for line in lines if line and not line.startswith(_TRACE)]
+    return (causes or [message])[0][:200].rstrip()

@@ -171,13 +171,6 @@ def _check_foreign(segment: Segment, called: Called) -> None:
 def _check_layers(model: keras.Model, parallel: ParallelSettings, parts: int) -> None:
     """Raises for layers that are known not to go together with a topology."""
     for path, layer in dropout.walk(model):
-        if getattr(layer, "stateful", False):
-            raise ModelRefusedError(
-                path,
-                f"({type(layer).__name__}) is stateful: it goes on from the batch before, and "
-                "batches here are shuffled",
-                "set stateful=False",
-            )
         alone = parallel.strategy == "grid" or parallel.accumulate > 1
         if getattr(layer, "synchronized", False) and parts > 1 and alone:
             raise ModelRefusedError(

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from stagecraft.trainer_module import dropout
 from stagecraft.trainer_module.layers.refusal import ModelRefusedError
 
 _ADVICE = {
@@ -27,9 +28,23 @@ def check(models: Sequence[keras.Model]) -> None:
     """Looks at a model, or at models that are chained.
 
     Raises:
-        ModelRefusedError: one is compiled, or has a training step, loss or metric of its own.
+        ModelRefusedError: one is compiled, has a training step, loss or metric of its own, or a
+            layer that goes on from the batch before.
     """
     for model in models:
+        for path, layer in dropout.walk(model):
+            if isinstance(layer, keras.layers.TFSMLayer):
+                raise ModelRefusedError(
+                    f"{path} (TFSMLayer)",
+                    "runs a SavedModel, whose weights are on no other device and in no checkpoint",
+                    "make the layers anew and give them the weights, or load a .keras file",
+                )
+            if getattr(layer, "stateful", False):
+                raise ModelRefusedError(
+                    f"{path} ({type(layer).__name__})",
+                    "is stateful: it goes on from the batch before, and batches here are shuffled",
+                    "set stateful=False",
+                )
         for method, advice in _ADVICE.items():
             if (owner := _owner(model, method)) is not None:
                 raise ModelRefusedError(

@@ -52,6 +52,52 @@ def calls(model: keras.Model) -> list[Any]:
     return list(order.values())
 
 
+def dtypes(model: keras.Model) -> dict[str, str]:
+    """The dtypes that layers give where Keras may not know them, by the layers' names.
+
+    Keras takes it that a ``Lambda``, or a layer with a ``compute_output_shape`` of its own, gives
+    what it computes in. Where there is such a layer, the model is traced.
+
+    Args:
+        model: for which there is no :func:`why_not`.
+    """
+    unknown = [
+        layer
+        for layer in model.layers
+        if isinstance(layer, keras.layers.Lambda)
+        or type(layer).compute_output_shape.__module__.partition(".")[0] != "keras"
+    ]
+    if not unknown:
+        return {}
+    found: dict[str, str] = {}
+
+    def watched(layer: Any) -> Any:
+        call = layer.call
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            outputs = call(*args, **kwargs)
+            first = tf.nest.flatten(outputs)[0]
+            found[layer.name] = tf.as_dtype(first.dtype).name
+            return outputs
+
+        return noting
+
+    before = [(layer, vars(layer).get("call")) for layer in unknown]
+    try:
+        for layer in unknown:
+            layer.call = watched(layer)
+        inputs = model.inputs[0]
+        spec = tf.TensorSpec([2, *inputs.shape[1:]], inputs.dtype)
+        tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(spec)
+    finally:
+        for layer, call in before:
+            if call is None:
+                del layer.call
+            else:
+                layer.call = call
+    return found
+
+
 def tensor_bytes(tensor: Any) -> int:
     """Bytes of one example in a symbolic tensor; dimensions that are not known count as one."""
     elements = 1

@@ -164,6 +164,7 @@ def _places(model: keras.Model) -> list[_Place]:
             first = spans.get(id(variable), (index, index, ""))[0]
             spans[id(variable)] = (first, index, node.operation.name)
     last_call = {id(node.operation): index for index, node in enumerate(nodes)}
+    given = functional.dtypes(model)
     places: list[_Place] = []
     alive: dict[int, tuple[int, str]] = {}
     for index, node in enumerate(nodes):
@@ -188,6 +189,8 @@ def _places(model: keras.Model) -> list[_Place]:
             reason = "it is called again behind this"  # and a name is to mean one place
         elif getattr(tensor, "_keras_mask", None) is not None:
             reason = "a mask goes with its output"
+        elif given.get(name, tensor.dtype) != tensor.dtype:
+            reason = f"it gives {given[name]}, and Keras takes it for {tensor.dtype}"
         places.append(_Place(name, tensor, functional.call_bytes(node), reason))
     return places
 

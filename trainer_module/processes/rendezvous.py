@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from stagecraft.trainer_module.cluster import Cluster
+from stagecraft.trainer_module.processes import loopback
 
 _PROBE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.2
@@ -64,17 +65,28 @@ def _meet(members: Cluster, seconds: float) -> None:
 
 @contextlib.contextmanager
 def _listening(name: str, address: str) -> Iterator[None]:
-    port = int(address.rpartition(":")[2])
-    dual = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if dual else socket.AF_INET
+    host, _, text = address.rpartition(":")
     try:
-        server = socket.create_server(("", port), family=family, dualstack_ipv6=dual)
+        server = _server(host.strip("[]"), int(text), loopback.is_local(address))
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
         raise PeersMissingError(f"{name}: the port of {address} is taken") from None
     with server:  # who connects waits in the queue, which is enough to have been seen
         yield
+
+
+def _server(host: str, port: int, local: bool) -> socket.socket:
+    """Listens at a local address alone, or else at all addresses of this host, as TensorFlow does.
+
+    The address behind another host name need not be this host's own: it can be a load balancer's.
+    """
+    if local:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    return socket.create_server(("", port), family=family, dualstack_ipv6=dual)
 
 
 def absent(addresses: Iterable[str]) -> list[str]:

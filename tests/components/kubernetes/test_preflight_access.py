@@ -17,6 +17,7 @@ from kube_api.kubelet import PODS
 from stagecraft.components.kubernetes import preflight_access, training
 from stagecraft.components.kubernetes.connection import Refused, connect
 from stagecraft.components.kubernetes.jobs import kinds
+from stagecraft.components.kubernetes.lease_object import ClusterLease
 from stagecraft.components.kubernetes.reading import Reading, Row
 from stagecraft.components.kubernetes.training import Training
 
@@ -27,7 +28,7 @@ CRDS = {
     "trainjob": ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
 }
 _PATH = re.compile(r"/apis?/(?:v1|([^/]+)/[^/]+)/namespaces/kubeflow/(\w+)(/[^/]+)?(/log)?")
-_VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 @pytest.fixture
@@ -149,6 +150,10 @@ def test_it_is_what_a_training_asks_for(
     trainings.run()
     trainings.end("Running")
     trainings.run(owner=OWNER)
+    lease = ClusterLease(client, NS, "/checkpoints", name="", seconds=60.0, grace=0.0)
+    lease.claim()
+    lease.renew()
+    lease.release()
     asked = {found for each in server.requests if (found := permission(each))}
     needed = preflight_access.needed(kind)
     assert asked == {(each.group, each.resource, verb) for each in needed for verb in each.verbs}

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import starts
 
 from stagecraft.pipeline.local import lock
 from stagecraft.schemas.errors import UserError
@@ -27,6 +28,18 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
         other.kill()
     with lock.held(tmp_path):
         assert (tmp_path / ".lock").read_text() == str(os.getpid())
+
+
+def test_fifty_at_once_after_one_that_was_killed(tmp_path):
+    """The number of that one is in the file until the next one has written its own."""
+    (tmp_path / "0").mkdir()
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    (tmp_path / "0" / ".lock").write_text(str(killed.pid))
+    [found] = starts.at_once("output", str(tmp_path), count=50)
+    [winner] = found.winners
+    assert len(found.refused) == 49
+    assert all(f"another run (process {winner})" in each["text"] for each in found.refused)
 
 
 def test_who_asks_whether_it_is_held_is_in_nobodys_way(tmp_path):

@@ -5,17 +5,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import logging
 import os
 import pathlib
 import socket
 import subprocess
 import sys
+import time
 
+import numpy as np
 import pytest
+import starts
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.checkpointing import lease as lease_module
+from stagecraft.trainer_module.checkpointing import lock
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
 from stagecraft.trainer_module.checkpointing.lock import locked
+from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
 
 HOLDER = """
 import pathlib, sys
@@ -61,19 +68,141 @@ def test_a_killed_process_holds_nothing(tmp_path: pathlib.Path) -> None:
             pytest.fail("two hold it")
         holder.kill()
         holder.wait()
-        with locked(tmp_path):
-            assert f"process {os.getpid()} on " in (tmp_path / ".lock").read_text()
+        with locked(tmp_path) as lease:
+            assert lease.holder.process == os.getpid()
 
 
-def test_a_file_system_without_locks_is_warned_of(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_what_was_released_is_not_renewed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lock, "_SECONDS", 0.0)  # renewed all the time
+    for _ in range(20):
+        with locked(tmp_path) as lease:
+            pass
+        assert lease.read()[0].is_over
+        with pytest.MonkeyPatch.context() as there:
+            there.setattr(lock, "machine", lambda: "node-2")
+            VolumeLease(tmp_path, seconds=0.0, grace=0.0).claim()
+
+
+def test_fifty_at_once(tmp_path: pathlib.Path) -> None:
+    [found] = starts.at_once("lock", str(tmp_path), count=50)
+    [winner] = found.winners
+    assert len(found.refused) == 49
+    assert {each["error"] for each in found.refused} == {LeaseHeldError.__name__}
+    assert {each["holder"]["process"] for each in found.refused} == {winner}
+
+
+def test_nobody_is_told_of_one_that_was_killed(tmp_path: pathlib.Path) -> None:
+    """Its lease is still there when fifty start."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, tmp_path / "0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"held\n"
+        killed.kill()
+    [found] = starts.at_once("lock", str(tmp_path), count=50)
+    assert {each["holder"]["process"] for each in found.refused} == set(found.winners)
+    assert killed.pid not in found.winners
+
+
+@pytest.fixture
+def no_flock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As some network file systems."""
+
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with caplog.at_level(logging.WARNING), locked(tmp_path):
-        assert f"{tmp_path}: cannot be locked (No locks available)" in caplog.text
+
+
+def test_a_file_system_without_locks(no_flock: None, tmp_path: pathlib.Path) -> None:
+    """The lease holds: that of a process that runs, and not that of one that was killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        lease = VolumeLease(tmp_path, seconds=60.0, grace=0.0)
+        with pytest.raises(LeaseHeldError, match=f"process {holder.pid} on "):
+            lease.claim()
+        holder.kill()
+        holder.wait()
+    with locked(tmp_path):
+        pass
+
+
+def test_one_on_another_machine_that_is_alive(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kernel's lock is not ours; that it renews its lease says that it lives."""
+    with monkeypatch.context() as there:
+        there.setattr(lease_module, "machine", lambda: "node-2")
+        other = VolumeLease(tmp_path, name="train-2", seconds=60.0, grace=0.0)
+        other.claim()
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            other.renew()
+
+        monkeypatch.setattr(lock.time, "sleep", sleep)
+        with pytest.raises(LeaseHeldError, match="train-2, process"), locked(tmp_path):
+            pytest.fail("two hold it")
+    assert slept == [1.0]
+
+
+def test_one_on_another_machine_that_is_dead(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod that was killed, and the one in its place: it begins when the lease is over."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    with monkeypatch.context() as there:
+        there.setattr(lease_module, "machine", lambda: "node-2")
+        VolumeLease(tmp_path, seconds=60.0, grace=15.0).claim()
+    began = now
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += max(seconds, 0.001)
+
+    monkeypatch.setattr(lock.time, "sleep", sleep)
+    with locked(tmp_path) as lease:
+        assert 75 <= now - began < 77
+        lease.check()
+
+
+def test_another_pod_of_the_same_job(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It need not wait: the job's controller has started it in place of the one before."""
+    with monkeypatch.context() as there:
+        there.setattr(lease_module, "machine", lambda: "node-2")
+        before = VolumeLease(tmp_path, name="train-1", seconds=60.0, grace=15.0)
+        before.claim()
+    monkeypatch.setattr(lock, "_name", "train-1")
+    with locked(tmp_path), pytest.raises(LeaseLostError):
+        before.renew()
+
+
+def test_who_has_lost_its_lease_saves_no_more(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(LeaseLostError, match="process"), Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, {"step": np.int64(1)}, {}, best_step=1)
+        checkpoints.flush()
+        other = VolumeLease(tmp_path, seconds=60.0, grace=0.0)
+        other.claim(lambda found: True)
+        assert checkpoints._lease is not None
+        with pytest.raises(LeaseLostError):
+            checkpoints._lease.renew()
+        checkpoints.save(2, {"step": np.int64(2)}, {}, best_step=1)
+        with pytest.raises(LeaseLostError):
+            checkpoints.flush()
+        checkpoints.clear()
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["1"]
+    other.check()
 
 
 def test_a_root_that_cannot_be_written_is_said_plainly(

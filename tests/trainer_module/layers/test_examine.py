@@ -176,20 +176,6 @@ def test_draws_of_tensorflow_are_refused_under_remat_alone() -> None:
     checked(model_of(L.Lambda(noisy)), parts=1)
 
 
-def test_stateful_layers_are_refused() -> None:
-    model = keras.Sequential(
-        [
-            keras.Input((4,), batch_size=2),
-            L.Reshape((2, 2)),
-            L.LSTM(3, stateful=True, name="goes_on"),
-            L.Dense(2),
-        ]
-    )
-    with pytest.raises(ModelRefusedError) as caught:
-        checked(model, parts=1)
-    assert caught.value.part == "goes_on"
-
-
 def test_synchronized_statistics_are_refused_where_keras_would_not_know_of_the_others() -> None:
     layer = {"synchronized": True, "name": "norm"}
     grid = {"strategy": "grid", "replicas": 2}

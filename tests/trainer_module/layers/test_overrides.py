@@ -55,3 +55,10 @@ def test_a_compiled_model_is_refused_with_what_it_was_compiled_with() -> None:
     assert "optimizer=adam" in caught.value.reason
     assert "loss=mse" in caught.value.reason
     assert "train.optimizer" in caught.value.advice
+
+
+def test_stateful_layers_are_refused() -> None:
+    layers = [keras.layers.LSTM(3, stateful=True, name="goes_on"), keras.layers.Dense(2)]
+    with pytest.raises(ModelRefusedError) as caught:
+        overrides.check([keras.Sequential([keras.Input((2, 2), batch_size=2), *layers])])
+    assert caught.value.part == "goes_on (LSTM)"

@@ -11,6 +11,7 @@ import pytest
 
 from stagecraft.components.kubernetes import launch, lease, shared_folder
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.checkpointing.lease_record import Holder, LeaseLostError
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
 
@@ -183,6 +184,22 @@ def test_a_pod_that_never_goes_is_not_waited_for_for_ever(by_hand: Any) -> None:
     by_hand.clock.at(400, by_hand.end)
     by_hand.training().run()
     assert len(by_hand.jobs()) == 1
+
+
+@pytest.mark.parametrize(("taker", "deletes"), [("train-2", 1), ("train-1", 0)])
+def test_a_step_that_has_lost_its_lease(by_hand: Any, taker: str, deletes: int) -> None:
+    """It ends its job; unless another attempt goes on with that."""
+    holder = Holder(name=taker, host="node-2", process=7)
+
+    def check() -> None:
+        if by_hand.clock.now > 50:
+            raise LeaseLostError("/checkpoints", "it has it now", holder)
+
+    with pytest.raises(LeaseLostError) as lost:
+        by_hand.training(check=check).run()
+    assert lost.value.holder == holder
+    assert by_hand.asked("DELETE") == deletes
+    assert len(by_hand.jobs()) == 1 - deletes
 
 
 def test_a_job_that_is_being_deleted(by_hand: Any, server: Any) -> None:

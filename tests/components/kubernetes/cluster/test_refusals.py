@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from stagecraft.components.kubernetes import connection
 from stagecraft.components.kubernetes.connection import Refused
 from stagecraft.components.kubernetes.job_settings import CLUSTER
+from stagecraft.components.kubernetes.lease_object import ClusterLease
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
 SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
@@ -146,3 +149,33 @@ def test_no_namespace(step: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("STAGECRAFT_NAMESPACE")
     with pytest.raises(UserError, match="no pod with a service account; set STAGECRAFT_NAMESPACE"):
         step().run(IN_STEP)
+
+
+def test_another_step_at_the_same_checkpoints(step: Any, cluster: Any, server: Any) -> None:
+    """It is refused before there is a job, also on a volume."""
+    one = step()
+    one.run(IN_STEP, run_fn="stub_training.done")
+    [folder] = {
+        each.body["metadata"]["annotations"]["stagecraft.dev/checkpoints"]
+        for each in server.requests
+        if each.method == "POST" and each.path.endswith("/leases")
+    }
+    assert folder.startswith(f"{one.checkpoints}/") and cluster.leases() == []
+    terms = {"seconds": 60.0, "grace": 0.0}
+    other = ClusterLease(connection.connect(), server.namespace, folder, name="train-2", **terms)
+    other.claim()
+    with pytest.raises(LeaseHeldError, match="train-2, process") as refused:
+        one.run(IN_STEP, run_fn="stub_training.done")
+    assert refused.value.place == folder and refused.value.holder == other.holder
+    assert len(cluster.pods) == 2
+    other.release()
+    one.run(IN_STEP, run_fn="stub_training.done")
+    assert len(cluster.pods) == 4
+
+
+def test_it_may_have_no_lease(step: Any, server: Any) -> None:
+    server.forbid("create", "leases.coordination.k8s.io")
+    with pytest.raises(Refused, match=r"Lease stagecraft-\w+: cannot create it") as refused:
+        step().run(IN_STEP)
+    assert "manifests/base/training-access.yaml" in str(refused.value)
+    assert not any(each.method == "POST" and "/jobs" in each.path for each in server.requests)

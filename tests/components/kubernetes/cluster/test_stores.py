@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.components import object_store_folder
-from stagecraft.components.kubernetes import lease
+from stagecraft.components import object_store_folder, object_store_lease
+from stagecraft.components.kubernetes import lease, staging
 from stagecraft.components.object_store_folder import StoredFolder
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
 from stagecraft.trainer_module.parity import cases, criteria
 from stagecraft.trainer_module.processes import exit_codes
 
@@ -67,13 +68,16 @@ def test_the_model_comes_back(stored: Any, cluster: Any) -> None:
     assert (pathlib.Path(stored.model.uri) / "Format-Serving" / "model").read_text() == "weights"
     assert stored.model.get_int_custom_property("steps") == 4
     assert len(cluster.pods) == 2
-    # Another training on the same checkpoints.
+    # Another training on the same checkpoints, in another namespace.
     [name] = [name for name in names(stored, "checkpoints") if name.endswith(lease.NAME)]
     key = f"{stored.checkpoints}/{name.partition('/')[0]}"
-    lease.claim(key, 60.0, "train-other", lambda seconds: None)  # it may begin at once
-    with pytest.raises(UserError, match=f"^{key}: train-other is training on these checkpoints"):
+    other = object_store_lease.of(key, name="train-other", seconds=60.0, grace=0.0)
+    other.claim()  # it may begin at once
+    with pytest.raises(LeaseHeldError, match=f"^{key}: train-other, process") as refused:
         stored.run(IN_STEP, run_fn="stub_training.done")
+    assert refused.value.holder == other.holder
     assert len(cluster.pods) == 2
+    assert cluster.leases() == []
 
 
 def test_what_pods_are_told(stored: Any, cluster: Any) -> None:
@@ -175,23 +179,31 @@ def test_a_pod_that_does_not_reach_the_store(stored: Any) -> None:
     assert "Set AWS_ACCESS_KEY_ID" in ended.stdout and len(ended.stdout.splitlines()) == 1
 
 
-def test_two_who_claim_checkpoints_at_once(stored: Any) -> None:
-    folder = f"{stored.checkpoints}/key"
-    slept: list[float] = []
-    lease.renew(folder, 60.0, "train-second")
-    with pytest.raises(UserError, match="train-second is training on these checkpoints"):
-        lease.claim(folder, 60.0, "train-first", slept.append)
-    lease.renew(folder, -lease.GRACE_SECONDS + 5.0, "train-second")
-    with pytest.raises(UserError, match="train-second"):  # its pods may still be saving
-        lease.claim(folder, 60.0, "train-first", slept.append)
-    lease.renew(folder, -lease.GRACE_SECONDS - 1.0, "train-second")
-    assert slept == []
+def test_a_chief_whose_step_has_lost_the_lease(stored: Any, tmp_path: pathlib.Path) -> None:
+    """It sends no checkpoint, though nobody has told it yet."""
+    address = f"{stored.checkpoints}/key"
+    step = object_store_lease.of(address, name="train-1", seconds=0.0, grace=60.0)
+    step.claim()
+    mirror.use(tmp_path, StoredFolder(address), staging._check(address, "train-1"))
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, {"step": np.int64(1)}, {}, best_step=1)
+        checkpoints.flush()
+        other = object_store_lease.of(address, name="train-2", seconds=60.0, grace=0.0)
+        other.claim(lambda found: True)
+        checkpoints.save(2, {"step": np.int64(2)}, {}, best_step=2)
+        with pytest.raises(LeaseLostError, match="train-2, process") as lost:
+            checkpoints.flush()
+    assert lost.value.holder == other.holder
+    there = {name.partition("/")[0] for name in names(stored, "checkpoints/key")}
+    assert there == {"1", lease.NAME}
 
-    def overtaken(seconds: float) -> None:
-        """By one that looked before this one wrote."""
-        slept.append(seconds)
-        lease.renew(folder, 60.0, "train-second")
 
-    with pytest.raises(UserError, match="train-second"):
-        lease.claim(folder, 60.0, "train-first", overtaken)
-    assert slept == [lease._SETTLE_SECONDS]
+def test_a_store_without_conditional_writes(
+    old_bucket: str, stored: Any, cluster: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The cluster keeps the lease, and what it does not see is said."""
+    stored.run(IN_STEP, run_fn="stub_training.done")
+    assert stored.model.get_int_custom_property("steps") == 4
+    [said] = [each.message for each in caplog.records if "keeps no lease" in each.message]
+    assert f"{stored.checkpoints}/" in said and "namespace kubeflow" in said
+    assert [name for name in names(stored, "checkpoints") if name.endswith(lease.NAME)] == []

@@ -25,25 +25,29 @@ def probability(row: Row) -> float:
     images = tf.constant(np.repeat(picture, _EXAMPLES, 0), tf.float32)
     with floatx("float64"):
         theirs = model_of(row)
-        expected = [theirs(images, training=True).numpy() for _ in range(_CALLS)]
+        draw = tf.function(lambda: theirs(images, training=True), autograph=False)
+        expected = [draw().numpy() for _ in range(_CALLS)]
     ours = model_of(row)
     dropout.key_layers(ours, 7)
     stage = Stage(ours, dtype=tf.float64, parts=2)
     weights = [tf.convert_to_tensor(variable.value) for variable in stage.trainable]
     state = [tf.convert_to_tensor(variable.value) for variable in stage.state]
     rows = tf.range(_EXAMPLES, 2 * _EXAMPLES, dtype=tf.int64)
+    call = tf.function(stage, autograph=False)
     found = []
     for step in range(_CALLS):
-        called = stage(weights, state, images, tf.constant(step, tf.int64), rows)
+        called = call(weights, state, images, tf.constant(step, tf.int64), rows)
         found.append(called.outputs.numpy())
         for index, value in called.changed.items():  # of the generators
             if index >= len(weights):
                 state[index - len(weights)] = value
-    if len(np.unique(np.round(np.stack(found), 9))) < _CALLS // 4:
+    # Equal draws give equal logits, but for rounding: of float32, in some layers.
+    ours_of, theirs_of = (np.round(np.stack(each), 5) for each in (found, expected))
+    if (ours_of == ours_of[:1, :1]).all() and not (theirs_of == theirs_of[:1, :1]).all():
         return 0.0  # the same draw again and again
     return float(
         min(
-            stats.ks_2samp(np.stack(found)[..., k].ravel(), np.stack(expected)[..., k].ravel())[1]
-            for k in range(found[0].shape[-1])
+            stats.ks_2samp(ours_of[..., k].ravel(), theirs_of[..., k].ravel())[1]
+            for k in range(ours_of.shape[-1])
         )
     )

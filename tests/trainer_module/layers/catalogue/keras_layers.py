@@ -173,7 +173,7 @@ def _recurrent() -> Iterator[Row]:
         name="GRU, recurrent_dropout",
         draws="own",
     )
-    yield row(lambda: L.LSTM(3, stateful=True), SEQUENCE, name="LSTM, stateful")
+    yield Row(name="LSTM, stateful", build=_stateful)
     yield row(lambda: L.LSTM(3, unroll=True), SEQUENCE, name="LSTM, unroll")
     for kind in (L.SimpleRNNCell, L.GRUCell, L.LSTMCell):
         yield row(
@@ -193,6 +193,12 @@ def _recurrent() -> Iterator[Row]:
     yield row(lambda: L.ConvLSTM1D(2, 2), shaped(3, 4, 2))
     yield row(lambda: L.ConvLSTM2D(2, 2), VOLUME)
     yield row(lambda: L.ConvLSTM3D(2, 2), shaped(2, 2, 3, 3, 2))
+
+
+def _stateful() -> keras.Model:
+    inputs = keras.Input((32, 32, 3), batch_size=8)
+    hidden = L.LSTM(3, stateful=True)(L.Reshape((8, 384))(inputs))
+    return keras.Model(inputs, L.Dense(3)(hidden))
 
 
 def _rnn(kind: Any) -> Any:
@@ -218,10 +224,10 @@ def _random() -> Iterator[Row]:
 RANGE = {"value_range": (0.0, 1.0)}
 
 IMAGES: dict[str, Callable[[], Any]] = {
-    "AugMix": lambda: L.AugMix(**RANGE),
+    "AugMix": lambda: L.AugMix(**RANGE, dtype="float32"),
     "CutMix": L.CutMix,
     "MixUp": L.MixUp,
-    "RandAugment": lambda: L.RandAugment(**RANGE),
+    "RandAugment": lambda: L.RandAugment(**RANGE, dtype="float32"),
     "RandomBrightness": lambda: L.RandomBrightness(0.3, **RANGE),
     "RandomColorDegeneration": lambda: L.RandomColorDegeneration(0.5, **RANGE),
     "RandomColorJitter": lambda: L.RandomColorJitter(**RANGE, brightness_factor=0.3),
@@ -236,7 +242,7 @@ IMAGES: dict[str, Callable[[], Any]] = {
     "RandomInvert": lambda: L.RandomInvert(0.5, **RANGE),
     "RandomPerspective": lambda: L.RandomPerspective(),
     "RandomPosterization": lambda: L.RandomPosterization(3, **RANGE),
-    "RandomRotation": lambda: L.RandomRotation(0.2),
+    "RandomRotation": lambda: L.RandomRotation(0.2, dtype="float32"),
     "RandomSaturation": lambda: L.RandomSaturation(0.3, **RANGE),
     "RandomSharpness": lambda: L.RandomSharpness(0.5, **RANGE),
     "RandomShear": lambda: L.RandomShear(0.2, 0.2),
@@ -248,10 +254,12 @@ IMAGES: dict[str, Callable[[], Any]] = {
 def _images() -> Iterator[Row]:
     for name, make in IMAGES.items():
         if hasattr(L, name):
-            yield row(make, image, draws="own")
+            yield row(make, image, draws="own", single=True)  # some are in float32 inside
+    if hasattr(L, "ContrastLimitedAdaptiveHistogramEqualization"):
+        yield row(lambda: L.ContrastLimitedAdaptiveHistogramEqualization(**RANGE), image)
     yield row(lambda: L.AutoContrast(**RANGE), image)
     yield row(lambda: L.CenterCrop(3, 3), image)
-    yield row(lambda: L.Equalization(**RANGE), image)
+    yield row(lambda: L.Equalization(**RANGE), image, call=_inside)
     yield row(lambda: L.Resizing(3, 3), image)
     yield row(lambda: L.Solarization(**RANGE), image)
     yield row(
@@ -284,9 +292,10 @@ def _tables() -> Iterator[Row]:
 
 def _others() -> Iterator[Row]:
     wave = shaped(64)
+    waves = shaped(64, 1)
     yield row(
         lambda: L.STFTSpectrogram(frame_length=16, frame_step=8, fft_length=16, expand_dims=False),
-        wave,
+        waves,
     )
     yield row(
         lambda: L.MelSpectrogram(
@@ -325,6 +334,11 @@ def _others() -> Iterator[Row]:
         needs="torch",
         covers=(L.TorchModuleWrapper,),
     )
+
+
+def _inside(layer: Any, hidden: Any) -> Any:
+    """In a layer of one's own: Keras cannot make the symbolic graph of some of its layers."""
+    return _Wrapped(layer)(hidden)
 
 
 class _Doubled(keras.layers.Layer):

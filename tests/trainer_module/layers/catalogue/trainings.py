@@ -15,6 +15,7 @@ from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.strategies import connect
 from stagecraft.trainer_module.input_data import Batch
 from stagecraft.trainer_module.layers.floatx import floatx
+from stagecraft.trainer_module.losses import cross_entropy
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
@@ -22,7 +23,7 @@ STEPS = 5
 BATCH = 8
 
 Values = dict[str, np.ndarray]
-"""The loss, and all variables by path."""
+"""The mean loss of the steps, that of an evaluation, and all variables by path."""
 
 
 def settings(parallel: ParallelSettings) -> TrainingSettings:
@@ -71,6 +72,8 @@ def by_keras(row: Row) -> list[Values]:
             if step in (0, STEPS - 1):
                 values = {v.path: np.array(v.numpy()) for v in model.variables}
                 points.append(values | {"loss": np.array(losses[-STEPS + 1 :]).mean()})
+        logits = tf.cast(model(images[0], training=False), tf.float64)
+        points[-1]["evaluation"] = tf.reduce_mean(cross_entropy(logits, labels[0])).numpy()
     return points
 
 
@@ -93,6 +96,8 @@ def by_engine(row: Row, parallel: ParallelSettings) -> list[Values]:
             if name.startswith("model/")
         }
         points.append(values | {"loss": np.array(loss)})
+    first = tf.data.Dataset.from_tensor_slices(Batch(images[:1], labels[:1], weights[:1]))
+    points[-1]["evaluation"] = np.array(engine.evaluate(first).loss)
     return points
 
 

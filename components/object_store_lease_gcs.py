@@ -1,0 +1,111 @@
+"""A lease in Google Cloud Storage, by generations.
+
+A write with ``ifGenerationMatch`` is done if the object's generation is that one, 0 meaning that
+there is none (https://cloud.google.com/storage/docs/request-preconditions). TensorFlow, which reads
+``gs://`` otherwise, has no such writes: hence Google's own client, which comes with TFX. It finds
+its credentials as TensorFlow does (GOOGLE_APPLICATION_CREDENTIALS, or the machine's account).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from stagecraft.schemas.errors import TransientError, UserError
+from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
+from stagecraft.trainer_module.checkpointing.lease_record import Record
+
+NAME = "lease.json"
+
+_SECONDS = 30.0
+"""Of one request."""
+
+
+class GcsLease(Lease):
+    """A :class:`Lease` in an object of ``gs://``."""
+
+    def __init__(self, address: str, *, name: str, seconds: float, grace: float):
+        """Asks nothing yet.
+
+        Raises:
+            UserError: there are no credentials, or Google's client is not installed.
+        """
+        super().__init__(address, name=name, seconds=seconds, grace=grace)
+        bucket, _, folder = address.removeprefix("gs://").partition("/")
+        self._name = f"{folder.strip('/')}/{NAME}".lstrip("/")
+        self._bucket = _client(address).bucket(bucket)
+
+    def read(self) -> tuple[Record | None, str | None]:
+        """See :class:`Lease`; what is none is there to be replaced."""
+        while True:
+            with self._explained():
+                blob = self._bucket.get_blob(self._name, timeout=_SECONDS)
+            if blob is None:
+                return None, None
+            version = str(blob.generation)
+            # Of that generation and no other: what is read is what is replaced.
+            with contextlib.suppress(Conflict), self._explained(is_there=True):
+                content = blob.download_as_bytes(
+                    if_generation_match=blob.generation, timeout=_SECONDS
+                )
+                try:
+                    return Record.parsed(content), version
+                except ValueError:
+                    return None, version
+
+    def write(self, record: Record, version: str | None) -> str:
+        """See :class:`Lease`."""
+        blob = self._bucket.blob(self._name)
+        with self._explained():
+            blob.upload_from_string(
+                record.json(),
+                content_type="application/json",
+                if_generation_match=int(version or 0),
+                timeout=_SECONDS,
+            )
+        return str(blob.generation)
+
+    @contextlib.contextmanager
+    def _explained(self, is_there: bool = False) -> Iterator[None]:
+        """Has one kind of error for each kind of trouble; what was there may be gone (Conflict)."""
+        import requests
+        from google.api_core import exceptions
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            yield
+        except exceptions.PreconditionFailed:
+            raise Conflict from None
+        except exceptions.NotFound:
+            if is_there:
+                raise Conflict from None
+            raise UserError(
+                f"{self.place}: there is no such bucket, or it may not be seen; make it, or "
+                "correct the setting (kubeflow.checkpoints)"
+            ) from None
+        except (exceptions.Forbidden, exceptions.Unauthorized, GoogleAuthError) as error:
+            raise UserError(
+                f"{self.place}: the lease cannot be read or written: {error}. The account needs "
+                "storage.objects.get, create and delete there."
+            ) from None
+        except (exceptions.GoogleAPIError, requests.RequestException) as error:
+            raise TransientError(f"{self.place}: cannot be used: {error}.") from None
+
+
+def _client(address: str) -> Any:
+    try:
+        from google.auth.exceptions import GoogleAuthError
+        from google.cloud import storage
+    except ImportError as error:
+        raise UserError(
+            f"{address}: a lease there needs a package that is not installed ({error}). Install "
+            "it: pip install google-cloud-storage."
+        ) from None
+    try:
+        return storage.Client(project=None)
+    except (GoogleAuthError, OSError) as error:
+        raise UserError(
+            f"{address}: no credentials for Google Cloud Storage ({error}); set "
+            "GOOGLE_APPLICATION_CREDENTIALS, or run as an account that has them"
+        ) from None
