@@ -12,26 +12,35 @@ from stagecraft.components.example_gen.archive import Block
 from stagecraft.components.example_gen.layouts import TRAIN
 from stagecraft.pipeline.settings import DataSettings
 from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
 
 BATCHES = 8
 """That the steps go through, over and over."""
 
 
-def save(data: DataSettings, batch_size: int, path: pathlib.Path) -> None:
+def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) -> None:
     """Writes the first pictures of the train part, normalised over themselves per channel.
 
     Args:
         data: what is read.
         batch_size: examples per batch.
         path: the ``.npz``: images float32 ``[n, 32, 32, 3]``, labels int64 ``[n]``.
+        classes: of the schema.
 
     Raises:
-        UserError: there are no such pictures, or not enough of them for a batch.
+        UserError: there are no such pictures, not enough of them for a batch, or labels among them
+            that the schema does not have.
     """
     properties = data.model_dump() | {"dataset": data.dataset_name}
     blocks = _first(source.resolve(properties).blocks(lambda done, total: None), batch_size)
     planes = np.concatenate([block.planes for block in blocks])[: BATCHES * batch_size]
     labels = np.concatenate([block.labels for block in blocks])[: BATCHES * batch_size]
+    if labels.max() >= classes:
+        raise UserError(
+            f"{data.schema_path}: the schema has {classes} classes, but a picture of data.source: "
+            f"{data.source} has the label {labels.max()}; use a data.schema_file with "
+            f"int_domain {{ min: 0 max: {labels.max()} }} or more"
+        )
     height, width, channels = features.IMAGE_SHAPE
     images = planes.reshape(-1, channels, height, width).transpose(0, 2, 3, 1).astype(np.float64)
     images = (images - images.mean((0, 1, 2))) / images.std((0, 1, 2))

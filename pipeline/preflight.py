@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from stagecraft.pipeline import classes
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.trainer_module import dropout, labels, topology
+from stagecraft.trainer_module import dropout, topology
 from stagecraft.trainer_module.assemble import assemble
 from stagecraft.trainer_module.initial_weights.loading import Loaded
 from stagecraft.trainer_module.planning import planner
@@ -23,10 +24,9 @@ def check(settings: PipelineSettings) -> list[str]:
             cannot be cut so, or ``train.initial_weights`` do not match it.
     """
     train, parallel = settings.train, settings.parallel
-    classes = len(labels.class_names(settings.data.schema_path))
     loaded: list[Loaded] = []
-    host = tf.device("CPU:0")
-    model = assemble(train, classes, host, parallel.precision, on_loaded=loaded.append)
+    count, host = classes.count(settings.data), tf.device("CPU:0")
+    model = assemble(train, count, host, parallel.precision, on_loaded=loaded.append)
     if parallel.stages > 1 or parallel.memory_mb:
         # Where it is cut may be measured later; whether it can be does not depend on that.
         counted = parallel.model_copy(update={"costs": "flops"})

@@ -78,11 +78,6 @@ class DataSettings(Settings):
         return self.schema_file or self._dataset.schema_file
 
     @property
-    def num_classes(self) -> int:
-        """Of the labels that are learned."""
-        return self._dataset.num_classes
-
-    @property
     def _dataset(self) -> DataSet:
         return SAMPLE if self.source == "sample" else DATASETS[self.dataset_name]
 

@@ -22,6 +22,8 @@ ID = "id"
 """int64 scalar: the example's position in the data set's own order, train before
 test; unique and stable. Augmentation and held-out splits are keyed by it."""
 
+ALL = (IMAGE, LABEL, ID)
+
 IMAGE_SHAPE = (32, 32, 3)
 """``[height, width, channels]`` of CIFAR-10 and CIFAR-100."""
 

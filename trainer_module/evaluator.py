@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import diverged
 from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoints import (
     Checkpoints,
@@ -47,14 +47,15 @@ def evaluate_all(
         on_phase: told of what begins.
 
     Raises:
-        UserError: the loss on the val split is not finite.
+        DivergedError: the loss on the val split is not finite.
     """
     found = Evaluations(checkpoints.root)
+    precision = str(settings.get("parallel_precision", "float32"))
     while True:
         done = {entry.step for entry in found.read()}
         for step in _own(checkpoints, settings):
             if step not in done:
-                _evaluate(step, engine, val_data, checkpoints, reporter, on_phase, found)
+                _evaluate(step, engine, val_data, checkpoints, reporter, on_phase, found, precision)
             if step == settings["train_steps"]:  # also where it cannot be read: it stays so
                 return
         threading.Event().wait(POLL_SECONDS)
@@ -78,6 +79,7 @@ def _evaluate(
     reporter: Reporter,
     on_phase: Callable[[str], None],
     found: Evaluations,
+    precision: str,
 ) -> None:
     try:
         checkpoint = checkpoints.load(step)
@@ -88,10 +90,7 @@ def _evaluate(
     engine.restore(checkpoint.state)
     metrics = engine.evaluate(val_data)
     if not math.isfinite(metrics.loss):
-        raise UserError(
-            f"the loss on the val split is {metrics.loss} after step {step} "
-            f"({checkpoints.root}); lower train.learning_rate, or raise train.warmup_steps"
-        )
+        raise diverged.in_evaluation(step, metrics.loss, precision, f" ({checkpoints.root})")
     found.add(Evaluation(step, metrics.loss, metrics.accuracy))
     reporter.evaluation(step, metrics.loss, metrics.accuracy)
     _log.info("Step %d: loss %.4f, accuracy %.4f", step, metrics.loss, metrics.accuracy)

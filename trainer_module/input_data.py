@@ -6,13 +6,14 @@ costs a microsecond an example, and raw bytes are a quarter of the size of float
 
 from __future__ import annotations
 
+import os
 import typing
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from stagecraft.schemas import features
+from stagecraft.schemas import features, missing_features
 from stagecraft.trainer_module import example_files
 from stagecraft.trainer_module.augment import augment
 from stagecraft.trainer_module.settings import TrainSettings
@@ -21,6 +22,27 @@ if typing.TYPE_CHECKING:
     import tensorflow_transform as tft  # brings Beam along, which takes seconds
 
 _FILES_AT_ONCE = 16
+
+
+def check_features(transform: tft.TFTransformOutput) -> None:
+    """Refuses a transform graph that lacks what is trained on, or what is exported.
+
+    Raises:
+        MissingFeatureError: names the graph's folder, what it lacks, and what it has.
+    """
+    folder = os.path.dirname(transform.transform_savedmodel_dir)
+    missing_features.check(
+        f"{folder}: what preprocessing_fn returns",
+        transform.transformed_feature_spec(),
+        features.ALL,
+        f"return {', '.join(features.ALL)} from preprocessing_fn",
+    )
+    missing_features.check(
+        f"{folder}: what Transform reads",
+        transform.raw_feature_spec(),
+        [features.IMAGE],  # what the exported model is asked with
+        f"call the raw feature {features.IMAGE!r} in the examples and in the schema",
+    )
 
 
 class Batch(NamedTuple):
@@ -204,6 +226,7 @@ def _feature_reader(
     record: bytes, transform: tft.TFTransformOutput
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """How serialized examples ``[n]`` like ``record`` become transformed features, ``[n, ...]``."""
+    check_features(transform)
     image = tf.train.Example.FromString(record).features.feature[features.IMAGE]
     if image.HasField("float_list"):
         transformed_spec = transform.transformed_feature_spec()

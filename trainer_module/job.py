@@ -24,12 +24,13 @@ class Job:
         """Reads what TFX hands over.
 
         Raises:
-            UserError: the schema or the examples are not as they should be, or a step is to be
-                watched that the training does not have.
+            UserError: the schema, the transform graph or the examples are not as they should be, or
+                a step is to be watched that the training does not have.
         """
         train = settings.train
         self._eval_files, self._batch_size = fn_args.eval_files, train.eval_batch_size
         self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)
+        input_data.check_features(self.transform)
         self.class_names = labels.class_names(fn_args.schema_path)
         count = input_data.count_examples
         self.examples = {"train": count(fn_args.train_files), "val": count(fn_args.eval_files)}

@@ -6,7 +6,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from stagecraft.schemas import features
+from stagecraft.schemas import features, missing_features
 from stagecraft.schemas.errors import UserError
 
 LABEL_NAMES = "label_names"
@@ -47,6 +47,24 @@ def class_names(schema_path: str) -> tuple[str, ...]:
             f"{features.LABEL!r} has {count} values (int_domain max: {domain.max})"
         )
     return tuple(names)
+
+
+def check_features(schema_path: str) -> None:
+    """Refuses a schema without the features that the pipeline's own Transform reads.
+
+    Args:
+        schema_path: a TFDV schema as a text proto.
+
+    Raises:
+        MissingFeatureError: names the file, what it lacks, and what it has.
+        UserError: no such file, or not a schema.
+    """
+    missing_features.check(
+        schema_path,
+        (feature.name for feature in _read(schema_path).feature),
+        features.ALL,
+        "add it, as in the schemas of stagecraft.schemas",
+    )
 
 
 def _read(schema_path: str) -> schema_pb2.Schema:

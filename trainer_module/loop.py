@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import diverged
 from stagecraft.trainer_module.checkpointing import resume, starting_point
 from stagecraft.trainer_module.checkpointing.checkpoints import (
     Checkpoints,
@@ -197,7 +198,7 @@ class Loop:
                 with watching:
                     metrics = engine.train(batches, steps)
             except NonFiniteLossError as error:
-                raise self._diverged(f"the loss is {error.loss} at step {error.step}") from None
+                raise diverged.in_training(error, self._precision, self._kept()) from None
             seconds = time.perf_counter() - start
             if self._profile:
                 self._profile.after(engine.step)
@@ -226,7 +227,7 @@ class Loop:
         self._on_phase("evaluate")
         metrics, step = self._engine.evaluate(val_data), self._engine.step
         if not math.isfinite(metrics.loss):
-            raise self._diverged(f"the loss on the val split is {metrics.loss} after step {step}")
+            raise diverged.in_evaluation(step, metrics.loss, self._precision, self._kept())
         self._note(Evaluation(step, metrics.loss, metrics.accuracy))
 
     def _note(self, evaluation: Evaluation) -> None:
@@ -275,14 +276,16 @@ class Loop:
                     _log.warning("Checkpoint cannot be read, taking the next best: %s", error)
         return None
 
-    def _diverged(self, what: str) -> UserError:
+    @property
+    def _precision(self) -> str:
+        return str(self._settings.get("parallel_precision", "float32"))
+
+    def _kept(self) -> str:
+        """The last checkpoint, which a loss that is not finite leaves behind."""
         try:
             self._checkpoints.flush()
         except UserError as error:  # that the loss is not finite is the worse of the two
             _log.warning("The last checkpoint was not written: %s", error)
         steps = self._checkpoints.steps()
         kept = f"; the last good checkpoint is step {steps[-1]}" if steps else ""
-        return UserError(
-            f"Training stopped: {what}{kept} ({self._checkpoints.root}). Lower "
-            "train.learning_rate, or raise train.warmup_steps."
-        )
+        return f"{kept} ({self._checkpoints.root})"

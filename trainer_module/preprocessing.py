@@ -8,7 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from stagecraft.schemas import features
+from stagecraft.schemas import features, missing_features
 
 
 def preprocessing_fn(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -22,7 +22,17 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         ``image``, float32 ``[n, height, width, channels]``; ``label`` and ``id``, int64 ``[n]``.
         What lacks in a request (a label, when serving) lacks in the result: Transform's layer
         leaves out the outputs that depend on it.
+
+    Raises:
+        MissingFeatureError: the schema that Transform was given lacks one of them.
     """
+    missing_features.check(
+        "preprocessing_fn: what Transform reads by its schema",
+        inputs,
+        features.ALL,
+        "add it to the schema, or give Transform a preprocessing_fn of your own that makes "
+        f"{', '.join(features.ALL)} of what there is",
+    )
     pixels = _decode(inputs[features.IMAGE])
     mean, variance = _moments(pixels)
     return {

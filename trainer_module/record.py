@@ -45,6 +45,7 @@ def write(
     examples: dict[str, int],
     plan: Plan | None = None,
     loaded: Loaded | None = None,
+    seconds: dict[str, float] | None = None,
 ) -> None:
     """Writes ``folder/record.json``.
 
@@ -56,6 +57,7 @@ def write(
         examples: split -> number of examples.
         plan: what was predicted, of a model in stages.
         loaded: what ``train.initial_weights`` gave; None: nothing.
+        seconds: of each phase of the last attempt: train, evaluate, save, export.
     """
     versions = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "tfx")}
     record = {
@@ -63,6 +65,7 @@ def write(
         "examples": examples,
         "plan": dataclasses.asdict(plan) if plan else None,
         "initial_weights": loaded._asdict() if loaded else None,
+        "seconds": seconds or {},
         "settings": settings.flat(),
         "topology": dataclasses.asdict(topology),
         "versions": {"python": platform.python_version(), **versions},

@@ -44,6 +44,10 @@ class Reporter:
             text, step, total, extra={"progress": {"phase": "resume", "step": step, "total": total}}
         )
 
+    def exporting(self) -> None:
+        """All steps are done, and the model is written."""
+        _progress.info("exporting the model", extra={"progress": {"phase": "export"}})
+
     def train(self, point: Point, total: int, eta_seconds: float) -> None:
         """Figures of the steps since the last report."""
         _progress.info(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from stagecraft.trainer_module import cluster, input_data, record, topology
+from stagecraft.trainer_module import cluster, input_data, phases, record, topology
 from stagecraft.trainer_module.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -50,7 +50,7 @@ def run_fn(fn_args: Any) -> None:
     with rendezvous.meeting(members, parallel.start_timeout_seconds):
         strategy = connect(devices, parallel)
     events.tell("started")
-    job = Job(fn_args, settings)
+    job, told = Job(fn_args, settings), phases.Phases()
     run_dir = fn_args.model_run_dir
     if not chief:
         run_dir = os.path.join(run_dir, f"worker{devices.worker}")
@@ -77,7 +77,7 @@ def run_fn(fn_args: Any) -> None:
             profile=profile,
             evaluations=Evaluations(job.checkpoints) if parallel.evaluator else None,
             stop=preemption.requested,
-            on_phase=_tell_phase,
+            on_phase=told.begin,
         )
         with preemption.saving():
             outcome = loop.run(
@@ -92,7 +92,16 @@ def run_fn(fn_args: Any) -> None:
                 None if parallel.evaluator else job.val_data(devices),
             )
         if chief:
+            told.begin(phases.EXPORT)
+            reporter.exporting()
             loop.curve.write(run_dir)
+            export(
+                fn_args.serving_model_dir,
+                job.build_blank(),
+                engine.weights(),
+                job.transform,
+                job.class_names,
+            )
             record.write(
                 run_dir,
                 settings=settings,
@@ -101,13 +110,7 @@ def run_fn(fn_args: Any) -> None:
                 examples=job.examples,
                 plan=engine.plan,
                 loaded=job.loaded,
-            )
-            export(
-                fn_args.serving_model_dir,
-                job.build_blank(),
-                engine.weights(),
-                job.transform,
-                job.class_names,
+                seconds=told.seconds(),
             )
         # Whoever left before would be a lost peer to the others.
         engine.sum_over_workers([0.0])
@@ -133,9 +136,5 @@ def _evaluate(fn_args: Any, settings: TrainingSettings) -> None:
             Checkpoints(job.checkpoints, writes=False),
             reporter,
             resume.resolved(settings.flat(), job.total),
-            _tell_phase,
+            phases.Phases().begin,
         )
-
-
-def _tell_phase(phase: str) -> None:
-    events.tell("phase", f"phase: {phase}", phase=phase)

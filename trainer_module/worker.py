@@ -26,6 +26,7 @@ import types
 from typing import Any
 
 from stagecraft.schemas.errors import TransientError, UserError
+from stagecraft.schemas.foreign_errors import cleaned, said
 from stagecraft.trainer_module.processes import events, exit_codes, preemption, rendezvous
 from stagecraft.trainer_module.processes.process import end_with_parent
 
@@ -90,10 +91,9 @@ def _judge(error: Exception) -> tuple[int, str]:
         return exit_codes.PREEMPTED, str(error)
     if isinstance(error, rendezvous.PeersMissingError):
         return exit_codes.LOST_PEER, str(error)
-    kind, text = type(error).__name__, " ".join(str(error).split())
     if _is_loss(error):
-        return exit_codes.LOST_PEER, f"another process was lost ({kind}: {text[:100]})"
-    return exit_codes.PERMANENT, f"{kind}: {text}"[:600]
+        return exit_codes.LOST_PEER, f"another process was lost ({cleaned(said(error), 120)})"
+    return exit_codes.PERMANENT, said(error)
 
 
 def _is_loss(error: Exception) -> bool:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from stagecraft.components.example_gen import unpickle
 from stagecraft.components.example_gen.layouts import PLANES, Label, Layout
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.foreign_errors import said
 
 BLOCK = 1024
 """Records handled at a time: 3 MB, whatever the size of the data set."""
@@ -102,7 +103,7 @@ def _unpickle(stream: IO[bytes], layout: Layout, where: str) -> dict[str, Any]:
         ) from None
     except Exception as error:  # a damaged pickle leads Python's unpickler to almost anything
         raise UserError(
-            f"{where}: not a pickled {layout.family} batch ({type(error).__name__}: {error}). "
+            f"{where}: not a pickled {layout.family} batch ({said(error)}). "
             "The file is damaged or of another kind; get the archive again."
         ) from None
     if stream.read(1):

@@ -25,8 +25,8 @@ _INK = {
 _WIDTH = 15.0
 """Inches, of 72 units."""
 
-_BACKWARD = 2.0
-"""Times as long as forward, where a plan has operations and no seconds."""
+_BACKWARD = 2 / 3
+"""Of a stage's time, the part of the backward pass, in records of plans that do not say it."""
 
 
 class Bar(NamedTuple):
@@ -73,8 +73,9 @@ def planned(plan: dict[str, Any]) -> Chart | None:
         return None
     orders = schedule.passes(plan["schedule"], plan["microbatches"], len(stages))
     unit = sum(stage["share"] for stage in stages) * plan["microbatches"] / 100
-    forward = [stage["share"] / (1 + _BACKWARD) / unit for stage in stages]
-    backward = [each * _BACKWARD for each in forward]
+    back = [stage.get("backward_share", _BACKWARD) for stage in stages]
+    forward = [stage["share"] * (1 - b) / unit for stage, b in zip(stages, back, strict=True)]
+    backward = [stage["share"] * b / unit for stage, b in zip(stages, back, strict=True)]
     slots = schedule.timetable(orders, forward, backward)
     bars = [
         Bar(done.stage, begin, end, done.way, str(done.microbatch), f"{done.way} {done.microbatch}")

@@ -144,6 +144,8 @@ def _note_figures(output_dict: Artifacts, code_fingerprint: str) -> None:
     model.set_int_custom_property("steps", notes["steps"])
     model.set_int_custom_property("resumed_from", notes.get("resumed_from", 0))
     model.set_float_custom_property("images_per_second", float(notes["images_per_second"]))
+    if "train" in notes.get("seconds", {}):  # neither evaluating, saving nor exporting
+        model.set_float_custom_property("training_seconds", notes["seconds"]["train"])
     if notes["best"]:
         model.set_float_custom_property("val_accuracy", float(notes["best"]["accuracy"]))
     if loaded := notes.get("initial_weights"):

@@ -96,8 +96,11 @@ def _show(event: Event) -> None:
     """The chief's progress is the progress of all; a restart is told as such."""
     fields = {key: value for key, value in event.items() if key != "event"}
     if event["event"] == "progress":
+        figures = [event.get("step"), event.get("total")]
         text = "going on from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
-        _progress.info(text, event.get("step"), event.get("total"), extra={"progress": fields})
+        if event.get("phase") == "export":
+            text, figures = "exporting the model", []
+        _progress.info(text, *figures, extra={"progress": fields})
     elif event["event"] == "restart":
         _progress.warning(
             "restart %d: %s",

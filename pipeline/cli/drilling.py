@@ -17,6 +17,7 @@ from stagecraft.pipeline.drill.drill import Drill
 from stagecraft.pipeline.drill.scenarios import SCENARIOS, Row
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.columns import columns
 
 HEADER = (
@@ -120,7 +121,7 @@ def _found(
         try:
             row = scenario(drill, name)
         except Exception as error:  # the others are worth seeing all the same
-            row = Row(passed=False, said=f"{type(error).__name__}: {error}")
+            row = Row(passed=False, said=said(error))
         found[name] = (row, time.monotonic() - started)
         told(f"{name}: {_verdict(row)}")
     return found

@@ -8,6 +8,7 @@ import click
 
 from stagecraft.pipeline.cli.options import settings_options
 from stagecraft.pipeline.cli.quiet import quiet
+from stagecraft.trainer_module.planning.accelerators import NETWORK_GBIT
 
 
 @click.command(short_help="Predict what a topology costs, without training.")
@@ -24,9 +25,22 @@ from stagecraft.pipeline.cli.quiet import quiet
     help="Time the model's parts on this machine's first device; the same as --set "
     "parallel.costs=measured.",
 )
+@click.option(
+    "--network",
+    type=click.FloatRange(min=0, min_open=True),
+    default=NETWORK_GBIT,
+    show_default=True,
+    metavar="GBIT",
+    help="Gbit/s between the hosts of workers, in one direction. The default is 10-Gbit Ethernet.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one object as the last line.")
 def plan(
-    config: str, overrides: tuple[str, ...], devices: str | None, measure: bool, as_json: bool
+    config: str,
+    overrides: tuple[str, ...],
+    devices: str | None,
+    measure: bool,
+    network: float,
+    as_json: bool,
 ) -> None:
     """Predict what a topology costs, without training.
 
@@ -40,7 +54,8 @@ def plan(
     stagecraft plan --config my.yaml --devices 4xA100-40GB
 
     Without --measure and --devices, times are floating-point operations: they tell how stages
-    compare, and nothing of copies between devices. Exit code: 0; 1 when it cannot be.
+    compare, and nothing of copies between devices and hosts. Each worker counts as a host.
+    Exit code: 0; 1 when it cannot be.
     """
     quiet()
     try:
@@ -51,6 +66,7 @@ def plan(
             overrides=overrides,
             devices=devices,
             measure=measure,
+            network_gbit=network,
             as_json=as_json,
         )
         sys.exit(show(request))

@@ -9,8 +9,8 @@ _WIDEST = 100
 """Of the picture, in characters."""
 
 _TIMES = {
-    "flops": "floating-point operations (they compare stages, and know nothing of copies; "
-    "--measure takes seconds)",
+    "flops": "floating-point operations (they compare stages, and know nothing of copies and the "
+    "network; --measure and --devices take seconds)",
     "peak": "published peak figures: what is reached is less, stages compare as it is said",
     "measured": "measured here, each kind of part by itself",
 }
@@ -95,7 +95,14 @@ def _figures(plan: Plan) -> str:
     lines = [f"times         {_TIMES[plan.times]}"]
     if plan.step_seconds is not None:
         rate = plan.batch_size / plan.step_seconds
+        if plan.strategy == "parameter_server":  # each step is one worker's
+            rate *= plan.workers
         lines.append(f"a step        {_time(plan.step_seconds)}, {rate:,.0f} examples/s")
+    if plan.all_reduce_seconds:
+        what = "fetching" if plan.strategy == "parameter_server" else "all-reduce"
+        lines.append(f"{what:13} {_time(plan.all_reduce_seconds)} of it")
+        if plan.network_gbit:
+            lines[-1] += f", with {plan.network_gbit:g} Gbit/s between hosts (--network)"
     if stages > 1:
         lines.append(
             f"bubble        {plan.bubble:.1%} = (K - 1) / (M + K - 1), K = {stages}, M = "
@@ -104,18 +111,30 @@ def _figures(plan: Plan) -> str:
     lines.append(f"speed-up      {plan.speedup:.2f} over one device (at most {plan.ideal_speedup})")
     if stages > 1:
         lines[-1] += f", {plan.speedup_over_naive:.2f} over the naive split"
+    alone = len(plan.devices) == plan.workers == 1
+    if plan.all_reduce_seconds is None and not alone:
+        lines[-1] += "; the all-reduce is not counted"
     lines.append(f"limited by    {plan.limit}")
     if plan.suggestion:
         better = plan.suggestion
+        now = {
+            "strategy": plan.strategy,
+            "replicas": len(plan.devices),
+            "stages": stages,
+            "microbatches": microbatches,
+            "cuts": plan.cuts_asked,
+        }
         changes = [
-            f"parallel.{name}: {value}"
-            for name, value, now in (
-                ("stages", better.stages, stages),
-                ("microbatches", better.microbatches, microbatches),
-            )
-            if value != now
+            f"parallel.{name}: {getattr(better, name)}"
+            for name, value in now.items()
+            if getattr(better, name) != value
         ]
-        lines.append(f"faster        {', '.join(changes)}: {better.speedup:.2f} over one device")
+        lines.append(
+            f"faster        {', '.join(changes)}: {better.speedup:.2f} over one device, with "
+            f"{_size(better.memory_bytes)} on each"
+        )
+        if better.replicas > 1 and plan.times != "peak":
+            lines[-1] += "; its all-reduce is not counted"
     return "\n".join(lines)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
-from stagecraft.pipeline import early_checks
+from stagecraft.pipeline import classes, early_checks
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.plan_text import plan_text
 from stagecraft.pipeline.loading.overrides import Override
@@ -23,6 +24,7 @@ class Request:
     overrides: tuple[str, ...]
     devices: str | None
     measure: bool
+    network_gbit: float
     as_json: bool
 
 
@@ -47,6 +49,11 @@ def _plan(request: Request) -> tuple[Plan, list[str]]:
     """The plan, and what a user has to know of the model."""
     measure = Override("--measure", ("parallel", "costs"), "measured")
     measured = (measure,) if request.measure else ()
+    if not math.isfinite(request.network_gbit):
+        raise UserError(
+            f"--network: {request.network_gbit} is no speed of a network; give Gbit/s, such as "
+            "--network 25"
+        )
     settings = load(request.config, (*request.overrides, *measured))
     early_checks.check_model(settings)
     training = TrainingSettings(train=settings.train, parallel=settings.parallel)
@@ -66,12 +73,16 @@ def _plan(request: Request) -> tuple[Plan, list[str]]:
     from stagecraft.trainer_module.planning import planner
 
     if accelerator is None:
-        devices = list(topology.resolve(parallel).devices)
+        if parallel.strategy == "tpu":  # which only a connection shows
+            devices = list(topology.resolve(parallel).devices)
+        else:  # of one worker, and without the others
+            topology.configure_devices(parallel)
+            devices = list(topology.choose(parallel))
         there = topology.available(parallel)
     loaded: list[Loaded] = []
     model = assemble(
         training.train,
-        settings.data.num_classes,
+        classes.count(settings.data),
         precision=parallel.precision,
         on_loaded=loaded.append,
     )
@@ -82,6 +93,7 @@ def _plan(request: Request) -> tuple[Plan, list[str]]:
             devices,
             available=len(there),
             accelerator=accelerator,
+            network_gbit=request.network_gbit,
             on_progress=on_progress,
         )
     return plan, [*(each.note() for each in loaded), *dropout.notes(model)]

@@ -9,7 +9,7 @@ import tempfile
 import time
 from typing import Any
 
-from stagecraft.pipeline import early_checks, parity_data
+from stagecraft.pipeline import classes, early_checks, parity_data
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.options import data_override
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
@@ -96,8 +96,9 @@ def _rows(
     *,
     stderr: bool,
 ) -> list[Row]:
-    data = folder / "data.npz"
-    parity_data.save(settings.data, max(case.settings.train.batch_size for case in chosen), data)
+    data, count = folder / "data.npz", classes.count(settings.data)
+    largest = max(case.settings.train.batch_size for case in chosen)
+    parity_data.save(settings.data, largest, data, count)
 
     def told(topology: str, phase: str) -> None:
         seconds = time.monotonic() - started
@@ -105,7 +106,7 @@ def _rows(
 
     check = Check(
         data,
-        settings.data.num_classes,
+        count,
         folder,
         steps=settings.parity.steps,
         timeout_seconds=settings.parity.timeout_seconds,

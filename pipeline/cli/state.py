@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from stagecraft.pipeline.local.events import Event
 
-NOTICES = ("restart", "resume")
+NOTICES = ("restart", "resume", "export")
 """Phases of progress that happen once, and are to be seen all the same."""
 
 

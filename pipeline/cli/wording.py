@@ -22,6 +22,8 @@ def progress_text(event: Event) -> str:
     if phase == "resume":
         left = ": nothing is left to train" if done >= total else ""
         return f"going on from step {done:,} of {total:,}{left}"
+    if phase == "export":
+        return "exporting the model"
     if phase == "restart":
         return f"restart {done:,}: {event['message']}"
     if phase == "download":

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.foreign_errors import cleaned
 from stagecraft.schemas.plain_text import plain
-
-_LIMIT = 600  # characters; the rest is in the log
 
 # Beam appends the step to a DoFn's exception, once per nesting.
 _BEAM_STEP = re.compile(r"\s*\[while running '[^']*'\]")
@@ -40,10 +39,10 @@ def _explain(error: BaseException) -> str:
     name, message = type(error).__name__, str(error)
     if "Traceback (most recent call last)" in message:
         name, message = [(name, message), *_IN_TEXT.findall(message)][-1]
-    message = " ".join(_BEAM_STEP.sub("", message).split())
+    message = _BEAM_STEP.sub("", message)
     if name == UserError.__name__:
-        return message
-    return _shorten(f"{name}: {message}" if message else name)
+        return " ".join(message.split())
+    return cleaned(f"{name}: {message}" if message.strip() else name)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -61,7 +60,3 @@ def _full_disk(error: BaseException) -> str:
         f"no space left on the disk{f' while writing {path}' if path else ''}; free some, or give "
         "--output a folder on a larger disk; the next run goes on from what is finished"
     )
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _LIMIT else text[: _LIMIT - 1].rstrip() + "…"

@@ -28,7 +28,7 @@ Properties = dict[str, Any]
 
 _COUNTS = {split: f"count_{split}" for split in (features.TRAIN, features.VAL, features.EVAL)}
 
-_OF_MODEL = ("steps", "val_accuracy", "images_per_second")
+_OF_MODEL = ("steps", "val_accuracy", "images_per_second", "training_seconds")
 """Figures that the Trainer notes on its model."""
 
 

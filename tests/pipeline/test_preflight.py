@@ -41,6 +41,8 @@ def good(input_shape, num_classes):
 @pytest.fixture
 def models(tmp_path, monkeypatch):
     (tmp_path / "preflight_models.py").write_text(MODELS)
+    domain = 'feature { name: "label" type: INT int_domain { min: 0 max: 9 } }'
+    (tmp_path / "label.pbtxt").write_text(domain)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "preflight_models", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -55,6 +57,7 @@ def models(tmp_path, monkeypatch):
         ((*STAGES, "parallel.cuts=nowhere"), "nowhere"),
         ((*STAGES, "parallel.memory_mb=1"), "parallel.memory_mb: 1 MB is less than a stage takes"),
         (("data.schema_file=gone.pbtxt",), "gone.pbtxt: cannot read the schema"),
+        (("data.schema_file=label.pbtxt",), "label.pbtxt: no features 'image' and 'id'"),
     ],
 )
 def test_what_no_training_can_be_made_of(models, overrides, message):

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.missing_features import MissingFeatureError
 from stagecraft.trainer_module import input_data
 from stagecraft.trainer_module.settings import TrainSettings
 
@@ -37,6 +38,37 @@ def train(raw, transform):
         )
 
     return make
+
+
+class Graph:
+    """As much of a TFTransformOutput as tells its features."""
+
+    def __init__(self, raw: str, transformed: str):
+        self.transform_savedmodel_dir = "/graphs/7/transform_fn"
+        self._raw, self._transformed = raw.split(), transformed.split()
+
+    def raw_feature_spec(self) -> dict[str, None]:
+        return dict.fromkeys(self._raw)
+
+    def transformed_feature_spec(self) -> dict[str, None]:
+        return dict.fromkeys(self._transformed)
+
+
+@pytest.mark.parametrize(
+    ("raw_names", "names", "missing", "what"),
+    [
+        ("image label id", "label id", ("image",), "what preprocessing_fn returns"),
+        ("image label id", "image", ("label", "id"), "what preprocessing_fn returns"),
+        ("picture label id", "image label id", ("image",), "what Transform reads"),
+    ],
+)
+def test_a_graph_without_a_feature_is_refused_by_name(raw, raw_names, names, missing, what):
+    graph = Graph(raw_names, names)
+    with pytest.raises(MissingFeatureError, match=f"^/graphs/7: {what}: no feature") as raised:
+        input_data.eval_dataset([raw.pattern], graph, 8)
+    assert raised.value.missing == missing
+    with pytest.raises(MissingFeatureError, match=f"^/graphs/7: {what}"):
+        input_data.train_dataset([raw.pattern], graph, TrainSettings(), 300)
 
 
 def _order(dataset, which, steps: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import loop, steps
 from stagecraft.trainer_module.checkpointing import checkpoints
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.diverged import DivergedError
 from stagecraft.trainer_module.engines.base import Metrics
 from stagecraft.trainer_module.settings import TrainSettings
 
@@ -122,9 +123,21 @@ def test_a_damaged_best_checkpoint_means_the_next_best(tmp_path: pathlib.Path) -
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(
     tmp_path: pathlib.Path,
 ) -> None:
-    with pytest.raises(UserError, match="nan at step 7.*step 4.*learning_rate"):
+    with pytest.raises(DivergedError, match="nan at step 7.*step 4.*learning_rate") as raised:
         train(CountingEngine({4: 0.1}, nan_at=7), tmp_path)
+    assert (raised.value.updates, raised.value.precision) == (6, "float32")
     assert Checkpoints(tmp_path).steps() == [4]
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_before_the_first_update_no_learning_rate_is_to_blame(
+    tmp_path: pathlib.Path, precision: str
+) -> None:
+    given = SETTINGS | {"parallel_precision": precision}
+    with pytest.raises(DivergedError, match=r"nan at step 1 .*learning_rate .*the cause") as raised:
+        train(CountingEngine({}, nan_at=1), tmp_path, settings=given)
+    assert (raised.value.updates, raised.value.precision) == (0, precision)
+    assert "Lower train.learning_rate" not in str(raised.value)
 
 
 def test_weights_that_give_no_finite_loss_are_not_saved(

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.schemas import features
+from stagecraft.schemas.missing_features import MissingFeatureError
 from stagecraft.trainer_module import preprocessing
 
 
@@ -15,6 +16,13 @@ def _bytes(images: np.ndarray) -> tf.Tensor:
 @pytest.fixture(scope="module")
 def layer(transform):
     return transform.transform_features_layer()
+
+
+def test_a_feature_that_is_not_there_is_named():
+    with pytest.raises(MissingFeatureError, match="no feature 'image'") as raised:
+        preprocessing.preprocessing_fn({"picture": tf.constant([b""]), "label": 0, "id": 0})
+    assert raised.value.missing == ("image",)
+    assert raised.value.there == ("id", "label", "picture")
 
 
 def test_channels_are_normalised_by_the_whole_split(raw, layer):

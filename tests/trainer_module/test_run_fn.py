@@ -84,6 +84,7 @@ def test_trains_records_and_exports(trained: Trained) -> None:
     assert [entry["step"] for entry in notes["evaluations"]] == [2, 4, 6]
     assert notes["best"] in notes["evaluations"]
     assert notes["images_per_second"] > 0
+    assert notes["seconds"].keys() == {"train", "evaluate", "save", "done", "export"}
     assert notes["examples"] == {"train": 24, "val": 10}
     assert notes["settings"]["train_batch_size"] == 8
     assert notes["topology"] == {
@@ -99,8 +100,9 @@ def test_trains_records_and_exports(trained: Trained) -> None:
     assert train.keys() == {"loss", "accuracy", "learning_rate", "images_per_second"}
     assert train["loss"][-1] == 6
 
-    assert trained.events[-1]["phase"] == "train"
-    assert trained.events[-1]["step"] == trained.events[-1]["total"] == 6
+    last, exporting = trained.events[-2:]
+    assert last["phase"] == "train" and last["step"] == last["total"] == 6
+    assert exporting == {"phase": "export"}
     assert json.dumps(trained.events)
 
     assert os.listdir(folder / "model") == ["Format-Serving"]

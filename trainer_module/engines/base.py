@@ -24,12 +24,21 @@ class Metrics(NamedTuple):
 
 
 class NonFiniteLossError(Exception):
-    """The loss of a step is infinite or not a number; the weights are lost with it."""
+    """The loss of a step, or a gradient, is infinite or not a number.
+
+    With a loss scale the weights are what they were before it; without one they are lost.
+    """
 
     def __init__(self, step: int, loss: float):
+        """Notes which step it was, from 1, and its loss: finite where only a gradient is not."""
         super().__init__(f"loss {loss} at step {step}")
         self.step = step
         self.loss = loss
+
+    @property
+    def updates(self) -> int:
+        """Of the weights, before this loss was computed."""
+        return self.step - 1
 
 
 class Engine(Protocol):

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module import clipping, dropout, ema, placement
 from stagecraft.trainer_module.collectives import Group
+from stagecraft.trainer_module.engines import feeding
 from stagecraft.trainer_module.engines.cell import COUNTERS, Cell
 from stagecraft.trainer_module.engines.figures import Figures, check_connected, evaluation_sums
 from stagecraft.trainer_module.engines.row import Found, Row
@@ -96,7 +97,7 @@ class GridEngine(TrainingEngine):
 
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
         """Iterator over this worker's rows of global batches, on the host."""
-        return iter(dataset)
+        return feeding.on_host(dataset)
 
     # --- training ---
 

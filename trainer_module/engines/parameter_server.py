@@ -19,6 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from stagecraft.trainer_module import cluster
+from stagecraft.trainer_module.engines import feeding
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.engines.figures import Figures
 from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
@@ -50,7 +51,7 @@ class ParameterServerEngine(StrategyEngine):
 
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
         """Iterator over global batches, on the chief."""
-        return iter(dataset)
+        return feeding.on_host(dataset)
 
     def train(self, batches: Iterator[Batch], steps: int) -> Metrics:
         """Takes ``steps`` global batches, each on a worker that is free.
@@ -74,8 +75,8 @@ class ParameterServerEngine(StrategyEngine):
         self._step.assign(begin + steps)
         losses, right = (sum(figures) for figures in zip(*taken, strict=True))
         if not math.isfinite(losses):
-            infinite = next(loss for loss, _ in taken if not math.isfinite(loss))
-            raise NonFiniteLossError(self.step, infinite)
+            index = next(i for i, (loss, _) in enumerate(taken) if not math.isfinite(loss))
+            raise NonFiniteLossError(begin + index + 1, taken[index][0])
         examples = steps * self._settings.train.batch_size
         return Metrics(losses / steps, right / examples, examples)
 

@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module import clipping, dropout, ema, optimizers, placement
+from stagecraft.trainer_module.engines import feeding
 from stagecraft.trainer_module.engines.figures import (
     Figures,
     check_connected,
@@ -100,8 +101,8 @@ class StrategyEngine(TrainingEngine):
             # Cut here, and not by the strategy, which guesses batch sizes from the dataset's graph.
             dataset = dataset.map(lambda batch: _cut(batch, replicas)).unbatch()
         elif not self._topology.on_gpus:
-            return iter(dataset)  # there is no device to copy ahead to
-        return iter(self._strategy.distribute_datasets_from_function(lambda _: dataset))
+            return feeding.on_host(dataset)  # there is no device to copy ahead to
+        return feeding.on_replicas(self._strategy, dataset)
 
     # --- training ---
 

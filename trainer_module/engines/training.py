@@ -117,7 +117,8 @@ class TrainingEngine(abc.ABC):
             self._placement_checked = True
         done, healthy, last, losses, right = (float(part) for part in result)
         if not healthy:
-            raise NonFiniteLossError(self.step, last)
+            # With a loss scale the step was not taken.
+            raise NonFiniteLossError(self.step + (self._loss_scale is not None), last)
         examples = round(done) * self._settings.train.batch_size
         return Metrics(losses / done, right / examples, examples)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.layers import overrides
 from stagecraft.trainer_module.layers.refusal import ModelRefusedError
 from stagecraft.trainer_module.models import cnn, names, opened_files, resnet, wide_resnet
@@ -163,7 +164,7 @@ def _call(
         absent = missing and f"{module_name}.".startswith(f"{missing}.")
         advice = "; put the folder that holds it on PYTHONPATH" if absent else ""
         raise UserError(
-            f"train.model: {name}: cannot import {module_name!r}: {_said(error)}{advice}"
+            f"train.model: {name}: cannot import {module_name!r}: {said(error)}{advice}"
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
@@ -178,7 +179,7 @@ def _call(
     except Exception as error:  # whatever the user's function raises
         raise UserError(
             f"train.model: {name}(input_shape={input_shape}, num_classes={num_classes}) failed"
-            f"{_where(error, module.__file__)}: {_said(error)}"
+            f"{_where(error, module.__file__)}: {said(error)}"
         ) from error
     models = list(models) if isinstance(models, tuple) else models
     for model in models if isinstance(models, list) and models else [models]:
@@ -203,7 +204,7 @@ def _check(
             outputs = model(outputs, training=False)
         except Exception as error:  # whatever the user's layers raise
             raise UserError(
-                f"train.model: {part} does not take a batch of shape {given}: {_said(error)}"
+                f"train.model: {part} does not take a batch of shape {given}: {said(error)}"
             ) from error
     if _shape(outputs) != (3, num_classes):
         raise UserError(
@@ -235,7 +236,3 @@ def _where(error: Exception, file: str | None) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file]
     return f" at {file}:{lines[-1]}" if lines else ""
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
+from stagecraft.schemas.foreign_errors import cleaned
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.process import Process, how_it_ended
 from stagecraft.trainer_module.processes.roles import Role
@@ -126,4 +127,4 @@ def _too_slow(
 def _tail(log: pathlib.Path) -> str:
     text = log.read_text(errors="replace")[-20_000:]
     lines = [line.strip() for line in text.splitlines() if line.strip()][-_LAST_LINES:]
-    return f"it said last: {' / '.join(lines)}"[:600] if lines else "it said nothing"
+    return cleaned(f"it said last: {' / '.join(lines)}") if lines else "it said nothing"

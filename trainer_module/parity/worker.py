@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import cluster, topology
 from stagecraft.trainer_module.assemble import assemble
 from stagecraft.trainer_module.engines.base import Engine
@@ -64,7 +65,7 @@ def main(task_path: str, events: str) -> int:
         return 1
     except Exception as error:  # whatever TensorFlow raises: the parent tells it
         traceback.print_exc()
-        tell("failed", message=f"{type(error).__name__}: {' '.join(str(error).split())}"[:600])
+        tell("failed", message=said(error))
         return 1
     tell("done")
     return 0

@@ -53,6 +53,10 @@ ACCELERATORS = {
 }
 # fmt: on
 
+NETWORK_GBIT = 10.0
+"""Gbit/s from a host to the others where nobody gives another figure: 10-Gbit Ethernet (IEEE
+802.3ae), as an AWS p3.8xlarge with four V100 has it (aws.amazon.com/ec2/instance-types/p3)."""
+
 _GIVEN = re.compile(r"(?:(\d+)\s*[x×*]\s*)?([\w-]+)", re.IGNORECASE)
 
 

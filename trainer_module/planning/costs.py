@@ -38,6 +38,10 @@ class StageCost:
     """the last one."""
     layers: int
     parameters: int
+    trainable: int
+    """Of the parameters, those that training changes."""
+    frozen: int
+    """Of the parameters, those of layers with ``trainable = False``."""
     flops: int
     input_bytes: int
     """Of what comes from the stage before."""
@@ -46,7 +50,7 @@ class StageCost:
     output_bytes: int
     """Of what goes on to the next stage."""
     kind: str
-    """Equal for stages that are computed by the same operations on the same shapes."""
+    """Equal for stages that are computed by the same operations on the same shapes, and back."""
 
 
 def stage_costs(stages: Sequence[keras.Model], inputs: Any) -> list[StageCost]:
@@ -66,11 +70,13 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Any) -> list[StageCost]:
                 last=names[-1],
                 layers=len(names),
                 parameters=stage.count_params(),
+                trainable=_count(stage.trainable_variables),
+                frozen=_frozen(stage),
                 flops=_graph_flops(graph),
                 input_bytes=functional.tensor_bytes(inputs),
                 activation_bytes=_activation_bytes(stage, graph),
                 output_bytes=functional.tensor_bytes(outputs),
-                kind=_kind(graph),
+                kind=_kind(graph, stage.trainable_variables),
             )
         )
         inputs = outputs
@@ -168,6 +174,18 @@ def _layer_names(model: keras.Model) -> list[str]:
     return list(dict.fromkeys(each.name for each in called if not isinstance(each, inputs)))
 
 
+def _count(variables: Sequence[Any]) -> int:
+    return sum(math.prod(variable.shape) for variable in variables)
+
+
+def _frozen(model: keras.Model) -> int:
+    """Parameters of layers with ``trainable = False``; statistics of the others do not count."""
+    # Private, but the only list of the layers inside of layers.
+    layers = [layer for layer in model._flatten_layers() if not layer.trainable]
+    variables = {id(each): each for layer in layers for each in layer.variables}
+    return _count(list(variables.values()))
+
+
 def _activation_bytes(model: keras.Model, graph: Any) -> int:
     """Of a model whose layers cannot be seen, all that its graph computes: an upper bound."""
     if not functional.why_not(model):
@@ -180,9 +198,9 @@ def _activation_bytes(model: keras.Model, graph: Any) -> int:
     )
 
 
-def _kind(graph: Any) -> str:
-    """Digest of the operations, their shapes and attributes, without names."""
-    lines = []
+def _kind(graph: Any, trained: Sequence[Any]) -> str:
+    """Digest of the operations, their shapes and attributes, and what is trained: no names."""
+    lines = [["trained", *(str(tuple(variable.shape)) for variable in trained)]]
     for operation in graph.get_operations():
         attributes = (
             f"{name}={value}"

@@ -26,6 +26,9 @@ _LEAST_ROUNDS, _MOST_ROUNDS = 3, 20
 _ENOUGH_SECONDS = 8.0
 """Of all rounds together, once there are as many as there have to be."""
 
+_LEAST_SECONDS = 1e-9
+"""Of a pass that takes no longer than a call that computes nothing: shares divide by a sum."""
+
 
 def piece_times(
     pieces: Sequence[keras.Model],
@@ -65,8 +68,8 @@ def piece_times(
     overhead, *taken = (Times(there, max(both - there, 0)) for there, both in pairs)
     found = {}
     for kind, times in zip(kinds, taken, strict=True):
-        forward = max(times.forward - overhead.forward, 0) / examples
-        backward = max(times.backward - overhead.backward, 0) / examples
+        forward = max(times.forward - overhead.forward, _LEAST_SECONDS) / examples
+        backward = max(times.backward - overhead.backward, _LEAST_SECONDS) / examples
         found[kind] = Times(forward, backward)
         _log.debug("%s: %s", kinds[kind].name, found[kind])
     return [found[cost.kind] for cost in costs]

@@ -15,6 +15,8 @@ class StagePlan:
     """its last one."""
     layers: int
     parameters: int
+    trainable_parameters: int
+    """Of them, those that training changes."""
     flops: int
     """Floating-point operations of one example, forward."""
     activation_bytes: int
@@ -22,9 +24,12 @@ class StagePlan:
     output_bytes: int
     """What goes on to the next stage, of one example."""
     memory_bytes: int
-    """On its device: weights, gradients, slots, activations of the microbatches that it holds."""
+    """On its device: weights; gradients and slots of those that are trained; activations of the
+    microbatches that it holds."""
     share: float
     """Of the time that all stages take."""
+    backward_share: float
+    """Of the stage's own time, the part of the backward pass: 0 where nothing is trained yet."""
     forward_seconds: float | None
     """Of a microbatch; None where times are operations."""
     backward_seconds: float | None
@@ -34,8 +39,14 @@ class StagePlan:
 class Suggestion:
     """Another topology that is faster."""
 
+    strategy: str
+    replicas: int
     stages: int
     microbatches: int
+    cuts: str
+    """``auto``."""
+    memory_bytes: int
+    """Of the device that needs most."""
     speedup: float
     """Over one device."""
 
@@ -59,6 +70,8 @@ class Plan:
     times: str
     """What they are: ``measured``, ``peak`` or ``flops``."""
     cuts: list[str]
+    cuts_asked: str
+    """``parallel.cuts``."""
     stages: list[StagePlan]
     bubble: float
     """``(K - 1) / (M + K - 1)``, of equal stages."""
@@ -66,7 +79,10 @@ class Plan:
     """The same of these stages."""
     step_seconds: float | None
     all_reduce_seconds: float | None
-    """Of it, where times are ``peak``."""
+    """Of it: summing the gradients of all replicas of all workers; under ``parameter_server``,
+    fetching and updating the variables. None: not known, and in none of the other figures."""
+    network_gbit: float | None
+    """Gbit/s between hosts that it is counted with; None: nothing crosses hosts."""
     speedup: float
     """Over one device."""
     speedup_over_naive: float

@@ -77,6 +77,7 @@ def timetable(
     forward: Sequence[float],
     backward: Sequence[float],
     copies: Sequence[float] = (),
+    copies_back: Sequence[float] | None = None,
 ) -> list[Slot]:
     """When each pass is made, if each begins as soon as its stage and what it needs are there.
 
@@ -84,20 +85,22 @@ def timetable(
         orders: of :func:`passes`.
         forward: per stage, how long a microbatch takes forward, and
         backward: backward.
-        copies: per stage but the last, how long what it gives is on its way to the next one, and
-            the gradient of it on its way back; nothing in particular: no time.
+        copies: per stage but the last, how long what it gives is on its way to the next one;
+            nothing in particular: no time.
+        copies_back: how long the gradient of it is on its way back; None: as long.
 
     Returns:
         By ``begin``; each after all that it needs.
     """
     copies = copies or [0.0] * (len(orders) - 1)
+    ways = {FORWARD: copies, BACKWARD: copies if copies_back is None else copies_back}
     ends: dict[Pass, float] = {}
     slots = []
     free = [0.0] * len(orders)
     waiting = [list(reversed(order)) for order in orders]
     while any(waiting):
         for stage, rest in enumerate(waiting):
-            while rest and (ready := _ready(rest[-1], ends, copies, len(orders))) is not None:
+            while rest and (ready := _ready(rest[-1], ends, ways, len(orders))) is not None:
                 now = rest.pop()
                 begin = max(free[stage], ready)
                 took = forward[stage] if now.way == FORWARD else backward[stage]
@@ -107,7 +110,7 @@ def timetable(
 
 
 def _ready(
-    wanted: Pass, ends: dict[Pass, float], copies: Sequence[float], stages: int
+    wanted: Pass, ends: dict[Pass, float], copies: dict[str, Sequence[float]], stages: int
 ) -> float | None:
     """When there is all that a pass needs from another stage; None: that is not known yet."""
     way, stage, microbatch = wanted
@@ -115,7 +118,7 @@ def _ready(
     if not 0 <= other < stages:
         return 0.0
     end = ends.get(Pass(way, other, microbatch))
-    return None if end is None else end + copies[min(stage, other)]
+    return None if end is None else end + copies[way][min(stage, other)]
 
 
 def in_order(name: str, microbatches: int, stages: int) -> list[Pass]:

@@ -2,7 +2,7 @@
 
     {"event": "beat"}                           every second, as long as it is alive
     {"event": "started"}                        it and its peers have found each other
-    {"event": "phase", "phase": "train"}        or evaluate, save, done
+    {"event": "phase", "phase": "train"}        or evaluate, save, done, export
     {"event": "progress", "phase": "train", …}  figures of the steps since the last
     {"event": "progress", "phase": "resume", …} the checkpoint that it goes on from
     {"event": "failed", "message": …}           why it is about to end

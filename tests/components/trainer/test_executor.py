@@ -100,6 +100,9 @@ def test_trains_and_notes_the_figures(make_run: Callable[..., Run]) -> None:
         notes["best"]["accuracy"]
     )
     assert run.model.get_float_custom_property("images_per_second") > 0
+    seconds = run.model.get_float_custom_property("training_seconds")
+    assert seconds == pytest.approx(notes["seconds"]["train"])
+    assert "export" in notes["seconds"]
     assert (pathlib.Path(run.model.uri) / "Format-Serving" / "saved_model.pb").exists()
     (checkpoint_folder,) = run.checkpoints.iterdir()
     assert checkpoint_folder.name == make_run().working_dir()

@@ -81,7 +81,9 @@ def test_progress_is_that_of_the_chief(caplog: pytest.LogCaptureFixture) -> None
         launch._show({"event": "progress", "phase": "resume", "step": 2, "total": 9})
         launch._show({"event": "progress", "phase": "train", "step": 3, "total": 9})
         launch._show({"event": "restart", "number": 1, "message": "worker 1 was ended by SIGKILL"})
-    resumed, step, restart = (record.progress for record in caplog.records)
+        launch._show({"event": "progress", "phase": "export"})
+    resumed, step, restart, exporting = (record.progress for record in caplog.records)
+    assert (exporting, caplog.messages[3]) == ({"phase": "export"}, "exporting the model")
     assert resumed == {"phase": "resume", "step": 2, "total": 9}
     assert caplog.messages[:2] == ["going on from step 2 of 9", "step 3 of 9"]
     assert step == {"phase": "train", "step": 3, "total": 9}

@@ -63,12 +63,14 @@ def test_that_a_training_goes_on_is_told_at_once(capsys: pytest.CaptureFixture[s
         progress("resume", 100),
         progress("train", 110),
         progress("resume", 401),
+        {"kind": "progress", "phase": "export"},
     ):
         lines.show(event)
     assert capsys.readouterr().out.splitlines() == [
         "Trainer: running",
         "  going on from step 100 of 401",
         "  going on from step 401 of 401: nothing is left to train",
+        "  exporting the model",
     ]
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from chains import A100, chain, make, settings
+
+from stagecraft.pipeline.cli.plan_text import plan_text
 
 GRID = ("--set", "parallel.strategy=grid", "--set", "parallel.stages=3")
 GRID += ("--set", "parallel.microbatches=4")
@@ -39,7 +42,50 @@ def test_json_says_the_same(stagecraft):
     assert len(found["stages"]) == 3 and len(found["cuts"]) == 2
     assert f"a step        {found['step_seconds'] * 1e6:.0f} µs" in ran.stderr
     assert f"{found['speedup']:.2f} over one device (at most 3)" in ran.stderr
-    assert found["suggestion"]["stages"] in (3, 4)
+    better = found["suggestion"]
+    assert (better["strategy"], better["replicas"], better["stages"]) == ("grid", 4, 1)
+    assert "faster        parallel.replicas: 4, parallel.stages: 1, parallel.microb" in ran.stderr
+
+
+WORKERS = ("--set", "parallel.strategy=multi_worker_mirrored", "--set", "parallel.workers=4")
+
+
+def test_four_workers_are_not_four_times_as_fast_for_nothing(stagecraft):
+    ran = stagecraft("plan", *WORKERS, "--devices", "1xA100-40GB", "--json")
+    assert ran.code == 0
+    found = ran.last_line
+    bytes_summed = 4 * found["stages"][0]["trainable_parameters"]
+    # A ring of four, at 10 Gbit/s.
+    assert found["all_reduce_seconds"] == pytest.approx(1.5 * bytes_summed / 1.25e9)
+    assert found["network_gbit"] == 10
+    assert found["speedup"] < 2
+    assert "with 10 Gbit/s between hosts (--network)" in ran.stderr
+    assert "limited by    the all-reduce of gradients, at 10 Gbit/s between hosts" in ran.stderr
+    faster = stagecraft(
+        "plan", *WORKERS, "--devices", "1xA100-40GB", "--network", "100", "--json"
+    ).last_line
+    assert faster["all_reduce_seconds"] == pytest.approx(found["all_reduce_seconds"] / 10)
+
+
+def test_workers_without_a_cluster(stagecraft):
+    ran = stagecraft("plan", *WORKERS)
+    assert ran.code == 0, ran.stderr
+    assert "speed-up      4.00 over one device (at most 4); the all-reduce is not counted" in (
+        ran.stdout
+    )
+
+
+def test_what_would_be_faster_says_what_is_not_counted():
+    given = settings(stages=2, microbatches=2)
+    (line,) = [each for each in _lines(given) if each.startswith("faster ")]
+    assert "parallel.replicas: 4, parallel.stages: 1" in line
+    assert line.endswith("; its all-reduce is not counted")
+    (line,) = [each for each in _lines(given, accelerator=A100) if each.startswith("faster ")]
+    assert line.endswith(" on each")
+
+
+def _lines(given, **more):
+    return plan_text(make(chain(8), given, available=4, **more)).splitlines()
 
 
 def test_one_device_and_measured(stagecraft):
@@ -63,6 +109,8 @@ def test_one_device_and_measured(stagecraft):
             "parallel.cuts: 'a': cnn has no such layer",
         ),
         (("--config", "no.yaml"), "no.yaml"),
+        ((*GRID, *THERE, "--network", "nan"), "--network: nan is no speed of a network"),
+        ((*GRID, *THERE, "--network", "inf"), "--network: inf is no speed of a network"),
     ],
 )
 def test_what_cannot_be_is_refused(stagecraft, arguments, message):

@@ -32,6 +32,7 @@ def raised(error: Exception, by: Exception) -> Exception:
         (RuntimeError(IN_TEXT), "data.bin: " + RECORD),
         (ValueError("two\n  lines"), "ValueError: two lines"),
         (ValueError(), "ValueError"),
+        (ValueError("\x1b[1mred\x1b[0m\x07"), "ValueError: red"),
         (RuntimeError(IN_TEXT.replace("UserError", "KeyError")), "KeyError: data.bin: " + RECORD),
     ],
 )

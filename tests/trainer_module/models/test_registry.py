@@ -178,4 +178,4 @@ def test_what_is_refused(name, message):
         registry.build(name)
     assert str(error.value).startswith("train.model: ")
     assert name in str(error.value)
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and "\x1b" not in str(error.value)

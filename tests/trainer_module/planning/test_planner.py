@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from chains import A100, WEIGHTS, WIDTH, chain, make, settings
 from keras import layers
 
 from stagecraft.schemas.errors import UserError
@@ -18,37 +19,9 @@ from stagecraft.trainer_module.planning import (
     costs,
     measure,
     partition,
-    planner,
     schedule,
 )
 from stagecraft.trainer_module.planning.costs import Times
-from stagecraft.trainer_module.planning.plan import Plan
-from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
-
-WIDTH = 64
-A100 = accelerators.ACCELERATORS["A100-40GB"]
-
-
-def chain(count: int, width: int = WIDTH) -> keras.Model:
-    """Dense layers of equal cost: each 2 w w + 2 w operations or so, and w floats given."""
-    values = inputs = keras.Input((width,))
-    for number in range(count):
-        values = layers.Dense(width, use_bias=False, name=f"layer{number}")(values)
-    return keras.Model(inputs, values, name="chain")
-
-
-def settings(batch_size: int = 32, train: Any = None, **parallel: Any) -> TrainingSettings:
-    grid = {"strategy": "grid"} | parallel
-    return TrainingSettings(
-        train=TrainSettings(batch_size=batch_size, **(train or {})),
-        parallel=ParallelSettings(**grid),
-    )
-
-
-def make(model: keras.Model, given: TrainingSettings, **more: Any) -> Plan:
-    parallel = given.parallel
-    devices = [f"CPU:{index}" for index in range(parallel.replicas * parallel.stages)]
-    return planner.make_plan(model, given, devices, **more)
 
 
 def test_automatic_cuts_halve_the_operations() -> None:
@@ -101,8 +74,6 @@ def test_replicas_multiply_and_one_stage_has_no_bubble() -> None:
 
 
 # --- memory ---
-
-WEIGHTS = WIDTH * WIDTH * 4
 
 
 def sizes(**given: Any) -> list[int]:
@@ -265,22 +236,63 @@ def test_pieces_are_really_timed() -> None:
 # --- suggestions ---
 
 
+# Eight layers of 1024 x 1024: with gradient and momentum 12.6 MB each, which is 101 MB together.
+LARGE: dict[str, Any] = {"memory_mb": 80}
+
+
+def large() -> keras.Model:
+    return chain(8, width=1024)
+
+
 def test_a_faster_topology_is_suggested() -> None:
-    plan = make(chain(8), settings(stages=2, microbatches=2), available=4)
+    plan = make(large(), settings(stages=2, microbatches=2, **LARGE), available=4)
     assert plan.limit.startswith("the bubble, with parallel.microbatches: 2 (a stage waits 33%")
     better = plan.suggestion
-    assert better and (better.stages, better.microbatches) == (4, 16)
-    asked = make(chain(8), settings(stages=4, microbatches=16))
-    assert asked.speedup == pytest.approx(better.speedup)
-    assert make(chain(8), settings(stages=4, microbatches=16), available=4).suggestion is None
+    assert better and (better.replicas, better.stages, better.microbatches) == (2, 2, 8)
+    asked = settings(replicas=2, stages=2, microbatches=8, **LARGE)
+    assert make(large(), asked).speedup == pytest.approx(better.speedup)
+    assert make(large(), asked, available=4).suggestion is None
+
+
+def test_replicas_take_the_place_of_stages_where_the_model_fits_into_a_device() -> None:
+    plan = make(chain(8), settings(stages=4, microbatches=8), available=4)
+    better = plan.suggestion
+    assert better and (better.strategy, better.replicas, better.stages) == ("grid", 4, 1)
+    assert (better.microbatches, better.cuts) == (1, "auto")
+    asked = make(chain(8), settings(replicas=4))
+    assert better.speedup == pytest.approx(asked.speedup) == 4
+    assert better.memory_bytes == asked.stages[0].memory_bytes
+    assert asked.suggestion is None
+
+
+def test_one_device_is_told_of_the_others() -> None:
+    plan = make(chain(4), settings(strategy="one_device"), available=4)
+    better = plan.suggestion
+    assert better and (better.strategy, better.replicas, better.stages) == ("mirrored", 4, 1)
+    assert make(chain(4), settings(strategy="one_device"), available=1).suggestion is None
+
+
+def test_an_all_reduce_that_takes_too_long_speaks_for_stages() -> None:
+    slow = dataclasses.replace(A100, link_gb_per_second=0.01)
+    plan = make(large(), settings(strategy="one_device"), available=2, accelerator=slow)
+    better = plan.suggestion
+    assert better is None or better.replicas == 1
 
 
 def test_suggested_are_only_what_divides_the_batch_and_devices_that_are_there() -> None:
-    plan = make(chain(8), settings(stages=2, microbatches=1, batch_size=6), available=3)
-    better = plan.suggestion
+    given = settings(stages=2, microbatches=1, batch_size=6, **LARGE)
+    better = make(large(), given, available=3).suggestion
     assert better and better.stages == 3 and 6 % better.microbatches == 0
-    two = make(chain(8), settings(stages=2, microbatches=8), available=2)
+    two = make(large(), settings(stages=2, microbatches=8, **LARGE), available=2)
     assert two.suggestion is None, "eight are four a stage: enough"
+
+
+def test_what_the_rules_refuse_is_not_suggested() -> None:
+    given = settings(strategy="mirrored", replicas=2, batch_size=2)
+    assert make(chain(4), given, available=8).suggestion is None
+    named = settings(stages=2, cuts="layer0", microbatches=4, memory_mb=130)
+    better = make(large(), named, available=2).suggestion
+    assert better and better.cuts == "auto"
 
 
 def test_of_all_divisions_none_has_a_faster_slowest_stage() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stagecraft.trainer_module import worker as worker_module
 from stagecraft.trainer_module.worker import task_of
 
 HERE = pathlib.Path(__file__).parent
@@ -115,6 +116,11 @@ def test_it_says_why_it_ends(
     ended = worker(what, in_cluster=in_cluster)
     assert (ended.code, ended.message) == (code, message), ended.log
     assert "Traceback" in ended.log  # for who reads the log
+
+
+def test_a_foreign_message_has_no_terminal_codes() -> None:
+    code, message = worker_module._judge(ValueError("\x1b[1mred\x1b[0m array([1.5, 2.5])"))
+    assert (code, message) == (1, "ValueError: red array(shape=(2,), dtype=float64)")
 
 
 def test_sigterm_with_nothing_to_save(worker: Callable[..., Ended]) -> None:

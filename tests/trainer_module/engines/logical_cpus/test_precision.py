@@ -53,12 +53,12 @@ def test_a_gradient_that_is_not_finite_changes_nothing(
 def test_a_diverged_training_stops(parallel: dict[str, Any]) -> None:
     engine = driving.make({**parallel, **HALF})
     before = engine.state()
-    with pytest.raises(NonFiniteLossError, match="loss nan at step 0"):
+    with pytest.raises(NonFiniteLossError, match="loss nan at step 1") as raised:
         # The scale is halved 15 times; at 1 it cannot be the cause.
         engine.train(
             driving.feed(engine, batches=20, spoilt=dict.fromkeys(range(20), math.nan)), 20
         )
-    assert engine.batches == 16
+    assert (raised.value.updates, engine.step, engine.batches) == (0, 0, 16)
     assert driving.differing(engine.state(), before) == {SCALE, SKIPPED}
 
 

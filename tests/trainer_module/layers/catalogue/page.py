@@ -32,9 +32,8 @@ HEAD = """\
 How each layer of Keras trains here, beside Keras's own `train_step` on one device: equal weights,
 batches and optimizer, in float64, after one step and after five.
 
-* *Equal*: loss, weights and state differ by at most 1e-10; by 1e-6 in a layer of
-  `dtype="float32"`, and in pooling over volumes, which TensorFlow has in float32 alone. AugMix, RandAugment and
-  RandomRotation, which Keras does not compute in float64, train in float32.
+* *Equal*: loss, weights and state differ by at most 1e-10. Where TensorFlow or Keras computes in
+  float32 (pooling over volumes, some layers for pictures), they differ by at most 1e-6.
 * *Equal by part*: the layer takes statistics over a part of the batch: a replica's, or a
   microbatch's. So does Keras under `MirroredStrategy`. The result is that of one device that takes
   the same parts one after the other.

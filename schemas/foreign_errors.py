@@ -1,0 +1,83 @@
+"""What other libraries raise, in one line: no terminal codes, no values of tensors, not endless.
+
+Keras colours its messages, TensorFlow prints what is in a tensor, and both write paragraphs.
+"""
+
+from __future__ import annotations
+
+import re
+
+from stagecraft.schemas.plain_text import plain
+
+LIMIT = 600
+"""Characters of a message; the rest is in the log."""
+
+_MOST = 20_000
+"""Characters that are looked at."""
+
+_PRINTED = re.compile(r"tf\.Tensor\((?!shape=)[^()]*?,? ?(shape=\([^)]*\), dtype=\w+)\)")
+_SHOWN = re.compile(r",? numpy=(?:array\([^()]*\)|[^>]*)>")
+_ARRAY = re.compile(r"\barray\((\[[^()]*\])(?:, shape=\([^)]*\))?(?:, dtype=([^)]*))?\)")
+_NUMBERS = re.compile(r"\[(?:\[[][\s\d.,+\-einfaj]{0,4000}\]|[\s\d.,+\-einfaj]{30,4000})\]")
+"""Nested lists of numbers, and flat ones that are long."""
+
+
+def said(error: BaseException) -> str:
+    """The type of an exception, and its message: ``ValueError: one line``."""
+    return f"{type(error).__name__}: {cleaned(str(error)) or 'no message'}"
+
+
+def cleaned(text: str, limit: int = LIMIT) -> str:
+    """A foreign text in one line.
+
+    Args:
+        text: of a message or a log.
+        limit: characters; the last one of a text that is longer is an ellipsis.
+
+    Returns:
+        It without terminal codes and control characters, tensors and arrays as their shape and
+        dtype, each run of white space as a space.
+    """
+    text = " ".join(plain(text[:_MOST]).split())
+    text = _PRINTED.sub(r"tf.Tensor(\1)", text)
+    text = _SHOWN.sub(">", text)
+    text = _ARRAY.sub(_folded_array, text)
+    text = _NUMBERS.sub(_folded_numbers, text)
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def _folded_array(match: re.Match[str]) -> str:
+    dtype = match[2] or _dtype(match[1])
+    return f"array(shape={_shape(match[1])}, dtype={dtype})"
+
+
+def _folded_numbers(match: re.Match[str]) -> str:
+    return f"[values of shape {_shape(match[0])}]"
+
+
+def _dtype(values: str) -> str:
+    """What NumPy leaves out, because it is what such values have by default."""
+    if "True" in values or "False" in values:
+        return "bool"
+    return "float64" if re.search(r"[.naif]", values.replace("...", "")) else "int64"
+
+
+def _shape(values: str) -> str:
+    """Of nested lists, from the first list of each depth; ``?`` where values are left out."""
+    found: dict[int, str] = {}
+    counts: list[int] = []
+    gaps: set[int] = set()
+    for token in re.findall(r"\[|\]|\.\.\.|[^\s,\[\]]+", values):
+        if token == "[":
+            if counts:
+                counts[-1] += 1
+            counts.append(0)
+        elif token == "]" and counts:
+            depth, count = len(counts), counts.pop()
+            found.setdefault(depth, "?" if depth in gaps else str(count))
+        elif token == "...":
+            gaps.add(len(counts))
+        elif counts:
+            counts[-1] += 1
+    sizes = [found[depth] for depth in sorted(found)]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"

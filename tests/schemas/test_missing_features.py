@@ -1,0 +1,27 @@
+"""What lacks a feature is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from stagecraft.schemas import features, missing_features
+from stagecraft.schemas.missing_features import MissingFeatureError
+
+
+def test_what_is_missing_what_is_there_and_what_to_do() -> None:
+    with pytest.raises(MissingFeatureError) as raised:
+        missing_features.check("a.pbtxt", ["picture", "label"], features.ALL, "add it")
+    assert raised.value.missing == ("image", "id")
+    assert raised.value.there == ("label", "picture")
+    assert str(raised.value) == (
+        "a.pbtxt: no features 'image' and 'id' (features: label, picture); add it"
+    )
+
+
+def test_nothing_is_there() -> None:
+    with pytest.raises(MissingFeatureError, match=r"no feature 'id' \(features: none\)"):
+        missing_features.check("a.pbtxt", [], ["id"], "add it")
+
+
+def test_nothing_is_missing() -> None:
+    missing_features.check("a.pbtxt", ["more", *features.ALL], features.ALL, "add it")

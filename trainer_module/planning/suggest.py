@@ -1,0 +1,87 @@
+"""Which other topology of the same devices would be faster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from stagecraft.trainer_module.planning.plan import Suggestion
+from stagecraft.trainer_module.planning.work import Work
+from stagecraft.trainer_module.settings import TrainingSettings
+
+WORTH_SAYING = 1.05
+"""How many times as fast another topology has to be to be suggested."""
+
+ENOUGH_MICROBATCHES = 4
+"""For each stage: more make the bubble hardly smaller (GPipe, section 2.3), and the work in smaller
+pieces."""
+
+_STRATEGIES = ("one_device", "mirrored", "grid")
+"""Those that can take each other's place, and whose devices are all alike."""
+
+
+def faster(work: Work, pieces: int, speedup: float, available: int) -> Suggestion | None:
+    """The fastest with other replicas, stages or microbatches, where it is worth saying.
+
+    Replicas take the place of stages, as far as the model, or a stage of it, fits into a device;
+    where the memory of a device is not known, the suggestion's ``memory_bytes`` tell.
+
+    Args:
+        work: under the settings that are to be beaten.
+        pieces: the most stages that the model can be cut into.
+        speedup: that is to be beaten.
+        available: devices of a worker; at least those in use count.
+    """
+    parallel = work.settings.parallel
+    if parallel.strategy not in _STRATEGIES:
+        return None
+    devices = max(available, parallel.replicas * parallel.stages)
+    best = None
+    for settings in _others(work.settings, devices, pieces):
+        other, changed = work.under(settings), settings.parallel
+        beaten = (best.speedup if best else speedup) * WORTH_SAYING
+        if changed.workers * changed.replicas * changed.stages <= beaten:
+            continue  # however well it may go
+        starts = other.cut(changed.stages)
+        if starts is None or (found := other.step(starts).speedup) <= beaten:
+            continue
+        best = Suggestion(
+            strategy=changed.strategy,
+            replicas=changed.replicas,
+            stages=changed.stages,
+            microbatches=changed.microbatches,
+            cuts=changed.cuts,
+            memory_bytes=round(max(other.sizes(starts))),
+            speedup=found,
+        )
+    return best
+
+
+def _others(settings: TrainingSettings, devices: int, pieces: int) -> Iterator[TrainingSettings]:
+    """Settings that the rules allow, fewer stages first."""
+    for stages in range(1, min(devices, pieces) + 1):
+        for replicas in range(1, devices // stages + 1):
+            most = ENOUGH_MICROBATCHES * stages if stages > 1 else 1
+            for microbatches in range(1, most + 1):
+                changes: dict[str, Any] = {
+                    "strategy": _strategy(settings, replicas, stages),
+                    "replicas": replicas,
+                    "stages": stages,
+                    "microbatches": microbatches,
+                    "cuts": "auto",
+                }
+                parallel = settings.parallel.model_dump() | changes
+                try:
+                    yield TrainingSettings.model_validate(
+                        {"train": settings.train.model_dump(), "parallel": parallel}
+                    )
+                except ValidationError:  # such as a batch that so many do not divide
+                    continue
+
+
+def _strategy(settings: TrainingSettings, replicas: int, stages: int) -> str:
+    if stages > 1 or settings.parallel.strategy == "grid":
+        return "grid"
+    return "mirrored" if replicas > 1 else "one_device"
