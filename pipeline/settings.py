@@ -125,6 +125,11 @@ class EvaluateSettings(Settings):
     min_accuracy: float = Field(
         0.0, ge=0, le=1, description="accuracy on the eval split below which nothing is pushed"
     )
+    better_than_constant: bool = Field(
+        True,
+        description="also require that the model is better, with 95 % confidence, than always "
+        "answering the most frequent class of the eval split",
+    )
     not_worse: bool = Field(
         True, description="also compare with the last blessed model, if there is one"
     )
