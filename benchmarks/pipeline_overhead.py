@@ -3,11 +3,11 @@
     python benchmarks/pipeline_overhead.py ARCHIVE_FOLDER [--rounds 1] [--steps 391]
                                            [--min-accuracy 0.1]
 
-ARCHIVE_FOLDER holds cifar-10-python.tar.gz and cifar-10-binary.tar.gz. Both pipelines run the same CNN for the same
-steps of 128 on the same pictures, interleaved. The stock one is written as TFX's own
-examples are (``stock/``): PNG in TFRecords, ImportExampleGen, map_fn decode, materialised
-Transform, Keras ``fit``, one metric. Making the PNGs is not timed. Seconds are per component,
-as ML Metadata (stock) and ``--json`` (ours) report them, so imports count for neither.
+ARCHIVE_FOLDER holds cifar-10-python.tar.gz and cifar-10-binary.tar.gz. Both pipelines run the same
+CNN for the same steps of 128 on the same pictures, interleaved. The stock one is written as TFX's
+own examples are (``stock/``): PNG in TFRecords, ImportExampleGen, map_fn decode, materialised
+Transform, Keras ``fit``, one metric. Making the PNGs is not timed. Seconds are per component, as
+ML Metadata (stock) and ``--json`` (ours) report them, so imports count for neither.
 """
 
 from __future__ import annotations

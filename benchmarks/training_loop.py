@@ -3,7 +3,8 @@
     python benchmarks/training_loop.py [--model cnn] [--model resnet20] [--rounds 5] [--steps 40]
                                        [--batch 128]
 
-Both get the same tf.data pipeline over float32 pictures in memory, SGD with Nesterov momentum and weight decay; each is traced before the first round.
+Both get the same tf.data pipeline over float32 pictures in memory, SGD with Nesterov momentum and
+weight decay; each is traced before the first round.
 """
 
 from __future__ import annotations
