@@ -9,10 +9,14 @@ from stagecraft.components.pusher import executor
 
 
 class Pusher(component.Pusher):
-    """Takes and gives what ``tfx.components.Pusher`` does; only the writing is another.
+    """Pushes a blessed model as the highest version of a folder, whole or not at all.
 
-    A version appears in the folder whole or not at all, and its number is above all others. See
-    :func:`stagecraft.components.pusher.versions.write_version`.
+    It takes and gives what ``tfx.components.Pusher`` does. A version is the time in seconds, or one
+    more than the highest that is there, so that a clock that was set back hides no new model. The
+    Pusher copies the model to a folder whose name is no version, and renames it. In an object
+    store, which cannot rename, ``saved_model.pb`` comes last, and a push that fails is removed.
+
+    Its executor raises a UserError where there is no SavedModel, or it cannot be written.
     """
 
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import pathlib
+import shutil
 import time
 from typing import Any
 
@@ -181,3 +182,13 @@ def test_an_object_store(
     with pytest.raises(UserError, match=f"{serving}: .*Input/output error"):
         write_version(model, serving)
     assert sorted(fileio.listdir(serving)) == before
+
+
+def test_from_an_object_store_to_a_folder(
+    model: str, folder_store: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """As on Kubeflow with ``push.directory`` on a volume."""
+    shutil.copytree(model, folder_store / "minio" / "bucket" / "model")
+    version = write_version("minio://bucket/model", str(tmp_path / "serving"))
+    assert files(pathlib.Path(version.path)) == set(FILES)
+    assert os.listdir(tmp_path / "serving") == [str(version.number)]
