@@ -93,7 +93,7 @@ def _walk_tar(source: str) -> Generator[_File, None, None]:
         tarfile.open(fileobj=data, mode="r:") as tar,
     ):
         while (member := data.header(tar.next)) is not None:
-            tar.members.clear()  # or it keeps them all
+            tar.members.clear()  # type: ignore[attr-defined]  # or it keeps them all
             _refuse_unsafe(source, member)
             stream = tar.extractfile(member) if member.isfile() else None
             if stream is not None:
