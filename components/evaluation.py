@@ -189,8 +189,8 @@ def _no_better(value: float, confusion: list[list[int]], class_names: Sequence[s
     enough = f"{binomial.ENOUGH:.0%}"
     if not confusion:  # an Evaluator with other metrics
         return (
-            "the accuracy is above that of always the most frequent class with a confidence of "
-            f"{value:.1%} only, below {enough}"
+            "the confidence that the accuracy is above that of always the most frequent class is "
+            f"{value:.1%}, below {enough}"
         )
     labels = [sum(row) for row in confusion]
     right, examples = sum(row[label] for label, row in enumerate(confusion)), sum(labels)
@@ -200,6 +200,6 @@ def _no_better(value: float, confusion: list[list[int]], class_names: Sequence[s
     if right <= labels[label]:
         return f"{right:,} of {examples:,} right is not better than {constant}"
     return (
-        f"{right:,} of {examples:,} right may be chance: it is better than {constant} with a "
-        f"confidence of {value:.1%} only, below {enough}"
+        f"{right:,} of {examples:,} right may be chance: the confidence that this is better than "
+        f"{constant} is {value:.1%}, below {enough}"
     )

@@ -28,7 +28,7 @@ def check_scheme(path: str) -> None:
 
 
 def check_regular(path: str) -> None:
-    """Refuses a local pipe, socket or device: reading one may never end. Nothing there is fine.
+    """Refuses a local pipe, socket or device: reading one may never end.
 
     Raises:
       UserError: names it and what it is.
@@ -87,8 +87,8 @@ def open_binary(path: str) -> IO[bytes]:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    check_regular(path)  # a socket cannot even be opened
-    # Opening a pipe otherwise waits for its writer; a file knows no such waiting.
+    check_regular(path)  # opening a socket fails with another error
+    # Without O_NONBLOCK, opening a pipe waits for its writer. Regular files ignore the flag.
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     try:
         _refuse_special(path, os.fstat(descriptor).st_mode)

@@ -24,16 +24,16 @@ from stagecraft.components import object_store
 from stagecraft.schemas.errors import UserError
 
 SAVED_MODEL = r"saved_model\.(pb|pbtxt|cpb)"
-"""Pattern of a SavedModel's main file: who finds it takes the model for complete."""
+"""Pattern of a SavedModel's main file; a reader that finds it takes the model for complete."""
 
 HIGHEST = 2**63 - 1
 """TensorFlow Serving keeps a version as int64."""
 
 _ASIDE = ".pushing-"
-"""How the name of a folder begins that is no version yet."""
+"""Prefix of a folder that becomes a version when all files are there."""
 
 _ABANDONED = 24 * 3600
-"""Seconds after which nobody writes to such a folder any more."""
+"""Seconds after its last change, when such a folder counts as left by a killed push."""
 
 
 class Version(NamedTuple):
@@ -67,8 +67,8 @@ def next_version(folder: str, names: Iterable[str], now: float) -> int:
 def write_version(model: str, folder: str) -> Version:
     """Copies a model to a folder as its highest version, whole or not at all.
 
-    On a disk the copy is made beside and renamed. An object store cannot rename: there
-    ``saved_model.pb`` comes last, and a copy that fails is removed.
+    On a disk, the model is copied to a hidden folder, which is then renamed. An object store cannot
+    rename: there, ``saved_model.pb`` comes last, and a copy that fails is removed.
 
     Args:
         model: folder of a SavedModel.
@@ -103,7 +103,7 @@ def _copy(model: str, folder: str) -> Version:
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                     raise
-                continue  # somebody else was faster, and has this number
+                continue  # another push took this number first
             return Version(path, number)
     except BaseException:  # Ctrl-C too
         with contextlib.suppress(OSError, tf.errors.OpError):
@@ -129,7 +129,7 @@ def _upload(model: str, folder: str, main: list[str]) -> Version:
 
 
 def _remove_abandoned(folder: str) -> None:
-    """Removes what pushes left that were killed."""
+    """Removes what killed pushes left behind."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         if not name.startswith(_ASIDE):

@@ -149,5 +149,5 @@ def _lower(settings: PipelineSettings, report: dict[str, Any]) -> str:
     if metrics["accuracy"] < wanted.min_accuracy:
         return ", or lower evaluate.min_accuracy"
     if wanted.better_than_constant and metrics.get(BETTER_THAN_CONSTANT, 1) < ENOUGH:
-        return ", or evaluate on more pictures; --set evaluate.better_than_constant=false asks less"
+        return ", or turn the check off: --set evaluate.better_than_constant=false"
     return ", or give up the comparison: --set evaluate.not_worse=false"
