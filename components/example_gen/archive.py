@@ -92,7 +92,8 @@ def _walk_tar(source: str) -> Generator[_File, None, None]:
         Expanding(raw, source, total) as data,
         tarfile.open(fileobj=data, mode="r:") as tar,
     ):
-        while (member := data.header(tar.next)) is not None:
+        members = iter(tar)
+        while (member := data.header(lambda: next(members, None))) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # or it keeps them all
             _refuse_unsafe(source, member)
             stream = tar.extractfile(member) if member.isfile() else None
@@ -118,8 +119,9 @@ def _refuse_unsafe(source: str, member: tarfile.TarInfo) -> None:
             f"{source}: member {member.name[:40]!r}… has a name that no file system takes: more "
             f"than {_LONGEST_NAME} bytes; refused. Get the archive again from a source you trust."
         )
-    if not (member.isfile() or member.isdir()):
+    if member.issparse() or not (member.isfile() or member.isdir()):
         kind = "a link" if member.issym() or member.islnk() else "a device or a pipe"
+        kind = "a file with holes" if member.issparse() else kind
         raise UserError(
             f"{source}: member {member.name!r} is {kind}, which a CIFAR archive has no use for; "
             "refused. Don't unpack this archive; get it again from a source you trust."

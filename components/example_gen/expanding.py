@@ -16,8 +16,9 @@ RATIO = 100
 """How many times its size a larger one may expand to. DEFLATE reaches 1,032
 (https://www.zlib.net/zlib_tech.html); pictures hardly shrink."""
 
-HEADER = 1 << 20
-"""Bytes: the longest header of a member that is read. Those of real archives have 512 or 1,024."""
+HEADER = 1 << 17
+"""Bytes: the most that is read to find the next member. Most headers have 512, a long name some
+more; tarfile holds them in memory, and calls itself once for each extension."""
 
 _T = TypeVar("_T")
 
@@ -37,15 +38,16 @@ class Expanding(gzip.GzipFile):
           compressed: its bytes.
         """
         super().__init__(fileobj=raw, mode="rb")
-        self._source, self._limit, self._at_once = name, FREE + RATIO * compressed, HEADER
+        self._source, self._limit = name, FREE + RATIO * compressed
+        self._header_left: int | None = HEADER  # None: what is read is no header
 
     def header(self, read: Callable[[], _T]) -> _T:
-        """Calls ``read``; the file may not be longer than HEADER what that reads at once."""
-        self._at_once = HEADER
+        """Calls ``read``, which may read HEADER bytes."""
+        self._header_left = HEADER
         try:
             return read()
         finally:
-            self._at_once = self._limit
+            self._header_left = None
 
     def read(self, size: int | None = -1) -> bytes:
         """As :meth:`gzip.GzipFile.read`.
@@ -53,28 +55,34 @@ class Expanding(gzip.GzipFile):
         Raises:
           UserError: it expands beyond all measure.
         """
-        if size is not None and size > self._at_once:
-            raise UserError(
-                f"{self._source}: a member's header has {size:,} bytes; headers have 512. The file "
-                "is damaged, or made to fill memory; get the archive again."
-            )
         self._check_limit(self.tell() + max(size or 0, 0))
+        if self._header_left is not None and size is not None:
+            self._header_left -= size
+            if self._header_left < 0:
+                raise self._refused(f"has a member whose header is longer than {HEADER:,} bytes")
         return super().read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As :meth:`gzip.GzipFile.seek`, which expands what it skips.
+        """As :meth:`gzip.GzipFile.seek`, which expands what it skips; forwards only.
 
         Raises:
           UserError: it expands beyond all measure.
         """
         if whence == os.SEEK_SET:
             self._check_limit(offset)
+            if offset < self.tell():  # tarfile would read the same member for ever (CVE-2025-8194)
+                raise self._refused("has a member of a negative size")
         return super().seek(offset, whence)
 
     def _check_limit(self, position: int) -> None:
         if position > self._limit:
-            raise UserError(
-                f"{self._source}: expands to more than {self._limit:,} bytes, which pictures "
-                "compressed to this size do not. The file is damaged, or made to fill memory; get "
-                "the archive again."
+            raise self._refused(
+                f"expands to more than {self._limit:,} bytes, which pictures compressed to this "
+                "size do not"
             )
+
+    def _refused(self, what: str) -> UserError:
+        return UserError(
+            f"{self._source}: {what}. The file is damaged, or made to fill memory or never to end; "
+            "get the archive again from a source you trust."
+        )

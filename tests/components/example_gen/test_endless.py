@@ -153,7 +153,43 @@ def test_a_member_that_is_skipped_is_not_expanded(tiny: Any) -> None:
 def test_a_header_that_would_fill_memory(tiny: Any, kind: bytes) -> None:
     path = tiny.folder / "bomb.tar.gz"
     path.write_bytes(gzip.compress(_header(256 << 20, kind)) + _zeros(17))
-    assert "header has 268,435,456 bytes" in refused(path)
+    assert "header is longer than 131,072 bytes" in refused(path)
+
+
+def test_headers_upon_headers(tiny: Any) -> None:
+    """tarfile calls itself for each, and its sparse maps are read block by block."""
+    comment = b"30 comment=abcdefghijklmnopqr\n"
+    extended = _header(len(comment), tarfile.XHDTYPE) + comment.ljust(512, b"\0")
+    path = tiny.folder / "deep.tar.gz"
+    path.write_bytes(gzip.compress(extended * 2_000 + _header(0) + bytes(1024)))
+    assert "header is longer than" in refused(path)
+
+
+@pytest.mark.timeout(60)
+def test_a_member_of_a_negative_size(tiny: Any) -> None:
+    """The next one would be where this one is."""
+    header = bytearray(_header(0))
+    header[124:136] = (-1024).to_bytes(12, "big", signed=True)  # GNU's base-256
+    header[148:156] = b" " * 8
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    path = tiny.folder / "back.tar.gz"
+    path.write_bytes(gzip.compress(_header(0) + bytes(header) + bytes(10_240)))
+    assert (
+        "get the archive again" in refused(path).lower()
+    )  # newer tarfiles have words of their own
+
+
+def test_a_file_with_holes(tiny: Any) -> None:
+    """A terabyte of pictures whose every byte is 0, in a header of 512 bytes."""
+    info = tarfile.TarInfo("cifar/data_batch_1.bin")
+    info.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[483:495] = f"{(3073 * 10_000_000):011o}\0".encode()  # its size, with the holes
+    header[148:156] = b" " * 8
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    path = tiny.folder / "holes.tar.gz"
+    path.write_bytes(gzip.compress(bytes(header) + bytes(1024)))
+    assert "data_batch_1.bin' is a file with holes" in refused(path)
 
 
 def test_many_members_take_no_memory(tiny: Any) -> None:
