@@ -18,7 +18,7 @@ from stagecraft.pipeline.settings import load, presets
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "golden"
 
 FINGERPRINT = re.compile(
-    r"""(code_fingerprint["']?:\s+(?:runtimeValue:\s+constant:\s+)?)["']?[0-9a-f]{16}\b["']?"""
+    r"""(code_fingerprint["']?:\s+(?:runtimeValue:\s+constant:\s+)?"?)'?[0-9a-f]{16}\b'?"""
 )
 """What ``code_fingerprint`` gives, as a parameter of a task or in the JSON of a custom config."""
 
