@@ -17,7 +17,7 @@ from stagecraft.components.example_gen import sample
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-SECONDS = 300
+SECONDS = 500
 
 NUMBER = r"-?[\d,]+\.\d+%?"
 
