@@ -1,9 +1,10 @@
 """How many images a second does the Trainer's input pipeline give?
 
-    python benchmarks/input_data.py ARCHIVE [--rounds 5] [--seconds 3]
+    python benchmarks/input_data.py ARCHIVE [--rounds 5] [--seconds 3] [--warm-up 1]
+                                    [--batch 128]
 
 ARCHIVE is cifar-10-binary.tar.gz. The data steps are run once (``stagecraft run --to Transform``);
-then the Trainer's own dataset of global batches of 128 is gone through without training, with each
+then the Trainer's own dataset of global batches is gone through without training, with each
 shuffle and augmentation, the sides in turns. Each side warms up in every round, because tf.data
 chooses its number of threads as it goes.
 """
@@ -36,6 +37,8 @@ def main() -> None:
     parser.add_argument("archive", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before each")
+    parser.add_argument("--batch", type=int, default=128)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder)
@@ -61,13 +64,16 @@ def main() -> None:
                 input_data.train_dataset(
                     files,
                     transform,
-                    TrainSettings(batch_size=128, shuffle=shuffle, augment=augment),
+                    TrainSettings(batch_size=args.batch, shuffle=shuffle, augment=augment),
                     count,
                 )
             )
             for shuffle, augment in sides
         ]
-        rounds = [[rate(data, args.seconds) for data in datasets] for _ in range(args.rounds)]
+        rounds = [
+            [rate(data, args.warm_up, args.seconds) for data in datasets]
+            for _ in range(args.rounds)
+        ]
         print("shuffle  augment            images/s")
         for (shuffle, augment), rates in zip(sides, zip(*rounds, strict=True), strict=True):
             print(
@@ -76,9 +82,9 @@ def main() -> None:
             )
 
 
-def rate(batches: object, seconds: float) -> float:
-    """Images a second, after a second of warming up."""
-    for wanted in (1.0, seconds):
+def rate(batches: object, warm_up: float, seconds: float) -> float:
+    """Images a second, after so many seconds of warming up."""
+    for wanted in (warm_up, seconds):
         begun, images = time.perf_counter(), 0
         while (took := time.perf_counter() - begun) < wanted:
             images += int(next(batches).labels.shape[0])  # type: ignore[call-overload]

@@ -2,6 +2,7 @@
 
     python benchmarks/overlap.py [--rounds 5] [--forward-ms 20] [--backward-ms 40]
                                  [--schedule 1f1b --schedule gpipe]
+                                 [--stages 2 --stages 4] [--microbatches 8]
 
 K stages on emulated devices: a layer whose passes take their device for themselves and sleep, so
 long for each microbatch. So the processors have no part in it, and what is missing to the ideal is
@@ -51,6 +52,10 @@ def main() -> None:
     parser.add_argument(
         "--schedule", choices=schedule.SCHEDULES, action="append", help="default: 1f1b"
     )
+    parser.add_argument("--stages", type=int, action="append", help=f"default: {STAGES}")
+    parser.add_argument(
+        "--microbatches", type=int, action="append", help=f"default: {MICROBATCHES}"
+    )
     args = parser.parse_args()
     tf.get_logger().setLevel("ERROR")  # twelve engines are no retracing
     sys.setswitchinterval(1e-4)  # a thread that holds Python's lock is no part of a device
@@ -66,7 +71,7 @@ def main() -> None:
         "bubble  predicted"
     )
     for name, stages, microbatches in itertools.product(
-        args.schedule or ["1f1b"], STAGES, MICROBATCHES
+        args.schedule or ["1f1b"], args.stages or STAGES, args.microbatches or MICROBATCHES
     ):
         scale = microbatches / BATCH / 1000
         seconds = args.forward_ms * scale, args.backward_ms * scale  # for each example

@@ -1,7 +1,7 @@
 """Are the planner's stages as long as it says, and are its cuts better than equal layers?
 
     python benchmarks/planner.py [--model resnet20 --model resnet56 --model wide_resnet_16_4]
-                                 [--stages 2 --stages 3 --stages 4] [--rounds 7]
+                                 [--stages 2 --stages 3 --stages 4] [--rounds 7] [--batch 32]
 
 For each model and number of stages K, on logical CPUs, stages one after the other (M = 1), so that
 none is in another's way:
@@ -35,7 +35,7 @@ from stagecraft.trainer_module.planning import partition, planner
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 MODELS, STAGES = ("resnet20", "resnet56", "wide_resnet_16_4"), (2, 3, 4)
-BATCH, CLASSES = 32, 10
+CLASSES = 10
 
 
 def main() -> None:
@@ -43,12 +43,13 @@ def main() -> None:
     parser.add_argument("--model", action="append")
     parser.add_argument("--stages", type=int, action="append")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--batch", type=int, default=32)
     args = parser.parse_args()
     tf.get_logger().setLevel("ERROR")  # several engines are no retracing
-    print(f"{BATCH} examples a step, medians of {args.rounds} rounds")
+    print(f"{args.batch} examples a step, medians of {args.rounds} rounds")
     print("model             K  off by, measured  off by, operations  slowest, to equal layers")
     for name, stages in itertools.product(args.model or MODELS, args.stages or STAGES):
-        train = TrainSettings(model=name, batch_size=BATCH, schedule="constant")
+        train = TrainSettings(model=name, batch_size=args.batch, schedule="constant")
         parallel = ParallelSettings(
             strategy="grid", stages=stages, virtual_devices=max(STAGES), costs="measured"
         )
@@ -104,8 +105,9 @@ def stepper(settings: TrainingSettings) -> Callable[[], list[float]]:
         None, devices, settings, 1000, functools.partial(assemble, settings.train, CLASSES)
     )
     rng = np.random.default_rng(0)
-    images = rng.standard_normal((BATCH, 32, 32, 3), np.float32)
-    batch = Batch(images, rng.integers(CLASSES, size=BATCH), np.ones(BATCH, np.float32))
+    size = settings.train.batch_size
+    images = rng.standard_normal((size, 32, 32, 3), np.float32)
+    batch = Batch(images, rng.integers(CLASSES, size=size), np.ones(size, np.float32))
     batches = engine.feed(tf.data.Dataset.from_tensors(batch).repeat())
     engine.train(batches, 2)
 

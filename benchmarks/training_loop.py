@@ -1,9 +1,10 @@
 """Is the training loop as fast as Keras ``fit``? Same model, same data in memory, interleaved.
 
     python benchmarks/training_loop.py [--model cnn] [--model resnet20] [--rounds 5] [--steps 40]
+                                       [--batch 128]
 
-Both get the same tf.data pipeline over float32 pictures in memory, batches of 128, SGD with
-Nesterov momentum and weight decay; each is traced before the first round.
+Both get the same tf.data pipeline over float32 pictures in memory, SGD with Nesterov momentum and
+weight decay; each is traced before the first round.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import tensorflow as tf
 
 from stagecraft.trainer_module import topology
 from stagecraft.trainer_module.assemble import assemble
-from stagecraft.trainer_module.engines.strategy import StrategyEngine
+from stagecraft.trainer_module.engines.factory import make_engine
+from stagecraft.trainer_module.engines.strategies import connect
 from stagecraft.trainer_module.input_data import Batch
-from stagecraft.trainer_module.settings import ParallelSettings, TrainSettings
+from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
-BATCH, EXAMPLES, CLASSES = 128, 2560, 10
+CLASSES = 10
 
 
 def main() -> None:
@@ -34,20 +36,21 @@ def main() -> None:
     parser.add_argument("--model", action="append", help="default: cnn and resnet20")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--batch", type=int, default=128)
     args = parser.parse_args()
     print(
         f"TensorFlow {tf.__version__}, Keras {keras.__version__}, Python "
         f"{platform.python_version()}, {psutil.cpu_count()} cores; images/s, median of "
-        f"{args.rounds} rounds of {args.steps} steps of {BATCH}"
+        f"{args.rounds} rounds of {args.steps} steps of {args.batch}"
     )
     for name in args.model or ["cnn", "resnet20"]:
-        sides = {"ours": ours(name), "fit": fit(name)}
+        sides = {"ours": ours(name, args.batch), "fit": fit(name, args.batch)}
         rates: dict[str, list[float]] = {side: [] for side in sides}
         for _ in range(args.rounds):
             for side, train in sides.items():
                 start = time.perf_counter()
                 train(args.steps)
-                rates[side].append(args.steps * BATCH / (time.perf_counter() - start))
+                rates[side].append(args.steps * args.batch / (time.perf_counter() - start))
         ratios = [a / b for a, b in zip(rates["ours"], rates["fit"], strict=True)]
         medians = {side: statistics.median(values) for side, values in rates.items()}
         print(
@@ -56,28 +59,26 @@ def main() -> None:
         )
 
 
-def data() -> tf.data.Dataset:
+def data(batch: int) -> tf.data.Dataset:
     rng = np.random.default_rng(0)
-    images = rng.standard_normal((EXAMPLES, 32, 32, 3), np.float32)
-    labels = rng.integers(CLASSES, size=EXAMPLES)
+    images = rng.standard_normal((20 * batch, 32, 32, 3), np.float32)
+    labels = rng.integers(CLASSES, size=len(images))
     pictures = tf.data.Dataset.from_tensor_slices((images, labels)).repeat().shuffle(1000)
-    return pictures.batch(BATCH, drop_remainder=True).prefetch(2)
+    return pictures.batch(batch, drop_remainder=True).prefetch(2)
 
 
-def ours(name: str) -> Callable[[int], object]:
-    settings = TrainSettings(model=name, batch_size=BATCH, steps=100_000)
-    engine = StrategyEngine(
-        topology.resolve(ParallelSettings()),
-        settings,
-        100_000,
-        functools.partial(assemble, settings, CLASSES),
-    )
-    batches = engine.feed(data().map(lambda x, y: Batch(x, y, tf.ones([BATCH]))))
+def ours(name: str, batch: int) -> Callable[[int], object]:
+    settings = TrainingSettings(train=TrainSettings(model=name, batch_size=batch, steps=100_000))
+    devices = topology.resolve(settings.parallel)
+    build = functools.partial(assemble, settings.train, CLASSES)
+    strategy = connect(devices, settings.parallel)
+    engine = make_engine(strategy, devices, settings, 100_000, build)
+    batches = engine.feed(data(batch).map(lambda x, y: Batch(x, y, tf.ones([batch]))))
     engine.train(batches, 2)
     return lambda steps: engine.train(batches, steps)
 
 
-def fit(name: str) -> Callable[[int], object]:
+def fit(name: str, batch: int) -> Callable[[int], object]:
     settings = TrainSettings(model=name)
     model = assemble(settings, CLASSES)
     model.compile(
@@ -91,7 +92,7 @@ def fit(name: str) -> Callable[[int], object]:
         metrics=["accuracy"],
         jit_compile=False,  # XLA makes both slower on CPUs
     )
-    pictures = data()
+    pictures = data(batch)
     model.fit(pictures, steps_per_epoch=2, verbose=0)
     return lambda steps: model.fit(pictures, steps_per_epoch=steps, verbose=0)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow_model_analysis as tfma
 from tfx.dsl.io import fileio
 
-from stagecraft.components import classification, misclassified
+from stagecraft.components import better_than_constant, binomial, classification, misclassified
 from stagecraft.components.misclassified import Mistake
 
 ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
@@ -32,7 +33,8 @@ class Evaluation(NamedTuple):
     """What the Evaluator found on the eval split."""
 
     metrics: dict[str, float]
-    """Overall: accuracy, top_3_accuracy, loss, example_count, expected_calibration_error."""
+    """Overall: accuracy, top_3_accuracy, loss, example_count, expected_calibration_error,
+    better_than_constant."""
 
     changes: dict[str, float]
     """The same, less the last blessed model's on the same examples; empty without one."""
@@ -56,8 +58,13 @@ class Evaluation(NamedTuple):
     """Why the model is not blessed, a sentence each; empty when it is."""
 
 
-def read_evaluation(directory: str) -> Evaluation:
-    """Reads the folder that the Evaluator wrote (its ``evaluation`` artifact)."""
+def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluation:
+    """Reads the folder that the Evaluator wrote (its ``evaluation`` artifact).
+
+    Args:
+        directory: the folder.
+        class_names: in the order of the labels; sentences say ``label 3`` without them.
+    """
     overall: dict[str, float] = {}
     per_class: dict[int, dict[str, float]] = {}
     mistakes: list[Mistake] = []
@@ -79,6 +86,7 @@ def read_evaluation(directory: str) -> Evaluation:
             if misclassified.NAME in found:
                 mistakes = misclassified.read(found[misclassified.NAME].bytes_value.decode())
     plots = _plots(directory)
+    confusion = _confusion(plots)
     return Evaluation(
         _without_differences(overall),
         {
@@ -87,11 +95,11 @@ def read_evaluation(directory: str) -> Evaluation:
             if name.endswith(_DIFFERENCE)
         },
         dict(sorted(per_class.items())),
-        _confusion(plots),
+        confusion,
         _calibration(plots),
         mistakes,
         _min_accuracy(directory),
-        _failures(directory),
+        _failures(directory, confusion, class_names),
     )
 
 
@@ -150,20 +158,23 @@ def _min_accuracy(directory: str) -> float | None:
         threshold["threshold"]["valueThreshold"]["lowerBound"]
         for spec in config["metricsSpecs"]
         for metric in spec["metrics"]
+        if metric["className"] != better_than_constant.BetterThanConstant.__name__
         for threshold in metric.get("perSliceThresholds", ())
         if "lowerBound" in threshold["threshold"].get("valueThreshold", {})
     ]
     return float(bounds[0]) if bounds else None
 
 
-def _failures(directory: str) -> list[str]:
+def _failures(directory: str, confusion: list[list[int]], class_names: Sequence[str]) -> list[str]:
     validation = tfma.load_validation_result(directory)
     sentences = []
     for by_slice in validation.metric_validations_per_slice:
         for failure in by_slice.failures:
             value = failure.metric_value.double_value.value
             threshold = failure.metric_threshold
-            if failure.metric_key.is_diff:
+            if failure.metric_key.name == binomial.BETTER_THAN_CONSTANT:
+                sentences.append(_no_better(value, confusion, class_names))
+            elif failure.metric_key.is_diff:
                 sentences.append(
                     f"{failure.metric_key.name} is {-value:.4f} below the last blessed model's"
                 )
@@ -171,3 +182,24 @@ def _failures(directory: str) -> list[str]:
                 bound = threshold.value_threshold.lower_bound.value
                 sentences.append(f"{failure.metric_key.name} {value:.4f} is below {bound:.4f}")
     return sentences
+
+
+def _no_better(value: float, confusion: list[list[int]], class_names: Sequence[str]) -> str:
+    """Why a model does not count as better than a constant, in a sentence."""
+    enough = f"{binomial.ENOUGH:.0%}"
+    if not confusion:  # an Evaluator with other metrics
+        return (
+            "the confidence that the accuracy is above that of always the most frequent class is "
+            f"{value:.1%}, below {enough}"
+        )
+    labels = [sum(row) for row in confusion]
+    right, examples = sum(row[label] for label, row in enumerate(confusion)), sum(labels)
+    label = labels.index(max(labels))
+    name = repr(class_names[label]) if label < len(class_names) else f"label {label}"
+    constant = f"always saying {name} ({labels[label]:,} of {examples:,})"
+    if right <= labels[label]:
+        return f"{right:,} of {examples:,} right is not better than {constant}"
+    return (
+        f"{right:,} of {examples:,} right may be chance: the confidence that this is better than "
+        f"{constant} is {value:.1%}, below {enough}"
+    )

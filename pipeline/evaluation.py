@@ -5,26 +5,24 @@ from __future__ import annotations
 from google.protobuf.wrappers_pb2 import DoubleValue
 from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shorter names for it
 
+from stagecraft.components import binomial
 from stagecraft.components.evaluation import ACCURACY
 from stagecraft.pipeline.settings import EvaluateSettings
 from stagecraft.schemas import features
 
 CLASSIFICATION = "stagecraft.components.classification"
 MISCLASSIFIED = "stagecraft.components.misclassified"
+BETTER_THAN_CONSTANT = "stagecraft.components.better_than_constant"
 
 
 def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
     """Accuracy, top-3 accuracy, loss and confusion matrix, overall and per class; calibration;
-    and which examples the model is surest of and wrong about.
+    which examples the model is surest of and wrong about; and whether it is better than a constant.
 
     A Keras 3 model is evaluated through its signature, on raw examples: labels are not transformed,
     and transformed pictures would travel through every step of the evaluation for nothing.
     """
-    threshold = config_pb2.MetricThreshold(
-        value_threshold=config_pb2.GenericValueThreshold(
-            lower_bound=DoubleValue(value=settings.min_accuracy)
-        )
-    )
+    threshold = _at_least(settings.min_accuracy)
     if settings.not_worse:
         # Ignored by TFX where there is no baseline. Equal is good enough.
         threshold.change_threshold.direction = config_pb2.MetricDirection.HIGHER_IS_BETTER
@@ -34,11 +32,14 @@ def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
             class_name="Accuracy",
             module=CLASSIFICATION,
             config=f'"name": "{ACCURACY}"',
-            per_slice_thresholds=[  # a plain threshold would hold for every class
-                config_pb2.PerSliceMetricThreshold(
-                    slicing_specs=[config_pb2.SlicingSpec()], threshold=threshold
-                )
-            ],
+            per_slice_thresholds=_overall(threshold),
+        ),
+        config_pb2.MetricConfig(
+            class_name="BetterThanConstant",
+            module=BETTER_THAN_CONSTANT,
+            per_slice_thresholds=(
+                _overall(_at_least(binomial.ENOUGH)) if settings.better_than_constant else ()
+            ),
         ),
         *(
             config_pb2.MetricConfig(class_name=name, module=CLASSIFICATION)
@@ -62,3 +63,18 @@ def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
         ],
         metrics_specs=[config_pb2.MetricsSpec(metrics=metrics)],
     )
+
+
+def _at_least(value: float) -> config_pb2.MetricThreshold:
+    return config_pb2.MetricThreshold(
+        value_threshold=config_pb2.GenericValueThreshold(lower_bound=DoubleValue(value=value))
+    )
+
+
+def _overall(threshold: config_pb2.MetricThreshold) -> list[config_pb2.PerSliceMetricThreshold]:
+    """For all examples together: a plain threshold would hold for every class."""
+    return [
+        config_pb2.PerSliceMetricThreshold(
+            slicing_specs=[config_pb2.SlicingSpec()], threshold=threshold
+        )
+    ]

@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from stagecraft.components.example_gen import files
 from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
 from stagecraft.pipeline.loading import strict_yaml
 from stagecraft.pipeline.loading.errors import SettingsError
 from stagecraft.pipeline.loading.overrides import Override, parse
 from stagecraft.pipeline.loading.validation import made
 from stagecraft.schemas import secrets
+from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.features import DATASETS, SAMPLE, DataSet
 from stagecraft.trainer_module.settings import (
     Settings,
@@ -59,6 +61,15 @@ class DataSettings(Settings):
         None, description="TFDV schema (text proto) to hold the data against; default: dataset's"
     )
 
+    @field_validator("source")
+    @classmethod
+    def _check_scheme(cls, value: str) -> str:
+        try:
+            files.check_scheme(value)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return value
+
     @model_validator(mode="after")
     def _check(self) -> DataSettings:
         if self.dataset == "cifar10" and self.label == "coarse":
@@ -95,6 +106,11 @@ class EvaluateSettings(Settings):
 
     min_accuracy: float = Field(
         0.0, ge=0, le=1, description="accuracy on the eval split below which nothing is pushed"
+    )
+    better_than_constant: bool = Field(
+        True,
+        description="also require that the model is better, with 95 % confidence, than always "
+        "answering the most frequent class of the eval split",
     )
     not_worse: bool = Field(
         True, description="also compare with the last blessed model, if there is one"

@@ -9,10 +9,12 @@ from typing import Any
 
 from tfx.dsl.io import fileio
 from tfx.types import Artifact
+from tfx.utils import io_utils
 
 from stagecraft.components.evaluation import ACCURACY, Evaluation, read_evaluation
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.schemas import features
+from stagecraft.trainer_module.labels import class_names
 from stagecraft.trainer_module.timeline import DATA, TRACE
 
 Artifacts = Mapping[str, Sequence[Artifact]]
@@ -63,9 +65,9 @@ def example_counts(artifacts: Artifacts) -> dict[str, int]:
     }
 
 
-def evaluation(artifacts: Artifacts) -> Evaluation:
-    """What the Evaluator found, from its artifacts."""
-    return read_evaluation(artifacts["evaluation"][0].uri)
+def evaluation(artifacts: Artifacts, class_names: Sequence[str] = ()) -> Evaluation:
+    """What the Evaluator found, from its artifacts; sentences have the class names, if given."""
+    return read_evaluation(artifacts["evaluation"][0].uri, class_names)
 
 
 def blessed(artifacts: Artifacts) -> bool:
@@ -118,7 +120,9 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
     if "Trainer" in outputs and (folder := profile(outputs["Trainer"])):
         found["profile"] = folder
     if "Evaluator" in outputs:
-        result = evaluation(outputs["Evaluator"])
+        schema = outputs.get("ImportSchema", {}).get("schema")
+        names = class_names(io_utils.get_only_uri_in_dir(schema[0].uri)) if schema else ()
+        result = evaluation(outputs["Evaluator"], names)
         found["metrics"] = result.metrics
         found["not_blessed_because"] = result.failures
         found["blessed"] = blessed(outputs["Evaluator"])

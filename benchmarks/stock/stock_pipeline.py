@@ -1,7 +1,7 @@
 """The stock pipeline: PNG in TFRecords, ImportExampleGen, map_fn, materialised Transform, fit.
 
     python stock_pipeline.py prepare ARCHIVE_FOLDER PNG_FOLDER
-    python stock_pipeline.py run PNG_FOLDER OUTPUT [STEPS]
+    python stock_pipeline.py run PNG_FOLDER OUTPUT [STEPS [MIN_ACCURACY]]
 
 ``run`` prints one JSON object: seconds per component, from ML Metadata.
 """
@@ -38,7 +38,7 @@ def prepare(archives: pathlib.Path, out: pathlib.Path) -> None:
                     writer.write(example.SerializeToString())
 
 
-def run(pngs: pathlib.Path, output: pathlib.Path, steps: int) -> None:
+def run(pngs: pathlib.Path, output: pathlib.Path, steps: int, min_accuracy: float) -> None:
     """Runs the pipeline on LocalDagRunner."""
     from google.protobuf.wrappers_pb2 import DoubleValue
     from tensorflow_model_analysis.proto import config_pb2 as tfma
@@ -76,7 +76,7 @@ def run(pngs: pathlib.Path, output: pathlib.Path, steps: int) -> None:
         eval_args=proto.EvalArgs(num_steps=1),
     )
     threshold = tfma.MetricThreshold(
-        value_threshold=tfma.GenericValueThreshold(lower_bound=DoubleValue(value=0.1))
+        value_threshold=tfma.GenericValueThreshold(lower_bound=DoubleValue(value=min_accuracy))
     )
     evaluator = tfx.components.Evaluator(
         examples=examples,
@@ -163,4 +163,5 @@ if __name__ == "__main__":
             pathlib.Path(first).resolve(),
             pathlib.Path(second).resolve(),
             int(sys.argv[4]) if len(sys.argv) > 4 else 391,
+            float(sys.argv[5]) if len(sys.argv) > 5 else 0.1,
         )

@@ -72,7 +72,7 @@ def gather(
     names = _class_names(given)
     run, evaluated = given.get("model_run"), given.get("evaluation")
     trained = training.read(run, given.get("model")) if run else None
-    evaluation = read_evaluation(evaluated.uri) if evaluated else None
+    evaluation = read_evaluation(evaluated.uri, names) if evaluated else None
     ids = [mistake.id for mistake in evaluation.mistakes] if evaluation else []
     read, found = data.read(given, names, trained, ids)
     pushed = given.get("pushed_model")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
+from stagecraft.components.binomial import BETTER_THAN_CONSTANT, ENOUGH
 from stagecraft.pipeline.cli.state import RunState
 from stagecraft.pipeline.cli.wording import duration
 from stagecraft.pipeline.local.supervisor import Outcome
@@ -146,7 +147,9 @@ def _longer(train: TrainSettings) -> str:
 
 def _lower(settings: PipelineSettings, report: dict[str, Any]) -> str:
     """What else would bless the model, if it is good enough for its user."""
-    missed = report["metrics"]["accuracy"] < settings.evaluate.min_accuracy
-    if missed:
+    metrics, wanted = report["metrics"], settings.evaluate
+    if metrics["accuracy"] < wanted.min_accuracy:
         return ", or lower evaluate.min_accuracy"
+    if wanted.better_than_constant and metrics.get(BETTER_THAN_CONSTANT, 1) < ENOUGH:
+        return ", or turn the check off: --set evaluate.better_than_constant=false"
     return ", or give up the comparison: --set evaluate.not_worse=false"

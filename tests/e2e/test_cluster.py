@@ -31,6 +31,7 @@ def test_two_workers(tmp_path: pathlib.Path, kind: str) -> None:
         "name": "tiny",
         "data": {"sample_train": 400, "sample_test": 100, "shards": 2},
         "train": {"steps": 6, "batch_size": 32},
+        "evaluate": {"better_than_constant": False},
         "parallel": {
             "strategy": "multi_worker_mirrored",
             "workers": 2,

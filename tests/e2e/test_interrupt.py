@@ -20,6 +20,7 @@ SETTINGS = (
     "parallel.strategy=multi_worker_mirrored",
     "parallel.workers=2",
     "evaluate.min_accuracy=0",
+    "evaluate.better_than_constant=false",
 )
 LARGE = ("data.sample_train=20000",)  # takes a component of Beam's long enough to be caught
 

@@ -151,6 +151,20 @@ def test_not_blessed_is_said_and_is_an_error_only_if_required(stagecraft):
     assert stagecraft("run", "--require-blessing", fake=ALL).code == 0
 
 
+def test_what_would_bless_a_model_that_is_no_better_than_a_constant(stagecraft):
+    why = "10 of 100 right is not better than always saying 'cat' (12 of 100)"
+    metrics = {"accuracy": 0.1, "better_than_constant": 0.2257}
+    report = {**REPORT, "metrics": metrics, "blessed": False, "pushed": None}
+    events = [*ALL[:-1], {**END, "report": {**report, "not_blessed_because": [why]}}]
+    zero = ("run", "--set", "evaluate.min_accuracy=0")
+    done = stagecraft(*zero, "--require-blessing", fake=events)
+    assert done.code == 1 and f"blessed   no: {why}" in done.stdout
+    assert f"not blessed: {why}" in done.stderr
+    assert "--set evaluate.better_than_constant=false" in done.stdout
+    off = stagecraft(*zero, "--set", "evaluate.better_than_constant=false", fake=events)
+    assert "better_than_constant" not in off.stdout
+
+
 def test_the_watched_step_is_told(stagecraft):
     grid = ("--set", "parallel.strategy=grid", "--timeline", "20")
     watched = {"step": 20, "idle": 0.21, "bubble": 0.2, "trace": "out/timeline.trace.json"}

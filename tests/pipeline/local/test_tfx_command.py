@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 TINY = (
     "data.sample_train=400 data.sample_test=100 data.shards=2 "
-    "train.steps=6 train.batch_size=32 evaluate.min_accuracy=0"
+    "train.steps=6 train.batch_size=32 evaluate.min_accuracy=0 evaluate.better_than_constant=false"
 )
 
 

@@ -1,0 +1,111 @@
+"""Every benchmark runs to its end, on the smallest that it can be asked for."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+import tarfile
+
+import numpy as np
+import pytest
+
+from stagecraft.components.example_gen import sample
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+SECONDS = 500
+
+NUMBER = r"-?[\d,]+\.\d+%?"
+
+RUNS = {
+    "checkpoints": (
+        "--model cnn --batch-size 2 --rounds 1 --folder {folder}",
+        rf"^median +({NUMBER} +){{5}}{NUMBER}$",
+    ),
+    "input_data": (
+        "{archives}/cifar-10-binary.tar.gz --rounds 1 --seconds 0.01 --warm-up 0 --batch 8",
+        r"^stream +crop,flip,cutout +[\d,]+ \(",
+    ),
+    "overlap": (
+        "--rounds 1 --forward-ms 1 --backward-ms 1 --stages 2 --microbatches 2",
+        rf"^1f1b +2 +2 +({NUMBER} +){{5,}}{NUMBER}$",
+    ),
+    "pipeline_overhead": (
+        "{archives} --rounds 1 --steps 1 --min-accuracy 0",
+        rf"^outside the Trainer, ours / stock: {NUMBER} \({NUMBER}\)$",
+    ),
+    "planner": (
+        "--model cnn --stages 2 --rounds 1 --batch 2",
+        rf"^cnn +2 +{NUMBER} +{NUMBER} +{NUMBER} \(",
+    ),
+    "remat": (
+        "--model cnn --batch 4 --microbatches 1",
+        r"^ +less .* \d+ of \d+ arrays differ",
+    ),
+    "soak": ("--cycles 1", r"^nothing is left behind, and nothing grows$"),
+    "stages": (
+        "--model cnn --batch 8 --rounds 1 --jit off",
+        rf"^off +M = 8 +{NUMBER} +{NUMBER} \(.*\) +{NUMBER} \(",
+    ),
+    "training_loop": (
+        "--model cnn --rounds 1 --steps 1 --batch 8",
+        rf"^cnn +ours +[\d,]+ +fit +[\d,]+ +ours / fit {NUMBER} \(",
+    ),
+    "workers": (
+        "--model cnn --batch 8 --steps 1 --rounds 1",
+        rf"^weak +2 +16 +{NUMBER} +{NUMBER} \(",
+    ),
+}
+"""Name of a benchmark: its words, and a line that it prints in the end."""
+
+FAST = ("checkpoints", "overlap", "training_loop")
+"""Those of about ten seconds, most of which are imports."""
+
+
+@pytest.fixture
+def archives(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder with the sample as both of CIFAR-10's archives, 160 and 40 pictures."""
+    folder = tmp_path / "archives"
+    unpacked = folder / "cifar-10-batches-bin"
+    sample.write(unpacked, 160, 40)
+    with tarfile.open(folder / "cifar-10-binary.tar.gz", "w:gz") as tar:
+        tar.add(unpacked, unpacked.name)
+    python = folder / "cifar-10-batches-py"
+    python.mkdir()
+    for path in unpacked.glob("*_batch*.bin"):
+        rows = np.frombuffer(path.read_bytes(), np.uint8).reshape(-1, 3073)
+        batch = {b"labels": rows[:, 0].tolist(), b"data": rows[:, 1:]}
+        (python / path.stem).write_bytes(pickle.dumps(batch))
+    with tarfile.open(folder / "cifar-10-python.tar.gz", "w:gz") as tar:
+        tar.add(python, python.name)
+    return folder
+
+
+def test_none_is_left_out() -> None:
+    assert sorted(RUNS) == sorted(path.stem for path in BENCHMARKS.glob("*.py"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in RUNS],
+)
+def test_it_runs_to_its_end(name: str, archives: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    words, last = RUNS[name]
+    done = subprocess.run(
+        [
+            sys.executable,
+            BENCHMARKS / f"{name}.py",
+            *(word.format(archives=archives, folder=tmp_path) for word in words.split()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert re.search(last, done.stdout, re.MULTILINE), done.stdout

@@ -1,0 +1,97 @@
+"""The gate: TFMA with our settings' metrics and thresholds, on answers that are given."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+
+import numpy as np
+import pandas as pd
+import tensorflow_model_analysis as tfma
+from tfx.types import standard_artifacts
+
+from stagecraft.components.evaluation import Evaluation, read_evaluation
+from stagecraft.pipeline import summary
+from stagecraft.pipeline.evaluation import eval_config
+from stagecraft.pipeline.settings import EvaluateSettings
+from stagecraft.schemas import features
+
+NAMES = ("cat", "dog", "frog")
+
+
+def evaluate(
+    folder: pathlib.Path, labels: np.ndarray, answers: np.ndarray, **settings: float | bool
+) -> tuple[bool, Evaluation]:
+    """Whether the Evaluator would bless a model that answers so, and what is read of it."""
+    config = tfma.utils.update_eval_config_with_defaults(  # as TFX's Evaluator does it
+        eval_config(EvaluateSettings(**settings)), has_baseline=False, rubber_stamp=True
+    )
+    answered = 0.1 + 0.7 * np.eye(3)[answers]
+    data = pd.DataFrame({"label": labels, "probabilities": list(answered)})
+    tfma.analyze_raw_data(data, config, str(folder))
+    blessed = tfma.load_validation_result(str(folder)).validation_ok
+    return blessed, read_evaluation(str(folder), NAMES)
+
+
+def _answers(labels: np.ndarray, right: int) -> np.ndarray:
+    """The first so many are right."""
+    wrong = np.arange(len(labels)) >= right
+    return (labels + wrong) % 3
+
+
+LABELS = np.repeat([0, 1, 2], [28, 42, 30])
+
+
+def test_chance_level_is_not_blessed(tmp_path: pathlib.Path) -> None:
+    blessed, found = evaluate(tmp_path, LABELS, _answers(LABELS, 33), min_accuracy=0.5)
+    assert not blessed
+    why = "33 of 100 right is not better than always saying {} (42 of 100)"
+    assert sorted(found.failures) == [why.format("'dog'"), "accuracy 0.3300 is below 0.5000"]
+    assert found.metrics["better_than_constant"] < 0.1 and found.min_accuracy == 0.5
+    for names in ((), NAMES[:1]):  # a schema may have no names
+        assert why.format("label 1") in read_evaluation(str(tmp_path), names).failures
+    assert why.format("'ring'") in _on_screen(tmp_path)
+
+
+def _on_screen(evaluation: pathlib.Path) -> list[str]:
+    """Why a model is not blessed, in a run on the sample."""
+    found, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
+    found.uri = str(evaluation)
+    blessing.set_int_custom_property("blessed", 0)
+    schema = standard_artifacts.Schema()
+    schema.uri = str(evaluation / "schema")
+    (evaluation / "schema").mkdir()
+    shutil.copy(features.SAMPLE.schema_file, schema.uri)
+    outputs = {
+        "Evaluator": {"evaluation": [found], "blessing": [blessing]},
+        "ImportSchema": {"schema": [schema]},
+    }
+    reasons: list[str] = summary.report(outputs)["not_blessed_because"]
+    return reasons
+
+
+def test_a_little_better_may_be_chance(tmp_path: pathlib.Path) -> None:
+    blessed, found = evaluate(tmp_path, LABELS, _answers(LABELS, 50))
+    assert not blessed
+    [why] = found.failures
+    assert why.startswith("50 of 100 right may be chance") and "'dog' (42 of 100)" in why
+    assert f"{found.metrics['better_than_constant']:.1%}, below 95%" in why
+
+
+def test_better_is_blessed(tmp_path: pathlib.Path) -> None:
+    blessed, found = evaluate(tmp_path, LABELS, _answers(LABELS, 52))
+    assert blessed and found.failures == []
+    assert 0.95 <= found.metrics["better_than_constant"] < 1
+    assert found.min_accuracy == 0
+
+
+def test_a_setting_turns_it_off(tmp_path: pathlib.Path) -> None:
+    blessed, found = evaluate(tmp_path, LABELS, np.ones_like(LABELS), better_than_constant=False)
+    assert blessed and found.failures == []
+
+
+def test_one_class_only_shows_nothing(tmp_path: pathlib.Path) -> None:
+    labels = np.full(50, 2)
+    blessed, found = evaluate(tmp_path, labels, labels)
+    assert not blessed
+    assert found.failures == ["50 of 50 right is not better than always saying 'frog' (50 of 50)"]
