@@ -86,6 +86,7 @@ class Check:
                 trajectory=criteria.largest_difference(
                     results[0].under("trajectory/"), reference.results.under("trajectory/")
                 ),
+                float32=tuple(reference.results.notes.float32),
                 precision=precision,
                 seconds=time.monotonic() - started,
             )
@@ -160,10 +161,11 @@ def judge(
         ]
     )
     if not precision.startswith("mixed"):
-        expected = reference.under("float64/")
+        expected, amplified = reference.under("float64/"), reference.scalars("amplified/")
+        where = f"after {steps} steps"
         yield criteria.worst(
             [
-                criteria.trajectory(own.under("float64/"), expected, f"after {steps} steps")
+                criteria.trajectory(own.under("float64/"), expected, amplified, where)
                 for own in results
             ]
         )
@@ -183,6 +185,7 @@ def _gradients(
                 precision=precision,
                 lengths=lengths,
                 magnitudes=reference.scalars(f"{point}/magnitude/{number}/"),
+                roundings=reference.scalars(f"{point}/rounding/{number}/"),
                 kinks=int(reference.under("kinks")[""]),
                 where=f"after {point} steps",
             )

@@ -36,6 +36,9 @@ class Row:
     """Largest difference of a weight after a trajectory in the training's own precision; reported,
     not judged."""
 
+    float32: tuple[str, ...] = ()
+    """What computes in float32 in the trajectory in float64 too, whose tolerance is wider then."""
+
     precision: str = "float32"
     seconds: float = 0.0
     cause: str | None = None
@@ -88,6 +91,7 @@ class Row:
             "equal": self.equal,
             "precision": self.precision,
             "trajectory_difference": self.trajectory,
+            "float32_in_float64": list(self.float32),
             "seconds": round(self.seconds, 2),
             "findings": [
                 dataclasses.asdict(finding) | {"ratio": finding.ratio} for finding in self.findings

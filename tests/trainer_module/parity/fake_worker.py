@@ -33,10 +33,12 @@ def arrays() -> dict[str, np.ndarray]:
     made = {"length/kernel": np.array(100.0), "kinks": np.array(0)}
     for name in ("trajectory", "float64"):
         made[f"{name}/model/kernel"] = np.ones(3)
+    made["amplified/model/kernel"] = np.array(0.0)
     for point in points(task.steps):
         for batch in (0, 1):
             made[f"{point}/gradients/{batch}/kernel"] = np.ones(3, np.float32) * twice
             made[f"{point}/magnitude/{batch}/kernel"] = np.array(2.0)
+            made[f"{point}/rounding/{batch}/kernel"] = np.array(0.0)
     return made
 
 

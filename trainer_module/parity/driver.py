@@ -1,0 +1,176 @@
+"""Engines of one topology, over the fixed batches of a parity check."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.trainer_module import topology
+from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.engines.base import Engine
+from stagecraft.trainer_module.engines.factory import make_engine
+from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.parity import criteria, float64
+from stagecraft.trainer_module.parity.lengths import kinks, lengths
+from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Task, compared, points
+from stagecraft.trainer_module.settings import TrainingSettings
+
+_PROBES = 3
+"""Gradients with random signs, from which the size of what is summed is seen."""
+
+State = Mapping[str, np.ndarray]
+
+
+class Driver:
+    """Drives engines of one topology over fixed batches."""
+
+    def __init__(
+        self, task: Task, devices: topology.Topology, strategy: tf.distribute.Strategy | None
+    ):
+        self._task, self._devices, self._strategy = task, devices, strategy
+        size = task.settings.train.batch_size
+        with np.load(task.data) as file:
+            images, labels = file["images"], file["labels"]
+        self._count = len(labels) // size
+        whole = slice(0, self._count * size)
+        self._images = images[whole].reshape(self._count, size, *images.shape[1:])
+        self._labels = labels[whole].reshape(self._count, size)
+        worker, workers = devices.rows
+        self._rows = slice(size * worker // workers, size * (worker + 1) // workers)
+
+    def engine(self, settings: TrainingSettings) -> Engine:
+        """A new engine, with weights of its own."""
+        return make_engine(
+            self._strategy, self._devices, settings, self._task.steps, self._build(settings)
+        )
+
+    def batches(self) -> tf.data.Dataset:
+        """This worker's rows of the global batches, over and over."""
+        weights = np.ones(self._labels.shape, np.float32)
+        return self._dataset(self._images, self._labels, weights).repeat()
+
+    def gradients(self, engine: Engine, point: int) -> dict[str, np.ndarray]:
+        """``POINT/gradients/BATCH/PATH`` at the engine's weights."""
+        return {
+            f"{point}/gradients/{number}/{path}": value
+            for number in range(BATCHES_PER_POINT)
+            for path, value in self._gradients(engine, point + number, None).items()
+        }
+
+    def reference(self, engine: Engine, settings: TrainingSettings) -> dict[str, np.ndarray]:
+        """Trains; at each point: state, gradients, the size of what they are sums of, rounding."""
+        arrays: dict[str, np.ndarray] = {}
+        batches = engine.feed(self.batches())
+        draw = np.random.RandomState(0)
+        signs = draw.choice(np.array([-1, 1], np.float32), (_PROBES, settings.train.batch_size))
+        roundoff = criteria.ROUNDOFF[settings.parallel.precision]
+        for point in points(self._task.steps):
+            if point > engine.step:
+                engine.train(batches, point - engine.step)
+            state = engine.state()
+            arrays |= {f"{point}/state/{name}": value for name, value in state.items()}
+            for number in range(BATCHES_PER_POINT):
+                probes = self._probes(engine, point + number, signs)
+                with _off_by_a_rounding(engine, state, roundoff, draw):
+                    moved = self._probes(engine, point + number, signs)
+                for path, value in probes[0].items():
+                    size = max(_norm(probe[path]) for probe in probes)
+                    pairs = zip(probes, moved, strict=True)
+                    change = max(_norm(np.float64(one[path]) - two[path]) for one, two in pairs)
+                    arrays[f"{point}/gradients/{number}/{path}"] = value
+                    arrays[f"{point}/magnitude/{number}/{path}"] = np.array(size)
+                    arrays[f"{point}/rounding/{number}/{path}"] = np.array(change)
+        return arrays
+
+    def trajectory(self, engine: Engine) -> dict[str, np.ndarray]:
+        """Trains from the engine's state; name -> what a trajectory is judged by."""
+        engine.train(engine.feed(self.batches()), self._task.steps)
+        return dict(compared(engine.state()))
+
+    def amplified(
+        self, engine: Engine, start: State, end: State, precision: str
+    ) -> dict[str, np.ndarray]:
+        """``amplified/NAME``: what a trajectory differs by, from weights off by a rounding.
+
+        Args:
+            engine: that of the trajectory.
+            start: its state before, and
+            end: what it came to.
+            precision: of the rounding.
+        """
+        draw = np.random.RandomState(0)
+        with _off_by_a_rounding(engine, start, criteria.ROUNDOFF[precision], draw):
+            moved = self.trajectory(engine)
+        return {
+            f"amplified/{name}": np.array(criteria.largest(moved[name] - value))
+            for name, value in end.items()
+        }
+
+    def exceptions(self, settings: TrainingSettings) -> list[str]:
+        """Where the model computes in less than the float64 of its settings."""
+        return float64.exceptions(self._build(settings)())
+
+    def sizes(self, settings: TrainingSettings) -> dict[str, np.ndarray]:
+        """``length/PATH`` and ``kinks``."""
+        model = self._build(settings)()
+        found = {f"length/{path}": np.array(n) for path, n in lengths(model, settings).items()}
+        return found | {"kinks": np.array(kinks(model, settings))}
+
+    def has_state(self, settings: TrainingSettings) -> bool:
+        """Whether the model has statistics, which are those of a part of a batch."""
+        state = self._build(settings)().non_trainable_variables
+        return any("float" in str(variable.dtype) for variable in state)
+
+    def _build(self, settings: TrainingSettings) -> Callable[..., keras.Model]:
+        return functools.partial(
+            assemble,
+            settings.train,
+            self._task.num_classes,
+            precision=settings.parallel.precision,
+        )
+
+    def _probes(self, engine: Engine, batch: int, signs: np.ndarray) -> list[State]:
+        """Gradients of a batch, and with each row of ``signs`` on its examples' losses."""
+        return [self._gradients(engine, batch, weights) for weights in (None, *signs)]
+
+    def _gradients(
+        self, engine: Engine, batch: int, weights: np.ndarray | None
+    ) -> dict[str, np.ndarray]:
+        index = batch % self._count
+        one = slice(index, index + 1)
+        rows = np.ones(self._labels.shape[1], np.float32) if weights is None else weights
+        dataset = self._dataset(self._images[one], self._labels[one], rows[np.newaxis])
+        return engine.gradients(next(engine.feed(dataset)))[1]
+
+    def _dataset(
+        self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray
+    ) -> tf.data.Dataset:
+        rows = self._rows
+        parts = (images[:, rows], labels[:, rows], weights[:, rows])
+        return tf.data.Dataset.from_tensor_slices(Batch(*parts))
+
+
+@contextlib.contextmanager
+def _off_by_a_rounding(
+    engine: Engine, state: State, roundoff: float, draw: np.random.RandomState
+) -> Iterator[None]:
+    """The engine has ``state`` with rounded weights in the block, and ``state`` after it."""
+    engine.restore(
+        {
+            name: criteria.rounded(value, roundoff, draw)
+            if name.startswith("model/") and np.issubdtype(value.dtype, np.floating)
+            else value
+            for name, value in state.items()
+        }
+    )
+    yield
+    engine.restore(state)
+
+
+def _norm(values: np.ndarray) -> float:
+    return float(np.linalg.norm(np.float64(values)))
