@@ -59,16 +59,19 @@ def exceptions(model: keras.Model) -> list[str]:
         model: built in :func:`forced`, and called in it.
 
     Returns:
-        Paths of variables, and of layers as TensorFlow's graphs name them; empty if all of the
-        model is float64.
+        Paths of variables and names of layers; empty if all of the model is float64.
     """
-    low = [v.path for v in model.variables if str(v.dtype) in _FLOATS and v.dtype != "float64"]
-    images = tf.TensorSpec([2, *features.IMAGE_SHAPE], tf.float64)
+    low = [v.path for v in model.variables if v.dtype in _FLOATS and v.dtype != "float64"]
+    # The pictures are float32, and so may be a model's input: that is no loss.
+    dtype = model.inputs[0].dtype if getattr(model, "inputs", None) else "float64"
+    images = tf.TensorSpec([2, *features.IMAGE_SHAPE], dtype)
     forward = tf.function(lambda images: model(images, training=True), autograph=False)
     graph = forward.get_concrete_function(images).graph.as_graph_def()
     nodes = [*graph.node, *(node for part in graph.library.function for node in part.node_def)]
-    casts = [node.name for node in nodes if node.op == "Cast" and _loses(node)]
-    return list(dict.fromkeys([*low, *map(_layer, casts)]))
+    # Private, but the only list of all layers.
+    layers = {layer.name for layer in model._flatten_layers()}
+    casts = [_layer(node.name, layers) for node in nodes if node.op == "Cast" and _loses(node)]
+    return list(dict.fromkeys([*low, *casts]))
 
 
 def _loses(cast: Any) -> bool:
@@ -76,6 +79,13 @@ def _loses(cast: Any) -> bool:
     return bool(source == tf.float64 and target.is_floating and target != tf.float64)
 
 
-def _layer(op: str) -> str:
-    """``model/layer/Cast`` -> ``layer``; a cast that is in no layer keeps its name."""
-    return "/".join(op.split("/")[1:-1]) or op
+def _layer(op: str, layers: set[str]) -> str:
+    """``model/layer_1/Cast`` -> ``layer``; a cast that is in no layer keeps its name.
+
+    TensorFlow numbers a name scope that is opened again.
+    """
+    for scope in reversed(op.split("/")[:-1]):
+        for name in (scope, scope.rpartition("_")[0]):
+            if name in layers:
+                return name
+    return op

@@ -20,6 +20,9 @@ HEADER = (
     "verdict",
 )
 
+_NAMED = 3
+"""Layers that a note names."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
@@ -37,7 +40,7 @@ class Row:
     not judged."""
 
     float32: tuple[str, ...] = ()
-    """What computes in float32 in the trajectory in float64 too, whose tolerance is wider then."""
+    """Layers and variables that are float32 in the float64 trajectory too."""
 
     precision: str = "float32"
     seconds: float = 0.0
@@ -60,6 +63,18 @@ class Row:
         if self.cause is not None:
             return self.cause
         return "; ".join(str(finding) for finding in self.findings if not finding.equal)
+
+    @property
+    def note(self) -> str:
+        """What limits the comparison, in a sentence; empty where nothing does."""
+        if not self.float32:
+            return ""
+        names = ", ".join(self.float32[:_NAMED])
+        more = f" and {len(self.float32) - _NAMED} more" if len(self.float32) > _NAMED else ""
+        return (
+            f"{names}{more} cast to float32 in their own code, so the float64 trajectory is "
+            "compared with a tolerance for float32"
+        )
 
     def _of(self, criterion: str) -> Finding | None:
         return next((found for found in self.findings if found.criterion == criterion), None)
@@ -101,10 +116,11 @@ class Row:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table, and below it why what differs does."""
+    """A table, and below it why what differs does, and what limits a comparison."""
     lines = [HEADER, ("---",) * len(HEADER), *(row.cells() for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     reasons = [f"* {row.topology}: {row.why}" for row in rows if not row.equal]
+    reasons += [f"* {row.topology}: {row.note}" for row in rows if row.note]
     return "\n".join([table, *([""] if reasons else []), *reasons]) + "\n"
 
 

@@ -1,9 +1,10 @@
 """A worker that computes nothing: ``FAKE`` is JSON, ``{strategy: what it does}``.
 
 ``equal`` (the default) writes the reference's numbers, ``differs`` numbers of which one gradient
-is twice as large, ``drifts`` replicas of which one is another, ``die`` ends without a word,
-``segfault`` dies, ``error`` says what is wrong, ``hang`` starts a process that outlives its
-parent, tells both ids in ``FAKE_PIDS``, and waits, ``silent`` never gets ready.
+is twice as large, ``drifts`` replicas of which one is another, ``casts`` notes of layers that stay
+float32, ``die`` ends without a word, ``segfault`` dies, ``error`` says what is wrong, ``hang``
+starts a process that outlives its parent, tells both ids in ``FAKE_PIDS``, and waits, ``silent``
+never gets ready.
 """
 
 import json
@@ -66,5 +67,7 @@ if behaviour == "drifts":
     replicas[-1] = {"model/kernel": "b"}
 needs_parts = task.reference is not None or parallel.precision.startswith("mixed")
 parts = parallel.parts if needs_parts else 1
-save(task.out, arrays(), Notes(parts=parts, has_state=False, replicas=replicas))
+low = [f"attention{n}" for n in range(5)] if behaviour == "casts" else []
+notes = Notes(parts=parts, has_state=False, replicas=replicas, float32=low)
+save(task.out, arrays(), notes)
 tell("done")

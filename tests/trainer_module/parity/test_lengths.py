@@ -76,3 +76,66 @@ def test_every_weight_has_one_whatever_the_model_is_made_of() -> None:
     way = 2 * (5 + 4)
     # What is used in code only has no shape of its own: an image's positions are the most.
     assert sorted(set(found.values())) == [way + 16, way + 16 * 32 * 32]
+
+
+class Block(keras.layers.Layer):
+    """Layers in a layer, as users write them, beside a weight of its own."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.conv = keras.layers.Conv2D(4, 3, padding="same", activation="relu")
+        self.norm = keras.layers.BatchNormalization()
+
+    def build(self, shape: Any) -> None:
+        self.scale = self.add_weight(shape=(4,), initializer="ones", name="scale")
+        self.conv.build(shape)
+        self.norm.build((*shape[:-1], 4))
+
+    def call(self, inputs: Any) -> Any:
+        return self.norm(self.conv(inputs)) * self.scale
+
+
+def test_a_layer_of_layers_is_what_they_are() -> None:
+    images = keras.Input((8, 8, 3))
+    hidden = Block(name="block")(images)
+    model = keras.Model(images, keras.layers.GlobalAveragePooling2D()(hidden))
+    found = lengths(model, _settings())
+    # The block, its convolution, its statistics at the block's 64 positions, and the pooling.
+    way = 2 * (1 + 27 + 16 * 64 + 64)
+    assert found.keys() == {variable.path for variable in model.trainable_variables}
+    assert set(found.values()) == {way + 16 * 64}
+    assert kinks(model, _settings()) == 1
+
+
+def test_an_attention_is_its_parts() -> None:
+    tokens = keras.Input((16, 8))
+    model = keras.Model(tokens, keras.layers.MultiHeadAttention(2, 4, name="mha")(tokens, tokens))
+    found = lengths(model, _settings())
+    assert found.keys() == {variable.path for variable in model.trainable_variables}
+    # Kernels of shape (8, 2, 4), three times, and (2, 4, 8); softmax and dropout.
+    assert found["mha/key/bias"] >= 2 * 4 * 8 + 16 * 16
+
+
+def test_operations_have_kinks_too() -> None:
+    images = keras.Input((8, 8, 3))
+    hidden = keras.ops.relu(keras.layers.Conv2D(4, 3)(images))
+    hidden = keras.ops.maximum(hidden, 0.5)
+    model = keras.Model(images, keras.layers.Flatten()(hidden))
+    assert kinks(model, _settings()) == 2
+
+
+def test_a_model_of_nothing_but_weights_is_a_layer() -> None:
+    class Linear(keras.Model):
+        """No layers inside."""
+
+        def build(self, shape: Any) -> None:
+            self.matrix = self.add_weight(shape=(shape[-1], 2), name="matrix")
+
+        def call(self, inputs: Any) -> Any:
+            return inputs @ self.matrix
+
+    model = Linear()
+    model(keras.ops.ones((3, 5)))
+    found = lengths(model, _settings())
+    assert found.keys() == {variable.path for variable in model.trainable_variables}
+    assert lengths(model, _settings("mixed_bfloat16"))[model.trainable_variables[0].path] == 3
