@@ -158,6 +158,24 @@ def mean_penalties(input_shape: Shape, num_classes: int) -> keras.Model:
     return keras.Model(images, keras.layers.Dense(num_classes, name="head")(hidden))
 
 
+def norm_sum_penalties(input_shape: Shape, num_classes: int) -> keras.Model:
+    """A sum over the batch beside batch statistics, which are those of a part."""
+    return _norm_penalties(input_shape, num_classes, tf.reduce_sum)
+
+
+def norm_mean_penalties(input_shape: Shape, num_classes: int) -> keras.Model:
+    """A mean over the batch beside batch statistics."""
+    return _norm_penalties(input_shape, num_classes, tf.reduce_mean)
+
+
+def _norm_penalties(input_shape: Shape, num_classes: int, reduce: Any) -> keras.Model:
+    images, hidden = _base(input_shape)
+    hidden = keras.layers.BatchNormalization()(hidden)
+    hidden = Penalty(reduce, name="penalty")(hidden)
+    hidden = keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(hidden))
+    return keras.Model(images, keras.layers.Dense(num_classes, name="head")(hidden))
+
+
 def spectral(input_shape: Shape, num_classes: int) -> keras.Model:
     """A kernel that each training step divides by its largest singular value."""
     images, hidden = _base(input_shape)

@@ -51,6 +51,12 @@ more than rounding of a gradient as large as the whole model's,
 the sum being over all variables: no measurement excuses what is no rounding. Where nothing
 cancels, 4 R is below the first bound, as that is derived for sums in the worst order.
 
+A model with batch statistics has those of a part, and so its reference takes each batch in the same
+parts. That would hide a penalty (``add_loss``, ``activity_regularizer``) that is combined wrongly
+over the parts. So the gradients of one batch more are compared, whose parts are equal: the same
+examples, as often as there are parts. The whole batch then has the statistics of each of its parts,
+and the reference takes it whole.
+
 What is not rounding is of the order of M / sqrt(parts) or more: a part that is dropped, counted
 twice, or made of other rows, and a mean in place of a sum.
 

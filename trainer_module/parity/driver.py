@@ -24,6 +24,8 @@ _PROBES = 3
 """Gradients with random signs, from which the size of what is summed is seen."""
 
 State = Mapping[str, np.ndarray]
+Rows = tuple[np.ndarray, np.ndarray]
+"""Images and labels of a global batch."""
 
 
 class Driver:
@@ -59,32 +61,58 @@ class Driver:
         return {
             f"{point}/gradients/{number}/{path}": value
             for number in range(BATCHES_PER_POINT)
-            for path, value in self._gradients(engine, point + number, None).items()
+            for path, value in self._gradients(engine, self._rows_of(point + number)).items()
         }
+
+    def copies(self, engine: Engine, parts: int) -> dict[str, np.ndarray]:
+        """``copies/gradients/0/PATH`` at the engine's weights, of a batch of equal parts."""
+        found = self._gradients(engine, self._copies(parts))
+        return {f"copies/gradients/0/{path}": value for path, value in found.items()}
 
     def reference(self, engine: Engine, settings: TrainingSettings) -> dict[str, np.ndarray]:
         """Trains; at each point: state, gradients, the size of what they are sums of, rounding."""
         arrays: dict[str, np.ndarray] = {}
         batches = engine.feed(self.batches())
-        draw = np.random.RandomState(0)
-        signs = draw.choice(np.array([-1, 1], np.float32), (_PROBES, settings.train.batch_size))
-        roundoff = criteria.ROUNDOFF[settings.parallel.precision]
         for point in points(self._task.steps):
             if point > engine.step:
                 engine.train(batches, point - engine.step)
-            state = engine.state()
-            arrays |= {f"{point}/state/{name}": value for name, value in state.items()}
+            arrays |= {f"{point}/state/{name}": value for name, value in engine.state().items()}
             for number in range(BATCHES_PER_POINT):
-                probes = self._probes(engine, point + number, signs)
-                with _off_by_a_rounding(engine, state, roundoff, draw):
-                    moved = self._probes(engine, point + number, signs)
-                for path, value in probes[0].items():
-                    size = max(_norm(probe[path]) for probe in probes)
-                    pairs = zip(probes, moved, strict=True)
-                    change = max(_norm(np.float64(one[path]) - two[path]) for one, two in pairs)
-                    arrays[f"{point}/gradients/{number}/{path}"] = value
-                    arrays[f"{point}/magnitude/{number}/{path}"] = np.array(size)
-                    arrays[f"{point}/rounding/{number}/{path}"] = np.array(change)
+                rows = self._rows_of(point + number)
+                arrays |= self._sized(engine, settings, rows, f"{point}", number)
+        return arrays
+
+    def whole_copies(
+        self, engine: Engine, settings: TrainingSettings, parts: int
+    ) -> dict[str, np.ndarray]:
+        """As :meth:`copies`, with the size of what the gradients are sums of, and rounding.
+
+        Args:
+            engine: of one device that takes whole batches, at the weights of the first point.
+            settings: of it.
+            parts: of the topologies.
+        """
+        return self._sized(engine, settings, self._copies(parts), "copies", 0)
+
+    def _sized(
+        self, engine: Engine, settings: TrainingSettings, rows: Rows, point: str, number: int
+    ) -> dict[str, np.ndarray]:
+        """``POINT/gradients/BATCH/PATH``, and so ``magnitude`` and ``rounding``."""
+        draw = np.random.RandomState(0)
+        ones = np.ones(settings.train.batch_size, np.float32)
+        signs = [ones, *draw.choice(np.array([-1, 1], np.float32), (_PROBES, len(ones)))]
+        roundoff = criteria.ROUNDOFF[settings.parallel.precision]
+        probes = [self._gradients(engine, rows, weights) for weights in signs]
+        with _off_by_a_rounding(engine, engine.state(), roundoff, draw):
+            moved = [self._gradients(engine, rows, weights) for weights in signs]
+        arrays: dict[str, np.ndarray] = {}
+        for path, value in probes[0].items():
+            size = max(_norm(probe[path]) for probe in probes)
+            pairs = zip(probes, moved, strict=True)
+            change = max(_norm(np.float64(one[path]) - two[path]) for one, two in pairs)
+            arrays[f"{point}/gradients/{number}/{path}"] = value
+            arrays[f"{point}/magnitude/{number}/{path}"] = np.array(size)
+            arrays[f"{point}/rounding/{number}/{path}"] = np.array(change)
         return arrays
 
     def trajectory(self, engine: Engine) -> dict[str, np.ndarray]:
@@ -126,6 +154,18 @@ class Driver:
         state = self._build(settings)().non_trainable_variables
         return any("float" in str(variable.dtype) for variable in state)
 
+    def compares_copies(self, settings: TrainingSettings) -> bool:
+        """Whether a batch of equal parts tells more: the model has penalties, and draws nothing.
+
+        With statistics, penalties can be held against those of a whole batch only where each part
+        has the statistics of the whole. What a layer draws differs from part to part.
+        """
+        model = self._build(settings)()
+        images = np.zeros((2, *self._images.shape[2:]), np.float32)
+        model(images, training=True)
+        draws = any("seed_generator" in v.path for v in model.non_trainable_variables)
+        return bool(model.losses) and not draws
+
     def _build(self, settings: TrainingSettings) -> Callable[..., keras.Model]:
         return functools.partial(
             assemble,
@@ -134,17 +174,24 @@ class Driver:
             precision=settings.parallel.precision,
         )
 
-    def _probes(self, engine: Engine, batch: int, signs: np.ndarray) -> list[State]:
-        """Gradients of a batch, and with each row of ``signs`` on its examples' losses."""
-        return [self._gradients(engine, batch, weights) for weights in (None, *signs)]
+    def _rows_of(self, batch: int) -> Rows:
+        index = batch % self._count
+        return self._images[index], self._labels[index]
+
+    def _copies(self, parts: int) -> Rows:
+        """A batch of the first batch's first part, as often as there are parts."""
+        images, labels = self._rows_of(0)
+        part = slice(0, len(labels) // parts)
+        return np.concatenate([images[part]] * parts), np.concatenate([labels[part]] * parts)
 
     def _gradients(
-        self, engine: Engine, batch: int, weights: np.ndarray | None
+        self, engine: Engine, rows: Rows, weights: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
-        index = batch % self._count
-        one = slice(index, index + 1)
-        rows = np.ones(self._labels.shape[1], np.float32) if weights is None else weights
-        dataset = self._dataset(self._images[one], self._labels[one], rows[np.newaxis])
+        """Of a global batch, each example's loss by its weight; None: 1."""
+        images, labels = rows
+        if weights is None:
+            weights = np.ones(len(labels), np.float32)
+        dataset = self._dataset(images[np.newaxis], labels[np.newaxis], weights[np.newaxis])
         return engine.gradients(next(engine.feed(dataset)))[1]
 
     def _dataset(

@@ -6,6 +6,8 @@ Imports no TensorFlow. The file is an ``.npz``::
     POINT/gradients/BATCH/PATH    gradient by variable path, from that state
     POINT/magnitude/BATCH/PATH    M of criteria.py; the reference's only
     POINT/rounding/BATCH/PATH     R of criteria.py; the reference's only
+    copies/gradients/0/PATH       gradient of a batch of equal parts, from the first state; and so
+                                  magnitude, rounding: where the reference has them
     length/PATH                   n of criteria.py; the reference's only
     kinks                         K of criteria.py; the reference's only
     trajectory/NAME               model and shadows after all steps

@@ -28,6 +28,7 @@ from stagecraft.trainer_module.parity.driver import Driver
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, compared, points, save
 from stagecraft.trainer_module.processes.events import write
 from stagecraft.trainer_module.processes.process import end_with_parent
+from stagecraft.trainer_module.settings import TrainingSettings
 
 Tell = Callable[..., None]
 
@@ -86,6 +87,8 @@ def measure(
             engine = driver.engine(settings)
             arrays = driver.reference(engine, settings) | driver.sizes(settings)
             found = dict(compared(engine.state()))
+            if has_state and task.in_float64 and driver.compares_copies(settings):
+                arrays |= _copies(driver, settings, arrays)
         else:
             has_state = reference.notes.has_state
             engine = driver.engine(settings)
@@ -95,6 +98,9 @@ def measure(
         for point in points(task.steps) if reference else ():
             engine.restore(reference.under(f"{point}/state/"))
             arrays |= driver.gradients(engine, point)
+        if reference and reference.under("copies/"):
+            engine.restore(reference.under("0/state/"))
+            arrays |= driver.copies(engine, settings.parallel.parts)
 
     low: list[str] = []
     if task.in_float64:
@@ -113,6 +119,17 @@ def measure(
     parts = settings.parallel.parts
     notes = Notes(parts=parts, has_state=has_state, replicas=replicas, float32=low)
     save(task.out, arrays, notes)
+
+
+def _copies(
+    driver: Driver, settings: TrainingSettings, arrays: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Gradients of a batch of equal parts, taken whole, from the first state of the reference."""
+    whole = cases.whole_batches(settings)
+    engine = driver.engine(whole)
+    first = "0/state/"
+    engine.restore({n.removeprefix(first): v for n, v in arrays.items() if n.startswith(first)})
+    return driver.whole_copies(engine, whole, settings.parallel.parts)
 
 
 def _digest(value: np.ndarray) -> str:

@@ -33,12 +33,14 @@ MODELS = (
     "cast_inside",
     "sum_penalties",
     "mean_penalties",
+    "norm_sum_penalties",
+    "norm_mean_penalties",
     "spectral",
     "mobilenet",
 )
 """Of `parity_models`."""
 
-STATISTICS = ("batch_norm", "mobilenet")
+STATISTICS = ("batch_norm", "norm_sum_penalties", "norm_mean_penalties", "spectral", "mobilenet")
 """Whose reference takes each batch in the same parts."""
 
 SLOW = {
