@@ -69,6 +69,19 @@ def _convolutions(input_shape: Shape, num_classes: int, normalization: Any) -> k
     return keras.Model(images, keras.layers.Dense(num_classes, name="head")(hidden))
 
 
+def zero_and_float32(input_shape: Shape, num_classes: int) -> keras.Model:
+    """A bias whose gradient is zero, before a head in float32."""
+    images = keras.Input(input_shape)
+    hidden = keras.layers.Conv2D(8, 4, strides=4, name="conv")(images)
+    # Without scale and shift, so that there are few variables.
+    normal = keras.layers.GroupNormalization(-1, center=False, scale=False)
+    hidden = keras.layers.Activation("tanh")(normal(hidden))
+    hidden = keras.layers.GlobalAveragePooling2D()(hidden)
+    return keras.Model(
+        images, keras.layers.Dense(num_classes, dtype="float32", name="head")(hidden)
+    )
+
+
 class OwnAttention(keras.layers.Layer):
     """All in one layer: its key's bias cancels between its own operations."""
 
