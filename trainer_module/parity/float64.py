@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.schemas import features
+from stagecraft.trainer_module.parity import graph
 
 _DTYPES = ("compute_dtype", "variable_dtype")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -64,10 +64,7 @@ def exceptions(model: keras.Model) -> list[str]:
     low = [v.path for v in model.variables if v.dtype in _FLOATS and v.dtype != "float64"]
     # The pictures are float32, and so may be a model's input: that is no loss.
     dtype = model.inputs[0].dtype if getattr(model, "inputs", None) else "float64"
-    images = tf.TensorSpec([2, *features.IMAGE_SHAPE], dtype)
-    forward = tf.function(lambda images: model(images, training=True), autograph=False)
-    graph = forward.get_concrete_function(images).graph.as_graph_def()
-    nodes = [*graph.node, *(node for part in graph.library.function for node in part.node_def)]
+    nodes = graph.forward(model, dtype)
     # Private, but the only list of all layers.
     layers = {layer.name for layer in model._flatten_layers()}
     casts = [_layer(node.name, layers) for node in nodes if node.op == "Cast" and _loses(node)]

@@ -9,10 +9,11 @@ from typing import Any
 import keras
 
 from stagecraft.schemas import features
+from stagecraft.trainer_module.parity import graph
 from stagecraft.trainer_module.settings import TrainingSettings
 
-_JUMPING = ("Relu", "Relu6", "LeakyRelu", "HardTanh", "Maximum", "Minimum", "Abs", "MaxPool")
-"""Operations of `keras.ops` whose derivative jumps."""
+_JUMPS = {"Relu", "Relu6", "LeakyRelu", "Abs", "MaxPool", "MaxPoolV2", "MaxPool3D"}
+"""TensorFlow's operations whose derivative jumps, and which no other layer has in it."""
 
 
 def lengths(model: keras.Model, settings: TrainingSettings) -> dict[str, float]:
@@ -47,11 +48,14 @@ def kinks(model: keras.Model, settings: TrainingSettings) -> int:
         keras.layers.MaxPooling2D,
         keras.layers.GlobalMaxPooling2D,
     )
-    return sum(
+    layers = sum(
         isinstance(layer, jump)
         or getattr(layer, "activation", keras.activations.linear) is not keras.activations.linear
         for layer, _ in _parts(model, features.IMAGE_SHAPE)
-    ) + sum(type(operation).__name__ in _JUMPING for operation in getattr(model, "operations", ()))
+    )
+    # A model's own code has them, too.
+    operations = sum(node.op in _JUMPS for node in graph.forward(model, "float32"))
+    return max(layers, operations)
 
 
 def _parts(layer: Any, around: tuple[int, ...]) -> Iterator[tuple[Any, tuple[int, ...]]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import pytest
+import tensorflow as tf
 
 from stagecraft.trainer_module.assemble import assemble
 from stagecraft.trainer_module.parity.lengths import kinks, lengths
@@ -117,11 +118,37 @@ def test_an_attention_is_its_parts() -> None:
 
 
 def test_operations_have_kinks_too() -> None:
-    images = keras.Input((8, 8, 3))
+    images = keras.Input((32, 32, 3))
     hidden = keras.ops.relu(keras.layers.Conv2D(4, 3)(images))
-    hidden = keras.ops.maximum(hidden, 0.5)
+    hidden = keras.ops.max_pool(hidden, 2)
     model = keras.Model(images, keras.layers.Flatten()(hidden))
     assert kinks(model, _settings()) == 2
+
+
+def test_a_models_code_has_kinks_too() -> None:
+    class Own(keras.Model):
+        """As a port from another framework has it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = keras.layers.Conv2D(4, 3)
+            self.head = keras.layers.Dense(2)
+
+        def call(self, images: Any) -> Any:
+            hidden = tf.nn.leaky_relu(tf.nn.relu(self.conv(images)))
+            return self.head(keras.ops.mean(hidden, (1, 2)))
+
+    model = Own()
+    model(keras.ops.ones((2, 32, 32, 3)))
+    assert kinks(model, _settings()) == 2
+
+
+def test_normalizations_and_attentions_have_none() -> None:
+    tokens = keras.Input((16, 8))
+    hidden = keras.layers.LayerNormalization()(tokens)
+    hidden = keras.layers.MultiHeadAttention(2, 4)(hidden, hidden)
+    hidden = keras.layers.GroupNormalization(4)(keras.layers.BatchNormalization()(hidden))
+    assert kinks(keras.Model(tokens, keras.layers.Dropout(0.5)(hidden)), _settings()) == 0
 
 
 def test_a_model_of_nothing_but_weights_is_a_layer() -> None:
