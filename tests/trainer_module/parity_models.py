@@ -128,16 +128,24 @@ def float32_head(input_shape: Shape, num_classes: int) -> keras.Model:
 
 
 class Cast(keras.layers.Layer):
-    """Computes in float32, whatever its policy is."""
+    """A dense layer that computes in float32, whatever its policy is."""
+
+    def build(self, shape: Any) -> None:
+        self.kernel = self.add_weight(shape=(shape[-1], 8), name="kernel")
+        self.bias = self.add_weight(shape=(8,), initializer="zeros", name="bias")
 
     def call(self, inputs: Any) -> Any:
-        return tf.cast(tf.math.tanh(tf.cast(inputs, tf.float32)), inputs.dtype)
+        single, kernel, bias = (
+            tf.cast(value, tf.float32) for value in (inputs, self.kernel, self.bias)
+        )
+        outputs = tf.math.tanh(tf.matmul(single, kernel) + bias)
+        return tf.cast(outputs, inputs.dtype)
 
 
 def cast_inside(input_shape: Shape, num_classes: int) -> keras.Model:
     """Float32 in a layer's code, where no policy reaches."""
     images, hidden = _base(input_shape)
-    hidden = Cast()(keras.layers.GlobalAveragePooling2D()(hidden))
+    hidden = keras.layers.GlobalAveragePooling2D()(Cast()(hidden))
     return keras.Model(images, keras.layers.Dense(num_classes, name="head")(hidden))
 
 

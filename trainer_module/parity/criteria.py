@@ -64,9 +64,9 @@ twice, or made of other rows, and a mean in place of a sum.
 :data:`TRAJECTORY_TOLERANCE` and any other mistake, in optimizer, schedule, clipping or state,
 far above it. All layers compute in float64, those too whose own dtype is another float
 (:mod:`.float64`). Amplification is measured, too: the reference trains again from weights that are
-each off by a rounding, and 4 times what they differ by at the end is allowed where that is more
-than the tolerance. A rounding is one of float64, or one of float32 for a model whose code casts to
-float32 by itself.
+each off by the rounding of a sum, which kernels take in blocks, e / 16. 4 times what the weights
+differ by at the end is allowed where that is more than the tolerance. The rounding is that of
+float64, or that of float32 for a model whose code casts to float32 by itself.
 
 **No drift**: all replicas hold the same bits.
 """
@@ -219,9 +219,14 @@ def trajectory(
     return worst(findings)
 
 
-def rounded(values: np.ndarray, roundoff: float, draw: np.random.RandomState) -> np.ndarray:
-    """``values``, each off by a random relative error of at most ``roundoff``, in their dtype."""
-    errors = draw.uniform(-roundoff, roundoff, values.shape)
+def rounding_of_sums(precision: str, length: float) -> float:
+    """Relative error of a sum of ``length`` terms, in blocks of 256; at least the unit roundoff."""
+    return ROUNDOFF[precision] * max(1.0, math.sqrt(2 / 3 * length) / 16)
+
+
+def rounded(values: np.ndarray, error: float, draw: np.random.RandomState) -> np.ndarray:
+    """``values``, each off by a random relative error of at most ``error``, in their dtype."""
+    errors = draw.uniform(-error, error, values.shape)
     return np.asarray(values * (1 + errors), values.dtype)
 
 

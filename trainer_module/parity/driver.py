@@ -121,7 +121,7 @@ class Driver:
         return dict(compared(engine.state()))
 
     def amplified(
-        self, engine: Engine, start: State, end: State, precision: str
+        self, engine: Engine, start: State, end: State, error: float
     ) -> dict[str, np.ndarray]:
         """``amplified/NAME``: what a trajectory differs by, from weights off by a rounding.
 
@@ -129,10 +129,10 @@ class Driver:
             engine: that of the trajectory.
             start: its state before, and
             end: what it came to.
-            precision: of the rounding.
+            error: of each weight, relatively.
         """
         draw = np.random.RandomState(0)
-        with _off_by_a_rounding(engine, start, criteria.ROUNDOFF[precision], draw):
+        with _off_by_a_rounding(engine, start, error, draw):
             moved = self.trajectory(engine)
         return {
             f"amplified/{name}": np.array(criteria.largest(moved[name] - value))
@@ -204,12 +204,12 @@ class Driver:
 
 @contextlib.contextmanager
 def _off_by_a_rounding(
-    engine: Engine, state: State, roundoff: float, draw: np.random.RandomState
+    engine: Engine, state: State, error: float, draw: np.random.RandomState
 ) -> Iterator[None]:
     """The engine has ``state`` with rounded weights in the block, and ``state`` after it."""
     engine.restore(
         {
-            name: criteria.rounded(value, roundoff, draw)
+            name: criteria.rounded(value, error, draw)
             if name.startswith("model/") and np.issubdtype(value.dtype, np.floating)
             else value
             for name, value in state.items()

@@ -66,13 +66,13 @@ class Row:
 
     @property
     def note(self) -> str:
-        """What limits the comparison, in a sentence; empty where nothing does."""
+        """What limits the comparison, in a sentence; empty if nothing does."""
         if not self.float32:
             return ""
         names = ", ".join(self.float32[:_NAMED])
         more = f" and {len(self.float32) - _NAMED} more" if len(self.float32) > _NAMED else ""
         return (
-            f"{names}{more} cast to float32 in their own code, so the float64 trajectory is "
+            f"the model computes in float32 in {names}{more}, so its float64 trajectory is "
             "compared with a tolerance for float32"
         )
 

@@ -23,7 +23,7 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import cluster, topology
 from stagecraft.trainer_module.engines.parameter_server import serve
 from stagecraft.trainer_module.engines.strategies import connect
-from stagecraft.trainer_module.parity import cases, float64
+from stagecraft.trainer_module.parity import cases, criteria, float64
 from stagecraft.trainer_module.parity.driver import Driver
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, compared, points, save
 from stagecraft.trainer_module.processes.events import write
@@ -113,8 +113,9 @@ def measure(
             arrays |= {f"float64/{name}": value for name, value in found.items()}
             if reference is None:
                 low = driver.exceptions(settings)
-                rounding = "float32" if low else "float64"
-                arrays |= driver.amplified(engine, start, found, rounding)
+                length = max(float(arrays[name]) for name in arrays if name.startswith("length/"))
+                error = criteria.rounding_of_sums("float32" if low else "float64", length)
+                arrays |= driver.amplified(engine, start, found, error)
     engine.sum_over_workers([0.0])  # none ends while another needs it
     parts = settings.parallel.parts
     notes = Notes(parts=parts, has_state=has_state, replicas=replicas, float32=low)

@@ -44,7 +44,8 @@ def test_one_differs(parity):
 def test_what_stays_float32_is_told(parity):
     ran = parity("--topologies", "mirrored-2", one_device="casts")
     assert ran.code == 0
-    assert ran.stdout.splitlines()[-1].startswith("mirrored-2: attention0, attention1")
+    last = ran.stdout.splitlines()[-1]
+    assert last.startswith("mirrored-2: the model computes in float32 in attention0, attention1")
 
 
 def test_one_dies_and_its_log_is_kept(parity):

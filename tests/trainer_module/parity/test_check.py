@@ -90,6 +90,7 @@ def test_what_stays_float32_is_told(fake: Fake, tmp_path: pathlib.Path) -> None:
     rows, _ = _rows(tmp_path, "mirrored-2,stages-2")
     assert all(row.equal for row in rows)
     assert rows[0].float32 == tuple(f"attention{number}" for number in range(5))
-    assert rows[0].note.startswith("attention0, attention1, attention2 and 2 more cast to float32")
+    assert rows[0].note.startswith("the model computes in float32 in attention0, attention1, ")
+    assert "attention2 and 2 more, so" in rows[0].note
     assert f"\n* mirrored-2: {rows[0].note}" in report.markdown(rows)
     assert rows[1].as_json()["float32_in_float64"] == list(rows[1].float32)
