@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import cluster, topology
+from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.parameter_server import serve
 from stagecraft.trainer_module.engines.strategies import connect
 from stagecraft.trainer_module.parity import cases, criteria, float64
@@ -95,12 +96,8 @@ def measure(
             arrays, found = {}, driver.trajectory(engine)
         replicas = [{name: _digest(v) for name, v in s.items()} for s in engine.replica_states()]
         arrays |= {f"trajectory/{name}": value for name, value in found.items()}
-        for point in points(task.steps) if reference else ():
-            engine.restore(reference.under(f"{point}/state/"))
-            arrays |= driver.gradients(engine, point)
-        if reference and reference.under("copies/"):
-            engine.restore(reference.under("0/state/"))
-            arrays |= driver.copies(engine, settings.parallel.parts)
+        if reference is not None:
+            arrays |= _gradients(task, driver, engine, reference)
 
     low: list[str] = []
     if task.in_float64:
@@ -120,6 +117,20 @@ def measure(
     parts = settings.parallel.parts
     notes = Notes(parts=parts, has_state=has_state, replicas=replicas, float32=low)
     save(task.out, arrays, notes)
+
+
+def _gradients(
+    task: Task, driver: Driver, engine: Engine, reference: Results
+) -> dict[str, np.ndarray]:
+    """Gradients of a topology, from the states of the reference."""
+    arrays: dict[str, np.ndarray] = {}
+    for point in points(task.steps):
+        engine.restore(reference.under(f"{point}/state/"))
+        arrays |= driver.gradients(engine, point)
+    if reference.under("copies/"):
+        engine.restore(reference.under("0/state/"))
+        arrays |= driver.copies(engine, task.settings.parallel.parts)
+    return arrays
 
 
 def _copies(
