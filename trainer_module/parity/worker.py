@@ -88,7 +88,8 @@ def measure(
             engine = driver.engine(settings)
             arrays = driver.reference(engine, settings) | driver.sizes(settings)
             found = dict(compared(engine.state()))
-            if has_state and task.in_float64 and driver.compares_copies(settings):
+            in_parts = settings.parallel.parts > 1 and task.in_float64
+            if in_parts and driver.compares_copies(settings):
                 arrays |= _copies(driver, settings, arrays)
         else:
             has_state = reference.notes.has_state
