@@ -22,6 +22,7 @@ LONGEST = (
     "docs/test_reading.py",
     "e2e/test_kubeflow.py",
     "trainer_module/parity/test_topologies.py",
+    "trainer_module/parity/test_users_models.py",
     "trainer_module/engines/test_logical_cpus.py",
     "pipeline/drill/test_scenarios.py",
     "e2e/test_topologies.py",

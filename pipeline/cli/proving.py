@@ -57,6 +57,8 @@ def prove(request: Request) -> int:
     for row in rows:
         if not row.equal:
             console.error(f"{row.topology}: {row.why}")
+        if row.note:
+            console.say(f"{row.topology}: {row.note}", stderr=request.as_json)
     if failed:
         console.error(f"logs: {folder}")
     if request.as_json:

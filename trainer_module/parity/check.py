@@ -86,6 +86,7 @@ class Check:
                 trajectory=criteria.largest_difference(
                     results[0].under("trajectory/"), reference.results.under("trajectory/")
                 ),
+                float32=tuple(reference.results.notes.float32),
                 precision=precision,
                 seconds=time.monotonic() - started,
             )
@@ -151,19 +152,15 @@ def judge(
         precision: ``parallel.precision``.
         steps: of the trajectories.
     """
-    lengths = reference.scalars("length/")
     yield criteria.worst(
-        [
-            _gradients(own, reference, precision, lengths, point)
-            for own in results
-            for point in points(steps)
-        ]
+        [_gradients(own, reference, precision, point) for own in results for point in points(steps)]
     )
     if not precision.startswith("mixed"):
-        expected = reference.under("float64/")
+        expected, amplified = reference.under("float64/"), reference.scalars("amplified/")
+        where = f"after {steps} steps"
         yield criteria.worst(
             [
-                criteria.trajectory(own.under("float64/"), expected, f"after {steps} steps")
+                criteria.trajectory(own.under("float64/"), expected, amplified, where)
                 for own in results
             ]
         )
@@ -172,22 +169,28 @@ def judge(
         yield criteria.drift(replicas)
 
 
-def _gradients(
-    own: Results, reference: Results, precision: str, lengths: dict[str, float], point: int
+def _gradients(own: Results, reference: Results, precision: str, point: int) -> Finding:
+    found = [
+        _of_batch(own, reference, precision, f"{point}", number, f"after {point} steps")
+        for number in range(BATCHES_PER_POINT)
+    ]
+    if reference.under("copies/"):
+        found.append(_of_batch(own, reference, precision, "copies", 0, "of a batch of equal parts"))
+    return criteria.worst(found)
+
+
+def _of_batch(
+    own: Results, reference: Results, precision: str, point: str, number: int, where: str
 ) -> Finding:
-    return criteria.worst(
-        [
-            criteria.gradients(
-                own.under(f"{point}/gradients/{number}/"),
-                reference.under(f"{point}/gradients/{number}/"),
-                precision=precision,
-                lengths=lengths,
-                magnitudes=reference.scalars(f"{point}/magnitude/{number}/"),
-                kinks=int(reference.under("kinks")[""]),
-                where=f"after {point} steps",
-            )
-            for number in range(BATCHES_PER_POINT)
-        ]
+    return criteria.gradients(
+        own.under(f"{point}/gradients/{number}/"),
+        reference.under(f"{point}/gradients/{number}/"),
+        precision=precision,
+        lengths=reference.scalars("length/"),
+        magnitudes=reference.scalars(f"{point}/magnitude/{number}/"),
+        roundings=reference.scalars(f"{point}/rounding/{number}/"),
+        kinks=int(reference.under("kinks")[""]),
+        where=where,
     )
 
 

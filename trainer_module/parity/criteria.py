@@ -37,12 +37,36 @@ In 16 bits, results are rounded to 16 bits once per layer and direction, and sum
 float32: n counts layers instead of terms. The reference takes each batch in the same parts, so
 that what meets a kink has been rounded alike: K counts as 0.
 
+M sees what cancels between examples, and not what cancels within each of them. The bias of a
+convolution before a normalization, or of the keys of an attention, has the gradient 0, as a sum of
+terms that are not 0: g and M are the rounding of these terms, and nothing else. So rounding is also
+measured, as Monte Carlo arithmetic does (Parker 1997, "Monte Carlo Arithmetic: exploiting
+randomness in floating-point arithmetic"): the reference computes the same gradients again from
+weights that are each off by a random relative error of at most u. The largest norm of a change, R,
+is what two computations differ by, and 4 R is allowed where it is more than the above. It is never
+more than rounding of a gradient as large as the whole model's,
+
+    tolerance = max((4 e + sqrt(2 K e / pi)) * M, min(4 R, 4 e * sqrt(sum of M^2))),
+
+the sum being over all variables: no measurement excuses what is no rounding. Where nothing
+cancels, 4 R is below the first bound, as that is derived for sums in the worst order.
+
+A model with batch statistics has those of a part, and so its reference takes each batch in the same
+parts. That would hide a penalty (``add_loss``, ``activity_regularizer``) that is combined wrongly
+over the parts. So the gradients of one batch more are compared, whose parts are equal: the same
+examples, as often as there are parts. The whole batch then has the statistics of each of its parts,
+and the reference takes it whole.
+
 What is not rounding is of the order of M / sqrt(parts) or more: a part that is dropped, counted
 twice, or made of other rows, and a mean in place of a sum.
 
 **A trajectory in float64**, where a small learning rate leaves the amplified rounding far below
 :data:`TRAJECTORY_TOLERANCE` and any other mistake, in optimizer, schedule, clipping or state,
-far above it.
+far above it. All layers compute in float64, those too whose own dtype is another float
+(:mod:`.float64`). Amplification is measured, too: the reference trains again from weights that are
+each off by the rounding of a sum, which kernels take in blocks, e / 16. 4 times what the weights
+differ by at the end is allowed where that is more than the tolerance. The rounding is that of
+float64, or that of float32 for a model whose code casts to float32 by itself.
 
 **No drift**: all replicas hold the same bits.
 """
@@ -123,6 +147,21 @@ def tolerance(precision: str, length: float, magnitude: float, kinks: int = 0) -
     return (DEVIATIONS * error + math.sqrt(2 * kinks * error / math.pi)) * magnitude
 
 
+def measured_tolerance(
+    precision: str, length: float, magnitudes: Mapping[str, float], rounding: float
+) -> float:
+    """Largest norm of a gradient's difference that measured rounding explains.
+
+    Args:
+        precision: ``parallel.precision``.
+        length: n, as :func:`tolerance` takes it.
+        magnitudes: M of every variable of the model.
+        rounding: R, the largest change of the gradient with weights that are off by a rounding.
+    """
+    of_all = tolerance(precision, length, math.hypot(*magnitudes.values()))
+    return min(DEVIATIONS * rounding, of_all)
+
+
 def gradients(
     found: Arrays,
     expected: Arrays,
@@ -130,6 +169,7 @@ def gradients(
     precision: str,
     lengths: Mapping[str, float],
     magnitudes: Mapping[str, float],
+    roundings: Mapping[str, float],
     kinks: int = 0,
     where: str = "",
 ) -> Finding:
@@ -141,6 +181,7 @@ def gradients(
         precision: ``parallel.precision``.
         lengths: n of each variable.
         magnitudes: M of each variable.
+        roundings: R of each variable.
         kinks: K of the model.
         where: for the finding.
 
@@ -150,18 +191,43 @@ def gradients(
     findings = [_names(GRADIENTS, found, expected, where)]
     for name in found.keys() & expected.keys():
         difference = _norm(_minus(found[name], expected[name]))
-        bound = tolerance(precision, lengths[name], magnitudes[name], kinks)
+        bound = max(
+            tolerance(precision, lengths[name], magnitudes[name], kinks),
+            measured_tolerance(precision, lengths[name], magnitudes, roundings[name]),
+        )
         findings.append(Finding(GRADIENTS, name, difference, bound, where))
     return worst(findings)
 
 
-def trajectory(found: Arrays, expected: Arrays, where: str = "") -> Finding:
-    """Holds weights at the end of a trajectory in float64 against the reference's."""
+def trajectory(
+    found: Arrays, expected: Arrays, amplified: Mapping[str, float], where: str = ""
+) -> Finding:
+    """Holds weights at the end of a trajectory in float64 against the reference's.
+
+    Args:
+        found: the topology's, by name.
+        expected: the reference's.
+        amplified: by name, the largest difference between the reference's and those that it comes
+            to from weights that are off by a rounding.
+        where: for the finding.
+    """
     findings = [_names(TRAJECTORY, found, expected, where)]
     for name in found.keys() & expected.keys():
         difference = largest(_minus(found[name], expected[name]))
-        findings.append(Finding(TRAJECTORY, name, difference, TRAJECTORY_TOLERANCE, where))
+        bound = max(TRAJECTORY_TOLERANCE, DEVIATIONS * amplified[name])
+        findings.append(Finding(TRAJECTORY, name, difference, bound, where))
     return worst(findings)
+
+
+def rounding_of_sums(precision: str, length: float) -> float:
+    """Relative error of a sum of ``length`` terms, in blocks of 256; at least the unit roundoff."""
+    return ROUNDOFF[precision] * max(1.0, math.sqrt(2 / 3 * length) / 16)
+
+
+def rounded(values: np.ndarray, error: float, draw: np.random.RandomState) -> np.ndarray:
+    """``values``, each off by a random relative error of at most ``error``, in their dtype."""
+    errors = draw.uniform(-error, error, values.shape)
+    return np.asarray(values * (1 + errors), values.dtype)
 
 
 def drift(replicas: Sequence[Mapping[str, str]]) -> Finding:

@@ -9,7 +9,11 @@ from typing import Any
 import keras
 
 from stagecraft.schemas import features
+from stagecraft.trainer_module.parity import graph
 from stagecraft.trainer_module.settings import TrainingSettings
+
+_JUMPS = {"Relu", "Relu6", "LeakyRelu", "Abs", "MaxPool", "MaxPoolV2", "MaxPool3D"}
+"""TensorFlow's operations whose derivative jumps, and which no other layer has in it."""
 
 
 def lengths(model: keras.Model, settings: TrainingSettings) -> dict[str, float]:
@@ -19,21 +23,18 @@ def lengths(model: keras.Model, settings: TrainingSettings) -> dict[str, float]:
         model: as :func:`stagecraft.trainer_module.assemble.assemble` builds it.
         settings: its batch size and precision.
     """
-    layers = list(_leaves(model))
+    parts = list(_parts(model, features.IMAGE_SHAPE))
     if settings.parallel.precision.startswith("mixed"):
         # Each layer's result is rounded once forward and once backward, the weight's gradient once.
-        roundings = 2 * len(layers) + 1
+        roundings = 2 * len(parts) + 1
         return {variable.path: float(roundings) for variable in model.trainable_variables}
     size = settings.train.batch_size
-    on_the_way = sum(2 * _forward(layer, size) for layer in layers)
+    on_the_way = sum(2 * _forward(layer, shape, size) for layer, shape in parts)
+    # Weights that belong to a model itself, in no layer of it, have the model's positions.
     return {
-        variable.path: float(on_the_way + size * _positions(layer))
-        for layer in layers
+        variable.path: float(on_the_way + size * math.prod(shape[:-1]))
+        for layer, shape in [(model, _output(model) or features.IMAGE_SHAPE), *parts]
         for variable in layer.trainable_variables
-    } | {  # weights that belong to a model itself, in no layer of it
-        variable.path: float(on_the_way + size * _positions(model))
-        for variable in model.trainable_variables
-        if not any(variable is known for layer in layers for known in layer.trainable_variables)
     }
 
 
@@ -47,26 +48,42 @@ def kinks(model: keras.Model, settings: TrainingSettings) -> int:
         keras.layers.MaxPooling2D,
         keras.layers.GlobalMaxPooling2D,
     )
-    return sum(
+    layers = sum(
         isinstance(layer, jump)
         or getattr(layer, "activation", keras.activations.linear) is not keras.activations.linear
-        for layer in _leaves(model)
+        for layer, _ in _parts(model, features.IMAGE_SHAPE)
     )
+    # A model's own code has them, too.
+    operations = sum(node.op in _JUMPS for node in graph.forward(model, "float32"))
+    return max(layers, operations)
 
 
-def _leaves(layer: Any) -> Iterator[Any]:
-    """The layers that are no models of others."""
-    inner = layer.layers if isinstance(layer, keras.Model) else []
-    if not inner and not isinstance(layer, keras.layers.InputLayer):
-        yield layer
+def _parts(layer: Any, around: tuple[int, ...]) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """The layers that are made of no others, or have weights beside them; and their outputs' shape.
+
+    Args:
+        layer: a model, or a layer: the parts of an attention are layers, too.
+        around: the shape of what it is a part of, for those whose own is not known, as that of
+            what is called in code only.
+    """
+    shape = _output(layer) or around
+    if isinstance(layer, keras.Model):
+        inner = layer.layers
+    else:  # private, but the only list of the layers that a layer is made of
+        inner = list(layer._flatten_layers(include_self=False, recursive=False))
+    known = {id(variable) for part in inner for variable in part.variables}
+    own = not inner or any(id(variable) not in known for variable in layer.variables)
+    nothing = keras.layers.InputLayer if not inner else keras.Model
+    if own and not isinstance(layer, nothing):
+        yield layer, shape
     for part in inner:
-        yield from _leaves(part)
+        yield from _parts(part, shape)
 
 
-def _forward(layer: Any, batch: int) -> float:
+def _forward(layer: Any, shape: tuple[int, ...], batch: int) -> float:
     """Terms of one of the sums that a layer's result is."""
     if isinstance(layer, keras.layers.BatchNormalization):
-        return batch * _positions(layer)  # mean and variance
+        return batch * math.prod(shape[:-1])  # mean and variance
     kernel = getattr(layer, "kernel", None)
     if kernel is not None:
         return math.prod(kernel.shape[:-1])
@@ -76,10 +93,8 @@ def _forward(layer: Any, batch: int) -> float:
     return 1
 
 
-def _positions(layer: Any) -> int:
-    """Places in one example at which a weight is used; an image's where it is not known."""
-    shape = _shape(layer, "output") or _shape(layer, "input") or features.IMAGE_SHAPE
-    return math.prod(shape[:-1])
+def _output(layer: Any) -> tuple[int, ...]:
+    return _shape(layer, "output") or _shape(layer, "input")
 
 
 def _shape(layer: Any, side: str) -> tuple[int, ...]:

@@ -20,6 +20,9 @@ HEADER = (
     "verdict",
 )
 
+_NAMED = 3
+"""Layers that a note names."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
@@ -35,6 +38,9 @@ class Row:
     trajectory: float | None = None
     """Largest difference of a weight after a trajectory in the training's own precision; reported,
     not judged."""
+
+    float32: tuple[str, ...] = ()
+    """Layers and variables that are float32 in the float64 trajectory too."""
 
     precision: str = "float32"
     seconds: float = 0.0
@@ -57,6 +63,18 @@ class Row:
         if self.cause is not None:
             return self.cause
         return "; ".join(str(finding) for finding in self.findings if not finding.equal)
+
+    @property
+    def note(self) -> str:
+        """What limits the comparison, in a sentence; empty if nothing does."""
+        if not self.float32:
+            return ""
+        names = ", ".join(self.float32[:_NAMED])
+        more = f" and {len(self.float32) - _NAMED} more" if len(self.float32) > _NAMED else ""
+        return (
+            f"the model computes in float32 in {names}{more}, so its float64 trajectory is "
+            "compared with a tolerance for float32"
+        )
 
     def _of(self, criterion: str) -> Finding | None:
         return next((found for found in self.findings if found.criterion == criterion), None)
@@ -88,6 +106,7 @@ class Row:
             "equal": self.equal,
             "precision": self.precision,
             "trajectory_difference": self.trajectory,
+            "float32_in_float64": list(self.float32),
             "seconds": round(self.seconds, 2),
             "findings": [
                 dataclasses.asdict(finding) | {"ratio": finding.ratio} for finding in self.findings
@@ -97,10 +116,11 @@ class Row:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table, and below it why what differs does."""
+    """A table, and below it why what differs does, and what limits a comparison."""
     lines = [HEADER, ("---",) * len(HEADER), *(row.cells() for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     reasons = [f"* {row.topology}: {row.why}" for row in rows if not row.equal]
+    reasons += [f"* {row.topology}: {row.note}" for row in rows if row.note]
     return "\n".join([table, *([""] if reasons else []), *reasons]) + "\n"
 
 

@@ -5,10 +5,14 @@ Imports no TensorFlow. The file is an ``.npz``::
     POINT/state/NAME              the reference's engine state after POINT steps
     POINT/gradients/BATCH/PATH    gradient by variable path, from that state
     POINT/magnitude/BATCH/PATH    M of criteria.py; the reference's only
+    POINT/rounding/BATCH/PATH     R of criteria.py; the reference's only
+    copies/gradients/0/PATH       gradient of a batch of equal parts, from the first state; and so
+                                  magnitude, rounding: where the reference has them
     length/PATH                   n of criteria.py; the reference's only
     kinks                         K of criteria.py; the reference's only
     trajectory/NAME               model and shadows after all steps
     float64/NAME                  the same in float64, where that is compared
+    amplified/NAME                what that differs by after a rounding; the reference's only
     notes                         JSON: see Notes
 """
 
@@ -83,6 +87,10 @@ class Notes:
 
     replicas: list[dict[str, str]]
     """Of each of its replicas: digests of the variables' bytes, by name."""
+
+    float32: list[str] = dataclasses.field(default_factory=list)
+    """Layers and variables of the reference that are less than float64 in the trajectory in
+    float64, because the model's code says so."""
 
 
 def save(path: str, arrays: Mapping[str, np.ndarray], notes: Notes) -> None:

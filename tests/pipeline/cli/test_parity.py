@@ -41,6 +41,13 @@ def test_one_differs(parity):
     assert "mirrored-2: gradients after 0 steps, kernel: difference 1.73" in ran.stderr
 
 
+def test_what_stays_float32_is_told(parity):
+    ran = parity("--topologies", "mirrored-2", one_device="casts")
+    assert ran.code == 0
+    last = ran.stdout.splitlines()[-1]
+    assert last.startswith("mirrored-2: the model computes in float32 in attention0, attention1")
+
+
 def test_one_dies_and_its_log_is_kept(parity):
     ran = parity("--topologies", "mirrored-2,stages-2", mirrored="die")
     assert ran.code == 1

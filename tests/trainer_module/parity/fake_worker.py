@@ -1,9 +1,10 @@
 """A worker that computes nothing: ``FAKE`` is JSON, ``{strategy: what it does}``.
 
 ``equal`` (the default) writes the reference's numbers, ``differs`` numbers of which one gradient
-is twice as large, ``drifts`` replicas of which one is another, ``die`` ends without a word,
-``segfault`` dies, ``error`` says what is wrong, ``hang`` starts a process that outlives its
-parent, tells both ids in ``FAKE_PIDS``, and waits, ``silent`` never gets ready.
+is twice as large, ``drifts`` replicas of which one is another, ``casts`` notes of layers that stay
+float32, ``die`` ends without a word, ``segfault`` dies, ``error`` says what is wrong, ``hang``
+starts a process that outlives its parent, tells both ids in ``FAKE_PIDS``, and waits, ``silent``
+never gets ready.
 """
 
 import json
@@ -33,10 +34,12 @@ def arrays() -> dict[str, np.ndarray]:
     made = {"length/kernel": np.array(100.0), "kinks": np.array(0)}
     for name in ("trajectory", "float64"):
         made[f"{name}/model/kernel"] = np.ones(3)
+    made["amplified/model/kernel"] = np.array(0.0)
     for point in points(task.steps):
         for batch in (0, 1):
             made[f"{point}/gradients/{batch}/kernel"] = np.ones(3, np.float32) * twice
             made[f"{point}/magnitude/{batch}/kernel"] = np.array(2.0)
+            made[f"{point}/rounding/{batch}/kernel"] = np.array(0.0)
     return made
 
 
@@ -64,5 +67,7 @@ if behaviour == "drifts":
     replicas[-1] = {"model/kernel": "b"}
 needs_parts = task.reference is not None or parallel.precision.startswith("mixed")
 parts = parallel.parts if needs_parts else 1
-save(task.out, arrays(), Notes(parts=parts, has_state=False, replicas=replicas))
+low = [f"attention{n}" for n in range(5)] if behaviour == "casts" else []
+notes = Notes(parts=parts, has_state=False, replicas=replicas, float32=low)
+save(task.out, arrays(), notes)
 tell("done")

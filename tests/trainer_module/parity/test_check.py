@@ -83,3 +83,14 @@ def test_tables_have_a_line_a_topology(fake: Fake, tmp_path: pathlib.Path) -> No
     assert "\n* mirrored-2: gradients after 0 steps, kernel: difference" in text
     assert [row.as_json()["equal"] for row in rows] == [True, False, False]
     assert "error" not in rows[0].as_json()
+
+
+def test_what_stays_float32_is_told(fake: Fake, tmp_path: pathlib.Path) -> None:
+    fake(one_device="casts")
+    rows, _ = _rows(tmp_path, "mirrored-2,stages-2")
+    assert all(row.equal for row in rows)
+    assert rows[0].float32 == tuple(f"attention{number}" for number in range(5))
+    assert rows[0].note.startswith("the model computes in float32 in attention0, attention1, ")
+    assert "attention2 and 2 more, so" in rows[0].note
+    assert f"\n* mirrored-2: {rows[0].note}" in report.markdown(rows)
+    assert rows[1].as_json()["float32_in_float64"] == list(rows[1].float32)

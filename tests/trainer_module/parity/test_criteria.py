@@ -48,6 +48,7 @@ def _judge(found: np.ndarray, expected: np.ndarray, precision: str, length: floa
         precision=precision,
         lengths={"kernel": length},
         magnitudes={"kernel": max(float(np.linalg.norm(probe)) for probe in probes)},
+        roundings={"kernel": 0.0},
     )
 
 
@@ -148,6 +149,91 @@ def test_labels_of_other_rows_are_far_outside() -> None:
     assert _judge(shifted, inputs.T @ errors, "float32", EXAMPLES).ratio > 1000
 
 
+def _key_bias(queries: np.ndarray, keys: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """The gradient of a bias of all keys, which is 0: softmax takes no notice of it.
+
+    Args:
+        queries: ``[batch, tokens, width]``.
+        keys: the same shape.
+        errors: of the weights, ``[batch, tokens, tokens]``.
+    """
+    scores = queries @ keys.transpose(0, 2, 1)
+    exponents = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = exponents / exponents.sum(-1, keepdims=True)
+    of_scores = weights * (errors - (weights * errors).sum(-1, keepdims=True))
+    return np.einsum("bqk,bqw->w", of_scores, queries)
+
+
+def _key_biases(fault: float = 0.0) -> tuple[Finding, Finding]:
+    """By what is summed alone, and by measured rounding too.
+
+    In the topology, all that comes in has been rounded otherwise.
+    """
+    draw = np.random.RandomState(2)
+    queries, keys, errors = (draw.randn(64, 16, width).astype(np.float32) for width in (8, 8, 16))
+    signs = draw.choice(np.array([-1, 1], np.float32), (3, 64, 1, 1))
+    off, other = (
+        [criteria.rounded(values, 2.0**-24, draw) for values in (queries, keys)] for _ in range(2)
+    )
+    probes = [errors, *(errors * sign for sign in signs)]
+    plain = [_key_bias(queries, keys, probe) for probe in probes]
+    moved = [_key_bias(*off, probe) for probe in probes]
+    halves = sum(_key_bias(*(v[half] for v in (*other, errors))) for half in HALVES)
+    found = {"bias": halves + np.float32(fault), "kernel": np.ones(1)}
+    common = {
+        "precision": "float32",
+        "lengths": {"bias": 1000.0, "kernel": 1000.0},
+        "magnitudes": {"bias": max(map(float, map(np.linalg.norm, plain))), "kernel": 1.0},
+    }
+    changes = [float(np.linalg.norm(one - two)) for one, two in zip(plain, moved, strict=True)]
+    findings = [
+        criteria.gradients(
+            found,
+            {"bias": plain[0], "kernel": np.ones(1)},
+            roundings={"bias": rounding, "kernel": 0.0},
+            **common,
+        )
+        for rounding in (0.0, max(changes))
+    ]
+    return findings[0], findings[1]
+
+
+HALVES = (slice(0, 32), slice(32, 64))
+
+
+def test_a_gradient_of_zero_is_rounding() -> None:
+    by_sums, by_measure = _key_biases()
+    assert by_sums.variable == by_measure.variable == "bias"
+    assert by_sums.ratio > 100
+    assert 0.01 < by_measure.ratio < 1
+
+
+def test_what_is_added_to_a_gradient_of_zero_is_found() -> None:
+    _, by_measure = _key_biases(fault=1e-3)
+    assert by_measure.ratio > 5
+
+
+def _huge_rounding(magnitude: float) -> Finding:
+    return criteria.gradients(
+        {"a": np.array([0.1]), "b": np.array([1.0])},
+        {"a": np.array([0.0]), "b": np.array([1.0])},
+        precision="float32",
+        lengths={"a": 100.0, "b": 100.0},
+        magnitudes={"a": 0.1, "b": magnitude},
+        roundings={"a": 1e3, "b": 0.0},
+    )
+
+
+def test_no_measurement_excuses_what_is_no_rounding() -> None:
+    """A layer that draws anew each time changes as much as its gradient is."""
+    finding = _huge_rounding(magnitude=3.0)
+    # Rounding of the whole gradient, whose norm is hypot(0.1, 3).
+    assert finding.tolerance == pytest.approx(
+        criteria.tolerance("float32", 100.0, math.hypot(0.1, 3.0))
+    )
+    assert finding.ratio > 1000
+
+
 def _two(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> Finding:
     return criteria.gradients(
         found,
@@ -155,6 +241,7 @@ def _two(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> Findi
         precision="float32",
         lengths=dict.fromkeys(expected, 100.0),
         magnitudes=dict.fromkeys(expected, 1.0),
+        roundings=dict.fromkeys(expected, 0.0),
         where="after 5 steps",
     )
 
@@ -172,7 +259,7 @@ def test_what_is_no_number_is_not_equal(value: float) -> None:
     assert not _two(bad, good).equal
     assert not _two(good, bad).equal
     assert not _two(bad, bad).equal
-    assert not criteria.trajectory(bad, good).equal
+    assert not criteria.trajectory(bad, good, {"a": 0.0}).equal
     assert criteria.largest_difference(bad, good) == math.inf
 
 
@@ -180,15 +267,20 @@ def test_missing_variables_are_not_equal() -> None:
     one, two = {"a": np.zeros(1)}, {"a": np.zeros(1), "b": np.zeros(1)}
     assert "b (in one of them only)" in str(_two(one, two))
     assert not _two(one, two).equal
-    assert not criteria.trajectory(two, one).equal
-    assert not criteria.trajectory({}, {}).equal
+    assert not criteria.trajectory(two, one, {"a": 0.0}).equal
+    assert not criteria.trajectory({}, {}, {}).equal
     assert not _two({"a": np.zeros(2)}, {"a": np.zeros(1)}).equal
 
 
 def test_the_same_bits_are_equal_even_of_zeros() -> None:
     zeros = {"a": np.zeros(3)}
     finding = criteria.gradients(
-        zeros, zeros, precision="float32", lengths={"a": 1.0}, magnitudes={"a": 0.0}
+        zeros,
+        zeros,
+        precision="float32",
+        lengths={"a": 1.0},
+        magnitudes={"a": 0.0},
+        roundings={"a": 0.0},
     )
     assert finding.equal
     assert finding.ratio == 0
@@ -198,7 +290,23 @@ def test_the_same_bits_are_equal_even_of_zeros() -> None:
 def test_a_trajectory_is_equal_up_to_1e_10(difference: float, equal: bool) -> None:
     weights = {"a": np.array([0.0, 1.0])}
     moved = {"a": weights["a"] + difference}
-    assert criteria.trajectory(moved, weights).equal is equal
+    assert criteria.trajectory(moved, weights, {"a": 0.0}).equal is equal
+
+
+@pytest.mark.parametrize(("difference", "equal"), [(3.9e-9, True), (4.1e-9, False)])
+def test_a_trajectory_that_amplifies_rounding_is_equal_up_to_that(
+    difference: float, equal: bool
+) -> None:
+    weights = {"a": np.array([0.0, 1.0])}
+    moved = {"a": weights["a"] + difference}
+    assert criteria.trajectory(moved, weights, {"a": 1e-9}).equal is equal
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_an_amplification_that_is_no_number_excuses_nothing(broken: float) -> None:
+    weights = {"a": np.array([0.0, 1.0])}
+    moved = {"a": weights["a"] + 1e-9}
+    assert not criteria.trajectory(moved, weights, {"a": broken}).equal
 
 
 def test_replicas_are_equal_bit_for_bit() -> None:

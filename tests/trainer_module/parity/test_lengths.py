@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import pytest
+import tensorflow as tf
 
 from stagecraft.trainer_module.assemble import assemble
 from stagecraft.trainer_module.parity.lengths import kinks, lengths
@@ -76,3 +77,92 @@ def test_every_weight_has_one_whatever_the_model_is_made_of() -> None:
     way = 2 * (5 + 4)
     # What is used in code only has no shape of its own: an image's positions are the most.
     assert sorted(set(found.values())) == [way + 16, way + 16 * 32 * 32]
+
+
+class Block(keras.layers.Layer):
+    """Layers in a layer, as users write them, beside a weight of its own."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.conv = keras.layers.Conv2D(4, 3, padding="same", activation="relu")
+        self.norm = keras.layers.BatchNormalization()
+
+    def build(self, shape: Any) -> None:
+        self.scale = self.add_weight(shape=(4,), initializer="ones", name="scale")
+        self.conv.build(shape)
+        self.norm.build((*shape[:-1], 4))
+
+    def call(self, inputs: Any) -> Any:
+        return self.norm(self.conv(inputs)) * self.scale
+
+
+def test_a_layer_of_layers_is_what_they_are() -> None:
+    images = keras.Input((8, 8, 3))
+    hidden = Block(name="block")(images)
+    model = keras.Model(images, keras.layers.GlobalAveragePooling2D()(hidden))
+    found = lengths(model, _settings())
+    # The block, its convolution, its statistics at the block's 64 positions, and the pooling.
+    way = 2 * (1 + 27 + 16 * 64 + 64)
+    assert found.keys() == {variable.path for variable in model.trainable_variables}
+    assert set(found.values()) == {way + 16 * 64}
+    assert kinks(model, _settings()) == 1
+
+
+def test_an_attention_is_its_parts() -> None:
+    tokens = keras.Input((16, 8))
+    model = keras.Model(tokens, keras.layers.MultiHeadAttention(2, 4, name="mha")(tokens, tokens))
+    found = lengths(model, _settings())
+    assert found.keys() == {variable.path for variable in model.trainable_variables}
+    # Kernels of shape (8, 2, 4), three times, and (2, 4, 8); softmax and dropout.
+    assert found["mha/key/bias"] >= 2 * 4 * 8 + 16 * 16
+
+
+def test_operations_have_kinks_too() -> None:
+    images = keras.Input((32, 32, 3))
+    hidden = keras.ops.relu(keras.layers.Conv2D(4, 3)(images))
+    hidden = keras.ops.max_pool(hidden, 2)
+    model = keras.Model(images, keras.layers.Flatten()(hidden))
+    assert kinks(model, _settings()) == 2
+
+
+def test_a_models_code_has_kinks_too() -> None:
+    class Own(keras.Model):
+        """As a port from another framework has it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = keras.layers.Conv2D(4, 3)
+            self.head = keras.layers.Dense(2)
+
+        def call(self, images: Any) -> Any:
+            hidden = tf.nn.leaky_relu(tf.nn.relu(self.conv(images)))
+            return self.head(keras.ops.mean(hidden, (1, 2)))
+
+    model = Own()
+    model(keras.ops.ones((2, 32, 32, 3)))
+    assert kinks(model, _settings()) == 2
+
+
+def test_normalizations_and_attentions_have_none() -> None:
+    tokens = keras.Input((16, 8))
+    hidden = keras.layers.LayerNormalization()(tokens)
+    hidden = keras.layers.MultiHeadAttention(2, 4)(hidden, hidden)
+    hidden = keras.layers.GroupNormalization(4)(keras.layers.BatchNormalization()(hidden))
+    assert kinks(keras.Model(tokens, keras.layers.Dropout(0.5)(hidden)), _settings()) == 0
+
+
+def test_a_model_of_nothing_but_weights_is_a_layer() -> None:
+    class Linear(keras.Model):
+        """No layers inside."""
+
+        def build(self, shape: Any) -> None:
+            self.matrix = self.add_weight(shape=(shape[-1], 2), name="matrix")
+
+        def call(self, inputs: Any) -> Any:
+            return inputs @ self.matrix
+
+    model = Linear()
+    model(keras.ops.ones((3, 5)))
+    found = lengths(model, _settings())
+    assert found.keys() == {variable.path for variable in model.trainable_variables}
+    assert lengths(model, _settings("mixed_bfloat16"))[model.trainable_variables[0].path] == 3

@@ -1,0 +1,97 @@
+"""Several models on one topology, in one process: TensorFlow is imported once.
+
+    python several.py JOBS.json
+
+JOBS.json is a list of objects: ``task`` is a file of a :class:`Task`, ``fault`` None or one of
+:data:`FAULTS`. Without a fault all is computed that the worker computes, and else the gradients of
+the first point, with the fault in the engine. A job that fails leaves a file ``.error`` in place of
+its ``.npz``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+
+from stagecraft.trainer_module import topology
+from stagecraft.trainer_module.engines import row, strategy
+from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.parity.driver import Driver
+from stagecraft.trainer_module.parity.task import Notes, Results, Task, save
+from stagecraft.trainer_module.parity.worker import measure
+
+
+def _first(found: row.Found, other: row.Found) -> row.Found:
+    """A sum over microbatches that leaves the others out."""
+    del other
+    return found
+
+
+def _twice(found: row.Found, other: row.Found) -> row.Found:
+    """A sum over microbatches that takes the others twice."""
+    return tf.nest.map_structure(
+        lambda one, two: one + 2 * two if one.dtype.is_floating else two, found, other
+    )
+
+
+def _own(context: Any, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """An all-reduce in which each replica keeps what it has."""
+    del context
+    return list(tensors)
+
+
+FAULTS = {
+    "dropped": (row.Found, "plus", _first),
+    "doubled": (row.Found, "plus", _twice),
+    "not reduced": (strategy, "_all_reduce", _own),
+}
+"""What is patched, and by what."""
+
+
+@contextlib.contextmanager
+def _fault(name: str) -> Iterator[mock.Mock]:
+    """The engine with a fault; fails where nothing has met it."""
+    owner, attribute, replacement = FAULTS[name]
+    with mock.patch.object(owner, attribute, autospec=True, side_effect=replacement) as patched:
+        yield patched
+    assert patched.called, f"{name}: the engine has no such place"
+
+
+def _gradients(task: Task, devices: topology.Topology, over: Any) -> None:
+    assert task.reference is not None
+    driver = Driver(task, devices, over)
+    engine = driver.engine(task.settings)
+    engine.restore(Results(task.reference).under("0/state/"))
+    found = driver.gradients(engine, 0)
+    save(task.out, found, Notes(parts=task.settings.parallel.parts, has_state=False, replicas=[]))
+
+
+def main(path: str) -> None:
+    """Runs the jobs, one after the other."""
+    with open(path, encoding="utf-8") as file:
+        jobs = json.load(file)
+    tasks = [Task.read(job["task"]) for job in jobs]
+    devices = topology.resolve(tasks[0].settings.parallel)
+    over = connect(devices, tasks[0].settings.parallel)
+    for job, task in zip(jobs, tasks, strict=True):
+        print(job, flush=True)
+        try:
+            if job["fault"]:
+                with _fault(job["fault"]):
+                    _gradients(task, devices, over)
+            else:
+                measure(task, devices, over, lambda event, **fields: None)
+        except Exception:  # its test fails; the others' need not
+            pathlib.Path(task.out).with_suffix(".error").write_text(traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,88 @@
+"""A whole model in float64, whatever dtype its layers were given."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from stagecraft.trainer_module.parity import graph
+
+_DTYPES = ("compute_dtype", "variable_dtype")
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@contextlib.contextmanager
+def forced(precision: str) -> Iterator[None]:
+    """Makes every layer compute in float64, if that is the precision.
+
+    ``dtype="float32"`` and ``dtype="mixed_bfloat16"`` of a layer mean float64 in this block. So do
+    dtype policies that are set after a layer is made, and those of a
+    ``keras.dtype_policies.DTypePolicyMap``. A quantized layer keeps its dtype.
+
+    A model is built, called and traced in the same block.
+
+    Args:
+        precision: ``parallel.precision``; the block changes nothing unless it is ``float64``.
+    """
+    own = {name: vars(keras.DTypePolicy)[name] for name in _DTYPES}
+    try:
+        if precision == "float64":
+            for name, value in own.items():
+                setattr(keras.DTypePolicy, name, _raised(value))
+        yield
+    finally:
+        for name, value in own.items():
+            setattr(keras.DTypePolicy, name, value)
+
+
+def _raised(dtype: Any) -> property:
+    """The property of a policy, as float64 where it is a float's."""
+
+    def read(policy: keras.DTypePolicy) -> Any:
+        value = dtype.fget(policy)
+        return "float64" if policy.quantization_mode is None and value in _FLOATS else value
+
+    return property(read)
+
+
+def exceptions(model: keras.Model) -> list[str]:
+    """Where a model computes in less than float64 all the same.
+
+    These are variables with a dtype of their own, and casts in a layer's code, such as
+    ``tf.cast(scores, "float32")``. No dtype policy reaches them.
+
+    Args:
+        model: built in :func:`forced`, and called in it.
+
+    Returns:
+        Paths of variables and names of layers; empty if all of the model is float64.
+    """
+    low = [v.path for v in model.variables if v.dtype in _FLOATS and v.dtype != "float64"]
+    # The pictures are float32, and so may be a model's input: that is no loss.
+    dtype = model.inputs[0].dtype if getattr(model, "inputs", None) else "float64"
+    nodes = graph.forward(model, dtype)
+    # Private, but the only list of all layers.
+    layers = {layer.name for layer in model._flatten_layers()}
+    casts = [_layer(node.name, layers) for node in nodes if node.op == "Cast" and _loses(node)]
+    return list(dict.fromkeys([*low, *casts]))
+
+
+def _loses(cast: Any) -> bool:
+    source, target = (tf.as_dtype(cast.attr[name].type) for name in ("SrcT", "DstT"))
+    return bool(source == tf.float64 and target.is_floating and target != tf.float64)
+
+
+def _layer(op: str, layers: set[str]) -> str:
+    """``model/layer_1/Cast`` -> ``layer``; a cast that is in no layer keeps its name.
+
+    TensorFlow numbers a name scope that is opened again.
+    """
+    for scope in reversed(op.split("/")[:-1]):
+        for name in (scope, scope.rpartition("_")[0]):
+            if name in layers:
+                return name
+    return op
