@@ -14,6 +14,7 @@ from typing import Any
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
+from stagecraft.components.metadata.file import open_store
 from stagecraft.components.report.facts import Component
 
 _State = metadata_store_pb2.Execution.State
@@ -42,6 +43,9 @@ def read(metadata_db: str, run_id: str) -> list[Component]:
 
     Returns:
         Nothing where there is no such file, or no such run in it.
+
+    Raises:
+        MetadataFileError: the file cannot be opened.
     """
     if not os.path.exists(metadata_db):
         return []
@@ -70,14 +74,6 @@ def read(metadata_db: str, run_id: str) -> list[Component]:
         for execution in executions
         if execution.last_known_state in _STATES
     ]
-
-
-def open_store(metadata_db: str) -> ml_metadata.MetadataStore:
-    """The store in an SQLite file, to be read."""
-    config = metadata_store_pb2.ConnectionConfig()
-    config.sqlite.filename_uri = metadata_db
-    config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READONLY
-    return ml_metadata.MetadataStore(config)
 
 
 def pipeline_of(store: ml_metadata.MetadataStore, run: int) -> str:

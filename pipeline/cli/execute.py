@@ -41,6 +41,7 @@ def execute(request: Request) -> int:
     try:
         settings = _settings(request)
         output = request.output or pathlib.Path("runs") / settings.name
+        _check_output(output)
         log = _open_log(output)
     except (SettingsError, UserError) as error:
         if request.as_json:
@@ -94,6 +95,19 @@ def _settings(request: Request) -> PipelineSettings:
     if request.from_node and request.to_node:
         nodes.check_order(request.from_node, request.to_node, there)
     return settings
+
+
+def _check_output(output: pathlib.Path) -> None:
+    """Refuses what earlier runs left, where a run cannot build on it.
+
+    Raises:
+        UserError: names the file or folder.
+    """
+    from stagecraft.components.metadata import file, outputs  # and ML Metadata, half a second
+
+    metadata_db = layout.metadata_db(output)
+    file.check(metadata_db)
+    outputs.check_known(metadata_db, layout.pipeline_root(output))
 
 
 def _open_log(output: pathlib.Path) -> IO[bytes]:

@@ -17,6 +17,7 @@ from typing import Any
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
+from stagecraft.components.metadata import file
 from stagecraft.components.report import history, wording
 from stagecraft.components.report.facts import Component
 from stagecraft.pipeline.local import layout, lock, past_settings
@@ -94,7 +95,7 @@ class PastRun:
 def read(run: Found) -> PastRun:
     """What is known of a run."""
     metadata_db = str(layout.metadata_db(run.output))
-    store = history.open_store(metadata_db)
+    store = file.open_store(metadata_db)
     pipeline = history.pipeline_of(store, run.context)
     going_on = _goes_on(run)
     found = components(run)

@@ -6,6 +6,7 @@ import dataclasses
 
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 
+from stagecraft.components.metadata import file
 from stagecraft.components.report import history
 from stagecraft.components.report.facts import Facts
 from stagecraft.components.report.gather import gather
@@ -58,7 +59,7 @@ def _log(run: runs.Found) -> str:
 
 def _named(metadata_db: str, run: runs.Found) -> tuple[str, str]:
     """The pipeline's name, and the settings that its report was told."""
-    store = history.open_store(metadata_db)
+    store = file.open_store(metadata_db)
     pipeline = history.pipeline_of(store, run.context)
     for execution in store.get_executions_by_context(run.context):
         if "settings" in execution.custom_properties:

@@ -17,6 +17,7 @@ from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.portable import runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
+from stagecraft.components.metadata import file, outputs
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.local import base_run, events, interrupt, launcher, lock, nodes
 from stagecraft.pipeline.local.cause import explain
@@ -45,7 +46,9 @@ class _Runner:
         """Runs a compiled pipeline.
 
         Raises:
-            UserError: the output is in use; a node that isn't there; nothing to start from.
+            UserError: the output is in use; a node that isn't there; nothing to start from; a
+                metadata store that cannot be opened, or that does not know what lies in the
+                pipeline root.
             KeyboardInterrupt: SIGINT or SIGTERM; nothing half-done is left.
         """
         connection = _connection(pipeline)
@@ -93,6 +96,8 @@ def _swept(connection: Any, pipeline: pipeline_pb2.Pipeline) -> Iterator[None]:
         pipeline.pipeline_info.id,
     )
     with lock.held(metadata_db.parent):
+        file.check(metadata_db, write=True)
+        outputs.check_known(metadata_db, place[1])
         sweep(*place)
         try:
             yield
