@@ -16,6 +16,7 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.example_gen.component import Cifar10ExampleGen
     from stagecraft.components.import_schema import ImportSchema
     from stagecraft.components.parity_gate.component import ParityGate
+    from stagecraft.components.pusher.component import Pusher
     from stagecraft.components.report.component import TrainingReport
     from stagecraft.components.trainer.component import Trainer
 
@@ -26,6 +27,7 @@ __all__ = [
     "ImportSchema",
     "LatestBlessedBaseline",
     "ParityGate",
+    "Pusher",
     "Trainer",
     "TrainingReport",
 ]
@@ -37,6 +39,7 @@ _HOMES = {
     "ImportSchema": "import_schema",
     "LatestBlessedBaseline": "baseline",
     "ParityGate": "parity_gate.component",
+    "Pusher": "pusher.component",
     "Trainer": "trainer.component",
     "TrainingReport": "report.component",
 }

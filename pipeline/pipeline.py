@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import schema_pb2
-from tfx.components.pusher.component import Pusher
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
 from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
@@ -27,6 +26,7 @@ from stagecraft.components import (
     ImportSchema,
     LatestBlessedBaseline,
     ParityGate,
+    Pusher,
     Trainer,
     TrainingReport,
 )

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from stagecraft.components.example_gen import files
 from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
+from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.features import DATASETS, SAMPLE, DataSet
 from stagecraft.trainer_module.settings import (
     Settings,
@@ -71,6 +73,15 @@ class DataSettings(Settings):
     schema_file: str | None = Field(
         None, description="TFDV schema (text proto) to hold the data against; default: dataset's"
     )
+
+    @field_validator("source")
+    @classmethod
+    def _check_scheme(cls, value: str) -> str:
+        try:
+            files.check_scheme(value)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return value
 
     @model_validator(mode="after")
     def _check(self) -> DataSettings:

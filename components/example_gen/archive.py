@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
+import itertools
 import posixpath
 import tarfile
 import zlib
@@ -11,11 +11,18 @@ from collections.abc import Callable, Generator, Iterator
 from typing import IO, NamedTuple
 
 from stagecraft.components.example_gen import files, records
+from stagecraft.components.example_gen.expanding import Expanding
 from stagecraft.components.example_gen.layouts import LAYOUTS, TEST, TRAIN, Layout, Place, place
 from stagecraft.schemas.errors import UserError
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
+
+_LONGEST_NAME = 255
+"""Bytes: NAME_MAX of Linux."""
+
+_SHOWN = 10
+"""Names of files in a message."""
 
 
 class Block(NamedTuple):
@@ -82,10 +89,11 @@ def _walk_tar(source: str) -> Generator[_File, None, None]:
     total = files.size(source)
     with (
         files.open_binary(source) as raw,
-        gzip.GzipFile(fileobj=raw) as data,
+        Expanding(raw, source, total) as data,
         tarfile.open(fileobj=data, mode="r:") as tar,
     ):
-        for member in tar:
+        while (member := data.header(tar.next)) is not None:
+            tar.members.clear()  # or it keeps them all
             _refuse_unsafe(source, member)
             stream = tar.extractfile(member) if member.isfile() else None
             if stream is not None:
@@ -104,6 +112,11 @@ def _refuse_unsafe(source: str, member: tarfile.TarInfo) -> None:
         raise UserError(
             f"{source}: member {member.name!r} would leave the folder it is unpacked to; refused. "
             "Don't unpack this archive; get it again from a source you trust."
+        )
+    if any(len(part.encode(errors="replace")) > _LONGEST_NAME for part in member.name.split("/")):
+        raise UserError(
+            f"{source}: member {member.name[:40]!r}… has a name that no file system takes: more "
+            f"than {_LONGEST_NAME} bytes; refused. Get the archive again from a source you trust."
         )
     if not (member.isfile() or member.isdir()):
         kind = "a link" if member.issym() or member.islnk() else "a device or a pipe"
@@ -170,17 +183,22 @@ def _check_complete(source: str, found: dict[Place, str]) -> None:
         )
         raise UserError(f"{source}: holds no CIFAR batch. {advice}")
     batches = {spot.batch for spot in found if spot.part == TRAIN}
-    gaps = sorted(set(range(max(batches, default=0))) - batches)
+    # A number comes from a file's name, and may be any: only those that are there are counted.
+    gap = next(number for number in itertools.count() if number not in batches)
     lacks = ""
-    if gaps:
-        lacks = f"training batch {gaps[0] + 1}"
-    elif not batches:
+    if not batches:
         lacks = "training batch"
+    elif gap < max(batches):
+        lacks = f"training batch {gap + 1}"
     elif TEST not in {spot.part for spot in found}:
         lacks = "test batch"
     if lacks:
-        there = ", ".join(sorted(found.values()))
-        raise UserError(f"{source}: has no {lacks}, only {there}. Get the archive again.")
+        names = sorted(found.values())
+        there = ", ".join(names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")
+        raise UserError(
+            f"{source}: has no {lacks}, only {there}. Batches are numbered from 1, without a gap. "
+            "Rename the files, or get the archive again."
+        )
 
 
 def _unreadable(source: str, name: str, error: Exception) -> UserError:

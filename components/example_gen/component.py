@@ -8,7 +8,7 @@ from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
 from stagecraft.components.code_fingerprint import code_fingerprint
-from stagecraft.components.example_gen import driver, executor
+from stagecraft.components.example_gen import driver, executor, files
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.features import DATASETS
 
@@ -79,6 +79,8 @@ class Cifar10ExampleGen(base_beam_component.BaseBeamComponent):
             raise UserError(f"dataset: {dataset!r} is unknown; use one of {', '.join(DATASETS)}.")
         if source == "sample" and dataset != "cifar10":
             raise UserError("source: the sample has ten classes; use dataset cifar10 with it.")
+        if isinstance(source, str):  # a runtime parameter has no value yet
+            files.check_scheme(source)
         if shards < 1:
             raise UserError(f"shards: {shards} is too few; use 1 or more, such as 48.")
         super().__init__(

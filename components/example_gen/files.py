@@ -3,7 +3,38 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import IO, Any, cast
+
+from stagecraft.schemas.errors import UserError
+
+SCHEMES = ("gs", "s3", "minio", "hdfs")
+"""Of the addresses that TFX and :mod:`stagecraft.components.object_store` read."""
+
+
+def check_scheme(path: str) -> None:
+    """Refuses an address that no file system reads, such as one of http.
+
+    Raises:
+      UserError: names the schemes that work.
+    """
+    scheme, separator, _ = path.partition("://")
+    if separator and scheme not in SCHEMES:
+        *others, last = (f"{known}://" for known in SCHEMES)
+        raise UserError(
+            f"{scheme}:// addresses cannot be read. Download the data and give its path, or use "
+            f"an address of {', '.join(others)} or {last}."
+        )
+
+
+def check_regular(path: str) -> None:
+    """Refuses a local pipe, socket or device: reading one may never end. Nothing there is fine.
+
+    Raises:
+      UserError: names it and what it is.
+    """
+    if not is_remote(path) and os.path.exists(path):
+        _refuse_special(path, os.stat(path).st_mode)
 
 
 def is_remote(path: str) -> bool:
@@ -45,5 +76,40 @@ def size(path: str) -> int:
 
 
 def open_binary(path: str) -> IO[bytes]:
-    """Opens for reading bytes."""
-    return cast(IO[bytes], _fileio().open(path, "rb") if is_remote(path) else open(path, "rb"))
+    """Opens a file for reading bytes.
+
+    Raises:
+      UserError: it is a pipe, a socket or a device.
+    """
+    if is_remote(path):
+        return cast(IO[bytes], _fileio().open(path, "rb"))
+    return open(path, "rb", opener=_open_regular)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    check_regular(path)  # a socket cannot even be opened
+    # Opening a pipe otherwise waits for its writer; a file knows no such waiting.
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    try:
+        _refuse_special(path, os.fstat(descriptor).st_mode)
+    except UserError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_special(path: str, mode: int) -> None:
+    for is_kind, kind in _SPECIAL.items():
+        if is_kind(mode):
+            raise UserError(
+                f"{path}: is a {kind}, not a file, and reading it may never end. Write the data "
+                "to a file and give its path."
+            )
+
+
+_SPECIAL = {
+    stat.S_ISFIFO: "named pipe",
+    stat.S_ISSOCK: "socket",
+    stat.S_ISCHR: "device",
+    stat.S_ISBLK: "device",
+}

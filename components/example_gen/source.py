@@ -73,6 +73,7 @@ def resolve(properties: Mapping[str, Any]) -> Source:
     if path == DOWNLOAD:
         path = download.fetch(download.PUBLISHED[dataset], str(properties["cache_dir"]))
     elif path != SAMPLE:
+        files.check_scheme(path)
         path = path if files.is_remote(path) else os.path.expanduser(path)
         if not files.exists(path):
             raise UserError(
@@ -86,6 +87,8 @@ def resolve(properties: Mapping[str, Any]) -> Source:
 def _sha256(path: str) -> str:
     digest = hashlib.sha256()
     with files.open_binary(path) as stream:
-        while chunk := stream.read(1 << 20):
+        left = files.size(path)  # no more than that: somebody may be writing faster than we read
+        while chunk := stream.read(min(1 << 20, left)):
             digest.update(chunk)
+            left -= len(chunk)
     return digest.hexdigest()

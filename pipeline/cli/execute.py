@@ -8,6 +8,7 @@ import pathlib
 import time
 from typing import IO
 
+from stagecraft.components.example_gen import files
 from stagecraft.pipeline.cli import console, result
 from stagecraft.pipeline.cli.state import RunState
 from stagecraft.pipeline.local import layout, nodes
@@ -89,6 +90,8 @@ def _settings(request: Request) -> PipelineSettings:
             f"{source}: no such file or folder; data.source (--data) is an archive (.tar.gz), a "
             "folder with its files, sample or download"
         )
+    if not elsewhere:
+        files.check_regular(source)
     asked = [name for name in (request.from_node, request.to_node) if name]
     there = nodes.names(parity=settings.parity.enabled, report=settings.report.enabled)
     nodes.check(asked, there)

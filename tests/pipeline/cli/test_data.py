@@ -1,0 +1,50 @@
+"""What ``--data`` cannot be is refused before anything starts, by every command alike."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+import pytest
+
+from stagecraft.components import Cifar10ExampleGen
+from stagecraft.components.example_gen import source
+from stagecraft.pipeline.settings import SettingsError, load
+from stagecraft.schemas.errors import UserError
+
+HTTP = "https://host/cifar-10-binary.tar.gz"
+SAID = "https:// addresses cannot be read"
+
+
+@pytest.mark.parametrize("command", ["run", "compile"])
+def test_an_address_of_http_is_refused(stagecraft: Any, command: str) -> None:
+    ran = stagecraft(command, "--data", HTTP)
+    assert ran.code == 1
+    assert f"data.source: {SAID}" in ran.stderr and "gs://, s3://, minio://" in ran.stderr
+    assert not list(pathlib.Path.cwd().iterdir())
+
+
+@pytest.mark.parametrize("address", [HTTP, HTTP.replace("https", "http"), "ftp://host/x.tar.gz"])
+def test_an_address_that_no_file_system_reads(address: str) -> None:
+    scheme = address.partition("//")[0]
+    with pytest.raises(SettingsError, match=f"data.source: {scheme}//"):
+        load("quickstart", (f"data.source={address}",))
+    with pytest.raises(UserError, match=f"{scheme}// addresses cannot be read"):
+        Cifar10ExampleGen(source=address)
+    given = {"source": address, "dataset": "cifar10", "sample_train": 0, "sample_test": 0}
+    with pytest.raises(UserError, match=f"{scheme}// addresses cannot be read"):
+        source.resolve(given)  # a run of a cluster may have an address of its own
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3", "minio", "hdfs"])
+def test_an_address_that_is_read(scheme: str) -> None:
+    address = f"{scheme}://bucket/x.tar.gz"
+    assert load("quickstart", (f"data.source={address}",)).data.source == address
+
+
+def test_a_pipe_starts_nothing(stagecraft: Any) -> None:
+    os.mkfifo("pipe")
+    ran = stagecraft("run", "--data", "pipe", "--output", "out")
+    assert ran.code == 1 and "pipe: is a named pipe, not a file" in ran.stderr
+    assert not pathlib.Path("out").exists()
