@@ -65,22 +65,24 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
     try:
         if not os.path.getsize(path):
             return
-        with open(path, "rb") as file:
-            header = file.read(100)
+        header = _header(path)
     except FileNotFoundError:
         return
     except OSError as error:
         raise MetadataFileError(
             path, "unreadable", f"cannot be read ({error.strerror})", "make it a readable file"
         ) from None
-    _check_header(path, header)
+    if not header.startswith(_MAGIC[: len(header)]):
+        raise MetadataFileError(
+            path, "not SQLite", "is not an SQLite database", f"restore a copy of it, or {_AWAY}"
+        )
     with _translated(path, write=write), contextlib.closing(_connect(path, write=write)) as connection:
-        if write:
-            connection.execute("BEGIN IMMEDIATE")
+        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         tables = {
             name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE 1")
         }
         [found, *_] = connection.execute("PRAGMA quick_check(1)").fetchone()
+        _check_size(path)  # within the transaction: nobody else writes
         connection.rollback()
     if found != "ok":
         found = " ".join(str(found).split())
@@ -121,16 +123,22 @@ def open_store(
         raise _unknown(path, str(error)) from None
 
 
-def _check_header(path: str, header: bytes) -> None:
-    if not header.startswith(_MAGIC[: len(header)]):
-        raise MetadataFileError(
-            path, "not SQLite", "is not an SQLite database", f"restore a copy of it, or {_AWAY}"
-        )
-    size = os.path.getsize(path)
+def _header(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(100)
+
+
+def _check_size(path: str) -> None:
+    """Compares a file's size with the number of pages in its header (section 1.3.7).
+
+    Raises:
+        MetadataFileError: the file is shorter.
+    """
+    header, size = _header(path), os.path.getsize(path)
     page = int.from_bytes(header[16:18], "big")
     page = 1 << 16 if page == 1 else page
     pages = int.from_bytes(header[28:32], "big")
-    # The number of pages counts where the writer knew of it (section 1.3.7).
+    # The number counts where the last writer knew of it.
     valid = header[24:28] == header[92:96]
     if len(header) < 100 or (valid and pages * page > size):
         whole = f" of {pages * page:,}" if len(header) == 100 else ""
@@ -178,6 +186,7 @@ def _translated(path: str, *, write: bool) -> Iterator[None]:
             "give this user the right to read and write the file and its folder",
         ) from None
     except sqlite3.DatabaseError as error:
+        _check_size(path)
         raise MetadataFileError(
             path, "damaged", f"the database is damaged ({error})", f"restore a copy of it, or {_AWAY}"
         ) from None

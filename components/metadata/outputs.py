@@ -21,6 +21,15 @@ if typing.TYPE_CHECKING:
     from tfx import types
 
 
+_UNKNOWN = (
+    "this output folder holds files of an earlier execution, which the metadata store does not know"
+)
+
+_REMEDY = (
+    "put the metadata store back that belongs to the pipeline root, or move the pipeline root away"
+)
+
+
 class OutputExistsError(UserError):
     """Files of another execution lie where an execution is to write."""
 
@@ -70,17 +79,32 @@ def check_known(
 def check_empty(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
     """Refuses output folders that are not empty.
 
+    For a driver. An executor that fails loses its output folders: see :func:`keep_and_refuse`.
+
     Raises:
         OutputExistsError: names the folder.
     """
     for folder in _filled(outputs):
-        raise OutputExistsError(
-            folder,
-            "this output folder holds files of an earlier execution, which the metadata store "
-            "does not know",
-            "put the metadata store back that belongs to the pipeline root, or move the pipeline "
-            "root away",
-        )
+        raise OutputExistsError(folder, _UNKNOWN, _REMEDY)
+
+
+def keep_and_refuse(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
+    """As :func:`check_empty`, for an executor: TFX removes the outputs of one that fails.
+
+    So the files are moved to a folder of the same name with ``.kept`` appended.
+
+    Raises:
+        OutputExistsError: names the folder, and where its files are.
+    """
+    for folder in _filled(outputs):
+        kept = f"{folder.rstrip('/')}.kept"
+        number = 1
+        while os.path.exists(kept):
+            number += 1
+            kept = f"{folder.rstrip('/')}.kept{number}"
+        os.rename(folder, kept)
+        os.mkdir(folder)
+        raise OutputExistsError(folder, f"{_UNKNOWN} (they are in {kept} now)", _REMEDY)
 
 
 def _filled(outputs: Mapping[str, Sequence[types.Artifact]]) -> Iterable[str]:

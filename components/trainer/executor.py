@@ -15,6 +15,7 @@ from tfx.types import artifact_utils
 from tfx.utils import json_utils, proto_utils
 
 from stagecraft.components import training_properties
+from stagecraft.components.metadata import outputs
 from stagecraft.components.trainer import launch
 from stagecraft.components.trainer.identity import training_key
 from stagecraft.components.trainer.on_disk import on_disk
@@ -41,9 +42,13 @@ class Executor(GenericExecutor):
                 ``code_fingerprint``.
 
         Raises:
-            UserError: a setting that cannot be (a runtime parameter comes unchecked), a split
+            UserError: an output folder that holds files of another execution, a setting that
+                cannot be (a runtime parameter comes unchecked), a split
                 that is not there, or whatever ``run_fn`` raises.
         """
+        # Elsewhere than under a local runner, an attempt of the same execution may be repeated.
+        if self._context is not None and self._context.pipeline_node is not None:
+            outputs.keep_and_refuse(output_dict)
         settings = training_properties.read(exec_properties, "Trainer")
         for examples in input_dict["examples"]:
             splits = artifact_utils.decode_split_names(examples.split_names)

@@ -9,7 +9,7 @@ import time
 from typing import IO
 
 from stagecraft.components.example_gen import files
-from stagecraft.pipeline.cli import console, result
+from stagecraft.pipeline.cli import command_line, console, result
 from stagecraft.pipeline.cli.state import RunState
 from stagecraft.pipeline.local import layout, nodes
 from stagecraft.pipeline.local.events import Event
@@ -60,11 +60,12 @@ def execute(request: Request) -> int:
         from_node=request.from_node,
         to_node=request.to_node,
         fresh=request.fresh,
+        command=_command(request, request.from_node, fresh=request.fresh),
     )
     outcome = _follow(spec, log, state, stderr=request.as_json)
     seconds = time.monotonic() - started
 
-    problem = result.failure(state, outcome, request.require_blessing)
+    problem = result.failure(state, outcome, request.require_blessing, _goes_on(request, state))
     if outcome.status == "ok":
         found = result.as_rows(settings, state, outcome, seconds, log_path)
         console.rows(found, stderr=request.as_json)
@@ -76,6 +77,30 @@ def execute(request: Request) -> int:
     if outcome.status == "interrupted":
         return 128 + outcome.signal
     return 1 if problem else 0
+
+
+def _command(request: Request, from_node: str | None, *, fresh: bool) -> str:
+    return command_line.text(
+        config=request.config,
+        data=request.data,
+        overrides=request.overrides,
+        output=request.output,
+        runner=request.runner,
+        from_node=from_node,
+        to_node=request.to_node,
+        fresh=fresh,
+    )
+
+
+def _goes_on(request: Request, state: RunState) -> str:
+    """The command that goes on from what a run has finished that was interrupted.
+
+    Without ``--fresh``, which would forget it, and without ``--from`` a step that is done.
+    """
+    first = state.nodes.get(request.from_node or "")
+    return _command(
+        request, None if first and first.state == "done" else request.from_node, fresh=False
+    )
 
 
 def _settings(request: Request) -> PipelineSettings:

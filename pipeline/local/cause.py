@@ -6,6 +6,7 @@ import errno
 import re
 from collections.abc import Iterator
 
+from stagecraft.pipeline.local import place
 from stagecraft.schemas.errors import UserError
 
 _LIMIT = 600  # characters; the rest is in the log
@@ -20,7 +21,10 @@ _FULL_DISK = re.compile(r"No space left on device|database or disk is full")
 
 
 def explain(error: BaseException) -> str:
-    """The cause of a failure: a UserError's message as it is, else type and message, shortened."""
+    """The cause of a failure: a UserError's message as it is, else type and message, shortened.
+
+    The second kind ends with the file and line, where they are not inside a package.
+    """
     chain = list(_chain(error))
     for link in chain:
         if isinstance(link, UserError):
@@ -34,7 +38,8 @@ def explain(error: BaseException) -> str:
     message = " ".join(_BEAM_STEP.sub("", message).split())
     if name == UserError.__name__:
         return message
-    return _shorten(f"{name}: {message}" if message else name)
+    where = place.of(chain)
+    return _shorten(f"{name}: {message}" if message else name, f" ({where})" if where else "")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -54,5 +59,6 @@ def _full_disk(error: BaseException) -> str:
     )
 
 
-def _shorten(text: str) -> str:
-    return text if len(text) <= _LIMIT else text[: _LIMIT - 1].rstrip() + "…"
+def _shorten(text: str, end: str) -> str:
+    room = _LIMIT - len(end)
+    return (text if len(text) <= room else text[: room - 1].rstrip() + "…") + end

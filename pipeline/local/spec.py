@@ -27,6 +27,9 @@ class RunSpec:
     fresh: bool = False
     """Whether the output's checkpoints are forgotten first."""
 
+    command: str = ""
+    """The command line that asks for the run, without secrets."""
+
     create: str = CREATE_PIPELINE
     """``module:function`` of the function ``(settings, output) -> Pipeline``."""
 

@@ -15,6 +15,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -51,7 +52,7 @@ def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) 
         log: everything that the worker prints, C++ included, is appended here.
         on_event: called with every event (:mod:`stagecraft.pipeline.local.events`).
     """
-    with _signals() as received:
+    with _signals() as received, _scratch() as scratch:
         reader, writer = os.pipe()
         worker = subprocess.Popen(
             [sys.executable, *_WORKER, str(writer)],
@@ -60,6 +61,7 @@ def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) 
             stderr=subprocess.STDOUT,
             pass_fds=[writer],
             start_new_session=True,  # Ctrl-C reaches it through here only
+            env={**os.environ, "TMPDIR": scratch},
         )
         os.close(writer)
         assert worker.stdin is not None
@@ -151,6 +153,17 @@ def _sweep(spec: RunSpec, log: IO[bytes], cause: str) -> None:
             timeout=30,
             check=False,
         )
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[str]:
+    """A temporary folder for the run's processes, removed when none of them is left.
+
+    They end without Python's exit handlers, by ``os._exit`` or killed, and TensorFlow's AutoGraph
+    removes its files in such a handler.
+    """
+    with tempfile.TemporaryDirectory(prefix="stagecraft-", ignore_cleanup_errors=True) as folder:
+        yield folder
 
 
 @contextlib.contextmanager

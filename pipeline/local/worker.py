@@ -20,6 +20,7 @@ from typing import Any
 from stagecraft.pipeline.local import events, interrupt, layout, lock
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.settings import changes_as_yaml
 
 
 def main() -> None:
@@ -65,6 +66,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     module, _, function = spec.create.partition(":")
     create_pipeline = getattr(importlib.import_module(module), function)
     runner = BeamRunner() if spec.runner == "beam" else LocalRunner()
+    runner.command, runner.settings = spec.command, changes_as_yaml(spec.settings)
     options = None
     if spec.from_node or spec.to_node:
         options = RunOptions(
