@@ -76,18 +76,22 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
         raise MetadataFileError(
             path, "not SQLite", "is not an SQLite database", f"restore a copy of it, or {_AWAY}"
         )
-    with _translated(path, write=write), contextlib.closing(_connect(path, write=write)) as connection:
+    with (
+        _translated(path, write=write),
+        contextlib.closing(_connect(path, write=write)) as connection,
+    ):
         connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        tables = {
-            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE 1")
-        }
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE 1")}
         [found, *_] = connection.execute("PRAGMA quick_check(1)").fetchone()
         _check_size(path)  # within the transaction: nobody else writes
         connection.rollback()
     if found != "ok":
         found = " ".join(str(found).split())
         raise MetadataFileError(
-            path, "damaged", f"the database is damaged ({found})", f"restore a copy of it, or {_AWAY}"
+            path,
+            "damaged",
+            f"the database is damaged ({found})",
+            f"restore a copy of it, or {_AWAY}",
         )
     if tables and "MLMDEnv" not in tables:
         raise MetadataFileError(
@@ -98,9 +102,7 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
         )
 
 
-def open_store(
-    path: str | os.PathLike[str], *, write: bool = False
-) -> ml_metadata.MetadataStore:
+def open_store(path: str | os.PathLike[str], *, write: bool = False) -> ml_metadata.MetadataStore:
     """Opens the store in a file.
 
     Args:
@@ -188,7 +190,10 @@ def _translated(path: str, *, write: bool) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         _check_size(path)
         raise MetadataFileError(
-            path, "damaged", f"the database is damaged ({error})", f"restore a copy of it, or {_AWAY}"
+            path,
+            "damaged",
+            f"the database is damaged ({error})",
+            f"restore a copy of it, or {_AWAY}",
         ) from None
 
 

@@ -45,9 +45,7 @@ class OutputExistsError(UserError):
         self.folder = folder
 
 
-def check_known(
-    metadata_db: str | os.PathLike[str], pipeline_root: str | os.PathLike[str]
-) -> None:
+def check_known(metadata_db: str | os.PathLike[str], pipeline_root: str | os.PathLike[str]) -> None:
     """Refuses a pipeline root with outputs of executions that the metadata store does not know.
 
     Args:
@@ -117,10 +115,15 @@ def _filled(outputs: Mapping[str, Sequence[types.Artifact]]) -> Iterable[str]:
 
 
 def _numbered(pipeline_root: pathlib.Path) -> Iterable[tuple[int, pathlib.Path]]:
-    """``NODE/KEY/EXECUTION`` with something in it."""
-    for folder in pipeline_root.glob("*/*/*"):
-        if folder.name.isdecimal() and folder.is_dir() and any(folder.iterdir()):
-            yield int(folder.name), folder
+    """``NODE/KEY/EXECUTION`` with something in it.
+
+    Beside a node's outputs, TFX makes a folder ``.system``. Others are the user's, such as one of
+    checkpoints.
+    """
+    for system in pipeline_root.glob("*/.system"):
+        for folder in system.parent.glob("*/*"):
+            if folder.name.isdecimal() and folder.is_dir() and any(folder.iterdir()):
+                yield int(folder.name), folder
 
 
 def _highest(metadata_db: str | os.PathLike[str]) -> int:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from stagecraft.components.report.facts import Facts, Quality, Training
 from stagecraft.trainer_module.settings import TrainingSettings
 
-
 _WATCHED = 20
 """Step that a hint proposes to watch: by then, nothing is compiled or read for the first time."""
 
@@ -203,7 +202,7 @@ def unwatched(record: dict[str, Any], command: str) -> str:
     """
     step = record["settings"]["parallel_timeline_step"]
     run = command or "stagecraft run --config run.yaml, with the settings below,"
-    anew = " ".join(f"--{option}" for option in ("fresh", "from Trainer") if f"--{option}" not in run)
+    anew = " ".join(option for option in ("--fresh", "--from Trainer") if option not in run)
     if not step:
         step = min(_WATCHED, record["steps"])
         return (

@@ -13,9 +13,7 @@ from stagecraft.trainer_module.settings import TrainSettings
 from stagecraft.trainer_module.steps import DEFAULT_EPOCHS
 
 
-def failure(
-    state: RunState, outcome: Outcome, require_blessing: bool, goes_on: str
-) -> str | None:
+def failure(state: RunState, outcome: Outcome, require_blessing: bool, goes_on: str) -> str | None:
     """Why the command fails, in a paragraph; None when it doesn't.
 
     Args:

@@ -24,6 +24,7 @@ def write(folder: pathlib.Path, name: str) -> None:
     path = folder / "pipeline_root" / name
     path.parent.mkdir(parents=True)
     path.write_text("old")
+    (folder / "pipeline_root" / name.partition("/")[0] / ".system").mkdir(exist_ok=True)
 
 
 def check(folder: pathlib.Path) -> None:
@@ -35,6 +36,8 @@ def test_a_store_that_knows_them(folder: pathlib.Path) -> None:
     (folder / "pipeline_root" / "Trainer" / "model" / "70").mkdir(parents=True)  # empty
     write(folder, "Trainer/.system/executor_execution/80/x")
     write(folder, "Trainer/notes/90b/x")
+    checkpoint = folder / "pipeline_root" / "checkpoints" / "0a1b" / "100" / "state"
+    checkpoint.mkdir(parents=True)
     check(folder)
 
 
