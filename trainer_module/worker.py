@@ -26,8 +26,11 @@ import types
 from typing import Any
 
 from stagecraft.schemas.errors import TransientError, UserError
+from stagecraft.trainer_module import place
 from stagecraft.trainer_module.processes import events, exit_codes, preemption, rendezvous
 from stagecraft.trainer_module.processes.process import end_with_parent
+
+_LIMIT = 600  # characters of a message; the rest is in the log
 
 
 def task_of(run_fn: str, fn_args: Any) -> str:
@@ -93,7 +96,7 @@ def _judge(error: Exception) -> tuple[int, str]:
     kind, text = type(error).__name__, " ".join(str(error).split())
     if _is_loss(error):
         return exit_codes.LOST_PEER, f"another process was lost ({kind}: {text[:100]})"
-    return exit_codes.PERMANENT, f"{kind}: {text}"[:600]
+    return exit_codes.PERMANENT, place.append(f"{kind}: {text}", error, _LIMIT)
 
 
 def _is_loss(error: Exception) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
 
-from stagecraft.pipeline.local import place
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import place
 
 _LIMIT = 600  # characters; the rest is in the log
 
@@ -25,7 +24,7 @@ def explain(error: BaseException) -> str:
 
     The second kind ends with the file and line, where they are not inside a package.
     """
-    chain = list(_chain(error))
+    chain = list(place.chain(error))
     for link in chain:
         if isinstance(link, UserError):
             return _BEAM_STEP.sub("", str(link)).strip()
@@ -38,17 +37,7 @@ def explain(error: BaseException) -> str:
     message = " ".join(_BEAM_STEP.sub("", message).split())
     if name == UserError.__name__:
         return message
-    where = place.of(chain)
-    return _shorten(f"{name}: {message}" if message else name, f" ({where})" if where else "")
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        yield link
-        link = link.__cause__ or link.__context__
+    return place.append(f"{name}: {message}" if message else name, error, _LIMIT)
 
 
 def _full_disk(error: BaseException) -> str:
@@ -57,8 +46,3 @@ def _full_disk(error: BaseException) -> str:
         f"no space left on the disk{f' while writing {path}' if path else ''}; free some, or give "
         "--output a folder on a larger disk; the next run goes on from what is finished"
     )
-
-
-def _shorten(text: str, end: str) -> str:
-    room = _LIMIT - len(end)
-    return (text if len(text) <= room else text[: room - 1].rstrip() + "…") + end

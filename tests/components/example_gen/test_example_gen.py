@@ -308,13 +308,13 @@ def test_under_tfxs_own_runner_shards_of_a_lost_store_are_not_written_among(tiny
     runs = Runs(tiny.folder)
     path = tiny.pack(tiny.binary())
     runs.run(source=path, shards=3)
-    before = {file: file.read_bytes() for file in runs.files()}
-    runs.store()
+    before = {file: file.read_bytes() for file in runs.files() if file.is_file()}
+    assert len(before) == 9
     (tiny.folder / "metadata.db").unlink()
     with pytest.raises(OutputExistsError) as caught:
         runs.run(source=path, shards=2)
     assert caught.value.folder == str(tiny.folder / "pipeline/Cifar10ExampleGen/examples/1")
-    assert {file: file.read_bytes() for file in runs.files()} == before
+    assert {file: file.read_bytes() for file in runs.files() if file.is_file()} == before
 
 
 def test_an_attempt_that_was_killed_leaves_nothing_in_the_next(tiny: Any) -> None:
