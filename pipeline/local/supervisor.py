@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) 
             stderr=subprocess.STDOUT,
             pass_fds=[writer],
             start_new_session=True,  # Ctrl-C reaches it through here only
-            env={**os.environ, "TMPDIR": scratch},
+            env={**os.environ, **scratch},
         )
         os.close(writer)
         assert worker.stdin is not None
@@ -156,14 +157,24 @@ def _sweep(spec: RunSpec, log: IO[bytes], cause: str) -> None:
 
 
 @contextlib.contextmanager
-def _scratch() -> Iterator[str]:
+def _scratch() -> Iterator[dict[str, str]]:
     """A temporary folder for the run's processes, removed when none of them is left.
 
     They end without Python's exit handlers, by ``os._exit`` or killed, and TensorFlow's AutoGraph
     removes its files in such a handler.
+
+    Yields:
+        The environment variable that names the folder.
     """
-    with tempfile.TemporaryDirectory(prefix="stagecraft-", ignore_cleanup_errors=True) as folder:
-        yield folder
+    try:
+        folder = tempfile.mkdtemp(prefix="stagecraft-")
+    except OSError:  # such as a full disk, of which the run itself will tell
+        yield {}
+        return
+    try:
+        yield {"TMPDIR": folder}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,9 @@ import shutil
 
 import pytest
 import tensorflow as tf
+from tfx.utils import io_utils
 
+from stagecraft.components import object_store
 from stagecraft.components.pusher.already import find
 
 
@@ -81,3 +83,15 @@ def test_a_version_that_is_no_model(serving: pathlib.Path, tmp_path: pathlib.Pat
     (serving / "7" / "saved_model.pb").unlink()
     assert find(again, str(serving)) is None
     assert find(again, str(tmp_path / "none")) is None
+
+
+def test_in_an_object_store(
+    serving: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(object_store.STORE, str(tmp_path / "store"))
+    object_store.register()
+    io_utils.copy_dir(str(serving / "7"), "minio://bucket/serving/7")
+    again = export(tmp_path / "again")
+    assert find(again, "minio://bucket/serving") == ("minio://bucket/serving/7", 7)
+    assert find(export(tmp_path / "other", factor=9.0), "minio://bucket/serving") is None
+    assert find(again, "minio://bucket/none") is None
