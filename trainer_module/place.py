@@ -25,7 +25,7 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         here = pathlib.Path.cwd()
         path = pathlib.Path(self.file)
-        return f"{path.relative_to(here) if path.is_relative_to(here) else path}, line {self.line}"
+        return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{self.line}"
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

@@ -201,7 +201,7 @@ def unwatched(record: dict[str, Any], command: str) -> str:
         command: that asked for the run; empty: not known.
     """
     step = record["settings"]["parallel_timeline_step"]
-    run = command or "stagecraft run --config run.yaml, with the settings below,"
+    run = command or "with the settings below in run.yaml, stagecraft run --config run.yaml"
     anew = " ".join(option for option in ("--fresh", "--from Trainer") if option not in run)
     if not step:
         step = min(_WATCHED, record["steps"])

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from stagecraft.pipeline.cli.options import DEFAULT_CONFIG
 
-_MAY_BE_SECRET = ("kubeflow.", "beam.args")
-"""Settings whose values may hold a password: their names alone are shown."""
+_MAY_BE_SECRET = ("kubeflow", "beam")
+"""Sections whose values may hold a password: their names alone are shown."""
 
 
 def text(
@@ -57,4 +57,4 @@ def text(
 def _shown(overrides: tuple[str, ...]) -> Iterator[str]:
     for override in overrides:
         key, _, _ = override.partition("=")
-        yield f"{key}=…" if key.strip().startswith(_MAY_BE_SECRET) else override
+        yield f"{key}=…" if key.strip().partition(".")[0] in _MAY_BE_SECRET else override

@@ -95,8 +95,11 @@ def _command(request: Request, from_node: str | None, *, fresh: bool) -> str:
 def _goes_on(request: Request, state: RunState) -> str:
     """The command that goes on from what a run has finished that was interrupted.
 
-    Without ``--fresh``, which would forget it, and without ``--from`` a step that is done.
+    Once the run has begun, that is without ``--fresh``, which would forget what is finished, and
+    without ``--from`` a step that is done.
     """
+    if state.run_id is None:
+        return _command(request, request.from_node, fresh=request.fresh)
     first = state.nodes.get(request.from_node or "")
     return _command(
         request, None if first and first.state == "done" else request.from_node, fresh=False

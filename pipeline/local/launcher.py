@@ -18,7 +18,7 @@ from tfx.types.standard_artifacts import ModelBlessing
 
 from stagecraft.components.report import history
 from stagecraft.pipeline import summary
-from stagecraft.pipeline.local import events, forced, interrupt
+from stagecraft.pipeline.local import events, forced, interrupt, nodes
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import STOPPED
 
@@ -99,7 +99,8 @@ class ReportingLauncher(launcher.Launcher):
         with self._mlmd_connection as metadata:
             [execution] = metadata.store.get_executions_by_id([info.execution_id])
             outputs = execution_lib.get_output_artifacts(metadata, info.execution_id)
-            has_blessed = any(
+            node = self._pipeline_node.node_info.id
+            has_blessed = node == nodes.BASELINE and any(
                 blessing.custom_properties[constants.ARTIFACT_PROPERTY_BLESSED_KEY].int_value
                 for blessing in metadata.store.get_artifacts_by_type(ModelBlessing.TYPE_NAME)
                 if constants.ARTIFACT_PROPERTY_BLESSED_KEY in blessing.custom_properties
@@ -111,7 +112,6 @@ class ReportingLauncher(launcher.Launcher):
             raise RuntimeError(f"no inputs: {last.partition(': ')[2] or 'see the log'}")
         cached = execution.last_known_state == _State.Value("CACHED")
         try:
-            node = self._pipeline_node.node_info.id
             figure = summary.figure(node, outputs, has_blessed=has_blessed)
         except Exception:  # a figure is not worth a run
             logging.getLogger(__name__).exception("no figure")

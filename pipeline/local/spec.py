@@ -8,6 +8,9 @@ import pathlib
 
 from stagecraft.pipeline.settings import PipelineSettings
 
+SCRATCH = "stagecraft-run-"
+"""How the name of a run's temporary folder begins."""
+
 CREATE_PIPELINE = "stagecraft.pipeline.pipeline:create_pipeline"
 
 

@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from stagecraft.pipeline.local.events import Event
 from stagecraft.pipeline.local.interrupt import GRACE_SECONDS
-from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.spec import SCRATCH, RunSpec
 
 # With -m, the current folder comes first on the path: there are the user's own model modules.
 _WORKER = ("-m", "stagecraft.pipeline.local.worker")
@@ -167,7 +167,7 @@ def _scratch() -> Iterator[dict[str, str]]:
         The environment variable that names the folder.
     """
     try:
-        folder = tempfile.mkdtemp(prefix="stagecraft-")
+        folder = tempfile.mkdtemp(prefix=SCRATCH)
     except OSError:  # such as a full disk, of which the run itself will tell
         yield {}
         return

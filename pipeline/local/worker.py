@@ -10,8 +10,11 @@ import contextlib
 import importlib
 import logging
 import os
+import pathlib
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -19,7 +22,7 @@ from typing import Any
 
 from stagecraft.pipeline.local import events, interrupt, layout, lock
 from stagecraft.pipeline.local.cause import explain
-from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.spec import SCRATCH, RunSpec
 from stagecraft.pipeline.settings import changes_as_yaml
 
 
@@ -103,6 +106,10 @@ def _watch(supervised: threading.Event) -> None:
 
 
 def _kill_group() -> None:
+    """Ends this process and those that it started, in the place of the supervisor that is gone."""
+    scratch = pathlib.Path(tempfile.gettempdir())
+    if scratch.name.startswith(SCRATCH):
+        shutil.rmtree(scratch, ignore_errors=True)
     os.killpg(os.getpgrp(), signal.SIGKILL)  # with Beam's worker processes, if there are any
 
 

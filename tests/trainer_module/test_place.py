@@ -77,7 +77,7 @@ def test_a_path_is_short_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> Non
     error = raised(lambda: read_picture({}))
     line = line_of('return examples["image"]')
     assert place.append("KeyError: 'image'", error, 600) == (
-        f"KeyError: 'image' ({HERE.name}, line {line})"
+        f"KeyError: 'image' ({HERE.name}:{line})"
     )
     long = place.append("x" * 1000, error, 600)
-    assert len(long) == 600 and long.endswith(f"… ({HERE.name}, line {line})")
+    assert len(long) == 600 and long.endswith(f"… ({HERE.name}:{line})")

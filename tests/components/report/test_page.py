@@ -133,7 +133,8 @@ def test_the_hint_about_the_timeline_is_a_command_that_runs(
     facts = dataclasses.replace(staged, training=training, command=command)
     assert f"{command} --fresh --from Trainer --timeline {step} writes" in page.render(facts)
     unknown = page.render(dataclasses.replace(facts, command=""))
-    assert "stagecraft run --config run.yaml, with the settings below," in unknown
+    hint = f"stagecraft run --config run.yaml --fresh --from Trainer --timeline {step}"
+    assert f"with the settings below in run.yaml, {hint}" in unknown
 
 
 def test_of_a_run_without_an_evaluator(facts: Facts) -> None:

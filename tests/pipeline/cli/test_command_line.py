@@ -32,6 +32,7 @@ def test_what_may_be_a_secret_is_not_shown() -> None:
         overrides=(
             "kubeflow.every_step.env={TOKEN: hunter2}",
             'beam.args=["--password=hunter2"]',
+            "kubeflow={every_step: {env: {TOKEN: hunter2}}}",
             "train.steps=3",
         )
     )

@@ -207,6 +207,22 @@ def test_after_ctrl_c_the_command_that_goes_on_is_shown(stagecraft, tmp_path, do
     assert result.last_line["error"] == said
 
 
+def test_ctrl_c_before_anything_began_asks_for_the_same_command(stagecraft, tmp_path):
+    """Nothing was forgotten yet, so --fresh has still to be given."""
+
+    def interrupt() -> None:
+        while not (tmp_path / "out" / "hanging").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    asked = ("--output", "out", "--fresh", "--from", "Trainer")
+    result = stagecraft("run", *asked, "--json", fake=["hang"])
+    thread.join()
+    assert result.last_line["error"].endswith(": stagecraft run " + " ".join(asked))
+
+
 @pytest.mark.parametrize("lost", ["gone", "truncated"])
 def test_what_earlier_runs_left_is_refused_where_a_run_cannot_build_on_it(
     stagecraft, tmp_path, lost

@@ -26,7 +26,7 @@ from stagecraft.pipeline.local import outputs, past_run, report, runs
 from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
 from stagecraft.schemas.errors import UserError
 
-STAND_IN = re.compile(r"[^\s(]+/stand_in\.py, line \d+")
+STAND_IN = re.compile(r"[^\s(]+/stand_in\.py:\d+")
 """Where an exception comes from."""
 
 RUNNERS = {"local": LocalRunner, "beam": BeamRunner}
