@@ -66,7 +66,7 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
         if not os.path.getsize(path):
             return
         header = _header(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         raise MetadataFileError(

@@ -127,11 +127,16 @@ def test_the_hint_about_the_timeline_is_a_command_that_runs(
 ) -> None:
     """With the run's own settings, a step that the training has, and trained anew."""
     assert staged.training is not None
-    record = {**staged.training.record, "steps": steps}
+    settings = {**staged.training.record["settings"], "parallel_timeline_step": 0}
+    record = {**staged.training.record, "steps": steps, "settings": settings}
     training = dataclasses.replace(staged.training, timeline=None, record=record)
     command = "stagecraft run --set parallel.strategy=grid"
     facts = dataclasses.replace(staged, training=training, command=command)
     assert f"{command} --fresh --from Trainer --timeline {step} writes" in page.render(facts)
+    watched = {**record, "settings": settings | {"parallel_timeline_step": 3}}
+    missed = dataclasses.replace(training, record=watched)
+    text = page.render(dataclasses.replace(facts, training=missed))
+    assert f"Step 3 was taken by an earlier attempt; {command} --fresh --from Trainer takes" in text
     unknown = page.render(dataclasses.replace(facts, command=""))
     hint = f"stagecraft run --config run.yaml --fresh --from Trainer --timeline {step}"
     assert f"with the settings below in run.yaml, {hint}" in unknown
