@@ -94,14 +94,16 @@ def keep_and_refuse(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
     Raises:
         OutputExistsError: names the folder, and where its files are.
     """
+    from tfx.dsl.io import fileio
+
     for folder in _filled(outputs):
         kept = f"{folder.rstrip('/')}.kept"
         number = 1
-        while os.path.exists(kept):
+        while fileio.exists(kept):
             number += 1
             kept = f"{folder.rstrip('/')}.kept{number}"
-        os.rename(folder, kept)
-        os.mkdir(folder)
+        fileio.rename(folder, kept)
+        fileio.makedirs(folder)
         raise OutputExistsError(folder, f"{_UNKNOWN} (they are in {kept} now)", _REMEDY)
 
 
