@@ -12,6 +12,7 @@ from tfx.types import Artifact
 from tfx.utils import io_utils
 
 from stagecraft.components.evaluation import ACCURACY, Evaluation, read_evaluation
+from stagecraft.components.pusher.already import ALREADY
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.schemas import features
 from stagecraft.trainer_module.labels import class_names
@@ -20,8 +21,14 @@ from stagecraft.trainer_module.timeline import DATA, TRACE
 Artifacts = Mapping[str, Sequence[Artifact]]
 
 
-def figure(node_id: str, artifacts: Artifacts) -> str:
-    """One figure for the table: examples, anomalies, accuracy, …; empty where there is none."""
+def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> str:
+    """One figure for the table: examples, anomalies, accuracy, …; empty where there is none.
+
+    Args:
+        node_id: of the node.
+        artifacts: its outputs.
+        has_blessed: whether a model was blessed before, such as the candidate itself.
+    """
     if node_id == "Cifar10ExampleGen":
         return f"{sum(example_counts(artifacts).values()):,} examples"
     if node_id == "AnomalyGate":
@@ -45,12 +52,18 @@ def figure(node_id: str, artifacts: Artifacts) -> str:
         )
     if node_id == "Baseline":
         model_ids = [model.id for model in artifacts.get("model", ())]
-        return f"model {model_ids[0]}" if model_ids else "no blessed model yet"
+        if not model_ids:
+            return "no other blessed model" if has_blessed else "no blessed model yet"
+        return f"model {model_ids[0]}"
     if node_id == "Evaluator":
         verdict = "blessed" if blessed(artifacts) else "not blessed"
         return f"accuracy {evaluation(artifacts).metrics[ACCURACY]:.3f}, {verdict}"
     if node_id == "Pusher":
-        return "pushed" if pushed_to(artifacts) else "not pushed"
+        if not (folder := pushed_to(artifacts)):
+            return "not pushed"
+        if already_pushed(artifacts):
+            return f"already pushed as version {os.path.basename(folder)}"
+        return "pushed"
     if node_id == "TrainingReport":
         return os.path.basename(page(artifacts))
     return ""
@@ -81,6 +94,11 @@ def pushed_to(artifacts: Artifacts) -> str | None:
     if not model.get_int_custom_property("pushed"):
         return None
     return str(model.get_string_custom_property("pushed_destination"))
+
+
+def already_pushed(artifacts: Artifacts) -> bool:
+    """Whether an earlier run had pushed the model, from the Pusher's artifacts."""
+    return bool(artifacts["pushed_model"][0].get_int_custom_property(ALREADY))
 
 
 def page(artifacts: Artifacts) -> str:
@@ -128,6 +146,7 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
         found["blessed"] = blessed(outputs["Evaluator"])
     if "Pusher" in outputs:
         found["pushed"] = pushed_to(outputs["Pusher"])
+        found["already_pushed"] = already_pushed(outputs["Pusher"])
     if "TrainingReport" in outputs:
         found["report"] = page(outputs["TrainingReport"])
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from stagecraft.trainer_module import cluster, input_data, phases, record, topology
+from stagecraft.trainer_module import cluster, input_data, leftovers, phases, record, topology
 from stagecraft.trainer_module.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -56,6 +56,7 @@ def run_fn(fn_args: Any) -> None:
         run_dir = os.path.join(run_dir, f"worker{devices.worker}")
     os.makedirs(run_dir, exist_ok=True)
     with (
+        leftovers.given_up(),
         disk_errors(run_dir),
         Reporter(run_dir) as reporter,
         Profile(parallel.profile_steps, run_dir) as profile,

@@ -26,7 +26,8 @@ import types
 from typing import Any
 
 from stagecraft.schemas.errors import TransientError, UserError
-from stagecraft.schemas.foreign_errors import cleaned, said
+from stagecraft.schemas.foreign_errors import LIMIT, cleaned, said
+from stagecraft.trainer_module import place
 from stagecraft.trainer_module.processes import events, exit_codes, preemption, rendezvous
 from stagecraft.trainer_module.processes.process import end_with_parent
 
@@ -93,7 +94,7 @@ def _judge(error: Exception) -> tuple[int, str]:
         return exit_codes.LOST_PEER, str(error)
     if _is_loss(error):
         return exit_codes.LOST_PEER, f"another process was lost ({cleaned(said(error), 120)})"
-    return exit_codes.PERMANENT, said(error)
+    return exit_codes.PERMANENT, place.append(said(error), error, LIMIT)
 
 
 def _is_loss(error: Exception) -> bool:

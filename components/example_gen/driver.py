@@ -11,6 +11,7 @@ from tfx.orchestration.portable import data_types
 from tfx.proto.orchestration import driver_output_pb2, pipeline_pb2
 
 from stagecraft.components.example_gen import source
+from stagecraft.components.metadata import outputs
 
 FINGERPRINT = "fingerprint"
 """Execution property: SHA-256 of the content, hexadecimal."""
@@ -31,8 +32,12 @@ class Driver(base_driver.BaseDriver, portable_base_driver.BaseDriver):
         """Returns execution properties that differ exactly when the content does.
 
         Raises:
-          UserError: the source is not there, or its download fails.
+          UserError: the source is not there, or its download fails; an OutputExistsError: the
+            output folder of this new execution holds files already.
         """
+        # Here, not in the executor: if that fails, TFX removes the folder.
+        if execution_info.pipeline_node is not None:  # elsewhere, an attempt may be repeated
+            outputs.check_empty(execution_info.output_dict)
         fingerprint = source.resolve(execution_info.exec_properties).fingerprint()
         result = driver_output_pb2.DriverOutput()
         for name, value in given(execution_info.pipeline_node).items():

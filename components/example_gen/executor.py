@@ -47,6 +47,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         scratch = posixpath.join(examples.uri, ".scratch")
         try:
             with _unwritable_is_a_user_error(examples.uri):
+                for folder in (*folders.values(), scratch):
+                    _remove(folder)  # of an attempt of this execution that was killed
                 found = source.resolve(exec_properties)
                 plan = Plan(
                     _stage(found, exec_properties, scratch),

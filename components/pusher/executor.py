@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from tfx import types
@@ -10,8 +11,11 @@ from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, proto_utils
 
+from stagecraft.components.pusher import already
 from stagecraft.components.pusher.versions import write_version
 from stagecraft.schemas.errors import UserError
+
+_log = logging.getLogger(__name__)
 
 
 class Executor(executor.Executor):
@@ -23,12 +27,13 @@ class Executor(executor.Executor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Writes the model as a new version, if it is blessed.
+        """Writes the model as a new version, if it is blessed and the newest version is another.
 
         Args:
             input_dict: ``model``, ``model_blessing`` and ``infra_blessing``, as for TFX's executor.
             output_dict: ``pushed_model``. It gets a copy of the model, and the custom properties
-                ``pushed``, ``pushed_destination`` and ``pushed_version``.
+                ``pushed``, ``pushed_destination`` and ``pushed_version``; where the newest version
+                holds the model already, those of that one, and ``already_pushed``.
             exec_properties: ``push_destination``, a PushDestination in JSON.
 
         Raises:
@@ -45,8 +50,12 @@ class Executor(executor.Executor):
         folder = _folder(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY])
         # The copy comes first: nothing can fail any more when the version is there.
         io_utils.copy_dir(model, pushed.uri)
-        version = write_version(model, folder)
+        there = already.find(model, folder)
+        version = there or write_version(model, folder)
         self._MarkPushed(pushed, version.path, str(version.number))
+        if there:
+            pushed.set_int_custom_property(already.ALREADY, 1)
+            _log.info("%s: already pushed as version %d", model, version.number)
 
 
 def _folder(push_destination: str) -> str:

@@ -158,7 +158,8 @@ class Component:
 
     name: str
     state: str
-    """``done``, ``cached``, ``failed``, ``running``; or ``stopped`` before its end."""
+    """``done``, ``cached``, ``failed``, ``running``, ``stopped`` before its end; ``skipped`` by a
+    partial run, or ``not run`` because the run did not come so far."""
     begin: float
     """Seconds after the run's first one."""
     seconds: float
@@ -202,6 +203,8 @@ class Facts:
     settings: str
     """YAML of the pipeline's settings that are not the default; empty where it has others."""
     versions: dict[str, str]
+    command: str = ""
+    """Command line that asked for the run; empty: not known."""
     log: str = ""
     """File that the run's components wrote to; empty: not known."""
 

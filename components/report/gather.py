@@ -92,6 +92,7 @@ def gather(
         parity=_parity(given["parity"]) if "parity" in given else None,
         lineage=[_item(role, given[role]) for role in ROLES if role in given],
         settings=_settings(settings, trained),
+        command=history.notes(metadata_db, run_id).command if metadata_db else "",
         versions=trained.record["versions"] if trained else {},
     )
 

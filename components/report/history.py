@@ -14,6 +14,8 @@ from typing import Any
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
+from stagecraft.components.metadata import run_notes
+from stagecraft.components.metadata.file import open_store
 from stagecraft.components.report.facts import Component
 
 _State = metadata_store_pb2.Execution.State
@@ -25,6 +27,9 @@ RESULT = "__execution_result__"
 CANCELLED, UNKNOWN = 1, 2
 """Codes of a result, those of ``google.rpc.Code``: it was stopped; it failed."""
 
+NOT_RUN = "not run"
+"""State of a component that the run has not come to."""
+
 _STATES = {
     _State.COMPLETE: "done",
     _State.CACHED: "cached",
@@ -34,7 +39,7 @@ _STATES = {
 
 
 def read(metadata_db: str, run_id: str) -> list[Component]:
-    """The components of a run that were started, in order.
+    """The components of a run: those that were started, in order, then those that were not.
 
     Args:
         metadata_db: SQLite file.
@@ -42,6 +47,9 @@ def read(metadata_db: str, run_id: str) -> list[Component]:
 
     Returns:
         Nothing where there is no such file, or no such run in it.
+
+    Raises:
+        MetadataFileError: the file cannot be opened.
     """
     if not os.path.exists(metadata_db):
         return []
@@ -54,7 +62,7 @@ def read(metadata_db: str, run_id: str) -> list[Component]:
         key=lambda execution: execution.create_time_since_epoch,
     )
     first = executions[0].create_time_since_epoch if executions else 0
-    return [
+    begun = [
         Component(
             name=_node(store, execution.id),
             state=_state(execution),
@@ -70,14 +78,37 @@ def read(metadata_db: str, run_id: str) -> list[Component]:
         for execution in executions
         if execution.last_known_state in _STATES
     ]
+    return begun + _not_begun(run_notes.read(run), {each.name for each in begun})
 
 
-def open_store(metadata_db: str) -> ml_metadata.MetadataStore:
-    """The store in an SQLite file, to be read."""
-    config = metadata_store_pb2.ConnectionConfig()
-    config.sqlite.filename_uri = metadata_db
-    config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READONLY
-    return ml_metadata.MetadataStore(config)
+def notes(metadata_db: str, run_id: str) -> run_notes.Notes:
+    """What a run noted of itself; empty where there is no such file, or no such run in it.
+
+    Args:
+        metadata_db: SQLite file.
+        run_id: of the run.
+
+    Raises:
+        MetadataFileError: the file cannot be opened.
+    """
+    if not os.path.exists(metadata_db):
+        return run_notes.Notes()
+    run = open_store(metadata_db).get_context_by_type_and_name("pipeline_run", run_id)
+    return run_notes.read(run) if run else run_notes.Notes()
+
+
+def _not_begun(notes: run_notes.Notes, begun: set[str]) -> list[Component]:
+    return [
+        Component(
+            name=name,
+            state="skipped" if name in notes.skipped else NOT_RUN,
+            begin=0.0,
+            seconds=0.0,
+            original_seconds=None,
+        )
+        for name in notes.nodes
+        if name not in begun
+    ]
 
 
 def pipeline_of(store: ml_metadata.MetadataStore, run: int) -> str:

@@ -78,7 +78,9 @@ def render(facts: Facts) -> str:
         sections.append(Section("pipeline", "The pipeline"))
         context |= _pipeline(facts)
     if facts.lineage:
-        sections += [Section("lineage", "Lineage"), Section("reproduce", "Do it again")]
+        sections.append(Section("lineage", "Lineage"))
+    if facts.lineage or facts.settings or facts.command:
+        sections.append(Section("reproduce", "Do it again"))
         context |= _reproduce(facts)
     return environment().get_template("page.html.j2").render(sections=sections, **context)
 
@@ -189,7 +191,7 @@ def _topology(facts: Facts) -> dict[str, Any]:
         "shares": seen["shares"] if seen else None,
         "measured": _safe(clock.measured(seen)) if seen else None,
         "planned": _safe(clock.planned(plan)) if plan and seen else None,
-        "unwatched": wording.unwatched(record),
+        "unwatched": wording.unwatched(record, facts.command),
         "waited": wording.waited(facts.training) if seen else "",
     }
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shlex
 from typing import Any, NamedTuple
 
 from stagecraft.components.report.facts import Facts, Quality, Training
 from stagecraft.trainer_module.settings import TrainingSettings
+
+_WATCHED = 20
+"""Step that a hint proposes to watch: by then, nothing is compiled or read for the first time."""
 
 
 class Tile(NamedTuple):
@@ -88,9 +92,10 @@ def broke(facts: Facts) -> str:
     if not (found := facts.broken):
         return ""
     if found.state == "stopped":
+        without = " without --fresh" if "--fresh" in shlex.split(facts.command) else ""
         return (
-            f"{found.name} was stopped before its end; the same command goes on from what is "
-            "finished."
+            f"{found.name} was stopped before its end; the same command{without} goes on from what "
+            "is finished."
         )
     return f"{found.name} failed: {found.cause.rstrip('.') or 'no cause was noted'}."
 
@@ -199,17 +204,24 @@ def topology(record: dict[str, Any]) -> str:
     return f"{text}. Every step computes what one device would."
 
 
-def unwatched(record: dict[str, Any]) -> str:
-    """Why there is no timeline, in a sentence."""
+def unwatched(record: dict[str, Any], command: str) -> str:
+    """Why there is no timeline, in a sentence.
+
+    Args:
+        record: of the training.
+        command: that asked for the run; empty: not known.
+    """
     step = record["settings"]["parallel_timeline_step"]
+    run = command or "with the settings below in run.yaml, stagecraft run --config run.yaml"
+    anew = " ".join(option for option in ("--fresh", "--from Trainer") if option not in run)
     if not step:
+        step = min(_WATCHED, record["steps"])
         return (
-            "No step was watched; stagecraft run --timeline 20 writes down when each stage made "
-            "each pass of step 20."
+            f"No step was watched; {run} {anew} --timeline {step}".rstrip()
+            + f" writes down when each stage made each pass of step {step}."
         )
-    return (
-        f"Step {number(step)} was taken by an earlier attempt; stagecraft run --fresh "
-        "--from Trainer takes it anew."
+    return f"Step {number(step)} was taken by an earlier attempt; {run} {anew}".rstrip() + (
+        " takes it anew."
     )
 
 

@@ -16,6 +16,7 @@ from tfx.types import artifact_utils
 from tfx.utils import json_utils, proto_utils
 
 from stagecraft.components import training_fingerprints, training_properties
+from stagecraft.components.metadata import outputs
 from stagecraft.components.trainer import launch
 from stagecraft.components.trainer.identity import training_key
 from stagecraft.components.trainer.on_disk import on_disk
@@ -44,10 +45,14 @@ class Executor(GenericExecutor):
                 ``code_fingerprint``, ``initial_weights_fingerprint``.
 
         Raises:
-            UserError: a setting that cannot be (a runtime parameter comes unchecked), a split
-                that is not there, initial weights that are not those that the pipeline was made
-                with, or whatever ``run_fn`` raises.
+            UserError: an output folder that holds files of another execution, a setting that
+                cannot be (a runtime parameter comes unchecked), a split that is not there, initial
+                weights that are not those that the pipeline was made with, or whatever
+                ``run_fn`` raises.
         """
+        # Elsewhere than under a local runner, an attempt of the same execution may be repeated.
+        if self._context is not None and self._context.pipeline_node is not None:
+            outputs.keep_and_refuse(output_dict)
         settings = training_properties.read(exec_properties, "Trainer")
         weights = training_fingerprints.check_weights(exec_properties, settings)
         for examples in input_dict["examples"]:

@@ -8,7 +8,7 @@ import time
 from typing import IO
 
 from stagecraft.pipeline import early_checks
-from stagecraft.pipeline.cli import console, result
+from stagecraft.pipeline.cli import command_line, console, result
 from stagecraft.pipeline.cli.options import data_override
 from stagecraft.pipeline.cli.state import RunState
 from stagecraft.pipeline.loading.overrides import Override
@@ -44,6 +44,7 @@ def execute(request: Request) -> int:
     try:
         settings = _settings(request)
         output = request.output or pathlib.Path("runs") / settings.name
+        _check_output(output)
         log = _open_log(output)
     except (SettingsError, UserError) as error:
         if request.as_json:
@@ -61,11 +62,12 @@ def execute(request: Request) -> int:
         from_node=request.from_node,
         to_node=request.to_node,
         fresh=request.fresh,
+        command=_command(request, request.from_node, fresh=request.fresh),
     )
     outcome = _follow(spec, log, state, stderr=request.as_json)
     seconds = time.monotonic() - started
 
-    problem = result.failure(state, outcome, request.require_blessing)
+    problem = result.failure(state, outcome, request.require_blessing, _goes_on(request, state))
     if outcome.status == "ok":
         found = result.as_rows(settings, state, outcome, seconds, log_path)
         console.rows(found, stderr=request.as_json)
@@ -77,6 +79,33 @@ def execute(request: Request) -> int:
     if outcome.status == "interrupted":
         return 128 + outcome.signal
     return 1 if problem else 0
+
+
+def _command(request: Request, from_node: str | None, *, fresh: bool) -> str:
+    return command_line.text(
+        config=request.config,
+        data=request.data,
+        overrides=request.overrides,
+        output=request.output,
+        runner=request.runner,
+        from_node=from_node,
+        to_node=request.to_node,
+        fresh=fresh,
+    )
+
+
+def _goes_on(request: Request, state: RunState) -> str:
+    """The command that goes on from what a run has finished that was interrupted.
+
+    Once the run has begun, that is without ``--fresh``, which would forget what is finished, and
+    without ``--from`` a step that is done.
+    """
+    if state.run_id is None:
+        return _command(request, request.from_node, fresh=request.fresh)
+    first = state.nodes.get(request.from_node or "")
+    return _command(
+        request, None if first and first.state == "done" else request.from_node, fresh=False
+    )
 
 
 def _settings(request: Request) -> PipelineSettings:
@@ -93,6 +122,19 @@ def _settings(request: Request) -> PipelineSettings:
     if nodes.between(nodes.TRAINER, there, request.from_node, request.to_node):
         cluster.check(settings.parallel)
     return settings
+
+
+def _check_output(output: pathlib.Path) -> None:
+    """Refuses what earlier runs left, where a run cannot build on it.
+
+    Raises:
+        UserError: names the file or folder.
+    """
+    from stagecraft.components.metadata import file, outputs  # and ML Metadata, half a second
+
+    metadata_db = layout.metadata_db(output)
+    file.check(metadata_db)
+    outputs.check_known(metadata_db, layout.pipeline_root(output))
 
 
 def _open_log(output: pathlib.Path) -> IO[bytes]:

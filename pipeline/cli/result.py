@@ -14,10 +14,17 @@ from stagecraft.trainer_module.settings import TrainSettings
 from stagecraft.trainer_module.steps import DEFAULT_EPOCHS
 
 
-def failure(state: RunState, outcome: Outcome, require_blessing: bool) -> str | None:
-    """Why the command fails, in a paragraph; None when it doesn't."""
+def failure(state: RunState, outcome: Outcome, require_blessing: bool, goes_on: str) -> str | None:
+    """Why the command fails, in a paragraph; None when it doesn't.
+
+    Args:
+        state: of the run.
+        outcome: how it ended.
+        require_blessing: whether a model that is not good enough is a failure.
+        goes_on: the command that goes on with a run that was interrupted.
+    """
     if outcome.status == "interrupted":
-        return "interrupted; the same command goes on from what is finished"
+        return f"interrupted; this command goes on from what is finished: {goes_on}"
     if outcome.status != "ok":
         where = f"{state.failed} failed: " if state.failed else ""
         return where + (node_cause(state) or outcome.cause or "see the log")
@@ -72,7 +79,7 @@ def as_rows(
         found.append(("accuracy", _accuracy(report["metrics"])))
         found.append(("blessed", "yes" if report["blessed"] else f"no{_because(outcome)}"))
         if report["blessed"]:
-            found.append(("pushed", report["pushed"] or "no"))
+            found.append(("pushed", _pushed(report)))
         else:
             found.append(("pushed", "no: only a blessed model is"))
     if report.get("timeline"):
@@ -114,6 +121,13 @@ def _not_watched(what: str) -> str:
         f"none: {what} taken in this run, an earlier one had done it; with --fresh --from Trainer "
         "it is taken anew"
     )
+
+
+def _pushed(report: dict[str, Any]) -> str:
+    if not report["pushed"]:
+        return "no"
+    note = " (already: the newest version is this model)" if report.get("already_pushed") else ""
+    return f"{report['pushed']}{note}"
 
 
 _EXTRA = (("top 3", "top_3_accuracy"), ("loss", "loss"))

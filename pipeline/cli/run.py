@@ -65,7 +65,7 @@ def run(
     """Run the pipeline, from data to pushed model, and show how it goes.
 
     What has not changed since the last run with the same output is not done again. Ctrl-C leaves
-    nothing half-done; the same command then goes on.
+    nothing half-done, and the command that goes on is shown.
 
     \b
     stagecraft run

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
 
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import UserError
-from stagecraft.schemas.foreign_errors import cleaned
+from stagecraft.schemas.foreign_errors import LIMIT, cleaned
 from stagecraft.schemas.plain_text import plain
+from stagecraft.trainer_module import place
 
 # Beam appends the step to a DoFn's exception, once per nesting.
 _BEAM_STEP = re.compile(r"\s*\[while running '[^']*'\]")
@@ -23,13 +23,14 @@ _FULL_DISK = re.compile(r"No space left on device|database or disk is full")
 def explain(error: BaseException) -> str:
     """The cause of a failure: a UserError's message as it is, else type and message, shortened.
 
-    It is kept in ML Metadata and in reports: secrets and control characters are left out.
+    The second kind ends with the file and line, where they are not inside a package. It is kept in
+    ML Metadata and in reports: secrets and control characters are left out.
     """
     return secrets.redact(plain(_explain(error)))
 
 
 def _explain(error: BaseException) -> str:
-    chain = list(_chain(error))
+    chain = list(place.chain(error))
     for link in chain:
         if isinstance(link, UserError):
             return _BEAM_STEP.sub("", str(link)).strip()
@@ -42,16 +43,7 @@ def _explain(error: BaseException) -> str:
     message = _BEAM_STEP.sub("", message)
     if name == UserError.__name__:
         return " ".join(message.split())
-    return cleaned(f"{name}: {message}" if message.strip() else name)
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        yield link
-        link = link.__cause__ or link.__context__
+    return place.append(cleaned(f"{name}: {message}" if message.strip() else name), error, LIMIT)
 
 
 def _full_disk(error: BaseException) -> str:

@@ -7,15 +7,18 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2
+from tfx.components.evaluator import constants
 from tfx.orchestration.portable import data_types, launcher
 from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import execution_result_pb2
+from tfx.types.standard_artifacts import ModelBlessing
 
 from stagecraft.components.report import history
 from stagecraft.pipeline import summary
-from stagecraft.pipeline.local import events, interrupt
+from stagecraft.pipeline.local import events, forced, interrupt, nodes
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import STOPPED
 
@@ -65,6 +68,14 @@ class ReportingLauncher(launcher.Launcher):
         end(state, figure, figure=figure)
         return info
 
+    def _prepare_execution(self) -> Any:
+        """As TFX does, and notes which result the execution is to replace."""
+        prepared = super()._prepare_execution()
+        if prepared.is_execution_needed:
+            with self._mlmd_connection as metadata:
+                forced.note(metadata, prepared.execution_info.execution_id, prepared.contexts)
+        return prepared
+
     def _publish_failed_execution(
         self,
         execution_id: int,
@@ -88,6 +99,12 @@ class ReportingLauncher(launcher.Launcher):
         with self._mlmd_connection as metadata:
             [execution] = metadata.store.get_executions_by_id([info.execution_id])
             outputs = execution_lib.get_output_artifacts(metadata, info.execution_id)
+            node = self._pipeline_node.node_info.id
+            has_blessed = node == nodes.BASELINE and any(
+                blessing.custom_properties[constants.ARTIFACT_PROPERTY_BLESSED_KEY].int_value
+                for blessing in metadata.store.get_artifacts_by_type(ModelBlessing.TYPE_NAME)
+                if constants.ARTIFACT_PROPERTY_BLESSED_KEY in blessing.custom_properties
+            )
         if execution.last_known_state == _State.Value("FAILED"):
             result = execution_lib.get_execution_result(execution, ignore_parse_errors=True)
             # The text of a traceback, of which the last line says it: class and message.
@@ -95,7 +112,7 @@ class ReportingLauncher(launcher.Launcher):
             raise RuntimeError(f"no inputs: {last.partition(': ')[2] or 'see the log'}")
         cached = execution.last_known_state == _State.Value("CACHED")
         try:
-            figure = summary.figure(self._pipeline_node.node_info.id, outputs)
+            figure = summary.figure(node, outputs, has_blessed=has_blessed)
         except Exception:  # a figure is not worth a run
             logging.getLogger(__name__).exception("no figure")
             figure = ""
@@ -108,6 +125,7 @@ def installed() -> Iterator[None]:
     stock = launcher.Launcher
     launcher.Launcher = ReportingLauncher
     try:
-        yield
+        with forced.respected():
+            yield
     finally:
         launcher.Launcher = stock

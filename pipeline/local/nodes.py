@@ -25,6 +25,9 @@ NODES = (
 
 TRAINER = "Trainer"
 
+BASELINE = "Baseline"
+"""Resolves a model of an earlier run; makes nothing."""
+
 PARITY_GATE = "ParityGate"
 """Comes before the Trainer where ``parity.enabled`` says so."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ from typing import Any
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
+from stagecraft.components.metadata import file
 from stagecraft.components.report import history, wording
 from stagecraft.components.report.facts import Component
 from stagecraft.pipeline.local import layout, lock, past_settings
@@ -94,13 +96,13 @@ class PastRun:
 def read(run: Found) -> PastRun:
     """What is known of a run."""
     metadata_db = str(layout.metadata_db(run.output))
-    store = history.open_store(metadata_db)
+    store = file.open_store(metadata_db)
     pipeline = history.pipeline_of(store, run.context)
     going_on = _goes_on(run)
     found = components(run)
     state, component = _state(found, going_on)
     executions, artifacts = _executions(store, run.context), _artifacts(store, run.context)
-    settings = past_settings.known(executions)
+    settings = past_settings.known(executions, history.notes(metadata_db, run.id).settings)
     base, others = past_settings.base(pipeline)
     examples = artifacts.get("Examples", {})
     pushed = artifacts.get("PushedModel", {})
@@ -114,9 +116,9 @@ def read(run: Found) -> PastRun:
         component=component,
         cause=next((each.cause for each in found if each.cause), ""),
         seconds=round(_seconds(run, found, state), 2),
-        source=examples.get("source") or settings.get("data.source", ""),
-        fingerprint=examples.get("fingerprint", ""),
-        examples={split: examples[key] for split, key in _COUNTS.items() if key in examples},
+        source=examples.get("source") or settings.get("data.source") or _input(executions),
+        fingerprint=examples.get("fingerprint") or _fingerprint(examples),
+        examples=_examples(examples, artifacts),
         settings=settings,
         settings_are_whole=past_settings.defaults().keys() <= settings.keys(),
         base=base,
@@ -154,7 +156,9 @@ def _state(components: list[Component], going_on: bool) -> tuple[str, str | None
                 return state, each.name
     if going_on:
         return "running", None
-    return ("done" if components else "stopped"), None
+    begun = any(each.state != history.NOT_RUN for each in components)
+    ended = all(each.state != history.NOT_RUN for each in components)
+    return ("done" if begun and ended else "stopped"), None
 
 
 def _seconds(run: Found, components: list[Component], state: str) -> float:
@@ -194,6 +198,30 @@ def _artifacts(store: ml_metadata.MetadataStore, context: int) -> dict[str, Prop
     return found
 
 
+def _input(executions: Mapping[str, Properties]) -> str:
+    """What one of TFX's ExampleGens reads; a query is no place."""
+    return next((str(p["input_base"]) for p in executions.values() if p.get("input_base")), "")
+
+
+def _fingerprint(examples: Properties) -> str:
+    """SHA-256 of what TFX's driver found of its input: number, size and checksum of the files."""
+    found = str(examples.get("input_fingerprint", ""))
+    return hashlib.sha256(found.encode()).hexdigest() if found else ""
+
+
+def _examples(examples: Properties, artifacts: Mapping[str, Properties]) -> dict[str, int]:
+    """By split: as the ExampleGen counted them, or else the Trainer, which reads two splits."""
+    counted = {split: examples[key] for split, key in _COUNTS.items() if key in examples}
+    return counted or dict((_record(artifacts) or {}).get("examples", {}))
+
+
+def _record(artifacts: Mapping[str, Properties]) -> dict[str, Any] | None:
+    """The Trainer's record; None where it has none that can be used, or its files are gone."""
+    if "ModelRun" not in artifacts:
+        return None
+    return record.find(artifacts["ModelRun"]["uri"], ("topology",))
+
+
 def _values(properties: Mapping[str, metadata_store_pb2.Value]) -> Properties:
     return {name: getattr(value, value.WhichOneof("value")) for name, value in properties.items()}
 
@@ -210,10 +238,8 @@ def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
 
 def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat) -> str:
     """As it was; of a training that is not over, or whose files are gone, what was asked for."""
-    if "ModelRun" in artifacts:
-        found = record.find(artifacts["ModelRun"]["uri"], ("topology",))
-        if found:
-            return wording.grid_text(found)
+    if trained := _record(artifacts):
+        return wording.grid_text(trained)
     if "parallel.strategy" not in settings:
         return ""
     workers, replicas, stages = (

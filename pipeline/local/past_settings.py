@@ -1,7 +1,7 @@
 """The settings of a past run, as far as ML Metadata knows them: ``train.epochs`` -> value.
 
-The whole tree is in the TrainingReport's execution, which comes last. Of a run that did not get
-there, or had no report, the steps that began know their own part.
+The whole tree is in the TrainingReport's execution, and in what the run noted of itself when it
+began. Of a run that has neither, the steps that began know their own part.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ Properties = Mapping[str, Any]
 """Of an execution."""
 
 
-def known(executions: Mapping[str, Properties]) -> Flat:
+def known(executions: Mapping[str, Properties], noted: str = "") -> Flat:
     """The settings of a run.
 
     Args:
         executions: node id to the properties that it was run with.
+        noted: YAML of those that are not the default, as the run noted them when it began.
     """
     found: Flat = {}
-    if text := executions.get("TrainingReport", {}).get("settings"):
+    if text := executions.get("TrainingReport", {}).get("settings") or noted:
         found = defaults() | _recorded(text)
     if "Cifar10ExampleGen" in executions:
         found |= _data(executions["Cifar10ExampleGen"])

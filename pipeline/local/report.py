@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Mapping, Sequence
 
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
+from tfx.types import Artifact
 
+from stagecraft.components.metadata import file
 from stagecraft.components.report import history
 from stagecraft.components.report.facts import Facts
 from stagecraft.components.report.gather import gather
@@ -27,6 +31,20 @@ _MADE_BY = {
 }
 """Role in a run -> the node, and its output."""
 
+_TYPES = {
+    "examples": "Examples",
+    "statistics": "ExampleStatistics",
+    "schema": "Schema",
+    "anomalies": "ExampleAnomalies",
+    "transform_graph": "TransformGraph",
+    "model": "Model",
+    "model_run": "ModelRun",
+    "evaluation": "ModelEvaluation",
+    "blessing": "ModelBlessing",
+    "pushed_model": "PushedModel",
+}
+"""Role in a run -> the type that has it, in a pipeline whose nodes have names of their own."""
+
 _BEGINNING = 1 << 18
 """Characters of a log in which the run says its ID."""
 
@@ -40,9 +58,38 @@ def facts(run: runs.Found) -> Facts:
         for role, (node, key) in _MADE_BY.items()
         if found.get(node, {}).get(key)
     }
+    given = _by_type(found) | given
     pipeline, settings = _named(metadata_db, run)
-    gathered = gather(given, pipeline=pipeline, run_id=run.id, settings=settings)
-    return dataclasses.replace(gathered, components=past_run.components(run), log=_log(run))
+    notes = history.notes(metadata_db, run.id)
+    gathered = gather(given, pipeline=pipeline, run_id=run.id, settings=settings or notes.settings)
+    data = gathered.data
+    if data and not data.source:  # an ExampleGen that does not note it
+        data = dataclasses.replace(data, source=os.path.basename(past_run.read(run).source))
+    return dataclasses.replace(
+        gathered,
+        data=data,
+        components=past_run.components(run),
+        command=notes.command,
+        log=_log(run),
+    )
+
+
+def _by_type(found: Mapping[str, Mapping[str, Sequence[Artifact]]]) -> dict[str, Artifact]:
+    """The run's first output of each type; a resolver's are of earlier runs."""
+    made: dict[str, Artifact] = {}
+    outputs_by_id = sorted(
+        (
+            artifact
+            for node, keys in found.items()
+            if node != nodes.BASELINE
+            for artifacts in keys.values()
+            for artifact in artifacts
+        ),
+        key=lambda artifact: -int(artifact.id),
+    )
+    for artifact in outputs_by_id:
+        made[artifact.type_name] = artifact
+    return {role: made[kind] for role, kind in _TYPES.items() if kind in made}
 
 
 def _log(run: runs.Found) -> str:
@@ -58,7 +105,7 @@ def _log(run: runs.Found) -> str:
 
 def _named(metadata_db: str, run: runs.Found) -> tuple[str, str]:
     """The pipeline's name, and the settings that its report was told."""
-    store = history.open_store(metadata_db)
+    store = file.open_store(metadata_db)
     pipeline = history.pipeline_of(store, run.context)
     for execution in store.get_executions_by_context(run.context):
         if "settings" in execution.custom_properties:

@@ -15,8 +15,10 @@ from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
 from tfx.orchestration.local import runner_utils
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.portable import runtime_parameter_utils
+from tfx.orchestration.portable.mlmd import context_lib
 from tfx.proto.orchestration import pipeline_pb2
 
+from stagecraft.components.metadata import file, outputs, run_notes
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.local import base_run, events, interrupt, launcher, lock, nodes
 from stagecraft.pipeline.local.cause import explain
@@ -39,13 +41,21 @@ class _Runner:
     last_run: Run | None = None
     """Set as soon as a run has its id."""
 
+    command: str = ""
+    """The command line that asked for the run, without secrets; noted for the report."""
+
+    settings: str = ""
+    """YAML of the pipeline's settings that are not the default; noted for the report."""
+
     def run_with_ir(
         self, pipeline: pipeline_pb2.Pipeline, run_options: pipeline_pb2.RunOptions | None = None
     ) -> None:
         """Runs a compiled pipeline.
 
         Raises:
-            UserError: the output is in use; a node that isn't there; nothing to start from.
+            UserError: the output is in use; a node that isn't there; nothing to start from; a
+                metadata store that cannot be opened, or that does not know what lies in the
+                pipeline root.
             KeyboardInterrupt: SIGINT or SIGTERM; nothing half-done is left.
         """
         connection = _connection(pipeline)
@@ -55,13 +65,27 @@ class _Runner:
             stack.enter_context(_swept(connection, pipeline))
             stack.enter_context(beam.in_process())
             stack.enter_context(launcher.installed())
-            _tell_plan(pipeline, _prepare_partial(connection, pipeline, run_options))
+            skipped = _prepare_partial(connection, pipeline, run_options)
+            self._note(pipeline, skipped)
+            _tell_plan(pipeline, skipped)
             try:
                 super().run_with_ir(pipeline, run_options)  # type: ignore[misc]
             except Exception as error:
                 if interrupt.requested():  # Beam makes a RuntimeError of it
                     raise KeyboardInterrupt from error
                 raise
+
+    def _note(self, pipeline: pipeline_pb2.Pipeline, skipped: list[str]) -> None:
+        """Notes the run in ML Metadata, with all of its steps, before the first one begins."""
+        assert self.last_run
+        with metadata.Metadata(self.last_run.connection) as handle:
+            # As TFX's launcher does for the first node: the run, and the pipeline as its parent.
+            contexts = pipeline.nodes[0].pipeline_node.contexts
+            context_lib.prepare_contexts(metadata_handle=handle, node_contexts=contexts)
+            notes = run_notes.Notes(
+                tuple(_names(pipeline)), tuple(skipped), self.command, self.settings
+            )
+            run_notes.write(handle.store, self.last_run.run_id, notes)
 
 
 class LocalRunner(_Runner, LocalDagRunner):
@@ -93,6 +117,8 @@ def _swept(connection: Any, pipeline: pipeline_pb2.Pipeline) -> Iterator[None]:
         pipeline.pipeline_info.id,
     )
     with lock.held(metadata_db.parent):
+        file.check(metadata_db, write=True)
+        outputs.check_known(metadata_db, place[1])
         sweep(*place)
         try:
             yield

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stagecraft.components.report import history
+from stagecraft.components.metadata import file
 from stagecraft.pipeline.local import layout
 from stagecraft.schemas.errors import UserError
 
@@ -41,7 +41,7 @@ def of_output(output: pathlib.Path) -> list[Found]:
     """The runs of an output folder, newest first.
 
     Raises:
-        UserError: no run left anything there, or what is there cannot be read.
+        UserError: no run left anything there; a MetadataFileError: what is there cannot be read.
     """
     metadata_db = layout.metadata_db(output)
     if not metadata_db.exists():
@@ -49,13 +49,8 @@ def of_output(output: pathlib.Path) -> list[Found]:
             f"{output}: no run left anything here (there is no {metadata_db.name}); give the "
             "folder that stagecraft run wrote, such as runs/quickstart"
         )
-    try:
-        store = history.open_store(str(metadata_db))
-        contexts = store.get_contexts_by_type("pipeline_run")
-    except RuntimeError as error:  # ML Metadata's word for a file that is none of its own
-        raise UserError(
-            f"{metadata_db}: cannot be read as ML Metadata ({str(error)[:80]}); is it whole?"
-        ) from None
+    file.check(metadata_db)
+    contexts = file.open_store(metadata_db).get_contexts_by_type("pipeline_run")
     return [
         Found(output, context.name, context.id, context.create_time_since_epoch / 1000)
         for context in sorted(contexts, key=lambda context: -context.id)

@@ -8,6 +8,9 @@ import pathlib
 
 from stagecraft.pipeline.settings import PipelineSettings
 
+SCRATCH = "stagecraft-run-"
+"""How the name of a run's temporary folder begins."""
+
 CREATE_PIPELINE = "stagecraft.pipeline.pipeline:create_pipeline"
 
 
@@ -26,6 +29,9 @@ class RunSpec:
     to_node: str | None = None
     fresh: bool = False
     """Whether the output's checkpoints are forgotten first."""
+
+    command: str = ""
+    """The command line that asks for the run, without secrets."""
 
     create: str = CREATE_PIPELINE
     """``module:function`` of the function ``(settings, output) -> Pipeline``."""

@@ -12,9 +12,11 @@ import json
 import os
 import pathlib
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -22,7 +24,7 @@ from typing import IO, Any
 
 from stagecraft.pipeline.local.events import Event
 from stagecraft.pipeline.local.interrupt import GRACE_SECONDS
-from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.spec import SCRATCH, RunSpec
 
 # With -m, the current folder comes first on the path: there are the user's own model modules.
 _WORKER = ("-m", "stagecraft.pipeline.local.worker")
@@ -51,7 +53,7 @@ def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) 
         log: everything that the worker prints, C++ included, is appended here.
         on_event: called with every event (:mod:`stagecraft.pipeline.local.events`).
     """
-    with _signals() as received:
+    with _signals() as received, _scratch() as scratch:
         reader, writer = os.pipe()
         worker = subprocess.Popen(
             [sys.executable, *_WORKER, str(writer)],
@@ -60,6 +62,7 @@ def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) 
             stderr=subprocess.STDOUT,
             pass_fds=[writer],
             start_new_session=True,  # Ctrl-C reaches it through here only
+            env={**os.environ, **scratch},
         )
         os.close(writer)
         assert worker.stdin is not None
@@ -151,6 +154,27 @@ def _sweep(spec: RunSpec, log: IO[bytes], cause: str) -> None:
             timeout=30,
             check=False,
         )
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[dict[str, str]]:
+    """A temporary folder for the run's processes, removed when none of them is left.
+
+    They end without Python's exit handlers, by ``os._exit`` or killed, and TensorFlow's AutoGraph
+    removes its files in such a handler.
+
+    Yields:
+        The environment variable that names the folder.
+    """
+    try:
+        folder = tempfile.mkdtemp(prefix=SCRATCH)
+    except OSError:  # such as a full disk, of which the run itself will tell
+        yield {}
+        return
+    try:
+        yield {"TMPDIR": folder}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ import sys
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
+from stagecraft.components.metadata import file
 from stagecraft.components.report import history
 from stagecraft.pipeline.local import layout, lock
 
@@ -58,7 +59,7 @@ def sweep(
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
 
-    store = _open(metadata_db)
+    store = file.open_store(metadata_db, write=True)
     pipeline = store.get_context_by_type_and_name("pipeline", pipeline_name)
     if pipeline is None:
         return []
@@ -79,13 +80,6 @@ def sweep(
             swept.append(node)
             _log.info("%s: execution %d was interrupted: removed", node, execution.id)
     return swept
-
-
-def _open(metadata_db: pathlib.Path) -> ml_metadata.MetadataStore:
-    config = metadata_store_pb2.ConnectionConfig()
-    config.sqlite.filename_uri = str(metadata_db)
-    config.sqlite.connection_mode = config.sqlite.READWRITE_OPENCREATE
-    return ml_metadata.MetadataStore(config)
 
 
 def _node(store: ml_metadata.MetadataStore, execution_id: int, pipeline_name: str) -> str:

@@ -10,8 +10,11 @@ import contextlib
 import importlib
 import logging
 import os
+import pathlib
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from typing import Any
@@ -19,7 +22,8 @@ from typing import Any
 from stagecraft.pipeline import redacted_log
 from stagecraft.pipeline.local import events, interrupt, layout, lock
 from stagecraft.pipeline.local.cause import explain
-from stagecraft.pipeline.local.spec import CREATE_PIPELINE, RunSpec
+from stagecraft.pipeline.local.spec import CREATE_PIPELINE, SCRATCH, RunSpec
+from stagecraft.pipeline.settings import changes_as_yaml
 
 
 def main() -> None:
@@ -68,6 +72,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     module, _, function = spec.create.partition(":")
     create_pipeline = getattr(importlib.import_module(module), function)
     runner = BeamRunner() if spec.runner == "beam" else LocalRunner()
+    runner.command, runner.settings = spec.command, changes_as_yaml(spec.settings)
     options = None
     if spec.from_node or spec.to_node:
         options = RunOptions(
@@ -108,6 +113,10 @@ def _watch(supervised: threading.Event) -> None:
 
 
 def _kill_group() -> None:
+    """Ends this process and those that it started, in the place of the supervisor that is gone."""
+    scratch = pathlib.Path(tempfile.gettempdir())
+    if scratch.name.startswith(SCRATCH):
+        shutil.rmtree(scratch, ignore_errors=True)
     os.killpg(os.getpgrp(), signal.SIGKILL)  # with Beam's worker processes, if there are any
 
 

@@ -23,6 +23,7 @@ from tfx_bsl.tfxio import dataset_options
 from stagecraft.components.example_gen import records, sample, serialize, shards, source
 from stagecraft.components.example_gen.component import Cifar10ExampleGen
 from stagecraft.components.example_gen.executor import Executor
+from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 
@@ -30,7 +31,7 @@ from stagecraft.schemas.errors import UserError
 BEAM_ARGS = ["--direct_running_mode=in_memory", "--sdk_container_image=unused"]
 
 
-def execute(folder: pathlib.Path, **properties: Any) -> Any:
+def execute(folder: pathlib.Path, *, executor: type[Executor] = Executor, **properties: Any) -> Any:
     """Runs the executor alone, as a container without drivers does."""
     examples = standard_artifacts.Examples()
     examples.uri = str(folder)
@@ -43,7 +44,7 @@ def execute(folder: pathlib.Path, **properties: Any) -> Any:
         "sample_test": 10,
         "cache_dir": "/nowhere",
     }
-    Executor().Do({}, {"examples": [examples]}, defaults | properties)
+    executor().Do({}, {"examples": [examples]}, defaults | properties)
     return examples
 
 
@@ -301,6 +302,35 @@ def test_the_sample_runs_again_when_its_size_changes(tmp_path: pathlib.Path) -> 
     assert runs.run(source="sample", **sizes).last_known_state == COMPLETE
     assert runs.run(source="sample", **sizes).last_known_state == CACHED
     assert runs.run(source="sample", **sizes | {"sample_test": 11}).last_known_state == COMPLETE
+
+
+def test_under_tfxs_own_runner_shards_of_a_lost_store_are_not_written_among(tiny: Any) -> None:
+    runs = Runs(tiny.folder)
+    path = tiny.pack(tiny.binary())
+    runs.run(source=path, shards=3)
+    before = {file: file.read_bytes() for file in runs.files() if file.is_file()}
+    assert len(before) == 9
+    (tiny.folder / "metadata.db").unlink()
+    with pytest.raises(OutputExistsError) as caught:
+        runs.run(source=path, shards=2)
+    assert caught.value.folder == str(tiny.folder / "pipeline/Cifar10ExampleGen/examples/1")
+    assert {file: file.read_bytes() for file in runs.files() if file.is_file()} == before
+
+
+def test_an_attempt_that_was_killed_leaves_nothing_in_the_next(tiny: Any) -> None:
+    """As in a container that is started again: the same folder, and no driver here."""
+    source = tiny.pack(tiny.binary())
+    old = tiny.folder / "out" / "Split-train" / "data_tfrecord-00000-of-00009"
+
+    class Again(Executor):
+        def Do(self, *arguments: Any) -> None:
+            old.parent.mkdir(parents=True)
+            old.write_text("half")
+            super().Do(*arguments)
+
+    execute(tiny.folder / "out", executor=Again, source=source)
+    assert not old.exists()
+    assert len(parse(tiny.folder / "out", "train")) == 27
 
 
 def test_a_failed_run_leaves_nothing_to_be_reused(tiny: Any) -> None:

@@ -84,3 +84,15 @@ def test_the_component_is_tfxs_with_another_executor() -> None:
     pusher = Pusher(model=CHANNEL, push_destination=given)
     assert pusher.executor_spec.executor_class is executor.Executor
     assert pusher.id == "Pusher" and set(pusher.outputs) == {"pushed_model"}
+
+
+def test_a_model_that_is_there_is_not_pushed_again(tmp_path: pathlib.Path) -> None:
+    first, second = run(tmp_path), run(tmp_path)
+    (version,) = (tmp_path / "serving").iterdir()
+    for pushed, already in ((first, 0), (second, 1)):
+        assert pushed.get_int_custom_property("pushed") == 1
+        assert pushed.get_string_custom_property("pushed_version") == version.name
+        assert pushed.get_int_custom_property("already_pushed") == already
+    (version / "saved_model.pb").write_text("another model")
+    assert run(tmp_path).get_int_custom_property("already_pushed") == 0
+    assert len(list((tmp_path / "serving").iterdir())) == 2

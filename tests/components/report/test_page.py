@@ -92,6 +92,56 @@ def test_of_a_run_that_failed_after_its_evaluation(facts: Facts) -> None:
     assert "Failed</span> Pusher failed: no space.</p>" in text
 
 
+def test_of_a_run_that_was_stopped(failed: Facts) -> None:
+    """Ctrl-C is no failure: its badge has no colour of one."""
+    [component] = failed.components
+    stopped = dataclasses.replace(component, state="stopped", cause="")
+    text = page.render(dataclasses.replace(failed, components=[stopped]))
+    assert "<h1>Cifar10ExampleGen was stopped</h1>" in text
+    assert '<span class="badge">Stopped</span>' in text
+    assert "badge bad" not in text
+    assert '<span class="badge bad">Failed</span>' in page.render(failed)
+    assert "the same command goes on" in text
+    fresh = dataclasses.replace(failed, components=[stopped], command="stagecraft run --fresh")
+    assert "the same command without --fresh goes on" in page.render(fresh)
+
+
+def test_of_a_run_that_failed_with_what_it_noted(failed: Facts) -> None:
+    never = Component(name="Trainer", state="not run", begin=0, seconds=0, original_seconds=None)
+    noted = dataclasses.replace(
+        failed,
+        components=[*failed.components, never],
+        command="stagecraft run --set train.steps=9",
+        settings="train:\n  steps: 9\n",
+    )
+    text = page.render(noted)
+    assert sections(text) == ["pipeline", "reproduce"]
+    assert ">stagecraft run --set train.steps=9</pre>" in text
+    assert "steps: 9" in text
+    assert '<th scope="row">Trainer</th><td>not run</td><td class="number"></td>' in text
+
+
+@pytest.mark.parametrize(("steps", "step"), [(300, 20), (6, 6)])
+def test_the_hint_about_the_timeline_is_a_command_that_runs(
+    staged: Facts, steps: int, step: int
+) -> None:
+    """With the run's own settings, a step that the training has, and trained anew."""
+    assert staged.training is not None
+    settings = {**staged.training.record["settings"], "parallel_timeline_step": 0}
+    record = {**staged.training.record, "steps": steps, "settings": settings}
+    training = dataclasses.replace(staged.training, timeline=None, record=record)
+    command = "stagecraft run --set parallel.strategy=grid"
+    facts = dataclasses.replace(staged, training=training, command=command)
+    assert f"{command} --fresh --from Trainer --timeline {step} writes" in page.render(facts)
+    watched = {**record, "settings": settings | {"parallel_timeline_step": 3}}
+    missed = dataclasses.replace(training, record=watched)
+    text = page.render(dataclasses.replace(facts, training=missed))
+    assert f"Step 3 was taken by an earlier attempt; {command} --fresh --from Trainer takes" in text
+    unknown = page.render(dataclasses.replace(facts, command=""))
+    hint = f"stagecraft run --config run.yaml --fresh --from Trainer --timeline {step}"
+    assert f"with the settings below in run.yaml, {hint}" in unknown
+
+
 def test_of_a_run_without_an_evaluator(facts: Facts) -> None:
     text = page.render(dataclasses.replace(facts, quality=None, pushed_to=None))
     assert "<h1>Not evaluated</h1>" in text

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from tfx import types
+from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import artifact_utils, standard_artifacts
 
+from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.components.report import training, wording
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
@@ -62,9 +64,9 @@ class Run:
         }
         self.checkpoints = folder / "checkpoints"
 
-    def do(self) -> None:
+    def do(self, executor: Executor | None = None) -> None:
         outputs = {"model": [self.model], "model_run": [self.model_run]}
-        Executor().Do(self.inputs, outputs, self.properties)
+        (executor or Executor()).Do(self.inputs, outputs, self.properties)
 
     def working_dir(self) -> str:
         """The checkpoint folder that `run_fn` would be given."""
@@ -273,3 +275,20 @@ def test_a_run_fn_of_ones_own_writes_a_record(make_run: Callable[..., Run], own:
     assert found.record["examples"] == {"train": 24, "val": 10}
     assert wording.grid_text(found.record) == "one device"
     assert wording.learned(found)
+
+
+def test_a_model_of_another_execution_is_kept_and_refused(
+    training_data: Any, tmp_path: pathlib.Path
+) -> None:
+    """As under TFX's own runner, which removes the outputs of what fails."""
+    run = Run(training_data, tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "old").write_text("old")
+    context = Executor.Context(pipeline_node=pipeline_pb2.PipelineNode())
+    with pytest.raises(OutputExistsError) as caught:
+        run.do(Executor(context))
+    assert caught.value.folder == str(tmp_path / "model")
+    assert (tmp_path / "model.kept" / "old").read_text() == "old"
+    assert not run.checkpoints.exists()
+    run.do(Executor(context))
+    assert (tmp_path / "model" / "Format-Serving").exists()

@@ -14,6 +14,7 @@ import threading
 import time
 
 import pytest
+from past_runs import Output
 
 from stagecraft.pipeline.local.nodes import NODES
 
@@ -202,6 +203,83 @@ def test_ctrl_c_ends_with_130(stagecraft, tmp_path):
     assert result.code == 130
     assert "goes on from what is finished" in result.stderr
     assert result.last_line["components"]["Transform"]["state"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("done", "goes_on"),
+    [
+        ([], "stagecraft run --output out --set train.steps=9 --from Trainer"),
+        (["Trainer"], "stagecraft run --output out --set train.steps=9"),
+    ],
+)
+def test_after_ctrl_c_the_command_that_goes_on_is_shown(stagecraft, tmp_path, done, goes_on):
+    """Without --fresh, which would forget what is finished, and --from a step that is done."""
+
+    def interrupt() -> None:
+        while not (tmp_path / "out" / "hanging").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    before = [event for name in done for event in ran(name)]
+    running = "Evaluator" if done else "Trainer"
+    asked = ("--output", "out", "--set", "train.steps=9", "--fresh", "--from", "Trainer")
+    result = stagecraft(
+        "run", *asked, "--json", fake=[PLAN, *before, node(running, "running"), "hang"]
+    )
+    thread.join()
+    assert result.code == 130
+    said = f"interrupted; this command goes on from what is finished: {goes_on}"
+    assert result.last_line["error"] == said
+
+
+def test_ctrl_c_before_anything_began_asks_for_the_same_command(stagecraft, tmp_path):
+    """Nothing was forgotten yet, so --fresh has still to be given."""
+
+    def interrupt() -> None:
+        while not (tmp_path / "out" / "hanging").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    asked = ("--output", "out", "--fresh", "--from", "Trainer")
+    result = stagecraft("run", *asked, "--json", fake=["hang"])
+    thread.join()
+    assert result.last_line["error"].endswith(": stagecraft run " + " ".join(asked))
+
+
+@pytest.mark.parametrize("lost", ["gone", "truncated"])
+def test_what_earlier_runs_left_is_refused_where_a_run_cannot_build_on_it(
+    stagecraft, tmp_path, lost
+):
+    output = Output(tmp_path / "out")
+    output.whole("R0")
+    old = tmp_path / "out/pipeline_root/Cifar10ExampleGen/examples/1/shard"
+    old.parent.mkdir(parents=True)
+    old.write_text("old")
+    (tmp_path / "out/pipeline_root/Cifar10ExampleGen/.system").mkdir()
+    metadata_db = tmp_path / "out" / "metadata.db"
+    content = metadata_db.read_bytes()
+    metadata_db.unlink()
+    if lost == "truncated":
+        metadata_db.write_bytes(content[:5000])
+    result = stagecraft("run", "--json", "--output", "out", "--fresh", fake=["kill"])
+    assert result.code == 1
+    said = "out/metadata.db: the database is truncated" if lost == "truncated" else f"{old.parent}"
+    assert said.removeprefix(f"{tmp_path}/") in result.last_line["error"]
+    assert old.read_text() == "old"
+    assert not (tmp_path / "out" / "logs").exists()
+
+    metadata_db.write_bytes(content)
+    assert stagecraft("run", "--output", "out", fake=ALL).code == 0
+
+
+def test_the_worker_is_told_the_command(stagecraft, tmp_path):
+    stagecraft("run", "--output", "out", "--set", "train.epochs=3", fake=["spec", END])
+    spec = json.loads((tmp_path / "out" / "spec").read_text())
+    assert spec["command"] == "stagecraft run --output out --set train.epochs=3"
 
 
 @pytest.mark.parametrize(

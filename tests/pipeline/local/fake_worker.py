@@ -3,7 +3,7 @@
 An object is an event to tell; ``hang`` waits for SIGTERM and then tells of it, ``deaf`` waits and
 ignores it, ``child`` starts a process that outlives its parent, ``segfault`` and ``kill`` die,
 ``noise`` prints, ``spec`` writes what it was told into its output folder, ``pause`` takes a
-second, ``leave`` ends without a word.
+second, ``scratch`` makes a temporary file and notes where, ``leave`` ends without a word.
 """
 
 import json
@@ -12,6 +12,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 events = int(sys.argv[1])
@@ -39,6 +40,9 @@ for step in json.loads(os.environ["FAKE"]):
         (output / "child").write_text(str(child.pid))
     elif step == "spec":
         (output / "spec").write_text(json.dumps(spec))
+    elif step == "scratch":
+        _, name = tempfile.mkstemp()
+        (output / "scratch").write_text(name)
     elif step == "pause":
         time.sleep(1)
     elif step == "segfault":

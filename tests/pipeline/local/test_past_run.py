@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as pb
 from past_runs import DIGEST, Output, State
 
+from stagecraft.components.metadata.run_notes import Notes
 from stagecraft.pipeline.local import lock, past_run, past_settings, runs
 from stagecraft.pipeline.local.past_run import PastRun
 from stagecraft.pipeline.settings import PipelineSettings, load
@@ -159,3 +161,49 @@ def test_neither_tfx_nor_tensorflow_is_needed(output):
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+NOTES = Notes(
+    nodes=("Cifar10ExampleGen", "Transform", "Trainer"),
+    skipped=("Transform",),
+    command="stagecraft run --set train.epochs=3",
+    settings="train:\n  epochs: 3.0\n",
+)
+
+
+def test_a_run_that_failed_has_all_settings_and_the_steps_that_never_ran(output):
+    run = output.begin("one", NOTES)
+    output.step(run, "Cifar10ExampleGen", State.FAILED, dataset="cifar10", source="sample")
+    found = newest(output)
+    assert found.settings_are_whole
+    assert found.settings["train.epochs"] == 3.0
+    assert [(each.name, each.state) for each in found.components] == [
+        ("Cifar10ExampleGen", "failed"),
+        ("Transform", "skipped"),
+        ("Trainer", "not run"),
+    ]
+
+
+def test_a_run_that_ended_between_two_steps_was_stopped(output):
+    run = output.begin("one", NOTES)
+    assert newest(output).state == "stopped"
+    output.step(run, "Cifar10ExampleGen")
+    assert newest(output).state == "stopped"
+    output.step(run, "Trainer")
+    assert newest(output).state == "done"
+
+
+def test_data_of_another_example_gen(output):
+    """TFX's own note neither source nor counts on the artifact."""
+    run = output.begin("one")
+    examples = output.artifact("Examples", input_fingerprint="split:train,num_files:200,…")
+    output.step(run, "FileBasedExampleGen", outputs=[examples], input_base="/home/me/pictures")
+    folder = output.folder / "model_run"
+    folder.mkdir()
+    one = {"strategy": "one_device", "stages": 1, "workers": 1, "devices": ["CPU:0"]}
+    counts = {"train": 200, "val": 40}
+    (folder / "record.json").write_text(json.dumps({"topology": one, "examples": counts}))
+    output.step(run, "Trainer", outputs=[output.artifact("ModelRun", folder)])
+    found = newest(output)
+    assert (found.source, found.examples) == ("/home/me/pictures", counts)
+    assert len(found.fingerprint) == 64

@@ -130,3 +130,15 @@ def test_signals_that_were_ignored_stay_ignored(go, tmp_path, monkeypatch):
     finally:
         signal.signal(signal.SIGHUP, stock)
     assert outcome.signal == signal.SIGTERM
+
+
+@pytest.mark.parametrize("last", [OK, "kill", "segfault"])
+def test_temporary_files_of_the_run_are_removed(go, tmp_path, monkeypatch, last):
+    """However the process ends: TensorFlow leaves seven a run to an exit handler."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(supervisor.tempfile, "tempdir", str(temporary))
+    go("scratch", last)
+    where = pathlib.Path((tmp_path / "scratch").read_text())
+    assert where.is_relative_to(temporary)
+    assert list(temporary.iterdir()) == []

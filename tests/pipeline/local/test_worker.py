@@ -120,10 +120,15 @@ def test_a_killed_supervisor_leaves_no_orphan_and_keeps_others_out_until_then(
     go, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("STAND_IN", json.dumps({"Count": "hang"}))
-    with subprocess.Popen([sys.executable, "-c", SUPERVISE, tmp_path]) as supervisor:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", SUPERVISE, tmp_path]
+    with subprocess.Popen(command, env=environment) as supervisor:
         worker = hanging(tmp_path)
         outcome, _ = go()
         assert "in use by another run" in outcome.cause
         supervisor.kill()
     assert gone(worker)
     assert_nothing_left(tmp_path, "Count")
+    assert list(temporary.iterdir()) == []

@@ -1,0 +1,1 @@
+"""ML Metadata's file, and the output folders that it knows."""

@@ -1,0 +1,230 @@
+"""ML Metadata's SQLite file: opened, or refused with what is wrong with it.
+
+ML Metadata itself says "There are a subset of tables in MLMD instance" of any file that it cannot
+read. The file format is https://www.sqlite.org/fileformat.html.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import sqlite3
+from collections.abc import Iterator
+from typing import Literal
+
+import ml_metadata
+from ml_metadata.proto import metadata_store_pb2
+
+from stagecraft.schemas.errors import UserError
+
+Problem = Literal[
+    "unreadable", "not SQLite", "truncated", "damaged", "locked", "another schema", "not ours"
+]
+
+_MAGIC = b"SQLite format 3\0"
+
+_PATIENCE_SECONDS = 5.0
+"""How long a lock may last. A run holds it for milliseconds at a time."""
+
+_VERSIONS = re.compile(r"database version (\d+) is (?:greater|older) than library version (\d+)")
+
+_AWAY = "move it away to begin a new history, with the folder pipeline_root beside it"
+
+
+class MetadataFileError(UserError):
+    """A file that ML Metadata cannot work with."""
+
+    def __init__(self, path: str, problem: Problem, why: str, remedy: str):
+        """Describes the problem.
+
+        Args:
+            path: of the file.
+            problem: its kind.
+            why: what was found.
+            remedy: what works.
+        """
+        super().__init__(f"{path}: {why}; {remedy}")
+        self.path = path
+        self.problem = problem
+
+
+def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
+    """Refuses a file that ML Metadata cannot work with.
+
+    Args:
+        path: of the file. One that is missing or empty passes: ML Metadata makes it.
+        write: whether it will be written. Then a lock that only keeps writers out counts, too.
+
+    Raises:
+        MetadataFileError: the file is no SQLite database, is truncated, damaged or locked, or is
+            not a store of ML Metadata.
+    """
+    path = os.fspath(path)
+    try:
+        if not os.path.getsize(path):
+            return
+        header = _header(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise MetadataFileError(
+            path, "unreadable", f"cannot be read ({error.strerror})", "make it a readable file"
+        ) from None
+    if not header.startswith(_MAGIC[: len(header)]):
+        raise MetadataFileError(
+            path, "not SQLite", "is not an SQLite database", f"restore a copy of it, or {_AWAY}"
+        )
+    with (
+        _translated(path, write=write),
+        contextlib.closing(_connect(path, write=write)) as connection,
+    ):
+        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE 1")}
+        [found, *_] = connection.execute("PRAGMA quick_check(1)").fetchone()
+        _check_size(path)  # within the transaction: nobody else writes
+        connection.rollback()
+    if found != "ok":
+        found = " ".join(str(found).split())
+        raise MetadataFileError(
+            path,
+            "damaged",
+            f"the database is damaged ({found})",
+            f"restore a copy of it, or {_AWAY}",
+        )
+    if tables and "MLMDEnv" not in tables:
+        raise MetadataFileError(
+            path,
+            "not ours",
+            "is an SQLite database of another program, not one of ML Metadata",
+            "name another file or folder",
+        )
+
+
+def open_store(path: str | os.PathLike[str], *, write: bool = False) -> ml_metadata.MetadataStore:
+    """Opens the store in a file.
+
+    Args:
+        path: of the file.
+        write: whether it is made where it is missing, and may be written.
+
+    Raises:
+        MetadataFileError: see :func:`check`; or another version of ML Metadata wrote the file.
+    """
+    path = os.fspath(path)
+    config = metadata_store_pb2.ConnectionConfig()
+    config.sqlite.filename_uri = path
+    config.sqlite.connection_mode = (
+        config.sqlite.READWRITE_OPENCREATE if write else config.sqlite.READONLY
+    )
+    try:
+        return ml_metadata.MetadataStore(config)
+    except (RuntimeError, ml_metadata.errors.StatusError) as error:
+        check(path, write=write)
+        raise _unknown(path, str(error)) from None
+
+
+def _header(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(100)
+
+
+def _check_size(path: str) -> None:
+    """Compares a file's size with the number of pages in its header (section 1.3.7).
+
+    Raises:
+        MetadataFileError: the file is shorter.
+    """
+    header, size = _header(path), os.path.getsize(path)
+    page = int.from_bytes(header[16:18], "big")
+    page = 1 << 16 if page == 1 else page
+    pages = int.from_bytes(header[28:32], "big")
+    # The number counts where the last writer knew of it.
+    valid = header[24:28] == header[92:96]
+    if len(header) < 100 or (valid and pages * page > size):
+        whole = f" of {pages * page:,}" if len(header) == 100 else ""
+        raise MetadataFileError(
+            path,
+            "truncated",
+            f"the database is truncated ({size:,}{whole} bytes)",
+            f"restore a copy of it, or {_AWAY}",
+        )
+
+
+def _connect(path: str, *, write: bool) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{pathlib.Path(path).absolute().as_uri()}?mode={'rw' if write else 'ro'}",
+        uri=True,
+        timeout=_PATIENCE_SECONDS,
+        isolation_level=None,
+    )
+
+
+@contextlib.contextmanager
+def _translated(path: str, *, write: bool) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise MetadataFileError(
+                path,
+                "locked",
+                f"the database is locked by {_holder(path)}",
+                "wait until that has ended, or end it",
+            ) from None
+        if not write and os.path.exists(f"{path}-journal"):
+            raise MetadataFileError(
+                path,
+                "unreadable",
+                f"a write was interrupted, and {path}-journal is still to be rolled back",
+                "run stagecraft run with this output, which does so",
+            ) from None
+        writes = "readonly" in str(error)
+        raise MetadataFileError(
+            path,
+            "unreadable",
+            f"cannot be {'written' if writes else 'read'} ({error})",
+            "give this user the right to read and write the file and its folder",
+        ) from None
+    except sqlite3.DatabaseError as error:
+        _check_size(path)
+        raise MetadataFileError(
+            path,
+            "damaged",
+            f"the database is damaged ({error})",
+            f"restore a copy of it, or {_AWAY}",
+        ) from None
+
+
+def _holder(path: str) -> str:
+    """The process that holds a lock on a file, by the kernel's table (proc_locks(5))."""
+    with contextlib.suppress(OSError, ValueError):
+        inode = str(os.stat(path).st_ino)
+        for line in pathlib.Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if fields[1] != "->" and fields[5].rpartition(":")[2] == inode and int(fields[4]) > 0:
+                name = pathlib.Path("/proc", fields[4], "comm").read_text().strip()
+                return f"process {fields[4]} ({name})"
+    return "another process"
+
+
+def _unknown(path: str, message: str) -> MetadataFileError:
+    """What ML Metadata says of a file in which SQLite finds no fault."""
+    if found := _VERSIONS.search(message):
+        theirs, ours = found.groups()
+        return MetadataFileError(
+            path,
+            "another schema",
+            f"has schema version {theirs} of ML Metadata, and the ML Metadata that is installed "
+            f"reads version {ours}",
+            f"use the environment that wrote it, or {_AWAY}",
+        )
+    if not os.path.exists(path) or not os.path.getsize(path):
+        return MetadataFileError(path, "unreadable", "is empty", "run stagecraft run first")
+    return MetadataFileError(
+        path,
+        "damaged",
+        f"ML Metadata cannot open it ({message.strip()[:80]})",
+        f"restore a copy of it, or {_AWAY}",
+    )

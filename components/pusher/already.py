@@ -1,0 +1,140 @@
+"""The version that already holds the model that is to be pushed.
+
+A Trainer that finds its training finished exports the same model anew: a new artifact, with other
+bytes, because TensorFlow numbers what it traces. The Pusher compares what the model is.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+from google.protobuf import message
+from tensorflow.core.protobuf import saved_model_pb2
+from tfx.dsl.io import fileio
+
+from stagecraft.components import object_store
+from stagecraft.components.pusher.versions import Version
+
+ALREADY = "already_pushed"
+"""Property of a PushedModel: 1 where an earlier run had pushed the model."""
+
+_GRAPH = "saved_model.pb"
+
+_LEFT_OUT = (_GRAPH, "fingerprint.pb")  # the second has a checksum of the first
+
+_BLOCK = 1 << 20
+
+_TRACED = re.compile(r"\b(__(?:inference|forward|backward)_\w*?)(?:_\d+)+\b")
+"""Name of a function, with the numbers that TensorFlow appends."""
+
+_NUMBERED = re.compile(r"\b([A-Za-z]\w*?)_(\d+)\b")
+"""Name of a layer or node, with the number that Keras or TensorFlow appends."""
+
+
+def find(model: str, folder: str) -> Version | None:
+    """The newest version, if it holds a model.
+
+    Two SavedModels hold the same model if their weights and assets have the same bytes, and their
+    graphs are the same but for the numbers in names.
+
+    Args:
+        model: folder of a SavedModel.
+        folder: holds the versions, each named by its number.
+
+    Returns:
+        None where the newest version holds another model or cannot be read, or there is none.
+    """
+    if "://" in model or "://" in folder:
+        object_store.register()
+    try:
+        newest = _newest(folder)
+        return newest if newest and _same(model, newest.path) else None
+    except (OSError, tf.errors.OpError):  # such as a version that cannot be read
+        return None
+
+
+def _newest(folder: str) -> Version | None:
+    names = fileio.listdir(folder) if fileio.isdir(folder) else []
+    numbered = {int(name): name for name in map(_plain, names) if re.fullmatch("[0-9]{1,19}", name)}
+    if not numbered:
+        return None
+    number = max(numbered)
+    return Version(posixpath.join(folder, numbered[number]), number)
+
+
+def _plain(name: str) -> str:
+    return name.rstrip("/")
+
+
+def _same(one: str, other: str) -> bool:
+    graphs = [posixpath.join(folder, _GRAPH) for folder in (one, other)]
+    if not all(map(fileio.exists, graphs)):
+        return False
+    names = sorted(_files(one))
+    known = set(_files(other))
+    # Beside the model, a version may hold files of its own, such as a model card.
+    if not known.issuperset(names) or any("/" in name for name in known.difference(names)):
+        return False
+    pairs = ((posixpath.join(one, name), posixpath.join(other, name)) for name in names)
+    if not all(_equal(*pair) for pair in pairs):
+        return False
+    if _equal(*graphs):
+        return True
+    try:
+        ours, theirs = map(_canonical, graphs)
+    except message.DecodeError:
+        return False
+    return ours == theirs
+
+
+def _files(folder: str) -> Iterator[str]:
+    """Paths below a folder, without those that say the same in other bytes."""
+    for parent, _, names in fileio.walk(folder):
+        below = str(parent)[len(folder) :].strip("/")
+        for name in names:
+            path = posixpath.join(below, name)
+            if path not in _LEFT_OUT:
+                yield path
+
+
+def _equal(one: str, other: str) -> bool:
+    with fileio.open(one, "rb") as ours, fileio.open(other, "rb") as theirs:
+        while block := ours.read(_BLOCK):
+            if block != theirs.read(_BLOCK):
+                return False
+        return not theirs.read(1)
+
+
+def _canonical(path: str) -> list[str]:
+    """A SavedModel's graphs as text, in which numbers in names count from 0."""
+    with fileio.open(path, "rb") as file:
+        found = saved_model_pb2.SavedModel.FromString(file.read())
+    parts = []
+    for graph in found.meta_graphs:
+        for function in graph.graph_def.library.function:
+            for attributes in function.arg_attr.values():
+                attributes.attr.pop("_user_specified_name", None)  # of a captured tensor: its id
+            parts.append(_renumbered(str(function)))
+        parts += [_renumbered(str(each)) for each in graph.graph_def.library.gradient]
+        graph.graph_def.ClearField("library")
+        parts.append(_renumbered(str(graph)))
+    return sorted(parts)
+
+
+def _renumbered(text: str) -> str:
+    """Names with numbers in the order in which they occur; constants stay as they are."""
+    numbers: dict[str, dict[str, int]] = {}
+
+    def renumber(found: re.Match[str]) -> str:
+        known = numbers.setdefault(found[1], {})
+        return f"{found[1]}#{known.setdefault(found[2], len(known))}"
+
+    lines = []
+    for line in text.splitlines():
+        if not line.lstrip().startswith(("string_val:", "tensor_content:")):
+            line = _NUMBERED.sub(renumber, _TRACED.sub(r"\1", line))
+        lines.append(line)
+    return "\n".join(lines)

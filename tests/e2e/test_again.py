@@ -1,0 +1,64 @@
+"""Runs on what earlier ones left: nothing is pushed twice, nothing is mixed, nothing stays."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import pytest
+from support import TINY, run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("again") / "out"
+
+
+def _versions(output: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in (output / "serving").iterdir())
+
+
+def test_a_run_leaves_no_temporary_file(
+    output: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    done = run(output)
+    assert done.code == 0, done.stderr
+    assert os.listdir(tmp_path) == []
+    assert "Baseline: done" in done.stderr and "no blessed model yet" in done.stderr
+
+
+def test_a_training_that_took_no_step_pushes_no_version(output: pathlib.Path) -> None:
+    before = _versions(output)
+    done = run(output, "--from", "Trainer")
+    assert done.code == 0, done.stderr
+    assert {"Trainer", "Evaluator", "Pusher"} <= done.executed()
+    assert _versions(output) == before
+    assert f"already pushed as version {before[-1]}" in done.stderr
+    assert done.result["pushed"] == str(output / "serving" / before[-1])
+
+
+def test_a_cached_rerun_does_not_say_that_no_model_is_blessed(output: pathlib.Path) -> None:
+    done = run(output)
+    assert done.states["Trainer"] == "cached"
+    assert "no blessed model yet" not in done.stderr
+
+
+def test_a_lost_store_mixes_nothing(output: pathlib.Path) -> None:
+    shards = {path: path.read_bytes() for path in output.glob("pipeline_root/*/examples/**/data*")}
+    assert shards
+    (output / "metadata.db").rename(output / "lost.db")
+    more = ("data.sample_train=500", *TINY[1:])
+    refused = run(output, settings=more)
+    assert refused.code == 1
+    assert "pipeline_root away" in refused.result["error"]
+    assert {path: path.read_bytes() for path in shards} == shards
+
+    (output / "pipeline_root").rename(output / "kept")
+    done = run(output, settings=more)
+    assert done.code == 0, done.stderr
+    assert sum(done.result["examples"].values()) == 600
+    folder = output / "pipeline_root" / "Cifar10ExampleGen" / "examples"
+    assert len(list(folder.glob("*/*/data*"))) == 3 * 2
