@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pathlib
 import shlex
-from collections.abc import Iterator
 
 from stagecraft.pipeline.cli.options import DEFAULT_CONFIG
+from stagecraft.pipeline.loading.overrides import Override
+from stagecraft.schemas import secrets
 
 _MAY_BE_SECRET = ("kubeflow", "beam")
 """Sections whose values may hold a password: their names alone are shown."""
@@ -16,7 +17,7 @@ def text(
     *,
     config: str = DEFAULT_CONFIG,
     data: str | None = None,
-    overrides: tuple[str, ...] = (),
+    overrides: tuple[str | Override, ...] = (),
     output: pathlib.Path | None = None,
     runner: str = "local",
     from_node: str | None = None,
@@ -28,7 +29,7 @@ def text(
     Args:
         config: preset or file.
         data: what is read.
-        overrides: ``key=value``.
+        overrides: ``key=value``, and options that stand for a setting.
         output: folder.
         runner: ``local`` or ``beam``.
         from_node: where it starts.
@@ -42,8 +43,8 @@ def text(
         words += ["--data", data]
     if output is not None:
         words += ["--output", str(output)]
-    for override in _shown(overrides):
-        words += ["--set", override]
+    for override in overrides:
+        words += _shown(override)
     if runner != "local":
         words += ["--runner", runner]
     if fresh:
@@ -54,7 +55,10 @@ def text(
     return shlex.join(words)
 
 
-def _shown(overrides: tuple[str, ...]) -> Iterator[str]:
-    for override in overrides:
-        key, _, _ = override.partition("=")
-        yield f"{key}=…" if key.strip().partition(".")[0] in _MAY_BE_SECRET else override
+def _shown(override: str | Override) -> list[str]:
+    if not isinstance(override, str):
+        return override.given.split(" ", 1)
+    key, _, _ = override.partition("=")
+    if key.strip().partition(".")[0] in _MAY_BE_SECRET:
+        return ["--set", f"{key}={secrets.LEFT_OUT}"]
+    return ["--set", secrets.redact(override)]

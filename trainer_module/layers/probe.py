@@ -64,13 +64,11 @@ def probe(
     step, rows = tf.constant(0, tf.int64), tf.range(2 * EXAMPLES, dtype=tf.int64)
     watch = _Watch(exempt)
     with watch.watching(segment.model):
-        watch.calls = seen_one = {}
+        seen_one = watch.begin({})
         first = segment.call(values, one, step, rows[:EXAMPLES])
-        watch.begin({})
-        watch.calls = seen_other = {}
+        seen_other = watch.begin({})
         second = segment.call(values, other, step, rows[EXAMPLES:])
         watch.begin({key: (call, seen_other.get(key)) for key, call in seen_one.items()})
-        watch.calls = {}
         both = segment.call(values, tf.concat([one, other], 0), step, rows)
     mixing = watch.mixing
     if not mixing and not _is_both(both.outputs, first.outputs, second.outputs):
@@ -103,16 +101,24 @@ class _Watch:
     """Notes what goes in and out of each layer, and replaces it in the third call."""
 
     def __init__(self, exempt: Collection[Any]):
-        self.calls: dict[tuple[str, int], _Call] = {}
+        self._calls: dict[tuple[str, int], _Call] = {}
         self.mixing = ""
         self._before: Mapping[tuple[str, int], tuple[_Call, _Call | None]] = {}
         self._counts: Counter[str] = Counter()
         self._exempt = {id(layer) for layer in exempt}
 
-    def begin(self, before: Mapping[tuple[str, int], tuple[_Call, _Call | None]]) -> None:
-        """Begins another call of the segment; ``before``: what the calls with A and B gave."""
+    def begin(
+        self, before: Mapping[tuple[str, int], tuple[_Call, _Call | None]]
+    ) -> dict[tuple[str, int], _Call]:
+        """Begins another call of the segment, and gives where its layers' calls are noted.
+
+        Args:
+            before: what the calls with A and B gave; empty: this is one of them.
+        """
         self._counts.clear()
         self._before = before
+        self._calls = {}
+        return self._calls
 
     @contextlib.contextmanager
     def watching(self, model: keras.Model) -> Iterator[None]:
@@ -139,7 +145,7 @@ class _Watch:
             # Inside of a graph, as that of a vectorized map, there is nothing to look at.
             if not all(isinstance(each, tf.__internal__.EagerTensor) for each in given + found):
                 return outputs
-            self.calls[key] = _Call(given, found)
+            self._calls[key] = _Call(given, found)
             one, other = self._before.get(key, (None, None))
             if one is None or other is None:
                 return outputs

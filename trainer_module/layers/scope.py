@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 
-class TrainingScope(keras.StatelessScope):  # type: ignore[misc]
+class TrainingScope(keras.StatelessScope):
     """As ``keras.StatelessScope``; gradients of an assigned weight are those of the weight."""
 
     def __init__(self, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor]):
