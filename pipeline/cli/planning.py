@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from stagecraft.pipeline import classes, early_checks
+from stagecraft.pipeline import early_checks
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.plan_text import plan_text
 from stagecraft.pipeline.loading.overrides import Override
@@ -67,6 +67,7 @@ def _plan(request: Request) -> tuple[Plan, list[str]]:
         devices = _first(there, parallel)
 
     # TensorFlow takes seconds to import: after all that can be refused without it.
+    from stagecraft.pipeline import classes
     from stagecraft.trainer_module import dropout, topology
     from stagecraft.trainer_module.assemble import assemble
     from stagecraft.trainer_module.initial_weights.loading import Loaded

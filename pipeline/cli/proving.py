@@ -9,7 +9,7 @@ import tempfile
 import time
 from typing import Any
 
-from stagecraft.pipeline import classes, early_checks, parity_data
+from stagecraft.pipeline import early_checks, parity_data
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.options import data_override
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
@@ -98,6 +98,8 @@ def _rows(
     *,
     stderr: bool,
 ) -> list[Row]:
+    from stagecraft.pipeline import classes  # and TensorFlow, after what needs none
+
     data, count = folder / "data.npz", classes.count(settings.data)
     largest = max(case.settings.train.batch_size for case in chosen)
     parity_data.save(settings.data, largest, data, count)

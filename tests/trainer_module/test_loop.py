@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pathlib
+import types
 from typing import Any
 
 import pytest
@@ -205,7 +207,7 @@ def test_a_checkpoint_that_could_not_be_written_stops_the_training(
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(checkpoints.json, "dumps", fail)
+    monkeypatch.setattr(checkpoints, "json", types.SimpleNamespace(dumps=fail, loads=json.loads))
     engine = CountingEngine({4: 0.1, 8: 0.2})
     with pytest.raises(UserError, match="4: cannot write: the disk is full"):
         train(engine, tmp_path)

@@ -16,8 +16,14 @@ from stagecraft.trainer_module.planning import functional
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.stage import Called, Segment, Stage
 
-_SCALES = (1.0, 3.0, 10.0)
-"""Of the inputs, one after the other, until it is known of each loss whether it is a sum."""
+_SCALES = (1.0, 10.0, 100.0)
+"""Of the inputs, one after the other, until it is known of each loss whether it is a sum; the first
+:data:`_TURNS` in any case, because a maximum or a hinge may not show at once."""
+
+_TURNS = 2
+_SUM, _MEAN = "sum", "mean"
+_Kinds = dict[int, set[str]]
+"""What each loss of a segment may still be, by its order."""
 
 _WHOLE = (
     "train it in one part: parallel.strategy: one_device with accumulate: 1, or a grid of one "
@@ -43,37 +49,43 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
     parts = stages[0].parts
     for segment in segments:
         _check_layers(segment.model, parallel, parts)
-    pending: list[set[int]] = [set() for _ in segments]
+    kinds: list[_Kinds] = [{} for _ in segments]
     generator = np.random.default_rng(0)
     with tf.device("CPU:0"):
-        for scale in _SCALES if parts > 1 else _SCALES[:1]:
+        for turn, scale in enumerate(_SCALES if parts > 1 else _SCALES[:1]):
+            if turn >= _TURNS and not _unknown(kinds):
+                break
             one, other = (_inputs(stages[0].model, generator, scale) for _ in range(2))
-            for index, segment in enumerate(segments):
+            for segment, known in zip(segments, kinds, strict=True):
                 values = [_varied(variable, generator) for variable in segment.variables]
-                if scale == _SCALES[0]:
+                if turn == 0:
                     tensorflow_ops.check(segment, values, one, remat=parallel.remat)
-                if parts == 1:
-                    called = segment.call(
-                        values,
-                        one,
-                        tf.constant(0, tf.int64),
-                        tf.range(probe.EXAMPLES, dtype=tf.int64),
-                    )
-                    _check_foreign(segment, called)
-                    one = called.outputs
-                    continue
-                first = scale == _SCALES[0]
-                one, other, pending[index] = _divided(
-                    segment, values, one, other, None if first else pending[index]
-                )
-            if not any(pending):
-                return
-    unknown = next(segment for segment, places in zip(segments, pending, strict=True) if places)
-    raise ModelRefusedError(
-        f"{unknown.model.name}",
-        "adds a loss that is 0 for noise, so that a sum over the batch cannot be told from a mean",
-        f"leave it out, or {_WHOLE}",
-    )
+                if parts > 1:
+                    one, other = _divided(segment, values, one, other, known)
+                else:
+                    one = _whole(segment, values, one)
+    if unknown := _unknown(kinds):
+        raise ModelRefusedError(
+            segments[unknown[0]].model.name,
+            "adds a loss that is 0 for noise, so that a sum over the batch cannot be told from a "
+            "mean",
+            f"leave it out, or {_WHOLE}",
+        )
+    for segment, known in zip(segments, kinds, strict=True):
+        segment.summed = frozenset(place for place, kind in known.items() if kind == {_SUM})
+
+
+def _unknown(kinds: Sequence[_Kinds]) -> list[int]:
+    """The segments with a loss of which it is not known whether it is a sum or a mean."""
+    return [index for index, known in enumerate(kinds) if {_SUM, _MEAN} in known.values()]
+
+
+def _whole(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor) -> tf.Tensor:
+    """What the segment gives for a batch that is not divided."""
+    rows = tf.range(probe.EXAMPLES, dtype=tf.int64)
+    called = segment.call(values, inputs, tf.constant(0, tf.int64), rows)
+    _check_foreign(segment, called)
+    return called.outputs
 
 
 def _divided(
@@ -81,9 +93,9 @@ def _divided(
     values: Sequence[tf.Tensor],
     one: tf.Tensor,
     other: tf.Tensor,
-    pending: set[int] | None,
-) -> tuple[tf.Tensor, tf.Tensor, set[int]]:
-    """What the segment gives for A and for B, and the losses of which nothing is known yet."""
+    kinds: _Kinds,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """What the segment gives for A and for B; leaves in ``kinds`` what each loss still may be."""
     exempt = [layer for _, layer in dropout.walk(segment.model) if _may_mix(layer)]
     probed = probe.probe(segment, values, one, other, exempt)
     _check_foreign(segment, probed.both)
@@ -103,24 +115,19 @@ def _divided(
             "adds another number of losses for another batch",
             f"call add_loss in each call, or {_WHOLE}",
         )
-    places = set(range(counts.pop())) if pending is None else pending
-    left, summed = set(), set(segment.summed)
-    for place in places:
+    for place in range(counts.pop()):
         a, b, both = (call.added[place] for call in calls)
-        is_sum, is_mean = probe.equal(both, a + b), probe.equal(both, (a + b) / 2)
-        if is_sum and is_mean:
-            left.add(place)
-        elif is_sum:
-            summed.add(place)
-        elif not is_mean:
+        found = {_SUM: probe.equal(both, a + b), _MEAN: probe.equal(both, (a + b) / 2)}
+        may_be = kinds.setdefault(place, {_SUM, _MEAN})
+        may_be -= {kind for kind, is_so in found.items() if not is_so}
+        if not may_be:
             raise ModelRefusedError(
                 _adds(segment.model, place),
                 "adds a loss that is neither a sum nor a mean over the batch, and the topology "
                 "divides each batch into parts",
                 f"add a sum or a mean over the examples, or {_WHOLE}",
             )
-    segment.summed = frozenset(summed)
-    return probed.one.outputs, probed.other.outputs, left
+    return probed.one.outputs, probed.other.outputs
 
 
 def _check_state(

@@ -40,6 +40,8 @@ class TrainingScope(keras.StatelessScope):
             self.foreign.append(variable)
         if id(variable) in self._given:
             value = _assigned(self._given[id(variable)], value)
+        else:  # no gradient goes through a variable
+            value = tf.stop_gradient(value)
         super().add_update((variable, value))
 
 

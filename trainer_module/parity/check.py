@@ -87,6 +87,7 @@ class Check:
                     results[0].under("trajectory/"), reference.results.under("trajectory/")
                 ),
                 float32=tuple(reference.results.notes.float32),
+                random=tuple(reference.results.notes.random),
                 precision=precision,
                 seconds=time.monotonic() - started,
             )

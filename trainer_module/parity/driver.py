@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module import topology
+from stagecraft.trainer_module import dropout, topology
 from stagecraft.trainer_module.assemble import assemble
 from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import make_engine
@@ -138,6 +138,10 @@ class Driver:
             f"amplified/{name}": np.array(criteria.largest(moved[name] - value))
             for name, value in end.items()
         }
+
+    def random(self, settings: TrainingSettings) -> list[str]:
+        """What a user has to know of the model's random layers, in sentences."""
+        return dropout.notes(self._build(settings)())
 
     def exceptions(self, settings: TrainingSettings) -> list[str]:
         """Where the model computes in less than the float64 of its settings."""

@@ -42,6 +42,9 @@ class Row:
     float32: tuple[str, ...] = ()
     """Layers and variables that are float32 in the float64 trajectory too."""
 
+    random: tuple[str, ...] = ()
+    """What a user has to know of the model's random layers, in sentences."""
+
     precision: str = "float32"
     seconds: float = 0.0
     cause: str | None = None
@@ -67,6 +70,9 @@ class Row:
     @property
     def note(self) -> str:
         """What limits the comparison, in a sentence; empty if nothing does."""
+        return "; ".join(each for each in (self._about_float32(), *self.random) if each)
+
+    def _about_float32(self) -> str:
         if not self.float32:
             return ""
         names = ", ".join(self.float32[:_NAMED])
@@ -107,6 +113,7 @@ class Row:
             "precision": self.precision,
             "trajectory_difference": self.trajectory,
             "float32_in_float64": list(self.float32),
+            "random": list(self.random),
             "seconds": round(self.seconds, 2),
             "findings": [
                 dataclasses.asdict(finding) | {"ratio": finding.ratio} for finding in self.findings

@@ -92,6 +92,9 @@ class Notes:
     """Layers and variables of the reference that are less than float64 in the trajectory in
     float64, because the model's code says so."""
 
+    random: list[str] = dataclasses.field(default_factory=list)
+    """Of the reference: what a user has to know of the model's random layers, in sentences."""
+
 
 def save(path: str, arrays: Mapping[str, np.ndarray], notes: Notes) -> None:
     """Writes the file; it is there whole, or not at all."""

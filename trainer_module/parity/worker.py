@@ -102,6 +102,7 @@ def measure(
             arrays |= _gradients(task, driver, engine, reference)
 
     low: list[str] = []
+    random = driver.random(settings) if reference is None else []
     if task.in_float64:
         tell("phase", phase="float64")
         settings = cases.in_float64(settings)
@@ -117,7 +118,7 @@ def measure(
                 arrays |= driver.amplified(engine, start, found, error)
     engine.sum_over_workers([0.0])  # none ends while another needs it
     parts = settings.parallel.parts
-    notes = Notes(parts=parts, has_state=has_state, replicas=replicas, float32=low)
+    notes = Notes(parts=parts, has_state=has_state, replicas=replicas, float32=low, random=random)
     save(task.out, arrays, notes)
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from stagecraft.trainer_module.layers.floatx import floatx
 from stagecraft.trainer_module.planning import functional
 
 
@@ -161,7 +162,9 @@ def _trace(model: keras.Model, inputs: Any) -> tuple[Any, tf.TensorSpec]:
     """The graph of one example in inference, and what it gives."""
     spec = tf.TensorSpec([1, *map(_size, inputs.shape[1:])], inputs.dtype)
     function = tf.function(lambda values: model(values, training=False), autograph=False)
-    concrete = function.get_concrete_function(spec)
+    in_float64 = any(layer.compute_dtype == "float64" for layer in model.layers or [model])
+    with floatx("float64" if in_float64 else keras.config.floatx()):
+        concrete = function.get_concrete_function(spec)
     return concrete.graph, concrete.structured_outputs
 
 

@@ -123,4 +123,4 @@ def test_contexts_that_cannot_be_read(project, monkeypatch) -> None:
     monkeypatch.setenv("STAGECRAFT_CONTEXTS", str(file))
     done = project.tfx("pipeline", "list")
     assert isinstance(done.exception, SystemExit)
-    assert f"{file}: not YAML" in done.output
+    assert f"{file}, line 1: not YAML" in done.output

@@ -9,18 +9,13 @@ import pytest
 from catalogue import page, run
 
 FAST = (
-    "Dense",
     "BatchNormalization",
-    "Dropout",
     "SpectralNormalization",
     "RandomFlip",
     "constraint MaxNorm",
     "activity_regularizer, called twice",
-    "add_loss of a maximum",
     "a trained weight, assigned a mean in call",
     "a weight that is not used",
-    "draws without a seed",
-    'a layer of dtype="float32"',
 )
 """Rows that the fast tests train, on all topologies."""
 

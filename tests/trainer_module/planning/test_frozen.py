@@ -26,9 +26,9 @@ def test_what_is_trained_and_what_is_frozen() -> None:
     inputs = keras.Input((8, 8, 3))
     inner = keras.Sequential([keras.Input((8, 8, 3)), layers.Conv2D(4, 3), layers.ReLU()])
     inner.trainable = False
-    hidden = layers.BatchNormalization()(inner(inputs))
+    hidden = layers.BatchNormalization(name="norm")(inner(inputs))
     model = keras.Model(inputs, layers.Conv2D(2, 1)(hidden))
-    pieces = partition.split(model, [inner.name, "batch_normalization"])
+    pieces = partition.split(model, [inner.name, "norm"])
     found = costs.stage_costs(pieces, inputs)
     assert [(cost.parameters, cost.trainable, cost.frozen) for cost in found] == [
         (112, 0, 112),

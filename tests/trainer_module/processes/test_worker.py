@@ -100,7 +100,7 @@ def test_it_does_its_part(worker: Callable[..., Ended]) -> None:
     ("what", "in_cluster", "code", "message"),
     [
         ("user error", False, 1, "train.model: no such model"),
-        ("bug", True, 1, "KeyError: 'weight'"),
+        ("bug", True, 1, "KeyError: 'weight' (tests/trainer_module/processes/stand_in.py:22)"),
         (
             "lost peer",
             True,

@@ -258,7 +258,14 @@ def _images() -> Iterator[Row]:
         if hasattr(L, name):
             precision = "float32" if name in NOT_IN_FLOAT64 else "float64"
             # Some are in float32 inside.
-            yield row(make, image, draws="own", single=True, precision=precision)
+            yield row(
+                make,
+                image,
+                draws="own",
+                unseeded=name == "AugMix",
+                single=True,
+                precision=precision,
+            )
     if hasattr(L, "ContrastLimitedAdaptiveHistogramEqualization"):
         yield row(lambda: L.ContrastLimitedAdaptiveHistogramEqualization(**RANGE), image)
     yield row(lambda: L.AutoContrast(**RANGE), image)
@@ -306,6 +313,8 @@ def _others() -> Iterator[Row]:
             fft_length=16, sequence_stride=8, sampling_rate=64, num_mel_bins=4, max_freq=32
         ),
         wave,
+        single=True,
+        precision="float32",  # Keras subtracts float32 from float64 in it
     )
     if hasattr(L, "ReversibleEmbedding"):
         yield row(

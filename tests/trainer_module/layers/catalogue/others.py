@@ -103,6 +103,7 @@ def _layers() -> Iterator[Row]:
     yield row(_frozen, vector, name="a frozen layer")
     yield row(_frozen_statistics, image, name="a frozen BatchNormalization")
     yield _own("a state that is a mean", _Mean)
+    yield _own("a state that is read after it was assigned", _ReadAfter)
     yield _own("a state that is a maximum", _Largest_so_far)
     yield _own("a state that counts", _Counts)
     yield _own("a trained weight, assigned in call", _Assigns, lambda w, x: 0.9 * w)
@@ -121,7 +122,7 @@ def _layers() -> Iterator[Row]:
     )
     yield _own("draws with a SeedGenerator", _Draws, draws="own")
     yield _own("draws without a seed", _DrawsUnseeded)
-    yield _own("draws with tf.random", _DrawsTensorFlow, draws="own")
+    yield _own("draws with tf.random", _DrawsTensorFlow, draws="own", unseeded=True)
     yield _own("assigns a tf.Variable", _AssignsTensorFlow)
     yield row(
         lambda: L.Dense(5, dtype="float32"), vector, name='a layer of dtype="float32"', single=True
@@ -147,10 +148,17 @@ class _Mean(keras.layers.Layer):
         self.mean = self.add_weight(shape=(shape[-1],), trainable=False, name="mean")
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        before = keras.ops.convert_to_tensor(self.mean)
+        before = 1.0 * self.mean
         if training:
             self.mean.assign(0.9 * before + 0.1 * keras.ops.mean(inputs, axis=0))
         return inputs - before
+
+
+class _ReadAfter(_Mean):
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        if training:
+            self.mean.assign(0.9 * self.mean + 0.1 * keras.ops.sum(inputs))
+        return inputs - self.mean
 
 
 class _Largest_so_far(keras.layers.Layer):
@@ -158,7 +166,7 @@ class _Largest_so_far(keras.layers.Layer):
         self.largest = self.add_weight(shape=(), initializer="ones", trainable=False)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        before = keras.ops.convert_to_tensor(self.largest)
+        before = 1.0 * self.largest
         if training:
             self.largest.assign(keras.ops.maximum(before, keras.ops.max(inputs)))
         return inputs / before
@@ -171,7 +179,7 @@ class _Counts(keras.layers.Layer):
         )
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        before = keras.ops.convert_to_tensor(self.calls)
+        before = 1 * self.calls
         if training:
             self.calls.assign(before + 1)
         return inputs * (1 + keras.ops.cast(before, inputs.dtype))
@@ -235,7 +243,7 @@ def _models() -> Iterator[Row]:
 
     yield Row(name="a nested model", build=lambda: picture_model(nested))
     yield Row(name="keras.ops in a functional model", build=lambda: picture_model(_operations))
-    yield Row(name="a subclassed model", build=lambda: _Subclassed())
+    yield Row(name="a subclassed model", build=lambda: Subclassed())
     yield Row(name="a list of models", build=_list)
     yield Row(name="a mask that reaches the logits", build=_masked)
     yield row(lambda: L.Dense(5), shaped(2, 3), name="a mask within", call=_masked_within)
@@ -246,7 +254,7 @@ def _operations(inputs: Any) -> Any:
     return keras.ops.concatenate([keras.ops.sin(hidden), hidden**2], axis=-1)
 
 
-class _Subclassed(keras.Model):
+class Subclassed(keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.pool = L.AveragePooling2D(8)

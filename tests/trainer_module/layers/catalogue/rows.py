@@ -25,6 +25,9 @@ class Row:
     draws: Literal["", "keyed", "own"] = ""
     """Random numbers: none, by example (``dropout.py``), or Keras's own."""
 
+    unseeded: bool = False
+    """Some of its draws come from no seed of Keras's."""
+
     by_part: bool = False
     """Statistics are those of a part of the batch."""
 

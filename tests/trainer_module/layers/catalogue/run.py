@@ -98,7 +98,8 @@ def _judge(row: Row, name: str, references: dict[str, list[Values]]) -> list[str
         off, where = difference(ours, reference("one_device"), seeds=True)
         if off > tolerance:
             return [WRONG, f"{off:.2g} {where}, from one device"]
-    if row.draws == "keyed" or (row.draws == "own" and name in (*PARTS, "jit")):
+    others = (*PARTS, "jit")
+    if row.draws == "keyed" or row.unseeded or (row.draws == "own" and name in others):
         likely = references.setdefault("likely", probability(row))  # type: ignore[arg-type]
         return [DISTRIBUTION if likely > UNLIKELY else WRONG, f"p = {likely:.2g}"]
     off, where = difference(ours, reference("keras"), seeds=row.draws != "keyed")
