@@ -28,6 +28,10 @@ from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
 NAME = "lease.json"
 
 
+class _UnknownConditionError(Exception):
+    """A store does not know conditional writes, and says so."""
+
+
 class NoLeasesError(UserError):
     """The store has no conditional writes: of two that write at once, the last one wins."""
 
@@ -85,7 +89,7 @@ class S3Lease(Lease):
                     continue
                 header = "If-None-Match" if "IfNoneMatch" in condition else "If-Match"
                 raise NoLeasesError(self.place, store, f"it ignores {header} when it writes")
-        except NotImplementedError as error:
+        except _UnknownConditionError as error:
             raise NoLeasesError(self.place, store, str(error)) from None
         finally:
             with contextlib.suppress(OSError, UserError):
@@ -127,7 +131,7 @@ def _written(place: Place, content: bytes, **condition: str) -> str:
 
     Raises:
         Conflict: the condition was not met.
-        NotImplementedError: the store knows no such condition.
+        _UnknownConditionError: the store knows no such condition.
     """
     bucket, key = _split(place)
     with explained(place.uri):
@@ -140,7 +144,7 @@ def _written(place: Place, content: bytes, **condition: str) -> str:
             if condition and status in (409, 412):  # 409: of two at once
                 raise Conflict from None
             if condition and status == 501:
-                raise NotImplementedError(f"it answers 501 ({error})") from None
+                raise _UnknownConditionError(f"it answers 501 ({error})") from None
             raise
     return str(answer["ETag"])
 
