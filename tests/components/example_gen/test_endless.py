@@ -174,9 +174,9 @@ def test_a_member_of_a_negative_size(tiny: Any) -> None:
     header[148:156] = f"{sum(header):06o}\0 ".encode()
     path = tiny.folder / "back.tar.gz"
     path.write_bytes(gzip.compress(_header(0) + bytes(header) + bytes(10_240)))
-    assert (
-        "get the archive again" in refused(path).lower()
-    )  # newer tarfiles have words of their own
+    said = refused(path)  # newer tarfiles end the archive before it
+    assert str(path) in said
+    assert "get the archive again" in said.lower() or "holds no CIFAR batch" in said
 
 
 def test_a_file_with_holes(tiny: Any) -> None:

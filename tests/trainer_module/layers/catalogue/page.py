@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import pathlib
 import subprocess
@@ -20,6 +21,8 @@ COLUMNS = {
     "jit": "`jit`",
 }
 """Topology -> heading."""
+
+_TITLE = "## Keras "
 
 Verdicts = dict[str, dict[str, list[str]]]
 """Row -> topology -> verdict, and why."""
@@ -49,20 +52,46 @@ on another topology they draw other numbers. `run`, `plan` and `parity` name the
 
 
 def write() -> None:
-    """Measures all rows on this stack, and writes the page."""
+    """Measures all rows on this stack, and writes its section of the page."""
     found = measure(list(COLUMNS))
-    from catalogue import run  # TensorFlow
-
-    names = {row.name: row.needs for row in run.all_rows()}
     wrong = [(name, t, *v) for name, of in found.items() for t, v in of.items() if v[0] == "wrong"]
     for each in wrong:
         print("WRONG:", *each, file=sys.stderr)
     if wrong:
         raise SystemExit(1)
-    kept = {name: cells for name, cells in read()[0].items() if name not in names}
-    text, counts = _text(found, names, kept)
-    PAGE.write_text(text, encoding="utf-8")
+    from catalogue import run  # TensorFlow
+
+    counts = put(found, {row.name: row.needs for row in run.all_rows()})
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+
+
+def put(found: Verdicts, needs: dict[str, str]) -> Counter[str]:
+    """Writes the section of the Keras that is installed; the others stay.
+
+    Args:
+        found: what was measured.
+        needs: row -> what Keras needs for it that is not installed; in the order of the page.
+    """
+    section, counts = _section(found, needs)
+    sections = _sections() | {_version(): section}
+    order = sorted(sections, key=lambda name: [int(part) for part in name.split(".")])
+    bodies = [f"{_TITLE}{name}\n\n{sections[name].strip()}\n" for name in order]
+    PAGE.write_text("\n".join([HEAD.rstrip() + "\n", *bodies]), encoding="utf-8")
+    return counts
+
+
+def _version() -> str:
+    return ".".join(importlib.metadata.version("keras").split(".")[:2])
+
+
+def _sections() -> dict[str, str]:
+    """Version of Keras -> its section."""
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    found = {}
+    for part in text.split(f"\n{_TITLE}")[1:]:
+        version, _, body = part.partition("\n")
+        found[version] = body
+    return found
 
 
 def measure(topologies: Sequence[str], names: Sequence[str] = (), processes: int = 2) -> Verdicts:
@@ -96,25 +125,21 @@ def measure(topologies: Sequence[str], names: Sequence[str] = (), processes: int
 
 
 def read() -> tuple[dict[str, dict[str, str]], list[str]]:
-    """What the page says: row -> topology -> cell; and the sentences of the refusals."""
-    if not PAGE.exists():
-        return {}, []
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    """What the page says of this Keras: row -> topology -> cell; the sentences of the refusals."""
+    lines = _sections().get(_version(), "").splitlines()
     rows = {}
     for line in lines:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("|") and len(cells) == len(COLUMNS) + 1 and cells[0][0] not in "-l":
+        if line.startswith("|") and len(cells) == len(COLUMNS) + 1 and not cells[0].startswith("-"):
             rows[cells[0]] = dict(zip(COLUMNS, cells[1:], strict=True))
-    sentences = [line.partition(". ")[2] for line in lines if line[:1].isdigit()]
+    rows.pop("layer", None)
+    sentences = [line.partition(". ")[2] for line in lines if line[:1].isdigit() and ". " in line]
     return rows, sentences
 
 
-def _text(
-    found: Verdicts, needs: dict[str, str], kept: dict[str, dict[str, str]]
-) -> tuple[str, Counter[str]]:
+def _section(found: Verdicts, needs: dict[str, str]) -> tuple[str, Counter[str]]:
     sentences: list[str] = []
     counts: Counter[str] = Counter()
-    before = read()[1]
 
     def cell(verdict: str, why: str) -> str:
         counts[verdict] += 1
@@ -135,17 +160,10 @@ def _text(
         else:
             cells = [cell(found[name][t][0], general(found[name][t][1])) for t in COLUMNS]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    for name, of in kept.items():
-        cells = []
-        for text in of.values():
-            number = text.partition("(")[2].rstrip(")")
-            cells.append(cell("refused", before[int(number) - 1]) if number else cell(text, ""))
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    body = "\n".join(lines)
     listed = "\n".join(f"{number}. {each}" for number, each in enumerate(sentences, start=1))
     total = sum(counts.values())
-    summed = f"{total} results: " + ", ".join(f"{n} {v}" for v, n in counts.most_common()) + "."
-    return f"{HEAD}{summed}\n\n{body}\n\n## Refusals\n\n{listed}\n", counts
+    summed = f"Results: {total}. " + ", ".join(f"{n} {v}" for v, n in counts.most_common()) + "."
+    return f"{summed}\n\n{chr(10).join(lines)}\n\nThe refusals:\n\n{listed}\n", counts
 
 
 def general(sentence: str) -> str:
