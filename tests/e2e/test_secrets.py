@@ -32,7 +32,8 @@ def test_no_secret_is_left(tmp_path: pathlib.Path) -> None:
     [log] = (output / "logs").iterdir()
     assert "--s3_secret_access_key=…" in log.read_text()  # TFX logs arguments, and did here
     page = pathlib.Path(done.result["report"]).read_text()
-    assert "--password" in page and "every_step" not in page
+    assert "--password" in page and "kubeflow:" not in page
+    assert "kubeflow.every_step.env=…" in page  # of the command, the name alone
     for words in (("history", output), ("history", output, "--json"), ("report", output)):
         shown = subprocess.run(
             [STAGECRAFT, *map(str, words)],
