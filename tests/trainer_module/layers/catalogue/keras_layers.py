@@ -267,7 +267,9 @@ def _images() -> Iterator[Row]:
                 precision=precision,
             )
     if hasattr(L, "ContrastLimitedAdaptiveHistogramEqualization"):
-        yield row(lambda: L.ContrastLimitedAdaptiveHistogramEqualization(**RANGE), image)
+        yield row(
+            lambda: L.ContrastLimitedAdaptiveHistogramEqualization(**RANGE), image, single=True
+        )
     yield row(lambda: L.AutoContrast(**RANGE), image)
     yield row(lambda: L.CenterCrop(3, 3), image)
     yield row(lambda: L.Equalization(**RANGE), image, call=_inside)
