@@ -118,7 +118,7 @@ def shared(
             yield {"folder": folder, "place": str(place)}
         for artifact, name in made.items():
             shutil.copytree(place / name, artifact.uri, dirs_exist_ok=True)
-    # The task first: whoever finds one finds what came of it.
+    # The task goes first: an attempt that finds a task also finds its results.
     done = shared_folder.at(folder)
     done.remove(TASK)
     done.clear(last=lease.NAME)

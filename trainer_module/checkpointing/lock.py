@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
-import os
 import pathlib
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from stagecraft.trainer_module.checkpointing.lease_record import (
     machine,
 )
 from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
+from stagecraft.trainer_module.processes.running import runs
 
 FILE_NAME = ".lock"
 """Stays when it is free: whoever removed it could remove it under one who just took it."""
@@ -126,14 +126,4 @@ def _holder(lease: VolumeLease) -> Holder:
 
 def _is_gone(found: Record) -> bool:
     """Whether a lease was left by a process of this machine that is no more."""
-    return found.machine == machine() and not _runs(found.holder.process)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # of another user
-    return True
+    return found.machine == machine() and not runs(found.holder.process)
