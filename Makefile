@@ -45,7 +45,7 @@ golden: setup  ## write what presets compile to, and jobs; the diff shows what h
 		tests/components/kubernetes/jobs/test_golden.py tests/pipeline/vertex/test_worker_pools.py
 
 layers: setup  ## train every layer of Keras, and write docs/reference/layers.md; about 15 minutes
-	cd tests/trainer_module/layers && $(abspath $(BIN))/python -m catalogue.page
+	cd tests/trainer_module/models/layers && $(abspath $(BIN))/python -m catalogue.page
 
 docs: setup  ## build the docs to build/site (ARGS=serve: show them, and what is edited, on port 8000)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build) --strict

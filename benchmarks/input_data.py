@@ -25,7 +25,7 @@ import psutil
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from stagecraft.trainer_module import input_data
+from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.settings import TrainSettings
 
 AUGMENTATIONS = ("none", "flip", "crop,flip", "crop,flip,cutout")

@@ -32,9 +32,10 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from stagecraft.trainer_module import timeline, topology
+from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines.factory import make_engine
-from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.monitoring import timeline
+from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 

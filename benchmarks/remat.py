@@ -97,10 +97,10 @@ def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) 
     import keras
     import tensorflow as tf
 
-    from stagecraft.trainer_module import topology
-    from stagecraft.trainer_module.assemble import assemble
+    from stagecraft.trainer_module.data.input_data import Batch
     from stagecraft.trainer_module.engines.grid import GridEngine
-    from stagecraft.trainer_module.input_data import Batch
+    from stagecraft.trainer_module.models.assemble import assemble
+    from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
     batch = args.batch

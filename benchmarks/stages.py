@@ -104,10 +104,10 @@ def serve(args: argparse.Namespace, stages: int, microbatches: int) -> None:
     import numpy as np
     import tensorflow as tf
 
-    from stagecraft.trainer_module import topology
-    from stagecraft.trainer_module.assemble import assemble
+    from stagecraft.trainer_module.data.input_data import Batch
     from stagecraft.trainer_module.engines.factory import make_engine
-    from stagecraft.trainer_module.input_data import Batch
+    from stagecraft.trainer_module.models.assemble import assemble
+    from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
     tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -75,7 +75,7 @@ def main() -> None:
 
 def start(args: argparse.Namespace, workers: int, batch: int) -> list[Any]:
     """The processes of a side."""
-    from stagecraft.trainer_module.processes.roles import roles
+    from stagecraft.trainer_module.parallel.roles import roles
 
     command = [
         *(sys.executable, __file__, "--model", args.model, "--strategy", args.strategy),
@@ -119,11 +119,11 @@ def serve(args: argparse.Namespace, workers: int, size: int) -> None:
     import numpy as np
     import tensorflow as tf
 
-    from stagecraft.trainer_module import topology
-    from stagecraft.trainer_module.assemble import assemble
+    from stagecraft.trainer_module.data.input_data import Batch
     from stagecraft.trainer_module.engines.factory import make_engine
     from stagecraft.trainer_module.engines.strategies import connect
-    from stagecraft.trainer_module.input_data import Batch
+    from stagecraft.trainer_module.models.assemble import assemble
+    from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
     tf.config.threading.set_intra_op_parallelism_threads(1)

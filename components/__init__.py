@@ -1,18 +1,18 @@
-"""TFX components; each is imported on first use, so that light modules stay light.
-
-The module ``stagecraft.components.code_fingerprint`` is not re-exported: it has the name of
-its function, and which of the two a package's attribute is would depend on who imported first.
-"""
+"""TFX components; each is imported on first use, so that light modules stay light."""
 
 from __future__ import annotations
 
 import importlib
 import typing
 
+from stagecraft.schemas import moved
+
+moved.install()
+
 if typing.TYPE_CHECKING:
     from stagecraft.components.anomaly_gate.component import AnomalyGate
     from stagecraft.components.baseline import LatestBlessedBaseline
-    from stagecraft.components.evaluator import Evaluator
+    from stagecraft.components.evaluator.component import Evaluator
     from stagecraft.components.example_gen.component import Cifar10ExampleGen
     from stagecraft.components.import_schema import ImportSchema
     from stagecraft.components.parity_gate.component import ParityGate
@@ -35,7 +35,7 @@ __all__ = [
 _HOMES = {
     "AnomalyGate": "anomaly_gate.component",
     "Cifar10ExampleGen": "example_gen.component",
-    "Evaluator": "evaluator",
+    "Evaluator": "evaluator.component",
     "ImportSchema": "import_schema",
     "LatestBlessedBaseline": "baseline",
     "ParityGate": "parity_gate.component",

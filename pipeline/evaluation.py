@@ -5,14 +5,14 @@ from __future__ import annotations
 from google.protobuf.wrappers_pb2 import DoubleValue
 from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shorter names for it
 
-from stagecraft.components import binomial
-from stagecraft.components.evaluation import ACCURACY
+from stagecraft.components.evaluator import binomial
+from stagecraft.components.evaluator.results import ACCURACY
 from stagecraft.pipeline.settings import EvaluateSettings
 from stagecraft.schemas import features
 
-CLASSIFICATION = "stagecraft.components.classification"
-MISCLASSIFIED = "stagecraft.components.misclassified"
-BETTER_THAN_CONSTANT = "stagecraft.components.better_than_constant"
+CLASSIFICATION = "stagecraft.components.evaluator.classification"
+MISCLASSIFIED = "stagecraft.components.evaluator.misclassified"
+BETTER_THAN_CONSTANT = "stagecraft.components.evaluator.better_than_constant"
 
 
 def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:

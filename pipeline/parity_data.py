@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from stagecraft.components.example_gen import source
-from stagecraft.components.example_gen.archive import Block
-from stagecraft.components.example_gen.layouts import TRAIN
+from stagecraft.components.example_gen.archives.archive import Block
+from stagecraft.components.example_gen.archives.layouts import TRAIN
 from stagecraft.pipeline.settings import DataSettings
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError

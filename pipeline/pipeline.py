@@ -30,13 +30,13 @@ from stagecraft.components import (
     Trainer,
     TrainingReport,
 )
-from stagecraft.components.code_fingerprint import code_fingerprint
+from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.schemas import features
-from stagecraft.trainer_module import labels
+from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.models import registry
 
 PREPROCESSING_FN = "stagecraft.trainer_module.preprocessing.preprocessing_fn"

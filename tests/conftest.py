@@ -45,7 +45,7 @@ LONGEST = (
     "pipeline/tfx_command/test_verbs.py",
     "pipeline/kubeflow/test_defects.py",
     "trainer_module/test_run_fn.py",
-    "trainer_module/test_input_data.py",
+    "trainer_module/data/test_input_data.py",
 )
 """Files of half a minute or more. They come first, so that no worker is left alone with one."""
 

@@ -25,7 +25,7 @@ FOREIGN = {
 }
 """What each folder knows nothing of."""
 
-ALONE = {"kubernetes": "components/kubernetes", "kfp.client": "pipeline/kubeflow/client"}
+ALONE = {"kubernetes": "components/kubernetes/api", "kfp.client": "pipeline/kubeflow/client"}
 """Modules that one folder alone knows."""
 
 

@@ -72,7 +72,7 @@ def test_wheel_holds_all_files_and_no_others(wheel: pathlib.Path) -> None:
     assert held == there
     assert {
         "stagecraft/schemas/cifar10.pbtxt",
-        "stagecraft/pipeline/presets/quickstart.yaml",
+        "stagecraft/pipeline/settings/presets/quickstart.yaml",
     } <= held
 
 

@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from stagecraft.trainer_module import cluster, input_data, leftovers, phases, record, topology
-from stagecraft.trainer_module.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing import resume
+from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluations
+from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.parameter_server import serve
 from stagecraft.trainer_module.engines.strategies import connect
-from stagecraft.trainer_module.evaluator import evaluate_all
-from stagecraft.trainer_module.export import export
-from stagecraft.trainer_module.job import Job
-from stagecraft.trainer_module.loop import Loop
+from stagecraft.trainer_module.monitoring import phases
+from stagecraft.trainer_module.monitoring.profile import Profile
+from stagecraft.trainer_module.monitoring.progress import Reporter
+from stagecraft.trainer_module.monitoring.timeline import Timeline
+from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.processes import events, preemption, rendezvous
-from stagecraft.trainer_module.profile import Profile
-from stagecraft.trainer_module.reporting import Reporter
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
-from stagecraft.trainer_module.steps import steps_between_evaluations
-from stagecraft.trainer_module.timeline import Timeline
+from stagecraft.trainer_module.training import leftovers, record
+from stagecraft.trainer_module.training.context import Job
+from stagecraft.trainer_module.training.evaluator import evaluate_all
+from stagecraft.trainer_module.training.export import export
+from stagecraft.trainer_module.training.loop import Loop
+from stagecraft.trainer_module.training.steps import steps_between_evaluations
 
 
 def run_fn(fn_args: Any) -> None:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from stagecraft.trainer_module import parallel_rules
-from stagecraft.trainer_module.base_settings import Settings
+from stagecraft.schemas.base_settings import Settings
 from stagecraft.trainer_module.models import names
-from stagecraft.trainer_module.parallel_settings import STRATEGIES, ParallelSettings
+from stagecraft.trainer_module.parallel import rules
+from stagecraft.trainer_module.parallel.settings import STRATEGIES, ParallelSettings
 
 AUGMENTATIONS = ("crop", "flip", "cutout")
 
@@ -193,9 +193,9 @@ class TrainingSettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> TrainingSettings:
-        parallel_rules.check_batch_size(self.train.batch_size, self.parallel)
+        rules.check_batch_size(self.train.batch_size, self.parallel)
         if self.train.steps is not None:  # epochs are known with the data
-            parallel_rules.check_watched(self.train.steps, self.parallel)
+            rules.check_watched(self.train.steps, self.parallel)
         return self
 
     def flat(self) -> dict[str, int | float | str]:

@@ -5,7 +5,8 @@
 TASK.json holds ``run_fn``, the dotted path of a function, and ``fn_args``, the fields of the
 TFX ``FnArgs`` that it takes; ``-`` is a line of standard input. Which process this one is says
 ``TF_CONFIG``, or, in an Indexed Job of Kubernetes, ``JOB_COMPLETION_INDEX`` (see
-:func:`~stagecraft.trainer_module.cluster.adopt_job`). EVENTS, if given, is a file descriptor for
+:func:`~stagecraft.trainer_module.parallel.cluster.adopt_job`). EVENTS, if given, is a file
+descriptor for
 :mod:`~stagecraft.trainer_module.processes.events`; standard input is then a pipe whose end ends
 this process.
 
@@ -25,9 +26,9 @@ import traceback
 import types
 from typing import Any
 
+from stagecraft.schemas import code_location
 from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.schemas.foreign_errors import LIMIT, cleaned, said
-from stagecraft.trainer_module import place
 from stagecraft.trainer_module.processes import events, exit_codes, preemption, rendezvous
 from stagecraft.trainer_module.processes.process import end_with_parent
 
@@ -66,7 +67,7 @@ def main(task: str, descriptor: str | None = None) -> int:
 
 
 def _run(text: str) -> None:
-    from stagecraft.trainer_module import cluster  # Kubernetes's variables
+    from stagecraft.trainer_module.parallel import cluster  # Kubernetes's variables
 
     content = json.loads(text)
     fn_args = types.SimpleNamespace(data_accessor=None, **content["fn_args"])
@@ -94,12 +95,12 @@ def _judge(error: Exception) -> tuple[int, str]:
         return exit_codes.LOST_PEER, str(error)
     if _is_loss(error):
         return exit_codes.LOST_PEER, f"another process was lost ({cleaned(said(error), 120)})"
-    return exit_codes.PERMANENT, place.append(said(error), error, LIMIT)
+    return exit_codes.PERMANENT, code_location.append(said(error), error, LIMIT)
 
 
 def _is_loss(error: Exception) -> bool:
     """Whether an error is what TensorFlow says of a process that it lost."""
-    from stagecraft.trainer_module import cluster
+    from stagecraft.trainer_module.parallel import cluster
 
     tf = sys.modules.get("tensorflow")
     return (

@@ -7,7 +7,7 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
 
 from stagecraft.components.anomaly_gate import executor
-from stagecraft.components.code_fingerprint import code_fingerprint
+from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 
 
 class AnomalyGateSpec(component_spec.ComponentSpec):

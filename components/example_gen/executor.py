@@ -16,7 +16,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
 from stagecraft.components.example_gen import driver, source, splits, staging
-from stagecraft.components.example_gen.progress import Progress
+from stagecraft.components.example_gen.archives.progress import Progress
 from stagecraft.components.example_gen.shards import Plan, WriteShard
 from stagecraft.schemas.errors import UserError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.components.example_gen.records import Labels, Planes
+from stagecraft.components.example_gen.archives.records import Labels, Planes
 from stagecraft.components.example_gen.splits import Ids
 from stagecraft.schemas import features
 

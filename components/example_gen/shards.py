@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfx.dsl.io import fileio
 
 from stagecraft.components.example_gen import splits
-from stagecraft.components.example_gen.records import BLOCK
+from stagecraft.components.example_gen.archives.records import BLOCK
 from stagecraft.components.example_gen.serialize import serialize
 from stagecraft.components.example_gen.staging import Staged
 

@@ -8,11 +8,11 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from stagecraft.components.example_gen import archive, download, files, sample
-from stagecraft.components.example_gen.archive import Block, Progress
+from stagecraft.components.example_gen.archives import archive, download, files, sample
+from stagecraft.components.example_gen.archives.archive import Block, Progress
 from stagecraft.schemas import secrets
+from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.base_settings import Settings
 
 SAMPLE, DOWNLOAD = "sample", "download"
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from tfx.dsl.io import fileio
 
-from stagecraft.components.example_gen import files
-from stagecraft.components.example_gen.archive import Block
-from stagecraft.components.example_gen.layouts import PLANES, TEST, TRAIN
+from stagecraft.components.example_gen.archives import files
+from stagecraft.components.example_gen.archives.archive import Block
+from stagecraft.components.example_gen.archives.layouts import PLANES, TEST, TRAIN
 
 RECORD = 1 + PLANES
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from stagecraft.components.kubernetes import lease, staging
+from stagecraft.components.kubernetes.job_folder import staging, step_lease
 from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module import worker
 from stagecraft.trainer_module.checkpointing import lock
@@ -20,10 +20,10 @@ def main(folder: str) -> int:
     """Trains; the process's exit code."""
     preemption.watch()  # before threads start
     try:
-        if lease.left(folder) <= 0:
-            print(f"{lease.of(folder)}: is over: nobody waits for this training any more")
+        if step_lease.left(folder) <= 0:
+            print(f"{step_lease.of(folder)}: is over: nobody waits for this training any more")
             return exit_codes.PERMANENT
-        lease.end_with(folder)
+        step_lease.end_with(folder)
         lock.call_holder(folder.rpartition("/")[2])
         with staging.staged(folder) as task:
             return worker.main(task)

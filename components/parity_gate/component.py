@@ -6,9 +6,9 @@ from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import artifact, component_spec
 
-from stagecraft.components import training_properties
+from stagecraft.components.fingerprints import training_properties
+from stagecraft.components.fingerprints.training_fingerprints import fingerprints
 from stagecraft.components.parity_gate import executor
-from stagecraft.components.training_fingerprints import fingerprints
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _WORKER = "stagecraft.trainer_module.parity.worker"

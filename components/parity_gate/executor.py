@@ -16,10 +16,10 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
-from stagecraft.components import training_fingerprints, training_properties
+from stagecraft.components.fingerprints import training_fingerprints, training_properties
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import input_data, labels
+from stagecraft.trainer_module.data import input_data, labels
 from stagecraft.trainer_module.parity import cases, report
 from stagecraft.trainer_module.parity.cases import Case
 from stagecraft.trainer_module.parity.check import Check

@@ -15,7 +15,7 @@ from google.protobuf import message
 from tensorflow.core.protobuf import saved_model_pb2
 from tfx.dsl.io import fileio
 
-from stagecraft.components import object_store
+from stagecraft.components.object_store import filesystem
 from stagecraft.components.pusher.versions import Version
 
 ALREADY = "already_pushed"
@@ -48,7 +48,7 @@ def find(model: str, folder: str) -> Version | None:
         None where the newest version holds another model or cannot be read, or there is none.
     """
     if "://" in model or "://" in folder:
-        object_store.register()
+        filesystem.register()
     try:
         newest = _newest(folder)
         return newest if newest and _same(model, newest.path) else None

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tfx.dsl.io import fileio
 from tfx.utils import io_utils
 
-from stagecraft.components import object_store
+from stagecraft.components.object_store import filesystem
 from stagecraft.schemas.errors import UserError
 
 SAVED_MODEL = r"saved_model\.(pb|pbtxt|cpb)"
@@ -78,7 +78,7 @@ def write_version(model: str, folder: str) -> Version:
         UserError: there is no SavedModel, or it cannot be written there.
     """
     if "://" in model or "://" in folder:
-        object_store.register()
+        filesystem.register()
     with _explained(folder):
         main = [name for name in _names(model) if re.fullmatch(SAVED_MODEL, name)]
         if not main:

@@ -6,7 +6,7 @@ from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
 
-from stagecraft.components.code_fingerprint import code_fingerprint
+from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts, executor
 from stagecraft.schemas import secrets
@@ -52,8 +52,8 @@ class TrainingReport(base_component.BaseComponent):
 
     Put it at the end. It asks the model nothing: what it says of the test pictures, the Evaluator
     found; the surest mistakes, if that was told to keep them
-    (``stagecraft.components.misclassified``). The model card is also written beside the pushed
-    model. ::
+    (``stagecraft.components.evaluator.misclassified``). The model card is also written beside the
+    pushed model. ::
 
         report = TrainingReport(
             examples=..., schema=..., model=..., model_run=..., evaluation=...,

@@ -12,9 +12,10 @@ from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
-from stagecraft.components.report import artifacts, markdown, model_card
+from stagecraft.components.report import artifacts
 from stagecraft.components.report.facts import Facts
 from stagecraft.components.report.gather import gather
+from stagecraft.components.report.pages import markdown, model_card
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -43,7 +44,7 @@ class Executor(base_executor.BaseExecutor):
             metadata_db=exec_properties["metadata_db"],
             settings=exec_properties["settings"],
         )
-        from stagecraft.components.report import page  # and matplotlib, which takes a second
+        from stagecraft.components.report.pages import page  # and matplotlib, which takes a second
 
         outputs = {key: artifact_utils.get_single_instance(output_dict[key]) for key in output_dict}
         _write(outputs["report"], {artifacts.REPORT: page.render(facts)})

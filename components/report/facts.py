@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import Any
 
-from stagecraft.trainer_module.curve import Point
+from stagecraft.trainer_module.monitoring.curve import Point
 
 _NORMAL_95 = 1.959964
 """Standard deviations around the mean that hold 95 % of a normal distribution."""
@@ -99,10 +99,10 @@ class Training:
     """The Trainer's record, and its curves."""
 
     record: dict[str, Any]
-    """``stagecraft.trainer_module.record``: settings, topology, plan, evaluations, …"""
+    """``stagecraft.trainer_module.training.record``: settings, topology, plan, evaluations, …"""
     curve: list[Point]
     timeline: dict[str, Any] | None
-    """``stagecraft.trainer_module.timeline.describe``, of the step that was watched."""
+    """``stagecraft.trainer_module.monitoring.timeline.describe``, of the step that was watched."""
     parameters: int | None
     """Weights of the exported model."""
 

@@ -12,8 +12,8 @@ from tfx.dsl.io import fileio
 from tfx.types import Artifact
 from tfx.utils import io_utils
 
-from stagecraft.components import originals
-from stagecraft.components.evaluation import Evaluation, read_evaluation
+from stagecraft.components.evaluator.results import Evaluation, read_evaluation
+from stagecraft.components.object_store import originals
 from stagecraft.components.parity_gate.executor import JSON as PARITY
 from stagecraft.components.report import data, history, pictures, training
 from stagecraft.components.report.facts import (
@@ -27,7 +27,7 @@ from stagecraft.components.report.facts import (
 )
 from stagecraft.components.report.pictures import Pixels
 from stagecraft.schemas import secrets
-from stagecraft.trainer_module import labels
+from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.settings import TrainingSettings
 
 ROLES = (

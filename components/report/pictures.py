@@ -15,8 +15,8 @@ from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.components.report.facts import Augmented
 from stagecraft.schemas import features
-from stagecraft.trainer_module import example_files
-from stagecraft.trainer_module.augment import augment
+from stagecraft.trainer_module.data import example_files
+from stagecraft.trainer_module.data.augment import augment
 
 _BATCH = 2048
 

@@ -14,9 +14,9 @@ from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
 
-from stagecraft.components import training_properties
+from stagecraft.components.fingerprints import training_properties
+from stagecraft.components.fingerprints.training_fingerprints import fingerprints
 from stagecraft.components.trainer.executor import Executor
-from stagecraft.components.training_fingerprints import fingerprints
 from stagecraft.trainer_module.settings import TrainingSettings
 
 RUN_FN = "stagecraft.trainer_module.run_fn.run_fn"

@@ -15,15 +15,15 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils
 from tfx.utils import json_utils, proto_utils
 
-from stagecraft.components import training_fingerprints, training_properties
+from stagecraft.components.fingerprints import training_fingerprints, training_properties
 from stagecraft.components.metadata import outputs
 from stagecraft.components.trainer import launch
 from stagecraft.components.trainer.identity import training_key
 from stagecraft.components.trainer.on_disk import on_disk
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import record
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.training import record
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -121,7 +121,8 @@ def _on_cluster(
     if settings.parallel.launcher != "kubernetes":
         yield None
         return
-    from stagecraft.components.kubernetes import handover, launch  # and the client
+    from stagecraft.components.kubernetes.job_folder import handover  # and the client
+    from stagecraft.components.kubernetes.launch import launch
 
     with handover.shared(inputs, outputs, launch.settings(), checkpoint_root) as told:
         yield told
@@ -141,7 +142,7 @@ def _note_figures(output_dict: Artifacts, code_fingerprint: str) -> None:
         _log.warning(
             "%s has no %s that can be used: the model is published without its steps, accuracy "
             "and speed. A run_fn of your own writes one with "
-            "stagecraft.trainer_module.record.write_for",
+            "stagecraft.trainer_module.training.record.write_for",
             folder,
             record.FILE_NAME,
         )

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
-from stagecraft.components.content_digest import folder_digest
+from stagecraft.components.fingerprints.content_digest import folder_digest
 
 
 def training_key(

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stagecraft.trainer_module import cluster
+from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.parallel.roles import jobs
 from stagecraft.trainer_module.processes import shares
 from stagecraft.trainer_module.processes.events import Event
-from stagecraft.trainer_module.processes.roles import jobs
 from stagecraft.trainer_module.processes.supervisor import WORKER, Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.worker import task_of
@@ -36,7 +36,9 @@ def run(fn_args: Any) -> None:
     path, handover = fn_args.custom_config.pop(RUN_FN), fn_args.custom_config.pop(HANDOVER, None)
     parallel = TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel
     if parallel.launcher == "kubernetes":
-        from stagecraft.components.kubernetes import launch  # and the client, for those who use it
+        from stagecraft.components.kubernetes.launch import (
+            launch,  # and the client, for those who use it
+        )
 
         launch.run(path, fn_args, parallel, handover)
         return

@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
-from stagecraft.components.example_gen.download import PUBLISHED
+from stagecraft.components.example_gen.archives.download import PUBLISHED
 
 _NEEDED = (
     "tfx",

@@ -6,7 +6,7 @@ import pathlib
 import shlex
 
 from stagecraft.pipeline.cli.options import DEFAULT_CONFIG
-from stagecraft.pipeline.loading.overrides import Override
+from stagecraft.pipeline.settings.overrides import Override
 from stagecraft.schemas import secrets
 
 _MAY_BE_SECRET = ("kubeflow", "beam")

@@ -6,8 +6,8 @@ from typing import Any
 
 from stagecraft.components.report.facts import Component
 from stagecraft.pipeline.cli import console, past
-from stagecraft.pipeline.local import past_run, runs
-from stagecraft.pipeline.local.past_run import PastRun
+from stagecraft.pipeline.history import past_run, runs
+from stagecraft.pipeline.history.past_run import PastRun
 from stagecraft.schemas.errors import UserError
 
 _DIFFERENCE = "B − A"

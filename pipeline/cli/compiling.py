@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
-from stagecraft.pipeline import early_checks
+from stagecraft.pipeline.checks import early_checks
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.options import data_override
 from stagecraft.pipeline.kubeflow import document, visible_secrets
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.initial_weights import source as initial_weights
+from stagecraft.trainer_module.models.initial_weights import source as initial_weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

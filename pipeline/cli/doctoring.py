@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from stagecraft.pipeline.cli import checks, console
-from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
+from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.schemas.errors import UserError
 
 _NAME = "preflight"
@@ -68,7 +68,8 @@ def look_at_cluster(request: Request) -> int:
 
 
 def _rows(settings: PipelineSettings, request: Request) -> list[Check]:
-    from stagecraft.components.kubernetes import connection, preflight  # and the client
+    from stagecraft.components.kubernetes.api import connection  # and the client
+    from stagecraft.components.kubernetes.preflight import preflight
     from stagecraft.pipeline.cli import rendering
 
     folder = settings.kubeflow.job.folder

@@ -10,15 +10,15 @@ import tempfile
 import time
 from typing import IO, Any
 
-from stagecraft.pipeline import early_checks
+from stagecraft.pipeline.checks import early_checks
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.options import data_override
 from stagecraft.pipeline.drill.drill import Drill
 from stagecraft.pipeline.drill.scenarios import SCENARIOS, Row
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
+from stagecraft.schemas.columns import columns
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
-from stagecraft.trainer_module.columns import columns
 
 HEADER = (
     "scenario",

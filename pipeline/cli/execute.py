@@ -7,18 +7,18 @@ import pathlib
 import time
 from typing import IO
 
-from stagecraft.pipeline import early_checks
+from stagecraft.pipeline.checks import early_checks
 from stagecraft.pipeline.cli import command_line, console, result
 from stagecraft.pipeline.cli.options import data_override
 from stagecraft.pipeline.cli.state import RunState
-from stagecraft.pipeline.loading.overrides import Override
 from stagecraft.pipeline.local import layout, nodes
 from stagecraft.pipeline.local.events import Event
 from stagecraft.pipeline.local.spec import RunSpec
 from stagecraft.pipeline.local.supervisor import Outcome, open_log, supervise
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
+from stagecraft.pipeline.settings.overrides import Override
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import cluster
+from stagecraft.trainer_module.parallel import cluster
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

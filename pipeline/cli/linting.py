@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from stagecraft.pipeline.cli import console
-from stagecraft.pipeline.kubeflow.acceptance import Finding, check
+from stagecraft.pipeline.kubeflow.linter import Finding, check
 from stagecraft.schemas.errors import UserError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from stagecraft.pipeline.cli import console, past
-from stagecraft.pipeline.local import past_run, runs
+from stagecraft.pipeline.history import past_run, runs
 from stagecraft.schemas.errors import UserError
 
 _HEADER = (

@@ -10,7 +10,7 @@ import click
 from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
-    from stagecraft.pipeline.loading.overrides import Override
+    from stagecraft.pipeline.settings.overrides import Override
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -48,7 +48,7 @@ def data_option(command: Command) -> Command:
 
 def data_override(data: str | None) -> tuple[Override, ...]:
     """What ``--data`` stands for; a path that looks like a number stays a path."""
-    from stagecraft.pipeline.loading.overrides import Override  # --help needs none of it
+    from stagecraft.pipeline.settings.overrides import Override  # --help needs none of it
 
     return () if data is None else (Override.option("--data", "data.source", data),)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.wording import duration
-from stagecraft.pipeline.local.past_run import PastRun
+from stagecraft.pipeline.history.past_run import PastRun
 from stagecraft.schemas.errors import UserError
 
 

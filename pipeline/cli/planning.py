@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from stagecraft.pipeline import early_checks
+from stagecraft.pipeline.checks import early_checks
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.plan_text import plan_text
-from stagecraft.pipeline.loading.overrides import Override
 from stagecraft.pipeline.settings import SettingsError, load
+from stagecraft.pipeline.settings.overrides import Override
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.planning import accelerators
 from stagecraft.trainer_module.planning.plan import Plan
@@ -67,10 +67,11 @@ def _plan(request: Request) -> tuple[Plan, list[str]]:
         devices = _first(there, parallel)
 
     # TensorFlow takes seconds to import: after all that can be refused without it.
-    from stagecraft.pipeline import classes
-    from stagecraft.trainer_module import dropout, topology
-    from stagecraft.trainer_module.assemble import assemble
-    from stagecraft.trainer_module.initial_weights.loading import Loaded
+    from stagecraft.pipeline.checks import classes
+    from stagecraft.trainer_module.models.assemble import assemble
+    from stagecraft.trainer_module.models.initial_weights.loading import Loaded
+    from stagecraft.trainer_module.models.layers import dropout
+    from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.planning import planner
 
     if accelerator is None:

@@ -9,7 +9,8 @@ import tempfile
 import time
 from typing import Any
 
-from stagecraft.pipeline import early_checks, parity_data
+from stagecraft.pipeline import parity_data
+from stagecraft.pipeline.checks import early_checks
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.options import data_override
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
@@ -98,7 +99,7 @@ def _rows(
     *,
     stderr: bool,
 ) -> list[Row]:
-    from stagecraft.pipeline import classes  # and TensorFlow, after what needs none
+    from stagecraft.pipeline.checks import classes  # and TensorFlow, after what needs none
 
     data, count = folder / "data.npz", classes.count(settings.data)
     largest = max(case.settings.train.batch_size for case in chosen)

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from stagecraft.components.kubernetes import handover
+from stagecraft.components.kubernetes.job_folder import handover
 from stagecraft.components.kubernetes.jobs import kinds
 from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.pipeline.cli import console
@@ -15,7 +15,7 @@ from stagecraft.pipeline.kubeflow import visible_secrets
 from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
 from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes import roles
+from stagecraft.trainer_module.parallel import roles
 
 WORKER = "stagecraft.components.kubernetes.worker"
 """The module that each pod runs."""

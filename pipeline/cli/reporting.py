@@ -6,11 +6,11 @@ import pathlib
 import webbrowser
 from typing import NamedTuple
 
-from stagecraft.components.report import wording
 from stagecraft.components.report.artifacts import REPORT
+from stagecraft.components.report.pages import wording
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.past import short_id
-from stagecraft.pipeline.local import runs
+from stagecraft.pipeline.history import runs
 from stagecraft.schemas.errors import UserError
 
 
@@ -27,8 +27,8 @@ def write(request: Request) -> int:
     """Writes the page; the command's exit code."""
     try:
         run = runs.named(request.run)  # at once; what follows imports TensorFlow
-        from stagecraft.components.report import page
-        from stagecraft.pipeline.local import report
+        from stagecraft.components.report.pages import page
+        from stagecraft.pipeline.history import report
 
         path = request.output or run.output / _name(run)
         facts = report.facts(run)

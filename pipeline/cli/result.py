@@ -5,13 +5,13 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from stagecraft.components.binomial import BETTER_THAN_CONSTANT, ENOUGH
+from stagecraft.components.evaluator.binomial import BETTER_THAN_CONSTANT, ENOUGH
 from stagecraft.pipeline.cli.state import RunState
 from stagecraft.pipeline.cli.wording import duration
 from stagecraft.pipeline.local.supervisor import Outcome
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.steps import DEFAULT_EPOCHS
+from stagecraft.trainer_module.training.steps import DEFAULT_EPOCHS
 
 
 def failure(state: RunState, outcome: Outcome, require_blessing: bool, goes_on: str) -> str | None:

@@ -78,7 +78,7 @@ def run(
     """
     try:
         from stagecraft.pipeline.cli.execute import Request, execute  # --help needs none of it
-        from stagecraft.pipeline.loading.overrides import Override
+        from stagecraft.pipeline.settings.overrides import Override
 
         watched = (
             ("--timeline", "parallel.timeline_step", timeline),

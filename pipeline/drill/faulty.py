@@ -102,7 +102,7 @@ def _spoil_batch(fault: Fault) -> None:
     """The pictures of one batch are not numbers."""
     import tensorflow as tf
 
-    from stagecraft.trainer_module import input_data
+    from stagecraft.trainer_module.data import input_data
 
     train_dataset = input_data.train_dataset
 

@@ -12,13 +12,7 @@ from collections.abc import Callable
 
 import psutil
 
-from stagecraft.pipeline.drill.drill import (
-    CHECKPOINT_EVERY,
-    FAULT_AT,
-    SERVED,
-    STEPS,
-    Drill,
-)
+from stagecraft.pipeline.drill.drill import CHECKPOINT_EVERY, FAULT_AT, SERVED, STEPS, Drill
 from stagecraft.pipeline.drill.faulty import strike
 from stagecraft.pipeline.drill.training import Signal, Training
 from stagecraft.trainer_module.processes.events import Event

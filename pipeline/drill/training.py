@@ -19,11 +19,11 @@ import numpy as np
 from stagecraft.components.trainer import launch
 from stagecraft.pipeline.drill.faulty import strike
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import record
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.supervisor import WORKER
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.training import record
 
 RUN_FN = "stagecraft.trainer_module.run_fn.run_fn"
 

@@ -1,1 +1,5 @@
 """Kubeflow Pipelines: compile, check and emulate."""
+
+from stagecraft.schemas import moved
+
+moved.install()

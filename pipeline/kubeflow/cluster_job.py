@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from stagecraft.components import Trainer
-from stagecraft.components.kubernetes import handover
-from stagecraft.components.kubernetes.job_settings import CLUSTER, ClusterSettings
-from stagecraft.components.kubernetes.pod_settings import PodSettings
-from stagecraft.pipeline.kubeflow.settings import KubeflowSettings, Step
+from stagecraft.components.kubernetes.job_folder import handover
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, ClusterSettings
+from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.pipeline.settings.kubeflow import KubeflowSettings, Step
 
 _FOR_THE_JOB: dict[str, Any] = {
     "cpu": None,

@@ -11,7 +11,7 @@ from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.pipeline import Pipeline
 
 from stagecraft.components import LatestBlessedBaseline
-from stagecraft.pipeline import preflight
+from stagecraft.pipeline.checks import preflight
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.pipeline import Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings

@@ -13,10 +13,10 @@ import yaml
 from stagecraft.pipeline.kubeflow import loader
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.spec import Json
-from stagecraft.pipeline.loading import strict_yaml
+from stagecraft.pipeline.settings import strict_yaml
 from stagecraft.schemas import secrets
+from stagecraft.schemas.base_settings import LARGEST, Settings
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.base_settings import LARGEST, Settings
 
 _KINDS = {
     "NUMBER_INTEGER": (int, float),

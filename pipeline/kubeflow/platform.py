@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from stagecraft.pipeline.kubeflow import spec as specs
-from stagecraft.pipeline.kubeflow.settings import Step
 from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.pipeline.settings.kubeflow import Step
 
 _UNITS = {
     "": 1.0,

@@ -23,10 +23,10 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
-from stagecraft.pipeline.kubeflow import acceptance, cluster_job, nodes, platform, refusals
+from stagecraft.pipeline.kubeflow import cluster_job, linter, nodes, platform, refusals
 from stagecraft.pipeline.kubeflow import spec as specs
-from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
 from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.schemas.errors import UserError
 
 
@@ -114,7 +114,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
         self._describe(spec, pipeline, parameter_values or {})
         documents = [spec, *([platform.document(executors)] if any(executors.values()) else [])]
         text = _header(spec) + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=True, width=100)
-        if findings := acceptance.check(text):
+        if findings := linter.check(text):
             raise UserError(
                 f"{name}: Kubeflow Pipelines would not run this:\n"
                 + "\n".join(f"{item.where}: {item.problem} {item.remedy}" for item in findings)

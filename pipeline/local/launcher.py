@@ -17,8 +17,7 @@ from tfx.proto.orchestration import execution_result_pb2
 from tfx.types.standard_artifacts import ModelBlessing
 
 from stagecraft.components.report import history
-from stagecraft.pipeline import summary
-from stagecraft.pipeline.local import events, forced, interrupt, nodes
+from stagecraft.pipeline.local import events, forced, interrupt, nodes, summary
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import STOPPED
 

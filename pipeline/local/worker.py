@@ -61,12 +61,12 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     import absl.logging
     from tfx.orchestration.pipeline import RunOptions
 
-    from stagecraft.pipeline import preflight, summary
-    from stagecraft.pipeline.local import nodes, outputs
+    from stagecraft.pipeline.checks import preflight
+    from stagecraft.pipeline.local import nodes, outputs, summary
     from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
     from stagecraft.trainer_module.checkpointing.checkpoints import forget
     from stagecraft.trainer_module.models import registry
-    from stagecraft.trainer_module.topology import configure_devices
+    from stagecraft.trainer_module.parallel.topology import configure_devices
 
     absl.logging.set_verbosity(absl.logging.INFO)
     module, _, function = spec.create.partition(":")

@@ -19,7 +19,7 @@ from tfx.dsl.io import fileio
 from tfx.tools.cli import labels
 from tfx.tools.cli.handler.base_handler import BaseHandler
 
-from stagecraft.components import object_store
+from stagecraft.components.object_store import filesystem
 from stagecraft.pipeline.kubeflow.client import pipelines, runs
 from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
@@ -219,7 +219,7 @@ class KubeflowHandler(BaseHandler):
 
     def _newest_schema(self, pipeline: Pipeline) -> str:
         """Address of a file below ``ROOT/PIPELINE/RUN/STEP/SALT/OUTPUT``, of the newest run."""
-        object_store.register()
+        filesystem.register()
         found = pipelines.version(self._api, pipeline).document
         root = found.root.rstrip("/")
         steps = [

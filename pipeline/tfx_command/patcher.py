@@ -14,7 +14,7 @@ from tfx.tools.cli.handler.kubeflow_v2_dag_runner_patcher import KubeflowV2DagRu
 
 from stagecraft.pipeline.kubeflow import document
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
-from stagecraft.pipeline.kubeflow.settings import KubeflowSettings, Step
+from stagecraft.pipeline.settings.kubeflow import KubeflowSettings, Step
 from stagecraft.schemas.errors import UserError
 
 _STOCK = re.compile(r"(^|/)(tfx-oss-public|tensorflow)/tfx([:@]|$)")

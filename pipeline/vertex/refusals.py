@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
 from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.schemas.errors import UserError
 
 _FIELDS = {

@@ -17,8 +17,8 @@ from tfx.orchestration.pipeline import Pipeline
 
 from stagecraft.pipeline.kubeflow import nodes, platform
 from stagecraft.pipeline.kubeflow import spec as specs
-from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
 from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.pipeline.vertex import driver, refusals
 from stagecraft.schemas.errors import UserError
 

@@ -25,11 +25,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.components.kubernetes.jobs import pods
-from stagecraft.components.kubernetes.pod_settings import PodSettings
+from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.pipeline.vertex import refusals
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes import roles
+from stagecraft.trainer_module.parallel import roles
 
 POOLS = ("chief", "worker", "ps", "evaluator")
 """What the processes of a pool are, by its place in the list."""

@@ -13,7 +13,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from stagecraft.components.example_gen import sample
+from stagecraft.components.example_gen.archives import sample
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"

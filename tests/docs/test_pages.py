@@ -141,7 +141,7 @@ def test_every_parallel_setting_is_explained() -> None:
 
 @pytest.mark.parametrize("block", of_pages("json"))
 def test_clusters_can_be(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stagecraft.trainer_module import cluster
+    from stagecraft.trainer_module.parallel import cluster
 
     monkeypatch.setenv("TF_CONFIG", block)
     found = cluster.read()
@@ -159,11 +159,11 @@ THREE_DEVICES = """
 import json, sys
 import numpy as np
 import tensorflow as tf
-from stagecraft.trainer_module import topology
-from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.strategies import connect
-from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.settings import TrainingSettings
 
 settings = TrainingSettings.model_validate(json.loads(sys.argv[1]))

@@ -62,7 +62,7 @@ def test_real_pictures_from_archive_to_pushed_model(
     pushed = [folder for folder in (output / "serving").iterdir() if folder.name.isdigit()]
     assert len(pushed) == 1 and result["pushed"]
 
-    from stagecraft.components.evaluation import read_evaluation
+    from stagecraft.components.evaluator.results import read_evaluation
 
     (evaluation,) = (output / "pipeline_root" / "Evaluator" / "evaluation").iterdir()
     found = read_evaluation(str(evaluation))

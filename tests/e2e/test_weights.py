@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support import run
 
-from stagecraft.trainer_module.initial_weights import stored
+from stagecraft.trainer_module.models.initial_weights import stored
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]  # six runs
 

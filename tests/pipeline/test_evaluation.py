@@ -10,9 +10,9 @@ import pandas as pd
 import tensorflow_model_analysis as tfma
 from tfx.types import standard_artifacts
 
-from stagecraft.components.evaluation import Evaluation, read_evaluation
-from stagecraft.pipeline import summary
+from stagecraft.components.evaluator.results import Evaluation, read_evaluation
 from stagecraft.pipeline.evaluation import eval_config
+from stagecraft.pipeline.local import summary
 from stagecraft.pipeline.settings import EvaluateSettings
 from stagecraft.schemas import features
 

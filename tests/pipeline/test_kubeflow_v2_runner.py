@@ -17,7 +17,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from tfx.tools.cli.cli_context import Context
 
 from stagecraft.pipeline import configs
-from stagecraft.pipeline.kubeflow import acceptance, compiling
+from stagecraft.pipeline.kubeflow import compiling, linter
 from stagecraft.pipeline.settings import load
 from stagecraft.pipeline.tfx_command import running
 
@@ -55,7 +55,7 @@ def container(job: Any, step: str) -> Any:
 def test_by_hand_it_writes_what_stagecraft_compile_writes(tmp_path, monkeypatch):
     run_file(monkeypatch, tmp_path)
     text = (tmp_path / "quickstart.yaml").read_text()
-    assert not acceptance.check(text)
+    assert not linter.check(text)
     compiling.compile_pipeline(load("quickstart"), tmp_path / "other.yaml")
     assert text == (tmp_path / "other.yaml").read_text()
 

@@ -7,8 +7,8 @@ import yaml
 
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.cli import describe_settings
+from stagecraft.pipeline.history import past_settings
 from stagecraft.pipeline.kubeflow import visible_secrets
-from stagecraft.pipeline.local import past_settings
 from stagecraft.pipeline.settings import SettingsError, changes_as_yaml, load
 
 SECRET = "c4n4ry"

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from stagecraft.trainer_module import loop
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.curve import Point
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
+from stagecraft.trainer_module.monitoring.curve import Point
+from stagecraft.trainer_module.training import loop
 
 
 class CountingEngine:

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 import tensorflow_transform as tft
 
-from stagecraft.trainer_module import input_data, topology
-from stagecraft.trainer_module.assemble import assemble
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.strategies import connect
-from stagecraft.trainer_module.loop import Loop, Preempted
-from stagecraft.trainer_module.reporting import Reporter
+from stagecraft.trainer_module.models.assemble import assemble
+from stagecraft.trainer_module.monitoring.progress import Reporter
+from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.training.loop import Loop, Preempted
 
 STEPS, EXAMPLES, CLASSES = 6, 24, 4
 

@@ -12,10 +12,10 @@ import pytest
 from counting import SETTINGS, CountingEngine, QuietReporter, Watch, train
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import loop
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.base import Metrics
 from stagecraft.trainer_module.processes import preemption
+from stagecraft.trainer_module.training import loop
 
 
 class StopAt:

@@ -7,7 +7,7 @@ import pathlib
 import sys
 import types
 
-from stagecraft.trainer_module import topology
+from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.settings import TrainingSettings
 

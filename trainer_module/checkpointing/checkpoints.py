@@ -33,12 +33,12 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.atomic_folder import (
+from stagecraft.trainer_module.checkpointing import mirror
+from stagecraft.trainer_module.checkpointing.atomic_folder import (
     atomic_folder,
     remove_folder,
     remove_leftovers,
 )
-from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.lease import Lease
 from stagecraft.trainer_module.checkpointing.lock import locked
 

@@ -13,8 +13,8 @@ import logging
 import os
 import pathlib
 
-from stagecraft.trainer_module.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing import mirror
+from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import pathlib
 import time
 from collections.abc import Iterator
 
-from stagecraft.trainer_module.atomic_folder import disk_errors
+from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing.lease_record import (
     Holder,
     LeaseHeldError,

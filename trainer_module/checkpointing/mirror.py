@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from stagecraft.trainer_module.atomic_folder import atomic_folder
+from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 
 _COMMIT = "progress.json"
 

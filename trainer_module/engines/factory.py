@@ -8,8 +8,8 @@ from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.grid import GridEngine
 from stagecraft.trainer_module.engines.parameter_server import ParameterServerEngine
 from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.topology import Topology
 
 
 def make_engine(

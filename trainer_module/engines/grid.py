@@ -4,7 +4,7 @@
 backward pass on the first device. So each stage has a tape of its own, and its
 vector-Jacobian product is taken under its device. No strategy of
 ``tf.distribute`` lets a replica own several devices; here each (replica, stage) is
-a :class:`~stagecraft.trainer_module.engines.cell.Cell` with plain variables, and
+a :class:`~stagecraft.trainer_module.engines.stage_replica.Cell` with plain variables, and
 the cells of a stage sum their gradients in one collective, those of other workers with
 them. What is the same on all replicas is then the same on all workers: that a step is skipped,
 or by how much gradients are clipped, needs no word between them.
@@ -18,22 +18,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module import clipping, dropout, ema, placement
-from stagecraft.trainer_module.collectives import Group
-from stagecraft.trainer_module.engines import feeding
-from stagecraft.trainer_module.engines.cell import COUNTERS, Cell
-from stagecraft.trainer_module.engines.figures import Figures, check_connected, evaluation_sums
-from stagecraft.trainer_module.engines.row import Found, Row
+from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.engines import feeding, placement
+from stagecraft.trainer_module.engines.collectives import Group
+from stagecraft.trainer_module.engines.replica_pipeline import Found, Row
+from stagecraft.trainer_module.engines.stage_replica import COUNTERS, Cell
+from stagecraft.trainer_module.engines.step_metrics import Figures, check_connected, evaluation_sums
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, TrainingEngine, Variable, unique
 from stagecraft.trainer_module.engines.workers import Workers
-from stagecraft.trainer_module.input_data import Batch
-from stagecraft.trainer_module.layers import examine
-from stagecraft.trainer_module.loss_scale import all_finite
-from stagecraft.trainer_module.planning import partition
+from stagecraft.trainer_module.models.divisibility import examine
+from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.models.stages import partition
+from stagecraft.trainer_module.models.stages.stage import Stage
+from stagecraft.trainer_module.optimization import clipping, ema
+from stagecraft.trainer_module.optimization.loss_scale import all_finite
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.stage import Stage
-from stagecraft.trainer_module.topology import Topology
 
 
 class GridEngine(TrainingEngine):

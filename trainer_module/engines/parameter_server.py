@@ -18,15 +18,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from stagecraft.trainer_module import cluster
+from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines import feeding
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
-from stagecraft.trainer_module.engines.figures import Figures
+from stagecraft.trainer_module.engines.step_metrics import Figures
 from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
-from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.processes import loopback
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.topology import Topology
 
 _AHEAD = 8
 """Batches for each worker that are on their way together. The chief holds so many; at their end a

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from stagecraft.trainer_module import cluster
+from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.parallel.tpu import tpu_strategy
 from stagecraft.trainer_module.processes import loopback
 from stagecraft.trainer_module.settings import ParallelSettings
-from stagecraft.trainer_module.topology import Topology
-from stagecraft.trainer_module.tpu import tpu_strategy
 
 
 def connect(topology: Topology, parallel: ParallelSettings) -> tf.distribute.Strategy | None:

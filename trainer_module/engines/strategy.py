@@ -22,9 +22,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module import clipping, dropout, ema, optimizers, placement
-from stagecraft.trainer_module.engines import feeding
-from stagecraft.trainer_module.engines.figures import (
+from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.engines import feeding, placement
+from stagecraft.trainer_module.engines.step_metrics import (
     Figures,
     check_connected,
     connected,
@@ -33,12 +33,13 @@ from stagecraft.trainer_module.engines.figures import (
     right_answers,
 )
 from stagecraft.trainer_module.engines.training import TrainingEngine, Variable, unique
-from stagecraft.trainer_module.input_data import Batch
-from stagecraft.trainer_module.layers import examine
-from stagecraft.trainer_module.loss_scale import all_finite
+from stagecraft.trainer_module.models.divisibility import examine
+from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.models.stages.stage import Stage
+from stagecraft.trainer_module.optimization import clipping, ema, optimizers
+from stagecraft.trainer_module.optimization.loss_scale import all_finite
+from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.stage import Stage
-from stagecraft.trainer_module.topology import Topology
 
 BuildModel = Callable[[AbstractContextManager[Any]], keras.Model]
 

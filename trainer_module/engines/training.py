@@ -16,10 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import placement, schedules
+from stagecraft.trainer_module.engines import placement
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
-from stagecraft.trainer_module.engines.figures import Figures, figures_dtype
-from stagecraft.trainer_module.loss_scale import LossScale
+from stagecraft.trainer_module.engines.step_metrics import Figures, figures_dtype
+from stagecraft.trainer_module.optimization import schedules
+from stagecraft.trainer_module.optimization.loss_scale import LossScale
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 

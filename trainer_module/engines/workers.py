@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.collectives import Group
-from stagecraft.trainer_module.planning import partition, planner
+from stagecraft.trainer_module.engines.collectives import Group
+from stagecraft.trainer_module.models.stages import partition
+from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.topology import Topology
 
 _HOST = "CPU:0"
 

@@ -19,9 +19,10 @@ import numpy as np
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
-from stagecraft.trainer_module.layers import overrides
-from stagecraft.trainer_module.layers.refusal import ModelRefusedError
-from stagecraft.trainer_module.models import cnn, names, opened_files, resnet, wide_resnet
+from stagecraft.trainer_module.models import names, opened_files
+from stagecraft.trainer_module.models.families import cnn, resnet, wide_resnet
+from stagecraft.trainer_module.models.layers import overrides
+from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
 
 _log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from stagecraft.trainer_module.parallel.roles import roles
 from stagecraft.trainer_module.parity import criteria, processes
 from stagecraft.trainer_module.parity.cases import Case, changed_parallel
 from stagecraft.trainer_module.parity.criteria import Finding
 from stagecraft.trainer_module.parity.processes import ProcessError
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Results, Task, points
-from stagecraft.trainer_module.processes.roles import roles
 from stagecraft.trainer_module.settings import TrainingSettings
 
 START_SECONDS = 120.0

@@ -10,13 +10,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module import dropout, topology
-from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import make_engine
-from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.models.assemble import assemble
+from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parity import criteria, float64
-from stagecraft.trainer_module.parity.lengths import kinks, lengths
+from stagecraft.trainer_module.parity.rounding_depth import kinks, lengths
 from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Task, compared, points
 from stagecraft.trainer_module.settings import TrainingSettings
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from stagecraft.schemas.foreign_errors import cleaned
+from stagecraft.trainer_module.parallel.roles import Role
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.process import Process, how_it_ended
-from stagecraft.trainer_module.processes.roles import Role
 
 _WORKER: tuple[str, ...] = ("-m", "stagecraft.trainer_module.parity.worker")
 

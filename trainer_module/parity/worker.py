@@ -21,10 +21,10 @@ import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
-from stagecraft.trainer_module import cluster, topology
 from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.parameter_server import serve
 from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.parity import cases, criteria, float64
 from stagecraft.trainer_module.parity.driver import Driver
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, compared, points, save

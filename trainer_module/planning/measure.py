@@ -16,9 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.planning import functional
-from stagecraft.trainer_module.planning.costs import StageCost, Times
-from stagecraft.trainer_module.stage import Stage
+from stagecraft.trainer_module.models.stages import functional
+from stagecraft.trainer_module.models.stages.costs import StageCost, Times
+from stagecraft.trainer_module.models.stages.stage import Stage
 
 _log = logging.getLogger(__name__)
 

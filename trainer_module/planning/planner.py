@@ -19,18 +19,10 @@ from collections.abc import Callable, Sequence
 import keras
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.planning import (
-    costs,
-    exchange,
-    functional,
-    measure,
-    partition,
-    schedule,
-    suggest,
-    work,
-)
+from stagecraft.trainer_module.models.stages import costs, functional, partition
+from stagecraft.trainer_module.models.stages.costs import StageCost, Times
+from stagecraft.trainer_module.planning import exchange, measure, schedule, suggest, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.costs import StageCost, Times
 from stagecraft.trainer_module.planning.exchange import Links
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.planning.suggest import WORTH_SAYING

@@ -13,8 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stagecraft.trainer_module.planning import costs, exchange, schedule
-from stagecraft.trainer_module.planning.costs import StageCost, Times
+from stagecraft.trainer_module.models.stages import costs
+from stagecraft.trainer_module.models.stages.costs import StageCost, Times
+from stagecraft.trainer_module.planning import exchange, schedule
 from stagecraft.trainer_module.planning.exchange import Links
 from stagecraft.trainer_module.planning.plan import StagePlan
 from stagecraft.trainer_module.settings import TrainingSettings

@@ -6,10 +6,10 @@ import collections
 import signal
 from collections.abc import Mapping, Sequence
 
+from stagecraft.trainer_module.parallel.roles import Role
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.process import Process, how_it_ended
-from stagecraft.trainer_module.processes.roles import Role
 
 _LAST_LINES = 5
 _LONGEST_LINE = 1 << 16

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 
-from stagecraft.trainer_module.cluster import Cluster
+from stagecraft.trainer_module.parallel.cluster import Cluster
 from stagecraft.trainer_module.processes import loopback
 
 _PROBE_SECONDS = 2.0

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes.roles import Role
+from stagecraft.trainer_module.parallel.roles import Role
 from stagecraft.trainer_module.settings import ParallelSettings
 
 THREADS = "TF_NUM_INTRAOP_THREADS"

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.parallel.roles import Role
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.member import Member
-from stagecraft.trainer_module.processes.roles import Role
 from stagecraft.trainer_module.processes.watch import Watch
 
 GRACE_SECONDS = 4.0

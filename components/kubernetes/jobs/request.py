@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.components.kubernetes.job_settings import JobSettings
-from stagecraft.components.kubernetes.pod_settings import PodSettings
+from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
+from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.schemas.errors import UserError
 
 Json = dict[str, Any]

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stagecraft.components.kubernetes.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs import pods
+from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL, JobRequest, Json
 from stagecraft.schemas.errors import UserError
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import yaml
 from pydantic import Field, ValidationError
 
-from stagecraft.pipeline.loading import strict_yaml
+from stagecraft.pipeline.settings import strict_yaml
 from stagecraft.schemas import secrets
+from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.base_settings import Settings
 
 
 class Context(Settings):

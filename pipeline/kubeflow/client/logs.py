@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from stagecraft.components.kubernetes import pod_logs
-from stagecraft.components.kubernetes.connection import Refused, connect
-from stagecraft.components.kubernetes.pod_logs import Pod
+from stagecraft.components.kubernetes.api import pod_logs
+from stagecraft.components.kubernetes.api.connection import Refused, connect
+from stagecraft.components.kubernetes.api.pod_logs import Pod
 from stagecraft.pipeline.kubeflow.client import runs
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.follow import Patience

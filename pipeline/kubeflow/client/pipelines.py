@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stagecraft.pipeline.kubeflow import acceptance
 from stagecraft.pipeline.kubeflow import document as documents
+from stagecraft.pipeline.kubeflow import linter
 from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.comparing import same
@@ -216,7 +216,7 @@ def _checked(file: pathlib.Path) -> Document:
     document = documents.load(file)
     findings = [
         finding
-        for finding in acceptance.check(file.read_text())
+        for finding in linter.check(file.read_text())
         if finding.rule != "root-parameter"  # refused of a run that gives no value
     ]
     if findings:

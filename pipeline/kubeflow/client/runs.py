@@ -11,8 +11,8 @@ from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.listing import named, pages
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run, Version
 from stagecraft.schemas import secrets
+from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.base_settings import Settings
 
 
 def create(

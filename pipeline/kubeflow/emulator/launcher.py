@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import IO, Any
 
-from stagecraft.components.object_store_endpoint import STORE
+from stagecraft.components.object_store.endpoint import STORE
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import emissary, store
 from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS

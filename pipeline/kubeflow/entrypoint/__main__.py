@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 
-from stagecraft.components import object_store
+from stagecraft.components.object_store import filesystem
 from stagecraft.pipeline import redacted_log
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.spec import LATEST_BLESSED, RESOLVE, RESOLVED_INPUTS, RUN
@@ -30,7 +30,7 @@ def main() -> None:
         arguments.outputs,
     )
     folder = arguments.pipeline_folder
-    object_store.register()
+    filesystem.register()
     try:
         if arguments.what == RUN:
             from stagecraft.pipeline.kubeflow.entrypoint.run import run

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 
 from tfx.dsl.io import fileio
 
-from stagecraft.components import object_store
+from stagecraft.components.object_store import filesystem
 
 _FOLDER = "blessed_models"
 
@@ -34,7 +34,7 @@ def record(pipeline: str, artifacts: dict[str, Artifact]) -> None:
         artifacts: the ``Model`` and its ``ModelBlessing``.
     """
     address = posixpath.join(pipeline, _FOLDER, f"{time.time_ns():020d}.json")
-    object_store.write_atomically(address, json.dumps(artifacts, sort_keys=True).encode())
+    filesystem.write_atomically(address, json.dumps(artifacts, sort_keys=True).encode())
 
 
 def latest(pipeline: str, candidates: Collection[str]) -> dict[str, Artifact]:

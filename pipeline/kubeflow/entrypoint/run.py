@@ -18,7 +18,7 @@ from tfx.proto.orchestration import driver_output_pb2
 from tfx.types.standard_artifacts import ModelBlessing
 from tfx.utils import io_utils, name_utils
 
-from stagecraft.components import object_store_beam, originals
+from stagecraft.components.object_store import beam_filesystem, originals
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
@@ -36,7 +36,7 @@ compiler_utils.TITLE_TO_CLASS_PATH.update(
     }
 )
 
-assert object_store_beam  # importing it is what tells Beam of minio://
+assert beam_filesystem  # importing it is what tells Beam of minio://
 
 
 def run(

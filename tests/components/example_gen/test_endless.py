@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from stagecraft.components.example_gen import archive, expanding, files, source
+from stagecraft.components.example_gen import source
+from stagecraft.components.example_gen.archives import archive, expanding, files
 from stagecraft.schemas.errors import UserError
 
 PROPERTIES = {"dataset": "cifar10", "cache_dir": "", "sample_train": 0, "sample_test": 0}

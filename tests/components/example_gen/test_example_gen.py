@@ -20,7 +20,8 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.types import standard_artifacts
 from tfx_bsl.tfxio import dataset_options
 
-from stagecraft.components.example_gen import records, sample, serialize, shards, source
+from stagecraft.components.example_gen import serialize, shards, source
+from stagecraft.components.example_gen.archives import records, sample
 from stagecraft.components.example_gen.component import Cifar10ExampleGen
 from stagecraft.components.example_gen.executor import Executor
 from stagecraft.components.metadata.outputs import OutputExistsError

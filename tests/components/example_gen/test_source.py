@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.components.example_gen import download
+from stagecraft.components.example_gen.archives import download
 from stagecraft.components.example_gen.source import Source, resolve
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.secrets import SecretInAddress

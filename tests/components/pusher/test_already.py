@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tfx.utils import io_utils
 
-from stagecraft.components import object_store
+from stagecraft.components.object_store import filesystem
 from stagecraft.components.pusher.already import find
 
 
@@ -88,8 +88,8 @@ def test_a_version_that_is_no_model(serving: pathlib.Path, tmp_path: pathlib.Pat
 def test_in_an_object_store(
     serving: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(object_store.STORE, str(tmp_path / "store"))
-    object_store.register()
+    monkeypatch.setenv(filesystem.STORE, str(tmp_path / "store"))
+    filesystem.register()
     io_utils.copy_dir(str(serving / "7"), "minio://bucket/serving/7")
     again = export(tmp_path / "again")
     assert find(again, "minio://bucket/serving") == ("minio://bucket/serving/7", 7)

@@ -23,7 +23,7 @@ from stagecraft.components.report.facts import (
     Training,
     Wrong,
 )
-from stagecraft.trainer_module.curve import Point
+from stagecraft.trainer_module.monitoring.curve import Point
 from stagecraft.trainer_module.settings import TrainingSettings
 
 NAMES = ("cat", "dog", "<script>alert(1)</script>|")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from stagecraft.components.report import page
 from stagecraft.components.report.facts import Facts
+from stagecraft.components.report.pages import page
 
 pytestmark = pytest.mark.slow
 

@@ -11,12 +11,12 @@ import pytest
 import yaml
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
-from stagecraft.components import originals
+from stagecraft.components.object_store import originals
 from stagecraft.components.report import artifacts, gather, training
 from stagecraft.components.report.component import TrainingReport, TrainingReportSpec
 from stagecraft.components.report.executor import Executor
 from stagecraft.components.report.facts import Facts
-from stagecraft.trainer_module.curve import Curve, Point
+from stagecraft.trainer_module.monitoring.curve import Curve, Point
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from tfx import types
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.types import standard_artifacts
 
+from stagecraft.components.fingerprints.training_fingerprints import weights_fingerprint
 from stagecraft.components.trainer.component import Trainer, TrainerSpec
-from stagecraft.components.training_fingerprints import weights_fingerprint
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.initial_weights.source import InitialWeightsError
+from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
 from stagecraft.trainer_module.settings import TrainingSettings
 
 

@@ -12,16 +12,17 @@ from tfx import types
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import artifact_utils, standard_artifacts
 
+from stagecraft.components.fingerprints.training_fingerprints import weights_fingerprint
 from stagecraft.components.metadata.outputs import OutputExistsError
-from stagecraft.components.report import training, wording
+from stagecraft.components.report import training
+from stagecraft.components.report.pages import wording
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
-from stagecraft.components.training_fingerprints import weights_fingerprint
-from stagecraft.pipeline.summary import figure
+from stagecraft.pipeline.local.summary import figure
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import record
-from stagecraft.trainer_module.initial_weights.source import InitialWeightsError
+from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.training import record
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "trainer_module"
 
@@ -197,7 +198,7 @@ def test_other_weights_than_the_pipelines_are_refused(
 
 OWN_RUN_FN = """
 import pathlib
-from stagecraft.trainer_module import record
+from stagecraft.trainer_module.training import record
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 
 def nothing(fn_args):

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from stagecraft.pipeline.cli.main import main
-from stagecraft.pipeline.kubeflow.acceptance import check
+from stagecraft.pipeline.kubeflow.linter import check
 
 TINY = two_steps.pipeline()
 

@@ -10,7 +10,7 @@ import pytest
 
 from stagecraft.pipeline.cli.lint import lint
 
-ACCEPTED = pathlib.Path(__file__).parent.parent / "kubeflow" / "acceptance" / "accepted.yaml"
+ACCEPTED = pathlib.Path(__file__).parent.parent / "kubeflow" / "linter" / "accepted.yaml"
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def ours(
 ) -> dict[str, Any]:
     """As ours compiles it."""
     from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
-    from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
+    from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 
     compiled = KubeflowRunner(KubeflowSettings(**settings), str(folder), name).run(pipeline)
     assert compiled is not None

@@ -21,7 +21,7 @@ import yaml
 from kfp.pipeline_spec import pipeline_spec_pb2
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor as stock_entrypoint
 
-from stagecraft.pipeline.kubeflow import acceptance
+from stagecraft.pipeline.kubeflow import linter
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.entrypoint.run import run
 from stagecraft.schemas.errors import UserError
@@ -45,7 +45,7 @@ def ours(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def rules(path: pathlib.Path) -> set[str]:
-    return {finding.rule for finding in acceptance.check(path.read_text())}
+    return {finding.rule for finding in linter.check(path.read_text())}
 
 
 def test_1_schema_version(tmp_path: pathlib.Path, ours: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import tiny_nodes
 import yaml
 from compiled_by import EVERYTHING
 
-from stagecraft.pipeline.kubeflow.acceptance import check
+from stagecraft.pipeline.kubeflow.linter import check
 from stagecraft.schemas.errors import UserError
 
 

@@ -20,9 +20,9 @@ from tfx.proto import infra_validator_pb2, trainer_pb2
 from tfx.types import standard_artifacts
 from tfx.types.channel import Channel
 
-from stagecraft.pipeline.kubeflow.acceptance import check
+from stagecraft.pipeline.kubeflow.linter import check
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
-from stagecraft.pipeline.kubeflow.settings import KubeflowSettings
+from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.schemas.errors import UserError
 
 

@@ -22,7 +22,8 @@ from tfx.orchestration.pipeline import RunOptions
 from stagecraft.components.metadata.file import MetadataFileError
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.pipeline import settings as pipeline_settings
-from stagecraft.pipeline.local import outputs, past_run, report, runs
+from stagecraft.pipeline.history import past_run, report, runs
+from stagecraft.pipeline.local import outputs
 from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
 from stagecraft.schemas.errors import UserError
 

@@ -14,7 +14,7 @@ import yaml
 from stagecraft.pipeline.settings import load
 from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import cluster
+from stagecraft.trainer_module.parallel import cluster
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden" / "jobs" / "vertex.yaml"
 SERVER = (

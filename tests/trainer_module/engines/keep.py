@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from stagecraft.trainer_module import topology
-from stagecraft.trainer_module.loop import Loop, Outcome
+from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.training.loop import Loop, Outcome
 
 _run = Loop.run
 

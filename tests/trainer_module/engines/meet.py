@@ -24,9 +24,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module import topology
+from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines.factory import make_engine
-from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 

@@ -25,9 +25,9 @@ import drive
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module import cluster, topology
 from stagecraft.trainer_module.engines.parameter_server import ParameterServerEngine, serve
 from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 STEPS = 4 * drive.STEPS

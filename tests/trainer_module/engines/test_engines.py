@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stagecraft.trainer_module.processes.roles import roles
+from stagecraft.trainer_module.parallel.roles import roles
 from stagecraft.trainer_module.settings import ParallelSettings
 
 TOPOLOGIES: dict[str, dict[str, Any]] = {

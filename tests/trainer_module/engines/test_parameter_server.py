@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.processes.roles import Role, roles
+from stagecraft.trainer_module.parallel.roles import Role, roles
 from stagecraft.trainer_module.settings import ParallelSettings
 
 pytestmark = pytest.mark.slow

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from tensorflow.core.protobuf import saved_model_pb2
 
-from stagecraft.trainer_module import record
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.processes.roles import roles
+from stagecraft.trainer_module.parallel.roles import roles
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.training import record
 
 HERE = pathlib.Path(__file__).parent
 MakeFnArgs = Callable[..., types.SimpleNamespace]

@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from stagecraft.trainer_module.models import registry, resnet
+from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.models.families import resnet
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from stagecraft.trainer_module import topology
+from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parity import cases, criteria
 from stagecraft.trainer_module.parity.check import judge
 from stagecraft.trainer_module.parity.task import Results, Task, save

@@ -10,7 +10,7 @@ import numpy as np
 import parity_models
 import pytest
 
-from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parity import float64
 from stagecraft.trainer_module.settings import TrainSettings
 

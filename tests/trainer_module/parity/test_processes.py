@@ -11,10 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
+from stagecraft.trainer_module.parallel.roles import roles
 from stagecraft.trainer_module.parity import processes
 from stagecraft.trainer_module.parity.processes import ProcessError
 from stagecraft.trainer_module.parity.task import Results, Task
-from stagecraft.trainer_module.processes.roles import roles
 from stagecraft.trainer_module.settings import TrainingSettings
 
 Fake = Callable[..., None]

@@ -9,7 +9,8 @@ import pytest
 from chains import A100, WEIGHTS, WIDTH, chain, make, settings
 from keras import layers
 
-from stagecraft.trainer_module.planning import costs, partition, planner
+from stagecraft.trainer_module.models.stages import costs, partition
+from stagecraft.trainer_module.planning import planner
 
 ROW = 4 * WIDTH
 

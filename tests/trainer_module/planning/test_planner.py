@@ -14,14 +14,9 @@ from keras import layers
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models import registry
-from stagecraft.trainer_module.planning import (
-    accelerators,
-    costs,
-    measure,
-    partition,
-    schedule,
-)
-from stagecraft.trainer_module.planning.costs import Times
+from stagecraft.trainer_module.models.stages import costs, partition
+from stagecraft.trainer_module.models.stages.costs import Times
+from stagecraft.trainer_module.planning import accelerators, measure, schedule
 
 
 def test_automatic_cuts_halve_the_operations() -> None:

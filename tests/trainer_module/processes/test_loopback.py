@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from stagecraft.trainer_module.cluster import Cluster
+from stagecraft.trainer_module.parallel.cluster import Cluster
+from stagecraft.trainer_module.parallel.roles import roles
 from stagecraft.trainer_module.processes import loopback, rendezvous
-from stagecraft.trainer_module.processes.roles import roles
 from stagecraft.trainer_module.settings import ParallelSettings
 
 LISTEN = pathlib.Path(__file__).parents[1] / "engines" / "listen.py"

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from stagecraft.trainer_module.cluster import Cluster
+from stagecraft.trainer_module.parallel.cluster import Cluster
 from stagecraft.trainer_module.processes.rendezvous import PeersMissingError, absent, meeting
 
 

@@ -18,9 +18,10 @@ from kube_api.store import Resource
 from tfx import types
 from tfx.types import artifact_utils, standard_artifacts
 
-from stagecraft.components.kubernetes import connection, training
-from stagecraft.components.kubernetes.job_settings import CLUSTER, ClusterSettings, JobSettings
-from stagecraft.components.kubernetes.pod_settings import PodSettings, Secret, Volume
+from stagecraft.components.kubernetes.api import connection
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, ClusterSettings, JobSettings
+from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings, Secret, Volume
+from stagecraft.components.kubernetes.launch import training
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.trainer_module.settings import TrainingSettings

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from stagecraft.components.kubernetes import launch, lease, shared_folder
+from stagecraft.components.kubernetes.job_folder import shared_folder, step_lease
+from stagecraft.components.kubernetes.launch import launch
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.lease_record import Holder, LeaseLostError
 
@@ -47,9 +48,9 @@ def killed(one: Any, monkeypatch: pytest.MonkeyPatch, function: str, **run: Any)
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"stagecraft.components.kubernetes.training.Training.{function}", kill)
+        patch.setattr(f"stagecraft.components.kubernetes.launch.training.Training.{function}", kill)
         patch.setattr(
-            "stagecraft.components.kubernetes.training.Training.delete", lambda self: None
+            "stagecraft.components.kubernetes.launch.training.Training.delete", lambda self: None
         )
         with pytest.raises(Killed):
             one.run(IN_STEP, **run)
@@ -63,14 +64,14 @@ def test_while_its_job_runs(
     [before] = jobs(server)
     assert [each["name"] for each in before["metadata"]["ownerReferences"]] == ["first"]
     cluster.wait_for(lambda: len(cluster.running()) == 2)
-    lease.renew(str(one.job_folder), 30)
+    step_lease.renew(str(one.job_folder), 30)
     copied = {path: path.stat().st_ino for path in (one.job_folder / "inputs").rglob("*")}
     assert copied
     owner("second")
     running = aside(one.run, IN_STEP, run_fn="stub_training.waits")
     cluster.wait_for(lambda: all(pod.lines for pod in cluster.pods) or running.done())
     cluster.wait_for(lambda: jobs(server)[0]["metadata"]["ownerReferences"][0]["name"] == "second")
-    assert lease.left(str(one.job_folder)) > 100
+    assert step_lease.left(str(one.job_folder)) > 100
     assert {path: path.stat().st_ino for path in copied} == copied
     open_gate(one)
     running.result()
@@ -129,7 +130,7 @@ def test_what_a_training_has_left_that_nobody_tries_again(step: Any, cluster: An
     names = ("train-0123456789abcdef", "train-fedcba9876543210", "mine")
     for name, seconds in zip(names, (-601.0, -590.0, -601.0), strict=True):
         (jobs / name / "inputs").mkdir(parents=True)
-        lease.renew(str(jobs / name), seconds)
+        step_lease.renew(str(jobs / name), seconds)
     one.run(IN_STEP, run_fn="stub_training.done")
     assert sorted(path.name for path in jobs.iterdir()) == ["mine", "train-fedcba9876543210"]
 
@@ -141,7 +142,7 @@ def test_it_may_not(
     """The job would be deleted with the pod of the attempt before: that is none to go on with."""
     one = step()
     killed(one, monkeypatch, "_follow", run_fn="stub_training.hangs")
-    lease.renew(str(one.job_folder), 60)
+    step_lease.renew(str(one.job_folder), 60)
     owner("second")
     server.forbid(verb, "jobs.batch")
     with pytest.raises(UserError) as error:

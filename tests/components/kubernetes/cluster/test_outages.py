@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stagecraft.components.kubernetes import pod_logs
-from stagecraft.components.kubernetes.connection import Refused, Unreachable
+from stagecraft.components.kubernetes.api import pod_logs
+from stagecraft.components.kubernetes.api.connection import Refused, Unreachable
 from stagecraft.schemas.errors import UserError
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from stagecraft.components.kubernetes import connection
-from stagecraft.components.kubernetes.connection import Refused
-from stagecraft.components.kubernetes.job_settings import CLUSTER
-from stagecraft.components.kubernetes.lease_object import ClusterLease
+from stagecraft.components.kubernetes.api import connection
+from stagecraft.components.kubernetes.api.connection import Refused
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER
+from stagecraft.components.kubernetes.launch.lease_object import ClusterLease
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
 
@@ -117,7 +117,7 @@ def test_a_full_volume(step: Any, server: Any, monkeypatch: pytest.MonkeyPatch) 
     def full(path: str, content: bytes) -> None:
         raise OSError(28, "No space left on device", path)
 
-    monkeypatch.setattr("stagecraft.components.object_store.write_atomically", full)
+    monkeypatch.setattr("stagecraft.components.object_store.filesystem.write_atomically", full)
     with pytest.raises(UserError, match=r"kubeflow.job.folder: .*lease.json: .*\(No space left"):
         step().run(IN_STEP)
     assert server.requests == []

@@ -9,8 +9,8 @@ import pytest
 from job_requests import KINDS, POD, every_request, job_request
 
 from stagecraft.components.kubernetes.jobs.kinds import CONTAINERS, render
+from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.jobs.request import Json
-from stagecraft.components.kubernetes.pod_settings import PodSettings
 
 
 def found(value: Any, key: str) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from job_requests import job_request
 
-from stagecraft.components.kubernetes.job_settings import JobSettings
+from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
 from stagecraft.schemas.errors import UserError
 
 

@@ -16,13 +16,13 @@ import yaml
 from job_requests import JOB, TOPOLOGIES, job_request
 from kubeflow_trainer_api import models
 
-from stagecraft.components.kubernetes.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs import indexed_job, pods, trainjob
+from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
+from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.jobs.request import PORT, Json
 from stagecraft.components.kubernetes.jobs.trainjob import CONTAINER, RESTARTS, RUNTIME, render
-from stagecraft.components.kubernetes.pod_settings import PodSettings
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import cluster
+from stagecraft.trainer_module.parallel import cluster
 
 MANIFEST = (
     pathlib.Path(__file__).resolve().parents[4]

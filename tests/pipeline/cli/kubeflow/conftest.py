@@ -37,7 +37,7 @@ def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
     """An empty home and folder, and none of the settings of whoever runs this."""
     import kfp.client.auth
 
-    from stagecraft.components.kubernetes import pod_logs
+    from stagecraft.components.kubernetes.api import pod_logs
     from stagecraft.pipeline.kubeflow.client import follow
 
     for name in [name for name in os.environ if name.upper().startswith(_OURS)]:

@@ -16,8 +16,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for `driving`, and `ne
 
 @pytest.fixture(scope="session", autouse=True)
 def _five_logical_cpus() -> None:
+    from stagecraft.trainer_module.parallel.topology import configure_devices
     from stagecraft.trainer_module.settings import ParallelSettings
-    from stagecraft.trainer_module.topology import configure_devices
 
     configure_devices(ParallelSettings(virtual_devices=5))
 
@@ -30,7 +30,7 @@ def grid() -> tuple[Any, list[Any]]:
     """
     import driving
 
-    from stagecraft.trainer_module import placement
+    from stagecraft.trainer_module.engines import placement
 
     train = {"optimizer": "adamw", "clip_norm": 1.0, "ema_decay": 0.9}
     engine = driving.make(driving.GRID, "norm", **train)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.trainer_module import topology
-from stagecraft.trainer_module.assemble import assemble
+from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.strategies import connect
-from stagecraft.trainer_module.input_data import Batch
+from stagecraft.trainer_module.models.assemble import assemble
+from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 BATCH, CLASSES, STEPS = 8, 4, 6

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.trainer_module.collectives import Group
+from stagecraft.trainer_module.engines.collectives import Group
 
 
 @pytest.mark.parametrize("hint", ["auto", "ring"])

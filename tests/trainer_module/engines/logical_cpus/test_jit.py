@@ -9,7 +9,7 @@ import driving
 import pytest
 from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 
-from stagecraft.trainer_module import placement
+from stagecraft.trainer_module.engines import placement
 
 
 @pytest.mark.parametrize("remat", [slow(False), True])

@@ -15,8 +15,8 @@ from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 from tensorflow.python.eager import context
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import placement
-from stagecraft.trainer_module.engines.cell import Cell
+from stagecraft.trainer_module.engines import placement
+from stagecraft.trainer_module.engines.stage_replica import Cell
 
 
 def _devices_of_parts(ops: list[placement.Op]) -> dict[str, set[str]]:

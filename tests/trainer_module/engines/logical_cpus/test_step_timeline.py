@@ -9,7 +9,7 @@ import driving
 import pytest
 from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 
-from stagecraft.trainer_module import timeline
+from stagecraft.trainer_module.monitoring import timeline
 from stagecraft.trainer_module.planning import schedule
 
 

@@ -1,0 +1,1 @@
+"""TFX's Evaluator, its metrics, and the results that it writes."""

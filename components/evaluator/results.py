@@ -1,0 +1,210 @@
+"""What the Evaluator found, read from its artifacts."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow_model_analysis as tfma
+from tfx.dsl.io import fileio
+
+from stagecraft.components.evaluator import (
+    better_than_constant,
+    binomial,
+    classification,
+    misclassified,
+)
+from stagecraft.components.evaluator.misclassified import Mistake
+
+ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
+
+_DIFFERENCE = "_diff"
+"""At the end of a metric's name: the candidate's less the baseline's."""
+
+
+class Bin(NamedTuple):
+    """Answers of about the same confidence."""
+
+    examples: int
+    accuracy: float
+    """Share of them that is right."""
+    confidence: float
+    """Mean probability of the answer."""
+
+
+class Evaluation(NamedTuple):
+    """What the Evaluator found on the eval split."""
+
+    metrics: dict[str, float]
+    """Overall: accuracy, top_3_accuracy, loss, example_count, expected_calibration_error,
+    better_than_constant."""
+
+    changes: dict[str, float]
+    """The same, less the last blessed model's on the same examples; empty without one."""
+
+    per_class: dict[int, dict[str, float]]
+    """The same metrics per label."""
+
+    confusion: list[list[int]]
+    """``[actual][predicted]`` example counts, square."""
+
+    calibration: list[Bin]
+    """By confidence, without the empty ones."""
+
+    mistakes: list[Mistake]
+    """Surest first; empty where the Evaluator was not told to keep them."""
+
+    min_accuracy: float | None
+    """Below which no model is blessed; None: no such threshold."""
+
+    failures: list[str]
+    """Why the model is not blessed, a sentence each; empty when it is."""
+
+
+def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluation:
+    """Reads the folder that the Evaluator wrote (its ``evaluation`` artifact).
+
+    Args:
+        directory: the folder.
+        class_names: in the order of the labels; sentences say ``label 3`` without them.
+    """
+    overall: dict[str, float] = {}
+    per_class: dict[int, dict[str, float]] = {}
+    mistakes: list[Mistake] = []
+    for of_slice in tfma.load_metrics(directory):
+        found = {
+            each.key.name + (_DIFFERENCE if each.key.is_diff else ""): each.value
+            for each in of_slice.metric_keys_and_values
+            if each.key.model_name != "baseline"
+        }
+        values = {
+            name: value.double_value.value
+            for name, value in found.items()
+            if value.HasField("double_value")
+        }
+        if keys := of_slice.slice_key.single_slice_keys:
+            per_class[keys[0].int64_value] = _without_differences(values)
+        else:
+            overall = values
+            if misclassified.NAME in found:
+                mistakes = misclassified.read(found[misclassified.NAME].bytes_value.decode())
+    plots = _plots(directory)
+    confusion = _confusion(plots)
+    return Evaluation(
+        _without_differences(overall),
+        {
+            name.removesuffix(_DIFFERENCE): value
+            for name, value in overall.items()
+            if name.endswith(_DIFFERENCE)
+        },
+        dict(sorted(per_class.items())),
+        confusion,
+        _calibration(plots),
+        mistakes,
+        _min_accuracy(directory),
+        _failures(directory, confusion, class_names),
+    )
+
+
+def _without_differences(values: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if not name.endswith(_DIFFERENCE)}
+
+
+def _plots(directory: str) -> list[Any]:
+    """The candidate's, over all examples."""
+    # Not load_eval_result, which keeps one of the plots of a slice.
+    return [
+        plot
+        for of_slice in tfma.load_plots(directory)
+        if not of_slice.slice_key.single_slice_keys
+        for plot in of_slice.plot_keys_and_values
+        if plot.key.model_name != "baseline"
+    ]
+
+
+def _confusion(plots: list[Any]) -> list[list[int]]:
+    cells = [
+        (cell.actual_class_id, cell.predicted_class_id, round(cell.num_weighted_examples))
+        for plot in plots
+        for matrix in plot.value.multi_class_confusion_matrix_at_thresholds.matrices
+        for cell in matrix.entries
+    ]
+    size = 1 + max((max(actual, predicted) for actual, predicted, _ in cells), default=-1)
+    matrix = [[0] * size for _ in range(size)]
+    for actual, predicted, count in cells:
+        matrix[actual][predicted] = count
+    return matrix
+
+
+def _calibration(plots: list[Any]) -> list[Bin]:
+    buckets = [
+        bucket
+        for plot in plots
+        if plot.key.name == classification.PLOT_NAME
+        for bucket in plot.value.calibration_histogram_buckets.buckets
+        if bucket.num_weighted_examples.value
+    ]
+    return [
+        Bin(
+            round(bucket.num_weighted_examples.value),
+            bucket.total_weighted_label.value / bucket.num_weighted_examples.value,
+            bucket.total_weighted_refined_prediction.value / bucket.num_weighted_examples.value,
+        )
+        for bucket in buckets
+    ]
+
+
+def _min_accuracy(directory: str) -> float | None:
+    with fileio.open(posixpath.join(directory, "eval_config.json")) as file:
+        config = json.load(file)["evalConfig"]
+    bounds = [
+        threshold["threshold"]["valueThreshold"]["lowerBound"]
+        for spec in config["metricsSpecs"]
+        for metric in spec["metrics"]
+        if metric["className"] != better_than_constant.BetterThanConstant.__name__
+        for threshold in metric.get("perSliceThresholds", ())
+        if "lowerBound" in threshold["threshold"].get("valueThreshold", {})
+    ]
+    return float(bounds[0]) if bounds else None
+
+
+def _failures(directory: str, confusion: list[list[int]], class_names: Sequence[str]) -> list[str]:
+    validation = tfma.load_validation_result(directory)
+    sentences = []
+    for by_slice in validation.metric_validations_per_slice:
+        for failure in by_slice.failures:
+            value = failure.metric_value.double_value.value
+            threshold = failure.metric_threshold
+            if failure.metric_key.name == binomial.BETTER_THAN_CONSTANT:
+                sentences.append(_no_better(value, confusion, class_names))
+            elif failure.metric_key.is_diff:
+                sentences.append(
+                    f"{failure.metric_key.name} is {-value:.4f} below the last blessed model's"
+                )
+            else:
+                bound = threshold.value_threshold.lower_bound.value
+                sentences.append(f"{failure.metric_key.name} {value:.4f} is below {bound:.4f}")
+    return sentences
+
+
+def _no_better(value: float, confusion: list[list[int]], class_names: Sequence[str]) -> str:
+    """Why a model does not count as better than a constant, in a sentence."""
+    enough = f"{binomial.ENOUGH:.0%}"
+    if not confusion:  # an Evaluator with other metrics
+        return (
+            "the confidence that the accuracy is above that of always the most frequent class is "
+            f"{value:.1%}, below {enough}"
+        )
+    labels = [sum(row) for row in confusion]
+    right, examples = sum(row[label] for label, row in enumerate(confusion)), sum(labels)
+    label = labels.index(max(labels))
+    name = repr(class_names[label]) if label < len(class_names) else f"label {label}"
+    constant = f"always saying {name} ({labels[label]:,} of {examples:,})"
+    if right <= labels[label]:
+        return f"{right:,} of {examples:,} right is not better than {constant}"
+    return (
+        f"{right:,} of {examples:,} right may be chance: the confidence that this is better than "
+        f"{constant} is {value:.1%}, below {enough}"
+    )

@@ -1,0 +1,1 @@
+"""Readers of the CIFAR archives, and the download."""

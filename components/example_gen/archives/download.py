@@ -1,0 +1,194 @@
+"""Fetches a published archive into a cache: resumed, retried, verified, never half there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import pathlib
+import re
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import requests
+import urllib3
+
+from stagecraft.components.example_gen.archives.progress import Progress
+from stagecraft.schemas.errors import UserError
+
+_LOG = logging.getLogger(__name__)
+
+_SITE = "https://www.cs.toronto.edu/~kriz/"
+_CHUNK = 1 << 18
+_ATTEMPTS = 5
+_TIMEOUT = (10.0, 60.0)
+"""Seconds to connect, and to wait for the next bytes."""
+
+
+class Published(NamedTuple):
+    """An archive as its authors publish it."""
+
+    url: str
+    md5: str
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return self.url.rpartition("/")[2]
+
+
+_CIFAR10 = Published(_SITE + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")
+_CIFAR100 = Published(_SITE + "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8")
+
+PUBLISHED = {"cifar10": _CIFAR10, "cifar100": _CIFAR100, "cifar100_coarse": _CIFAR100}
+"""By key of ``features.DATASETS``."""
+
+
+def fetch(published: Published, cache_dir: str, *, backoff: float = 1.0) -> str:
+    """Returns the path of the archive in the cache, downloading what is not there yet.
+
+    What has arrived of an interrupted download is kept as ``NAME.part`` and gone on from.
+    Several processes may do this at a time: one downloads, the others wait for it.
+
+    Args:
+      published: what to fetch.
+      cache_dir: a folder; made if it is not there.
+      backoff: seconds before the first retry; doubled for each further one.
+
+    Raises:
+      UserError: the archive cannot be had, or is not the published one.
+    """
+    folder = pathlib.Path(cache_dir).expanduser()
+    path = folder / published.name
+    if _is_right(path, published):
+        return str(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder / f".{published.name}.lock"):
+            if not _is_right(path, published):  # another process may have been faster
+                part = path.with_name(path.name + ".part")
+                _download(published, part, backoff)
+                os.replace(part, path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            path.with_name(path.name + ".part").unlink(missing_ok=True)
+        raise UserError(
+            f"{folder}: cannot keep {published.name} there: {error.strerror or error}. Make room, "
+            "or choose another folder as cache_dir."
+        ) from None
+    return str(path)
+
+
+def _is_right(path: pathlib.Path, published: Published) -> bool:
+    if not path.exists():
+        return False
+    if _md5(path) == published.md5:
+        return True
+    _LOG.warning("%s is not the published archive any more; downloading it again", path)
+    return False
+
+
+def _download(published: Published, part: pathlib.Path, backoff: float) -> None:
+    """Downloads to ``part`` and verifies it."""
+    resumed = _size(part) > 0
+    failures = 0
+    while True:
+        before = _size(part)
+        try:
+            _receive(published.url, part)
+        except (requests.RequestException, urllib3.exceptions.HTTPError, EOFError) as error:
+            failures = 1 if _size(part) > before else failures + 1
+            if failures == _ATTEMPTS:
+                raise _unavailable(published, error) from None
+            resumed = resumed or _size(part) > 0
+            pause = backoff * 2 ** (failures - 1)
+            _LOG.warning("%s: %s; trying again in %.0f s", published.url, error, pause)
+            time.sleep(pause)
+            continue
+        found = _md5(part)
+        if found == published.md5:
+            return
+        part.unlink()
+        if not resumed:
+            raise UserError(
+                f"{published.url}: what arrived has MD5 {found}, but {published.md5} is published; "
+                "thrown away. Something between here and there changes files, or the archive was "
+                "replaced. Get it another way and give its path as the source."
+            )
+        _LOG.warning("%s: the parts do not fit together; starting anew", published.url)
+        resumed = False
+
+
+def _receive(url: str, part: pathlib.Path) -> None:
+    """Appends to ``part`` what the server has beyond it.
+
+    Raises:
+      requests.RequestException, urllib3.exceptions.HTTPError, EOFError: worth another attempt.
+      UserError: not worth one.
+    """
+    have = _size(part)
+    # An encoding of the transfer's own would be undone here, and the MD5 no longer be right.
+    headers = {"Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+        status = response.status_code
+        if status == requests.codes.requested_range_not_satisfiable and have:
+            return  # nothing beyond what is here; the MD5 tells whether it is right
+        if status in (408, 429) or status >= 500:
+            raise requests.HTTPError(f"the server answered {status} {response.reason}")
+        if status not in (200, 206):
+            raise UserError(
+                f"{url}: the server answered {status} {response.reason}. Get the archive another "
+                "way and give its path as the source."
+            )
+        content_range = re.fullmatch(
+            r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", "")
+        )
+        if status == 206 and content_range and int(content_range[1]) == have:
+            total = int(content_range[2])
+        else:
+            have, total = 0, int(response.headers.get("Content-Length", 0))
+            if status == 206:
+                part.unlink()
+                raise EOFError("the server sent another part than the one asked for")
+        progress = Progress("download", "bytes")
+        with open(part, "ab" if have else "wb") as file:
+            for chunk in response.raw.stream(_CHUNK, decode_content=False):
+                file.write(chunk)
+                have += len(chunk)
+                progress(have, max(have, total))
+    if have < total:
+        raise EOFError(f"the connection ended after {have:,} of {total:,} bytes")
+
+
+def _unavailable(published: Published, error: Exception) -> UserError:
+    return UserError(
+        f"{published.url}: cannot be downloaded: {error}. Tried {_ATTEMPTS} times; what has "
+        "arrived is kept, and the next run goes on from there. Without network, get the archive "
+        "another way and give its path as the source, or use the source sample."
+    )
+
+
+@contextlib.contextmanager
+def _alone(lock: pathlib.Path) -> Iterator[None]:
+    """Waits until no other process is inside. The kernel frees the lock of one that died."""
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _size(path: pathlib.Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _md5(path: pathlib.Path) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,117 @@
+"""Opening and listing sources: local paths directly, others through TFX's file systems."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import IO, Any, cast
+
+from stagecraft.schemas.errors import UserError
+
+SCHEMES = ("gs", "s3", "minio", "hdfs")
+"""Schemes that TFX and :mod:`stagecraft.components.object_store.filesystem` read.
+
+TFX hands hdfs to TensorFlow. Nobody has tried hdfs with this project.
+"""
+
+
+def check_scheme(path: str) -> None:
+    """Refuses an address that no file system reads, such as one of http.
+
+    Raises:
+      UserError: names schemes that work.
+    """
+    scheme, separator, _ = path.partition("://")
+    if separator and scheme not in SCHEMES:
+        raise UserError(
+            f"{scheme}:// addresses cannot be read. Download the data and give its path, or use a "
+            "gs://, s3:// or minio:// address."
+        )
+
+
+def check_regular(path: str) -> None:
+    """Refuses a local pipe, socket or device: reading one may never end.
+
+    Raises:
+      UserError: names it and what it is.
+    """
+    if not is_remote(path) and os.path.exists(path):
+        _refuse_special(path, os.stat(path).st_mode)
+
+
+def is_remote(path: str) -> bool:
+    """Whether the path names a file system, such as ``gs://bucket/folder``."""
+    return "://" in path
+
+
+def _fileio() -> Any:
+    # Imports TensorFlow, which local sources can do without.
+    from tfx.dsl.io import fileio
+
+    from stagecraft.components.object_store import filesystem
+
+    filesystem.register()
+    return fileio
+
+
+def is_folder(path: str) -> bool:
+    """Whether there is a folder."""
+    return bool(_fileio().isdir(path)) if is_remote(path) else os.path.isdir(path)
+
+
+def exists(path: str) -> bool:
+    """Whether there is a file or a folder."""
+    return bool(_fileio().exists(path)) if is_remote(path) else os.path.exists(path)
+
+
+def names(folder: str) -> list[str]:
+    """Names of what lies in the folder, sorted; sub-folders without a trailing slash."""
+    listed = _fileio().listdir(folder) if is_remote(folder) else os.listdir(folder)
+    return sorted(name.rstrip("/") for name in listed)
+
+
+def size(path: str) -> int:
+    """Bytes of a file."""
+    if is_remote(path):
+        return int(_fileio().stat(path).length)
+    return os.path.getsize(path)
+
+
+def open_binary(path: str) -> IO[bytes]:
+    """Opens a file for reading bytes.
+
+    Raises:
+      UserError: it is a pipe, a socket or a device.
+    """
+    if is_remote(path):
+        return cast(IO[bytes], _fileio().open(path, "rb"))
+    return open(path, "rb", opener=_open_regular)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    check_regular(path)  # opening a socket fails with another error
+    # Without O_NONBLOCK, opening a pipe waits for its writer. Regular files ignore the flag.
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    try:
+        _refuse_special(path, os.fstat(descriptor).st_mode)
+    except UserError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_special(path: str, mode: int) -> None:
+    for is_kind, kind in _SPECIAL.items():
+        if is_kind(mode):
+            raise UserError(
+                f"{path}: is a {kind}, not a file, and reading it may never end. Write the data "
+                "to a file and give its path."
+            )
+
+
+_SPECIAL = {
+    stat.S_ISFIFO: "named pipe",
+    stat.S_ISSOCK: "socket",
+    stat.S_ISCHR: "device",
+    stat.S_ISBLK: "device",
+}

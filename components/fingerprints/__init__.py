@@ -1,0 +1,1 @@
+"""Fingerprints of code, files and settings, for cache keys."""

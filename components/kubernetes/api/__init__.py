@@ -1,0 +1,1 @@
+"""The Kubernetes API: the only folder that imports its client."""

@@ -1,0 +1,235 @@
+"""Logs of pods, one after the other or of all of them as they come."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import kubernetes
+import urllib3
+from kubernetes.config import dateutil
+
+from stagecraft.components.kubernetes.api.connection import Refused, Unreachable, explained
+from stagecraft.components.kubernetes.api.pod_status import REMEDY, Pod, pods
+
+__all__ = ["Pod", "followed", "lines", "merged", "pods"]
+
+PATIENCE_SECONDS = 300.0
+"""How long a followed log's server may fail or not answer before that is told as an error."""
+
+_SILENCE_SECONDS = 600.0
+"""After which a connection that says nothing is taken up anew: its other end may be gone."""
+
+_SLACK_SECONDS = 60.0
+"""By which clocks may differ. What is read twice for it is passed over."""
+
+
+def lines(
+    client: kubernetes.client.ApiClient,
+    namespace: str,
+    pod: str,
+    *,
+    container: str,
+    tail: int | None = None,
+) -> Iterator[str]:
+    """Lines of a container's log, as far as it goes now, without their ends.
+
+    Raises:
+        Refused: it is not allowed, the pod is gone, or its container has not begun (400).
+        Unreachable: the connection broke.
+    """
+    options = {} if tail is None else {"tail_lines": tail}
+    try:
+        yield from _read(client, namespace, pod, container, options)
+    except Broken as error:
+        raise Unreachable(f"The log of pod {pod} in {namespace} broke off ({error}).") from None
+
+
+def followed(
+    client: kubernetes.client.ApiClient,
+    namespace: str,
+    pod: str,
+    *,
+    container: str,
+    tail: int | None = None,
+    patient: Callable[[], bool] = lambda: True,
+    ended: Callable[[], bool] = lambda: True,
+    sleep: Callable[[float], Any] = time.sleep,
+) -> Iterator[str]:
+    """Lines of a container's log as they are written, until the container ends.
+
+    Waits for a container that has not begun, as long as ``patient`` says. A connection that breaks
+    (proxies close quiet ones) is taken up again where it was; and so is one that ends although
+    ``ended`` says that the container has not: that of a kubelet that was started anew.
+
+    Raises:
+        Refused: it is not allowed, the pod is gone, or the server has failed for too long.
+        Unreachable: there has been no answer for too long.
+    """
+    failing: float | None = None  # since when
+    last, count, heard = "", 0, time.monotonic()  # the newest stamp; lines that have it; when
+    options: dict[str, Any] = {} if tail is None else {"tail_lines": tail}
+    while True:
+        passed, known = last, count
+        options |= {"follow": True, "timestamps": True}
+        try:
+            for line in _read(client, namespace, pod, container, options):
+                failing = None
+                stamp, _, text = line.partition(" ")
+                if not stamp[:1].isdigit():  # the kubelet's own words
+                    yield line
+                    continue
+                if stamp < passed:
+                    continue
+                if stamp == passed and known:
+                    known -= 1
+                    continue
+                passed = ""  # all that follows is new, even where two streams mix up the order
+                if stamp > last:
+                    last, count = stamp, 0
+                count += stamp == last
+                heard = time.monotonic()
+                yield text
+            if ended():
+                return
+        except Broken:
+            if tail == 0 and not last:  # else what was written meanwhile would be passed over
+                options = {"since_seconds": int(time.monotonic() - heard) + 1}
+        except (Refused, Unreachable) as error:
+            if isinstance(error, Refused) and error.status == 400:  # "is waiting to start"
+                if not patient():
+                    return
+            else:
+                failing = failing or time.monotonic()
+                if not error.transient or time.monotonic() - failing > PATIENCE_SECONDS:
+                    raise
+        if last:
+            options = {"since_seconds": _age(last, heard)}
+        sleep(1.0)
+
+
+def _age(stamp: str, heard: float) -> int:
+    """Seconds since a line was written, or a little more.
+
+    A line may be heard long after it was written, and clocks may differ.
+    """
+    written = time.time() - dateutil.parse_rfc3339(stamp).timestamp()
+    return int(max(written, time.monotonic() - heard) + _SLACK_SECONDS)
+
+
+def merged(
+    client: kubernetes.client.ApiClient,
+    namespace: str,
+    present: Callable[[], tuple[list[Pod], bool]],
+    *,
+    container: str,
+    tail: int | None = None,
+    on_refused: Callable[[Refused | Unreachable], Any] | None = None,
+    linger: float = 10.0,
+    every: float = 0.5,
+    sleep: Callable[[float], Any] = time.sleep,
+) -> Iterator[tuple[Pod, str]]:
+    """Lines of several pods as they are written, each with its pod.
+
+    Args:
+        client: the connection.
+        namespace: of the pods.
+        present: the pods that there are now, and whether more may come; asked again and again.
+        container: whose logs.
+        tail: how many lines of what is written already, of each; default: all.
+        on_refused: called when a log cannot be read; default: that is raised.
+        linger: seconds that logs may still go on when no more pods will come.
+        every: seconds between looks.
+        sleep: waits for seconds.
+
+    Raises:
+        UserError: logs cannot be read.
+    """
+    written: queue.Queue[tuple[Pod, str] | Exception] = queue.Queue()
+    readers: dict[str, threading.Thread] = {}
+    alive: set[str] = set()
+    more, deadline = True, math.inf
+
+    def read(pod: Pod) -> None:
+        try:
+            for line in followed(
+                client,
+                namespace,
+                pod.name,
+                container=container,
+                tail=tail,
+                patient=lambda: more,
+                ended=lambda: pod.uid not in alive,
+            ):
+                written.put((pod, line))
+        except Refused as error:
+            if error.status != 404:  # deleted meanwhile
+                written.put(error)
+        except Exception as error:
+            written.put(error)
+
+    try:
+        while True:
+            if more:
+                found, more = present()
+                alive = {
+                    pod.uid for pod in found if more and not pod.is_over and pod.exit_code is None
+                }
+                for pod in found:
+                    if pod.uid not in readers:
+                        readers[pod.uid] = threading.Thread(target=read, args=(pod,), daemon=True)
+                        readers[pod.uid].start()
+            if not more:
+                deadline = min(deadline, time.monotonic() + linger)
+            reading = any(reader.is_alive() for reader in readers.values())
+            over = not more and (not reading or time.monotonic() > deadline)
+            for _ in range(written.qsize()):  # and no more, or who prints much would keep us here
+                entry = written.get()
+                if isinstance(entry, (Refused, Unreachable)) and on_refused is not None:
+                    on_refused(entry)
+                elif isinstance(entry, Exception):
+                    raise entry
+                else:
+                    yield entry
+            if over:
+                return
+            sleep(every if more else 0.1)
+    finally:  # readers that wait for a pod end, too
+        more, alive = False, set()
+
+
+class Broken(Exception):
+    """A connection that was open closed without an end."""
+
+
+def _read(
+    client: kubernetes.client.ApiClient,
+    namespace: str,
+    pod: str,
+    container: str,
+    options: dict[str, Any],
+) -> Iterator[str]:
+    with explained(f"The log of pod {pod} in {namespace} cannot be read", REMEDY):
+        response = kubernetes.client.CoreV1Api(client).read_namespaced_pod_log(
+            pod,
+            namespace,
+            container=container,
+            _request_timeout=(10, _SILENCE_SECONDS if "follow" in options else 30),
+            _preload_content=False,
+            **options,
+        )
+    rest = b""
+    try:
+        for part in response.stream():
+            *whole, rest = (rest + part).split(b"\n")
+            yield from (line.decode(errors="replace") for line in whole)
+        if rest:
+            yield rest.decode(errors="replace")
+    except urllib3.exceptions.HTTPError as error:
+        raise Broken(str(error)) from None
+    finally:
+        response.close()

@@ -1,0 +1,107 @@
+"""Pods, as much of them as somebody who follows them needs."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, NamedTuple
+
+import kubernetes
+
+from stagecraft.components.kubernetes.api.connection import explained
+
+REMEDY = (
+    "manifests/base/logs-access.yaml of the project has a role that may list pods and get "
+    "pods/log; for a Trainer's step, training-access.yaml there has all that it needs."
+)
+
+_USUAL = (None, "ContainerCreating", "PodInitializing")
+"""What a container waits for when nothing is wrong."""
+
+
+class Pod(NamedTuple):
+    """A pod, as much of it as its log needs."""
+
+    name: str
+    phase: str
+    """Pending, Running, Succeeded, Failed or Unknown."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    created: datetime.datetime
+    waiting: str | None
+    """Why a container has not begun, such as ImagePullBackOff."""
+
+    exit_code: int | None
+    """Of its container; None: it has not ended."""
+
+    reason: str
+    """Why it ended, if there is more to say than its exit code, such as Evicted or OOMKilled."""
+
+    uid: str
+    """Tells it from the next one of the same name."""
+
+    unscheduled: str = ""
+    """Why it has no node yet."""
+
+    disrupted: bool = False
+    """Whether the cluster ended it: its node was drained, or needed for something else."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more will come."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+def pods(client: kubernetes.client.ApiClient, namespace: str, selector: str) -> list[Pod]:
+    """Pods with certain labels, in the order in which they were made.
+
+    Raises:
+        Refused: it is not allowed, or the server failed.
+    """
+    with explained(f"Pods of namespace {namespace} cannot be listed", REMEDY):
+        answer = kubernetes.client.CoreV1Api(client).list_namespaced_pod(
+            namespace, label_selector=selector, _request_timeout=(10, 30)
+        )
+    return sorted(map(_pod, answer.items), key=lambda pod: (pod.created, pod.name))
+
+
+def _pod(item: Any) -> Pod:
+    metadata, status = item.metadata, item.status
+    states = [each.state for each in status.container_statuses or () if each.state]
+    ended = next((state.terminated for state in states if state.terminated), None)
+    conditions = {each.type: each for each in status.conditions or ()}
+    scheduled, disruption = conditions.get("PodScheduled"), conditions.get("DisruptionTarget")
+    if disruption is not None and disruption.status != "True":
+        disruption = None
+    reason = _said(status.reason, status.message)
+    if not reason and disruption is not None:
+        reason = _said(disruption.reason, disruption.message)
+    if not reason and ended is not None and ended.reason not in ("Error", "Completed"):
+        reason = ended.reason or ""
+    return Pod(
+        metadata.name,
+        status.phase or "Unknown",
+        metadata.labels or {},
+        metadata.annotations or {},
+        metadata.creation_timestamp,
+        _waiting(states),
+        None if ended is None else int(ended.exit_code),
+        reason,
+        metadata.uid,
+        _said(scheduled.reason, scheduled.message)
+        if scheduled is not None and scheduled.status == "False"
+        else "",
+        disruption is not None,
+    )
+
+
+def _waiting(states: list[Any]) -> str | None:
+    """Why a container waits, but for the usual ContainerCreating."""
+    for state in states:
+        if state.waiting is not None and state.waiting.reason not in _USUAL:
+            return _said(state.waiting.reason, state.waiting.message)
+    return None
+
+
+def _said(reason: str | None, message: str | None) -> str:
+    return ": ".join(part for part in (reason, message) if part)

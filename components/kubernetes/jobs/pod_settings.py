@@ -1,0 +1,83 @@
+"""What a pod gets from Kubernetes, as settings.
+
+Imports neither TensorFlow, TFX nor the Kubernetes client: checking settings is instant.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from stagecraft.schemas.base_settings import Settings
+
+_QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
+
+
+def _quantity(value: str) -> str:
+    if not _QUANTITY.fullmatch(value):
+        raise ValueError("expected a Kubernetes quantity, such as 4, 500m or 16Gi")
+    return value
+
+
+Quantity = Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(_quantity)]
+"""https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/"""
+
+AbsolutePath = Annotated[str, Field(pattern=r"^/")]
+
+
+class Volume(Settings):
+    """A persistent volume claim in a step's file system."""
+
+    claim: str = Field(description="name of the PersistentVolumeClaim")
+    path: AbsolutePath = Field(description="where it is mounted")
+    sub_path: str = Field("", description="folder of the volume that is mounted; default: all")
+
+
+class Secret(Settings):
+    """A key of a Kubernetes secret as an environment variable."""
+
+    name: str = Field(description="name of the secret")
+    key: str = Field(description="key in the secret")
+    env: str = Field(description="environment variable that gets its value")
+
+
+class Toleration(Settings):
+    """A taint that a step's pod may be scheduled in spite of."""
+
+    key: str = Field("", description="the taint's key; default: all")
+    operator: Literal["Exists", "Equal"] = Field("Exists", description="how value is compared")
+    value: str = Field("", description="the taint's value, with Equal")
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
+        "", description="the taint's effect; default: all"
+    )
+
+
+class PodSettings(Settings):
+    """What a pod gets."""
+
+    image: str | None = Field(
+        None, description="container image in place of kubeflow.image, best by its digest"
+    )
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        None, description="when the image is fetched; default: the cluster's"
+    )
+    cpu: Quantity | None = Field(None, description="limit of processor cores, such as 4 or 500m")
+    memory: Quantity | None = Field(None, description="limit of memory, such as 16Gi")
+    gpus: int = Field(0, ge=0, description="accelerators")
+    gpu_resource: str = Field(
+        "nvidia.com/gpu", description="what Kubernetes calls the accelerators"
+    )
+    shared_memory: Quantity | None = Field(
+        None, description="size of /dev/shm, which NCCL needs, such as 16Gi; default: 64 MB"
+    )
+    volumes: tuple[Volume, ...] = Field((), description="volumes: claim, path, sub_path")
+    node_selector: dict[str, str] = Field({}, description="labels that the node must have")
+    tolerations: tuple[Toleration, ...] = Field(
+        (), description="taints that are tolerated: key, operator, value, effect"
+    )
+    env: dict[str, str] = Field({}, description="environment variables")
+    secrets: tuple[Secret, ...] = Field(
+        (), description="secrets as environment variables: name, key, env"
+    )

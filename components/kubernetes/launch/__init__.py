@@ -1,0 +1,1 @@
+"""Starts a training as a job of the cluster, and follows it."""

@@ -1,0 +1,1 @@
+"""Object stores: file systems for TFX and Beam, folders, leases."""

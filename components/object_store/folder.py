@@ -1,0 +1,172 @@
+"""A folder of an object store, for those who work in folders of a disk."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import pathlib
+import posixpath
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tfx.dsl.io.filesystem import NotFoundError
+
+from stagecraft.components.object_store import filesystem
+from stagecraft.schemas.errors import TransientError, UserError
+
+ADDRESSES = ("s3://", "minio://", "gs://")
+
+_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Seconds between attempts; each of them is several of the store's own client."""
+
+_log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+
+def is_address(path: str) -> bool:
+    """Whether it is that of an object store."""
+    return path.startswith(ADDRESSES)
+
+
+def patiently(ask: Callable[[], Answer], sleep: Callable[[float], Any] = time.sleep) -> Answer:
+    """What a store answers, asked again for a minute while it fails (TransientError)."""
+    for pause in _PAUSES:
+        try:
+            return ask()
+        except TransientError as error:
+            _log.warning("%s Trying again.", error)
+        sleep(pause)
+    return ask()
+
+
+class StoredFolder:
+    """Files below an address, by their names relative to it.
+
+    A store may fail for a minute before that is an error (TransientError). What is not there is a
+    FileNotFoundError.
+    """
+
+    def __init__(self, address: str, sleep: Callable[[float], Any] = time.sleep):
+        """Nothing is asked yet."""
+        from tfx.dsl.io import fileio  # imports TensorFlow
+
+        filesystem.register()
+        self._files: Any = fileio
+        self.address = address.rstrip("/")
+        self._sleep = sleep
+
+    def names(self) -> list[str]:
+        """Of all files, at any depth."""
+
+        def walk() -> list[str]:
+            return sorted(
+                posixpath.relpath(posixpath.join(parent, name), self.address)
+                for parent, _, names in self._files.walk(self.address)
+                for name in names
+            )
+
+        return self._patiently(walk)
+
+    def read(self, name: str) -> bytes | None:
+        """Content of a small file; None where there is none."""
+        return self._patiently(lambda: filesystem.read(self._of(name)))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a small file, whole or not at all."""
+        self._sent(lambda: filesystem.write_atomically(self._of(name), content))
+
+    def download(self, name: str, path: pathlib.Path) -> None:
+        """Copies a file from there.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+
+        def copy() -> None:
+            with self._files.open(self._of(name), "rb") as source, path.open("wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._patiently(copy)
+
+    def upload(self, path: pathlib.Path, name: str) -> None:
+        """Copies a file to there; whoever reads sees all of it or none."""
+
+        def copy() -> None:
+            with path.open("rb") as source, self._files.open(self._of(name), "wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+
+        self._sent(copy)
+
+    def remove(self, name: str) -> None:
+        """Removes a file; one that is gone is gone."""
+
+        def remove() -> None:
+            if self._files.exists(self._of(name)):
+                self._files.remove(self._of(name))
+
+        self._patiently(remove)
+
+    def clear(self, last: str = "") -> None:
+        """Removes all files; the one called ``last`` after the others."""
+        for name in sorted(self.names(), key=lambda name: name == last):
+            self.remove(name)
+
+    def having(self, name: str) -> list[str]:
+        """The folders in this one that have a file of this name."""
+        paths = map(pathlib.PurePosixPath, self.names())
+        return [path.parent.name for path in paths if path.name == name and len(path.parts) == 2]
+
+    def download_all(self, below: str, folder: pathlib.Path) -> None:
+        """Copies all files of the folder ``below`` from there into a local one."""
+        for name in self.names():
+            if name.startswith(f"{below}/"):
+                self.download(name, folder / posixpath.relpath(name, below))
+
+    def upload_all(self, folder: pathlib.Path, below: str) -> None:
+        """Copies all files of a local folder to the folder ``below`` there."""
+        for path in files(folder):
+            self.upload(path, posixpath.join(below, path.relative_to(folder).as_posix()))
+
+    def _of(self, name: str) -> str:
+        return f"{self.address}/{name}"
+
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        return patiently(lambda: self._ask(ask), self._sleep)
+
+    def _ask(self, ask: Callable[[], Answer]) -> Answer:
+        """Has one kind of error for each kind of trouble, whoever reads the address."""
+        import tensorflow as tf  # reads gs://
+
+        try:
+            return ask()
+        except (NotFoundError, tf.errors.NotFoundError) as error:
+            place = getattr(error, "filename", None) or self.address
+            raise FileNotFoundError(errno.ENOENT, "No such object or bucket", place) from None
+        except tf.errors.OpError as error:
+            refused = (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError)
+            kind = UserError if isinstance(error, refused) else TransientError
+            raise kind(f"{self.address}: cannot be used: {error.message}.") from None
+
+    def _sent(self, send: Callable[[], None]) -> None:
+        """As :meth:`_patiently`; nothing can be missing but the bucket."""
+        try:
+            self._patiently(send)
+        except FileNotFoundError:
+            raise UserError(
+                f"{self.address}: there is no such bucket, or it may not be seen; make it, or "
+                "correct the setting (kubeflow.job.folder, kubeflow.checkpoints)"
+            ) from None
+
+
+def files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """All files of a local folder, at any depth, through links of folders too."""
+    return sorted(
+        pathlib.Path(parent, name)
+        for parent, _, names in os.walk(folder, followlinks=True)
+        for name in names
+    )

@@ -1,0 +1,166 @@
+"""The charts of a training: curves and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+
+from stagecraft.components.report.facts import CalibrationBin, Training
+from stagecraft.components.report.pages.svg import STYLE, Ink, inline
+from stagecraft.trainer_module.monitoring.curve import Point
+
+_SIZE = (6.2, 3.3)
+"""Inches, of 72 units."""
+
+
+class Chart(NamedTuple):
+    """A chart with its words."""
+
+    title: str
+    svg: str
+
+
+def curves(training: Training) -> list[Chart]:
+    """How loss, accuracy, learning rate and speed went; empty where nothing was logged."""
+    points = training.curve
+    if len(points) < 2:
+        return []
+    evaluations = training.record["evaluations"]
+    best = training.record["best"]
+    with matplotlib.rc_context(STYLE):
+        return [
+            _curve("Loss", "loss", points, evaluations, best),
+            _curve("Accuracy", "accuracy", points, evaluations, best),
+            _learning_rate(points),
+            _speed(points, training.record["images_per_second"]),
+        ]
+
+
+def _axes() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    axes = figure.subplots()
+    axes.grid(axis="x", visible=False)
+    axes.tick_params(length=0)
+    return figure, axes
+
+
+def _steps(axes: Axes) -> None:
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def _curve(
+    title: str,
+    name: str,
+    points: Sequence[Point],
+    evaluations: Sequence[dict[str, float]],
+    best: dict[str, float] | None,
+) -> Chart:
+    figure, axes = _axes()
+    steps, values = [p.step for p in points], [getattr(p, name) for p in points]
+    axes.plot(steps, values, color=Ink.BLUE, label="train", gid=f"{name}-train", alpha=0.9)
+    told = f"train {values[0]:.3g} to {values[-1]:.3g}"
+    tips = {}
+    if evaluations:
+        axes.plot(
+            [e["step"] for e in evaluations],
+            [e[name] for e in evaluations],
+            color=Ink.ORANGE,
+            label="val",
+        )
+        for each in evaluations:
+            gid = f"{name}-val-{each['step']}"
+            axes.plot(each["step"], each[name], "o", color=Ink.ORANGE, markersize=5, gid=gid)
+            tips[gid] = f"val {name} {each[name]:.4f} after step {each['step']:,}"
+        told += f", val {evaluations[0][name]:.3g} to {evaluations[-1][name]:.3g}"
+    if best:
+        axes.plot(
+            best["step"],
+            best[name],
+            "o",
+            markersize=11,
+            markerfacecolor="none",
+            markeredgewidth=1.6,
+            color=Ink.TEXT,
+            label="exported",
+        )
+        told += f"; exported: {best[name]:.3g} after step {best['step']:,.0f}"
+    if name == "accuracy":
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    else:
+        axes.set_ylim(bottom=0)
+    _steps(axes)
+    figure.legend(loc="outside upper right", ncols=3, labelcolor=Ink.MUTED, borderaxespad=0)
+    return Chart(title, inline(figure, name, f"{title} by step: {told}.", tips))
+
+
+def _learning_rate(points: Sequence[Point]) -> Chart:
+    figure, axes = _axes()
+    rates = [p.learning_rate for p in points]
+    axes.plot([p.step for p in points], rates, color=Ink.VIOLET)
+    axes.set_ylim(bottom=0)
+    axes.ticklabel_format(axis="y", style="plain", useOffset=False)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    _steps(axes)
+    told = f"Learning rate by step: at most {max(rates):.3g}, {rates[-1]:.3g} at the end."
+    return Chart("Learning rate", inline(figure, "rate", told))
+
+
+def _speed(points: Sequence[Point], mean: float) -> Chart:
+    figure, axes = _axes()
+    speeds = [p.images_per_second for p in points]
+    axes.plot([p.step for p in points], speeds, color=Ink.GREEN)
+    dashed = (0, (4, 3))
+    axes.axhline(mean, color=Ink.MUTED, linewidth=1.2, linestyle=dashed, label=f"mean {mean:,.0f}")
+    figure.legend(loc="outside upper right", labelcolor=Ink.MUTED, borderaxespad=0)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    _steps(axes)
+    told = f"Images per second by step: {mean:,.0f} on average, {max(speeds):,.0f} at most."
+    return Chart("Images per second", inline(figure, "speed", told))
+
+
+def calibration(bins: Sequence[CalibrationBin], error: float | None) -> Chart | None:
+    """Accuracy by confidence, with how many answers there are of each; None without any."""
+    if not bins:
+        return None
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(6.2, 4.6), layout="constrained")
+        axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        width = 0.05
+        tips = dict(_bars(axes, below, bins, width))
+        axes.plot([0, 1], [0, 1], color=Ink.MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
+        axes.set_ylabel("share that is right")
+        below.set_ylabel("answers")
+        below.set_xlabel("confidence of the answer")
+        for each in (axes, below):
+            each.grid(axis="x", visible=False)
+            each.tick_params(length=0)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        below.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+        axes.set_xlim(0, 1.02)
+        axes.set_ylim(0, 1.02)
+        apart = "" if error is None else f"; {error:.1%} apart on average"
+        told = f"Share of right answers by their confidence{apart}."
+        return Chart("Calibration", inline(figure, "calibration", told, tips))
+
+
+def _bars(
+    axes: Axes, below: Axes, bins: Sequence[CalibrationBin], width: float
+) -> Iterator[tuple[str, str]]:
+    for number, each in enumerate(bins):
+        gid = f"bin-{number}"
+        axes.bar(each.confidence, each.accuracy, width, color=Ink.BLUE, gid=gid)
+        below.bar(each.confidence, each.examples, width, color=Ink.MUTED)
+        yield (
+            gid,
+            f"{each.examples:,} answers of {each.confidence:.0%} confidence on average: "
+            f"{each.accuracy:.0%} are right",
+        )

@@ -1,0 +1,1 @@
+"""Checks that need no pipeline: they run before a run is recorded."""

@@ -1,0 +1,1 @@
+"""Past runs: found, read and reported."""

@@ -1,0 +1,264 @@
+"""What is known of a past run: from ML Metadata, and from the few files that it does not hold.
+
+Neither TFX nor TensorFlow is imported, except for a run that was evaluated and has no report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import ml_metadata
+from ml_metadata.proto import metadata_store_pb2
+
+from stagecraft.components.metadata import file
+from stagecraft.components.report import history
+from stagecraft.components.report.facts import Component
+from stagecraft.components.report.pages import wording
+from stagecraft.pipeline.history import past_settings
+from stagecraft.pipeline.history.runs import Found
+from stagecraft.pipeline.local import layout, lock
+from stagecraft.schemas import features
+from stagecraft.trainer_module.training import record
+
+Properties = dict[str, Any]
+
+_COUNTS = {split: f"count_{split}" for split in (features.TRAIN, features.VAL, features.EVAL)}
+
+_OF_MODEL = ("steps", "val_accuracy", "images_per_second", "training_seconds")
+"""Figures that the Trainer notes on its model."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PastRun:
+    """A run, whole or not. What is None or empty is not known of it."""
+
+    output: pathlib.Path
+    id: str
+    pipeline: str
+    began: datetime.datetime
+    state: str
+    """``done``; ``running``; ``failed``; ``stopped``: before its end, with or without a word."""
+    component: str | None
+    """Which one is running, failed or was stopped."""
+    cause: str
+    """Why it failed."""
+    seconds: float
+    source: str
+    """Of the data: ``sample``, ``download`` or a path."""
+    fingerprint: str
+    """SHA-256 of the data's content."""
+    examples: dict[str, int]
+    """By split."""
+    settings: dict[str, Any]
+    """By dotted name; see ``past_settings``."""
+    settings_are_whole: bool
+    """Whether all of them are known."""
+    base: str
+    """The preset that ``changed`` is counted from, or ``defaults``."""
+    changed: dict[str, Any]
+    code: dict[str, str]
+    """Fingerprint by component."""
+    topology: str
+    metrics: dict[str, float]
+    resumed_from: int | None
+    """Step after which it went on; the last one: an earlier run had done all of them."""
+    blessed: bool | None
+    pushed: str | None
+    """The folder that the model was pushed to."""
+    components: list[Component]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs; the settings that are not changed are left out."""
+        found = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("id", "settings", "changed", "components")
+        }
+        return {
+            "run_id": self.id,
+            **found,
+            "output": str(self.output),
+            "began": self.began.isoformat(timespec="seconds"),
+            "settings": self.changed,
+            "components": {
+                each.name: {"seconds": each.seconds, "state": each.state}
+                for each in self.components
+            },
+        }
+
+
+def read(run: Found) -> PastRun:
+    """What is known of a run."""
+    metadata_db = str(layout.metadata_db(run.output))
+    store = file.open_store(metadata_db)
+    pipeline = history.pipeline_of(store, run.context)
+    going_on = _goes_on(run)
+    found = components(run)
+    state, component = _state(found, going_on)
+    executions, artifacts = _executions(store, run.context), _artifacts(store, run.context)
+    settings = past_settings.known(executions, history.notes(metadata_db, run.id).settings)
+    base, others = past_settings.base(pipeline)
+    examples = artifacts.get("Examples", {})
+    pushed = artifacts.get("PushedModel", {})
+    blessed = artifacts.get("ModelBlessing", {}).get("blessed")
+    return PastRun(
+        output=run.output,
+        id=run.id,
+        pipeline=pipeline,
+        began=datetime.datetime.fromtimestamp(run.began).astimezone(),
+        state=state,
+        component=component,
+        cause=next((each.cause for each in found if each.cause), ""),
+        seconds=round(_seconds(run, found, state), 2),
+        source=examples.get("source") or settings.get("data.source") or _input(executions),
+        fingerprint=examples.get("fingerprint") or _fingerprint(examples),
+        examples=_examples(examples, artifacts),
+        settings=settings,
+        settings_are_whole=past_settings.defaults().keys() <= settings.keys(),
+        base=base,
+        changed=past_settings.changed(settings, others),
+        code=_code(executions),
+        topology=_topology(artifacts, settings),
+        metrics=_metrics(artifacts),
+        resumed_from=artifacts.get("Model", {}).get("resumed_from"),
+        blessed=None if blessed is None else blessed == 1,
+        pushed=pushed["pushed_destination"] if pushed.get("pushed") else None,
+        components=found,
+    )
+
+
+def components(run: Found) -> list[Component]:
+    """Those that were started; what looks like running is ``stopped`` where nothing runs."""
+    found = history.read(str(layout.metadata_db(run.output)), run.id)
+    if _goes_on(run):
+        return found
+    return [
+        dataclasses.replace(each, state="stopped") if each.state == "running" else each
+        for each in found
+    ]
+
+
+def _goes_on(run: Found) -> bool:
+    held_since = lock.held_since(run.output)
+    return held_since is not None and run.began >= held_since
+
+
+def _state(components: list[Component], going_on: bool) -> tuple[str, str | None]:
+    for state in ("failed", "stopped", "running"):
+        for each in components:
+            if each.state == state:
+                return state, each.name
+    if going_on:
+        return "running", None
+    begun = any(each.state != history.NOT_RUN for each in components)
+    ended = all(each.state != history.NOT_RUN for each in components)
+    return ("done" if begun and ended else "stopped"), None
+
+
+def _seconds(run: Found, components: list[Component], state: str) -> float:
+    if state == "running":
+        return time.time() - run.began
+    return max((each.begin + each.seconds for each in components), default=0.0)
+
+
+def _executions(store: ml_metadata.MetadataStore, context: int) -> dict[str, Properties]:
+    """Node id to the properties of its execution."""
+    found = {}
+    for execution in store.get_executions_by_context(context):
+        properties = _values(execution.custom_properties)
+        # One that a partial run left out is there with its outputs alone.
+        if not properties and (made := history.original(store, execution)):
+            properties = _values(made.custom_properties)
+        for owner in store.get_contexts_by_execution(execution.id):
+            if owner.type == "node":
+                found[owner.name.partition(".")[2]] = properties
+    return found
+
+
+def _artifacts(store: ml_metadata.MetadataStore, context: int) -> dict[str, Properties]:
+    """Type to the properties of the run's first output of it, and its ``uri``.
+
+    The first, because Transform may write examples too.
+    """
+    executions = [execution.id for execution in store.get_executions_by_context(context)]
+    ids = {
+        event.artifact_id
+        for event in store.get_events_by_execution_ids(executions)
+        if event.type == metadata_store_pb2.Event.OUTPUT
+    }
+    found: dict[str, Properties] = {}
+    for artifact in sorted(store.get_artifacts_by_id(ids), key=lambda artifact: -artifact.id):
+        found[artifact.type] = {"uri": artifact.uri, **_values(artifact.custom_properties)}
+    return found
+
+
+def _input(executions: Mapping[str, Properties]) -> str:
+    """What one of TFX's ExampleGens reads; a query is no place."""
+    return next((str(p["input_base"]) for p in executions.values() if p.get("input_base")), "")
+
+
+def _fingerprint(examples: Properties) -> str:
+    """SHA-256 of what TFX's driver found of its input: number, size and checksum of the files."""
+    found = str(examples.get("input_fingerprint", ""))
+    return hashlib.sha256(found.encode()).hexdigest() if found else ""
+
+
+def _examples(examples: Properties, artifacts: Mapping[str, Properties]) -> dict[str, int]:
+    """By split: as the ExampleGen counted them, or else the Trainer, which reads two splits."""
+    counted = {split: examples[key] for split, key in _COUNTS.items() if key in examples}
+    return counted or dict((_record(artifacts) or {}).get("examples", {}))
+
+
+def _record(artifacts: Mapping[str, Properties]) -> dict[str, Any] | None:
+    """The Trainer's record; None where it has none that can be used, or its files are gone."""
+    if "ModelRun" not in artifacts:
+        return None
+    return record.find(artifacts["ModelRun"]["uri"], ("topology",))
+
+
+def _values(properties: Mapping[str, metadata_store_pb2.Value]) -> Properties:
+    return {name: getattr(value, value.WhichOneof("value")) for name, value in properties.items()}
+
+
+def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
+    found = {}
+    for node, properties in executions.items():
+        if node == "Transform":  # TFX's own; ours is in what it is configured with
+            properties = json.loads(properties.get("custom_config") or "null") or {}
+        if "code_fingerprint" in properties:
+            found[node] = str(properties["code_fingerprint"])
+    return found
+
+
+def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat) -> str:
+    """As it was; of a training that is not over, or whose files are gone, what was asked for."""
+    if trained := _record(artifacts):
+        return wording.grid_text(trained)
+    if "parallel.strategy" not in settings:
+        return ""
+    workers, replicas, stages = (
+        settings[f"parallel.{name}"] for name in ("workers", "replicas", "stages")
+    )
+    return wording.topology_name(settings["parallel.strategy"], workers * replicas, stages)
+
+
+def _metrics(artifacts: Mapping[str, Properties]) -> dict[str, float]:
+    model = artifacts.get("Model", {})
+    found = {name: float(model[name]) for name in _OF_MODEL if name in model}
+    if "system.Metrics" in artifacts:
+        figures = artifacts["system.Metrics"].items()
+        return found | {name: value for name, value in figures if isinstance(value, float)}
+    folder = artifacts.get("ModelEvaluation", {}).get("uri", "")
+    if os.path.isdir(folder):
+        from stagecraft.components.evaluator.results import read_evaluation  # and TensorFlow
+
+        return found | read_evaluation(folder).metrics
+    return found

@@ -1,0 +1,223 @@
+"""A pipeline spec as the backend walks through it: DAGs, their tasks, components, executors."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from stagecraft.pipeline.kubeflow.linter.finding import Finding
+from stagecraft.pipeline.kubeflow.linter.proto.messages import PIPELINE
+from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader
+
+ROOT = "root"
+EXIT = "ALL_UPSTREAM_TASKS_COMPLETED"
+"""Trigger strategy of a task that runs when others are over, however they ended."""
+
+_ACCEPT = "backend/src/v2/compiler/visitor.go"
+
+
+@dataclasses.dataclass(eq=False)
+class Component:
+    """A component that some task refers to; or the root."""
+
+    name: str
+    spec: dict[str, Any]
+    label: str = ""
+    """Of its executor; empty for a DAG."""
+
+    container: dict[str, Any] | None = None
+    importer: dict[str, Any] | None = None
+
+    @property
+    def where(self) -> str:
+        """Its place in the document."""
+        return ROOT if self.name == ROOT else f"components.{self.name}"
+
+    @property
+    def executor_where(self) -> str:
+        """The place of its executor."""
+        return f"deploymentSpec.executors.{self.label}"
+
+    def inputs(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Its inputs of a kind, ``parameters`` or ``artifacts``, by name."""
+        return self.spec.get("inputDefinitions", {}).get(kind, {})
+
+    def outputs(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Its outputs of a kind, by name."""
+        return self.spec.get("outputDefinitions", {}).get(kind, {})
+
+
+@dataclasses.dataclass(eq=False)
+class Task:
+    """A task of a DAG."""
+
+    name: str
+    spec: dict[str, Any]
+    dag: Dag
+    component: Component | None
+    """None if it refers to no component that there is."""
+
+    @property
+    def where(self) -> str:
+        """Its place in the document."""
+        return f"{self.dag.component.where}.dag.tasks.{self.name}"
+
+    @property
+    def is_exit(self) -> bool:
+        """Whether it is an exit handler."""
+        return self.spec.get("triggerPolicy", {}).get("strategy") == EXIT
+
+    @property
+    def condition(self) -> str:
+        """When it runs, as a CEL expression; empty if always."""
+        return self.spec.get("triggerPolicy", {}).get("condition", "")
+
+    def inputs(self, kind: str) -> dict[str, dict[str, Any]]:
+        """What it is given of a kind, ``parameters`` or ``artifacts``, by name."""
+        return self.spec.get("inputs", {}).get(kind, {})
+
+    def depends_on(self) -> list[str]:
+        """Names of the tasks it waits for: those listed, and those whose outputs it is given.
+
+        As addImplicitDependencies of backend/src/v2/compiler/argocompiler/dag.go.
+        """
+        sources = [
+            *(item.get("taskOutputParameter") for item in self.inputs("parameters").values()),
+            *(item.get("taskOutputArtifact") for item in self.inputs("artifacts").values()),
+        ]
+        implied = [source.get("producerTask", "") for source in sources if source]
+        return list(dict.fromkeys([*self.spec.get("dependentTasks", []), *implied]))
+
+
+@dataclasses.dataclass(eq=False)
+class Dag:
+    """A component that is made of tasks."""
+
+    component: Component
+    tasks: dict[str, Task] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(eq=False)
+class Pipeline:
+    """Everything that can be reached from the root; nothing else is looked at by the backend."""
+
+    spec: dict[str, Any]
+    executors: dict[str, dict[str, Any]]
+    components: dict[str, Component] = dataclasses.field(default_factory=dict)
+    dags: list[Dag] = dataclasses.field(default_factory=list)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks of all DAGs."""
+        return [task for dag in self.dags for task in dag.tasks.values()]
+
+
+def walk(spec: dict[str, Any]) -> tuple[Pipeline, list[Finding]]:
+    """The pipeline of a spec, and what the backend would not find in it.
+
+    As Accept and pipelineDFS.dfs of backend/src/v2/compiler/visitor.go, but past the first error.
+    """
+    reader = Reader(PIPELINE)
+    deployment = reader.read(
+        "PipelineDeploymentConfig", spec.get("deploymentSpec", {}), "deploymentSpec"
+    )
+    findings = [_not_as_in_proto(wrong.where, wrong.what, wrong.unknown) for wrong in reader.wrong]
+    pipeline = Pipeline(spec, deployment.get("executors", {}))
+    if "root" in spec:
+        _visit(pipeline, ROOT, spec["root"], findings)
+    return pipeline, findings
+
+
+def _visit(
+    pipeline: Pipeline, name: str, spec: dict[str, Any], findings: list[Finding]
+) -> Component:
+    if name in pipeline.components:
+        return pipeline.components[name]
+    component = pipeline.components[name] = Component(name, spec, spec.get("executorLabel", ""))
+    if component.label:
+        findings += _find_executor(pipeline, component)
+    elif "dag" not in spec:
+        findings.append(
+            Finding(
+                "no-implementation",
+                component.where,
+                "The run is refused: the component has neither a dag nor an executor.",
+                "Give it an executorLabel.",
+                f"{_ACCEPT} dfs",
+            )
+        )
+    else:
+        dag = Dag(component)
+        pipeline.dags.append(dag)
+        for key, task in sorted(spec["dag"].get("tasks", {}).items()):
+            dag.tasks[key] = Task(key, task, dag, None)
+        for task in dag.tasks.values():
+            ref = task.spec.get("componentRef", {}).get("name", "")
+            found = pipeline.spec.get("components", {}).get(ref)
+            if found is None:
+                findings.append(_no_component(task, ref))
+            else:
+                task.component = _visit(pipeline, ref, found, findings)
+    return component
+
+
+def _find_executor(pipeline: Pipeline, component: Component) -> list[Finding]:
+    executor = pipeline.executors.get(component.label)
+    if executor is None:
+        return [
+            Finding(
+                "executor-missing",
+                f"{component.where}.executorLabel",
+                f"The run is refused: there is no executor {component.label!r}.",
+                "Put it under deploymentSpec.executors, or correct the label.",
+                f"{_ACCEPT} dfs",
+            )
+        ]
+    component.container = executor.get("container")
+    component.importer = executor.get("importer")
+    if component.container is not None or component.importer is not None:
+        return []
+    kind = next(iter(executor), "nothing")
+    remedy = {
+        "resolver": "Compile the resolver to a container, or take its node out of the pipeline.",
+        "customJob": "Run it as a container: custom jobs are Vertex AI's.",
+    }
+    return [
+        Finding(
+            "executor-kind",
+            f"{component.executor_where}.{kind}" if executor else component.executor_where,
+            f"The run is refused: executors are containers or importers, and this is {kind}.",
+            remedy.get(kind, "Give the executor a container."),
+            f"{_ACCEPT} dfs",
+        )
+    ]
+
+
+def _no_component(task: Task, ref: str) -> Finding:
+    return Finding(
+        "component-missing",
+        f"{task.where}.componentRef.name",
+        f"The run is refused: there is no component {ref!r}."
+        if ref
+        else "The run is refused: the task names no component.",
+        "Put it under components, or correct the name.",
+        f"{_ACCEPT} dfs",
+    )
+
+
+def _not_as_in_proto(where: str, what: str, unknown: bool) -> Finding:
+    if unknown:
+        return Finding(
+            "executor-field-ignored",
+            where,
+            f"It is dropped without a word: {what}.",
+            "Leave the field out, or correct its name.",
+            f"{_ACCEPT} GetDeploymentConfig",
+        )
+    return Finding(
+        "malformed-field",
+        where,
+        f"The run is refused: {what}.",
+        "Give it as pipeline_spec.proto has it.",
+        f"{_ACCEPT} GetDeploymentConfig",
+    )

@@ -1,0 +1,1 @@
+"""Checks of the platform document: what each pod gets from Kubernetes."""

@@ -1,0 +1,1 @@
+"""Pipeline specs as protocol buffers: fields, types, quantities."""

@@ -1,0 +1,151 @@
+"""Reading a message as Go's protojson does: unknown fields, wrong types and two of a oneof refused.
+
+Gives the message with every key in lower camel case (protojson takes the proto's own snake case as
+well) and without nulls, which mean "not set"; and what is wrong, with its place, where
+``google.protobuf.json_format`` stops at the first and names no place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from stagecraft.pipeline.kubeflow.linter.proto.messages import ENUMS, ONE_OF
+
+_DURATION = re.compile(r"-?\d+(\.\d{1,9})?s")
+
+
+class Wrong(NamedTuple):
+    """A part of a message that is not as the proto has it."""
+
+    where: str
+    what: str
+    unknown: bool
+    """No such field: dropped where unknown fields are; everything else is refused everywhere."""
+
+
+class Reader:
+    """Reads messages of one table.
+
+    Attributes:
+        wrong: What was found wrong so far.
+    """
+
+    def __init__(self, table: dict[str, dict[str, str]]):
+        self._table = table
+        self.wrong: list[Wrong] = []
+
+    def read(self, kind: str, value: Any, where: str = "") -> Any:
+        """The value as one of ``kind``; a part that is wrong is left out, and noted."""
+        if kind in self._table:
+            return self._message(kind, value, where)
+        if kind[0] == "[":
+            return self._list(kind[1:-1], value, where)
+        if kind[0] == "{":
+            return self._map(kind[1:-1], value, where)
+        if kind == "Value":
+            return value
+        if kind == "Struct":
+            return self._map("Value", value, where)
+        if kind in ENUMS:
+            return self._enum(kind, value, where)
+        return self._scalar(kind, value, where)
+
+    def _refuse(self, where: str, what: str, *, unknown: bool = False) -> None:
+        self.wrong.append(Wrong(where, what, unknown))
+
+    def _message(self, kind: str, value: Any, where: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            self._refuse(where, f"{_told(value)} stands where fields of {kind} belong")
+            return {}
+        fields = self._table[kind]
+        result: dict[str, Any] = {}
+        for key, item in value.items():
+            # protojson takes a field's JSON name and its proto name, and no third.
+            name = key if key in fields else _camel(str(key)) if _SNAKE.fullmatch(str(key)) else key
+            if name not in fields:
+                self._refuse(_join(where, key), f"{kind} has no field {key!r}", unknown=True)
+            elif name in result:
+                self._refuse(_join(where, key), f"{name} is given twice")
+            elif item is not None or fields[name] == "Value":
+                result[name] = self.read(fields[name], item, _join(where, key))
+        given = [name for name in ONE_OF.get(kind, ()) if name in result]
+        if len(given) > 1:
+            self._refuse(where, f"{kind} has one of {' and '.join(given)}, not both")
+        return result
+
+    def _list(self, kind: str, value: Any, where: str) -> list[Any]:
+        if not isinstance(value, list):
+            self._refuse(where, f"{_told(value)} stands where a list belongs")
+            return []
+        return [self.read(kind, item, f"{where}[{index}]") for index, item in enumerate(value)]
+
+    def _map(self, kind: str, value: Any, where: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            self._refuse(where, f"{_told(value)} stands where a mapping belongs")
+            return {}
+        result = {}
+        for key, item in value.items():
+            if isinstance(key, str):
+                result[key] = self.read(kind, item, _join(where, key))
+            else:
+                self._refuse(where, f"the key {key!r} is no text")
+        return result
+
+    def _enum(self, kind: str, value: Any, where: str) -> str:
+        names = ENUMS[kind]
+        if isinstance(value, str) and value in names:
+            return value
+        if type(value) is int and 0 <= value < len(names):
+            return names[value]
+        self._refuse(where, f"{value!r} is none of {', '.join(names)}")
+        return names[0]
+
+    def _scalar(self, kind: str, value: Any, where: str) -> Any:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if kind == "string" and isinstance(value, str):
+            return value
+        if kind == "bool" and isinstance(value, bool):
+            return value
+        if kind == "int" and (number or isinstance(value, str)):
+            try:
+                if float(value).is_integer():
+                    return int(value)
+            except (ValueError, OverflowError):
+                pass
+        if kind == "double" and (number or isinstance(value, str)):
+            try:
+                return float(value)
+            except (ValueError, OverflowError):
+                pass
+        if kind == "Duration" and isinstance(value, str) and _DURATION.fullmatch(value):
+            return value
+        belongs = {
+            "string": "text",
+            "bool": "true or false",
+            "int": "a whole number",
+            "double": "a number",
+            "Duration": 'a duration such as "30s"',
+        }[kind]
+        self._refuse(where, f"{_told(value)} stands where {belongs} belongs")
+        return {"string": "", "bool": False, "int": 0, "double": 0.0, "Duration": "0s"}[kind]
+
+
+_SNAKE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
+
+
+def _camel(key: str) -> str:
+    first, *rest = key.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def _join(where: str, key: object) -> str:
+    return f"{where}.{key}" if where else str(key)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    return "nothing" if value is None else repr(value)

@@ -1,1 +1,0 @@
-"""Makes settings of files and options, or says what is wrong with these, and which is."""

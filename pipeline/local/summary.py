@@ -1,0 +1,152 @@
+"""What a node's artifacts say, in a figure for people and in numbers for ``--json``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfx.dsl.io import fileio
+from tfx.types import Artifact
+from tfx.utils import io_utils
+
+from stagecraft.components.evaluator.results import ACCURACY, Evaluation, read_evaluation
+from stagecraft.components.pusher.already import ALREADY
+from stagecraft.components.report.artifacts import REPORT
+from stagecraft.schemas import features
+from stagecraft.trainer_module.data.labels import class_names
+from stagecraft.trainer_module.monitoring.timeline import DATA, TRACE
+
+Artifacts = Mapping[str, Sequence[Artifact]]
+
+
+def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> str:
+    """One figure for the table: examples, anomalies, accuracy, …; empty where there is none.
+
+    Args:
+        node_id: of the node.
+        artifacts: its outputs.
+        has_blessed: whether a model was blessed before, such as the candidate itself.
+    """
+    if node_id == "Cifar10ExampleGen":
+        return f"{sum(example_counts(artifacts).values()):,} examples"
+    if node_id == "AnomalyGate":
+        return f"{artifacts['anomalies'][0].get_int_custom_property('anomalies')} anomalies"
+    if node_id == "ParityGate":
+        return artifacts["report"][0].get_string_custom_property("verdict")
+    if node_id == "Trainer":
+        model = artifacts["model"][0]
+        if not model.has_custom_property("steps"):
+            return "the run_fn left no record"
+        accuracy = model.get_float_custom_property("val_accuracy")
+        steps = model.get_int_custom_property("steps")
+        if steps and steps == model.get_int_custom_property("resumed_from"):
+            return f"an earlier run had trained all {steps} steps, val accuracy {accuracy:.3f}"
+        loaded = model.get_int_custom_property("variables_loaded")
+        began = f"{loaded} of {model.get_int_custom_property('variables')} variables loaded, "
+        return (
+            f"{began if loaded else ''}"
+            f"{model.get_float_custom_property('images_per_second'):,.0f} images/s, "
+            f"val accuracy {accuracy:.3f}"
+        )
+    if node_id == "Baseline":
+        model_ids = [model.id for model in artifacts.get("model", ())]
+        if not model_ids:
+            return "no other blessed model" if has_blessed else "no blessed model yet"
+        return f"model {model_ids[0]}"
+    if node_id == "Evaluator":
+        verdict = "blessed" if blessed(artifacts) else "not blessed"
+        return f"accuracy {evaluation(artifacts).metrics[ACCURACY]:.3f}, {verdict}"
+    if node_id == "Pusher":
+        if not (folder := pushed_to(artifacts)):
+            return "not pushed"
+        if already_pushed(artifacts):
+            return f"already pushed as version {os.path.basename(folder)}"
+        return "pushed"
+    if node_id == "TrainingReport":
+        return os.path.basename(page(artifacts))
+    return ""
+
+
+def example_counts(artifacts: Artifacts) -> dict[str, int]:
+    """Examples per split, from the ExampleGen's artifacts."""
+    examples = artifacts["examples"][0]
+    return {
+        split: examples.get_int_custom_property(f"count_{split}")
+        for split in (features.TRAIN, features.VAL, features.EVAL)
+    }
+
+
+def evaluation(artifacts: Artifacts, class_names: Sequence[str] = ()) -> Evaluation:
+    """What the Evaluator found, from its artifacts; sentences have the class names, if given."""
+    return read_evaluation(artifacts["evaluation"][0].uri, class_names)
+
+
+def blessed(artifacts: Artifacts) -> bool:
+    """Whether the Evaluator blessed the model, from its artifacts."""
+    return artifacts["blessing"][0].get_int_custom_property("blessed") == 1
+
+
+def pushed_to(artifacts: Artifacts) -> str | None:
+    """The folder that the model was pushed to, from the Pusher's artifacts; None if it was not."""
+    model = artifacts["pushed_model"][0]
+    if not model.get_int_custom_property("pushed"):
+        return None
+    return str(model.get_string_custom_property("pushed_destination"))
+
+
+def already_pushed(artifacts: Artifacts) -> bool:
+    """Whether an earlier run had pushed the model, from the Pusher's artifacts."""
+    return bool(artifacts["pushed_model"][0].get_int_custom_property(ALREADY))
+
+
+def page(artifacts: Artifacts) -> str:
+    """The file of the page about the run, from the report's artifacts."""
+    return os.path.join(artifacts["report"][0].uri, REPORT)
+
+
+def timeline(artifacts: Artifacts) -> dict[str, Any] | None:
+    """The step that was watched, from the Trainer's artifacts; None: none was."""
+    folder = artifacts["model_run"][0].uri
+    path = os.path.join(folder, DATA)
+    if not fileio.exists(path):
+        return None
+    with fileio.open(path) as file:
+        found = json.load(file)
+    wanted = ("step", "seconds", "bubble", "idle", "shares")
+    return {name: found[name] for name in wanted} | {"trace": os.path.join(folder, TRACE)}
+
+
+def profile(artifacts: Artifacts) -> str | None:
+    """The folder of a profile, for TensorBoard, from the Trainer's artifacts; None: no profile."""
+    folder = str(artifacts["model_run"][0].uri)
+    return folder if fileio.exists(os.path.join(folder, "plugins", "profile")) else None
+
+
+def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
+    """The part of ``--json`` that comes from artifacts.
+
+    Args:
+        outputs: node id to its output artifacts; nodes that did not run are absent.
+    """
+    found: dict[str, Any] = {"examples": {}, "metrics": {}, "blessed": False, "pushed": None}
+    if "Cifar10ExampleGen" in outputs:
+        found["examples"] = example_counts(outputs["Cifar10ExampleGen"])
+    if "Trainer" in outputs and (watched := timeline(outputs["Trainer"])):
+        found["timeline"] = watched
+    if "Trainer" in outputs and (folder := profile(outputs["Trainer"])):
+        found["profile"] = folder
+    if "Evaluator" in outputs:
+        schema = outputs.get("ImportSchema", {}).get("schema")
+        names = class_names(io_utils.get_only_uri_in_dir(schema[0].uri)) if schema else ()
+        result = evaluation(outputs["Evaluator"], names)
+        found["metrics"] = result.metrics
+        found["not_blessed_because"] = result.failures
+        found["blessed"] = blessed(outputs["Evaluator"])
+    if "Pusher" in outputs:
+        found["pushed"] = pushed_to(outputs["Pusher"])
+        found["already_pushed"] = already_pushed(outputs["Pusher"])
+    if "TrainingReport" in outputs:
+        found["report"] = page(outputs["TrainingReport"])
+    return found

@@ -1,0 +1,104 @@
+"""Single settings in place of a file's: ``--set KEY=VALUE``, and options that mean one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from stagecraft.pipeline.settings import strict_yaml
+from stagecraft.pipeline.settings.errors import SettingsError
+from stagecraft.schemas import secrets
+
+Tree = dict[str, Any]
+"""Settings by section and name."""
+
+_OTHER = {"steps": "epochs", "epochs": "steps"}
+
+
+class Override(NamedTuple):
+    """One setting, and what a person wrote for it."""
+
+    given: str
+    """Such as ``--set train.steps=5`` or ``--data FILE``; without secrets."""
+
+    path: tuple[str, ...]
+    """Sections and name."""
+
+    value: Any
+
+    @classmethod
+    def option(cls, option: str, key: str, value: Any) -> Override:
+        """An option of a command that stands for a setting.
+
+        Args:
+            option: its name, as ``--data``.
+            key: the setting's, as ``data.source``.
+            value: of both.
+        """
+        return cls(secrets.redact(f"{option} {value}"), tuple(key.split(".")), value)
+
+
+def parse(text: str) -> Override:
+    """``key.path=value``, the value in YAML.
+
+    Raises:
+        SettingsError: it is not of that form, or the value cannot be.
+    """
+    key, equals, value = text.partition("=")
+    path = tuple(key.strip().split("."))
+    if not equals or not path[-1]:
+        shown = shortened(secrets.redact(text))
+        raise SettingsError(f"--set {shown}: expected key=value, such as train.steps=500")
+    shown = shortened(str(shown_value(path, value)))
+    given = f"--set {shortened(secrets.redact(key.strip()))}={shown}"
+    try:
+        return Override(given, path, strict_yaml.parse(value))
+    except strict_yaml.YamlError as error:
+        if not error.reason.startswith("not YAML"):
+            raise SettingsError(f"{given}: {error.reason}") from None
+        return Override(given, path, value)  # such as a pattern that begins with *
+
+
+def applied(tree: Tree, overrides: Sequence[Override]) -> Tree:
+    """A copy of a tree with the overrides in it, the last one on top.
+
+    Raises:
+        SettingsError: a section of one is a value.
+    """
+    tree = {name: dict(part) if isinstance(part, dict) else part for name, part in tree.items()}
+    _make_room(tree, overrides)
+    for override in overrides:
+        *sections, name = override.path
+        inner = tree
+        for section in sections:
+            below = inner.get(section)
+            below = {} if below is None else below  # a section without settings
+            if not isinstance(below, dict):
+                raise SettingsError(f"{override.given}: {section} is a value, not a section")
+            inner[section] = inner = dict(below)
+        inner[name] = override.value
+    return tree
+
+
+def shown_value(path: Sequence[str], value: Any) -> Any:
+    """A setting's value for a message, without secrets."""
+    names = [str(name) for name in path]
+    hides = "env" in names or names[:2] == ["beam", "args"]
+    if hides or (names[:1] == ["kubeflow"] and "env" in str(value)):
+        return secrets.LEFT_OUT
+    return secrets.redact_tree(value, names[-1] if names else "")
+
+
+def shortened(text: str, limit: int = 80) -> str:
+    """The beginning of a text, where it is long."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _make_room(tree: Tree, overrides: Sequence[Override]) -> None:
+    """Steps and epochs say the same: one that is overridden with counts, not the file's other."""
+    section = tree.get("train")
+    if not isinstance(section, dict):
+        return
+    for override in overrides:
+        if override.path[:-1] == ("train",) and override.value is not None:
+            section.pop(_OTHER.get(override.path[-1], ""), None)

@@ -1,0 +1,137 @@
+"""Metrics of a classifier against their definitions, in NumPy and Keras."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tensorflow_model_analysis.metrics import metric_types
+from tensorflow_model_analysis.proto import config_pb2
+
+from stagecraft.components.evaluator import classification
+from stagecraft.components.evaluator.classification import (
+    BINS,
+    NAME,
+    PLOT_NAME,
+    ExpectedCalibrationError,
+)
+
+
+def measure(
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    metric: type[metric_types.Metric] = ExpectedCalibrationError,
+) -> dict:
+    """Drives the metric's computations as TFMA does: add, merge, extract, derive."""
+    config = config_pb2.EvalConfig(model_specs=[config_pb2.ModelSpec()])
+    table, *derived = metric().computations(eval_config=config)
+    halves = []
+    for rows in np.array_split(np.arange(len(labels)), 2):
+        accumulator = table.combiner.create_accumulator()
+        for row in rows:
+            element = metric_types.StandardMetricInputs(
+                labels=labels[row : row + 1],
+                predictions=probabilities[row],
+                example_weights=np.ones(1),
+            )
+            accumulator = table.combiner.add_input(accumulator, element)
+        halves.append(accumulator)
+    metrics = table.combiner.extract_output(table.combiner.merge_accumulators(halves))
+    for computation in derived:
+        metrics |= computation.result(metrics)
+    return {key.name: value for key, value in metrics.items()}
+
+
+def test_agrees_with_the_definition() -> None:
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.full(10, 0.3), size=500)
+    labels = rng.integers(10, size=500)
+
+    confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    expected = sum(
+        abs(right[bins == b].mean() - confidence[bins == b].mean()) * (bins == b).mean()
+        for b in np.unique(bins)
+    )
+    measured = measure(labels, probabilities)
+    assert measured[NAME] == pytest.approx(expected, abs=1e-12)
+    buckets = measured[PLOT_NAME].buckets
+    assert [b.num_weighted_examples.value for b in buckets] == np.bincount(
+        bins, minlength=BINS
+    ).tolist()
+
+
+def test_certain_and_right_is_perfect() -> None:
+    assert measure(np.array([0, 1, 2]), np.eye(3))[NAME] == 0
+
+
+def test_certain_and_wrong_is_one() -> None:
+    assert measure(np.array([1, 2, 0]), np.eye(3))[NAME] == pytest.approx(1.0)
+
+
+def test_agrees_with_keras() -> None:
+    import keras
+
+    rng = np.random.default_rng(1)
+    probabilities = rng.dirichlet(np.full(10, 0.2), size=300).astype(np.float32)
+    probabilities[:5] = np.eye(10)[:5]  # certain: right, and wrong
+    labels = rng.integers(10, size=300)
+    for metric, expected in (
+        (classification.Accuracy, keras.metrics.SparseCategoricalAccuracy("accuracy")),
+        (
+            classification.TopAccuracy,
+            keras.metrics.SparseTopKCategoricalAccuracy(3, "top_3_accuracy"),
+        ),
+        (classification.CrossEntropy, keras.metrics.SparseCategoricalCrossentropy("loss")),
+    ):
+        expected.update_state(labels, probabilities)
+        found = measure(labels, probabilities, metric)[expected.name]
+        assert found == pytest.approx(float(expected.result()), rel=1e-5)
+
+
+def test_the_table_is_counted_once() -> None:
+    config = config_pb2.EvalConfig(model_specs=[config_pb2.ModelSpec()])
+    tables = {
+        metric().computations(eval_config=config)[0]
+        for metric in (
+            classification.Accuracy,
+            classification.TopAccuracy,
+            classification.CrossEntropy,
+            ExpectedCalibrationError,
+        )
+    }
+    assert len(tables) == 1
+
+
+def test_each_model_is_measured_by_itself() -> None:
+    rng = np.random.default_rng(2)
+    labels = rng.integers(3, size=40)
+    probabilities = {name: rng.dirichlet(np.ones(3), size=40) for name in ("candidate", "baseline")}
+    config = config_pb2.EvalConfig(
+        model_specs=[
+            config_pb2.ModelSpec(name="candidate"),
+            config_pb2.ModelSpec(name="baseline", is_baseline=True),
+        ]
+    )
+    computations = classification.Accuracy().computations(
+        eval_config=config, model_names=["candidate", "baseline"]
+    )
+    tables = [each for each in computations if hasattr(each, "combiner")]
+    metrics = {}
+    for table in tables:
+        accumulator = table.combiner.create_accumulator()
+        for row in range(len(labels)):
+            element = metric_types.StandardMetricInputs(
+                labels=labels[row : row + 1],
+                predictions={name: rows[row] for name, rows in probabilities.items()},
+                example_weights=np.ones(1),
+            )
+            accumulator = table.combiner.add_input(accumulator, element)
+        metrics |= table.combiner.extract_output(accumulator)
+    found = {}
+    for computation in computations:
+        if hasattr(computation, "result"):
+            found |= {key.model_name: value for key, value in computation.result(metrics).items()}
+    assert found == {
+        name: pytest.approx((rows.argmax(axis=1) == labels).mean())
+        for name, rows in probabilities.items()
+    }

@@ -1,0 +1,228 @@
+"""Downloads against a server on this machine that does what it is told, or not."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.server
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from stagecraft.components.example_gen.archives import download
+from stagecraft.components.example_gen.archives.download import Published, fetch
+from stagecraft.schemas.errors import UserError
+
+CONTENT = bytes(range(256)) * 8_000
+MD5 = hashlib.md5(CONTENT).hexdigest()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves CONTENT. Each request takes the next of ``plan``; without one it is served well."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.plan: list[str] = []
+        self.content = CONTENT
+        self.ranges: list[str | None] = []
+        """The Range header of every request so far."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/data.tar.gz"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def log_message(self, *_: object) -> None:
+        """Keeps the test's output quiet."""
+
+    def do_GET(self) -> None:
+        self.server.ranges.append(self.headers["Range"])
+        action = self.server.plan.pop(0) if self.server.plan else "serve"
+        content, start = self.server.content, 0
+        if action.isdigit():
+            self.send_error(int(action))
+            return
+        if self.headers["Range"] and action != "ignore range":
+            start = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+            if start >= len(content):
+                self.send_error(416)
+                return
+            self.send_response(206)
+            first = 0 if action == "wrong part" else start
+            self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        if action == "gzip header":
+            self.send_header("Content-Encoding", "gzip")  # as some servers label a .tar.gz
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        body = content[start:]
+        self.wfile.write(body[: len(body) // 2] if action == "cut" else body)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("NO_PROXY", "*")
+    with Server() as running:
+        threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        yield running
+        running.shutdown()
+
+
+def get(server: Server, cache: pathlib.Path, md5: str = MD5) -> str:
+    return fetch(Published(server.url, md5), str(cache), backoff=0.0)
+
+
+def kept(cache: pathlib.Path) -> list[str]:
+    """What the cache holds, apart from the empty lock."""
+    return sorted(path.name for path in cache.iterdir() if not path.name.endswith(".lock"))
+
+
+def test_downloads_once(server: Server, tmp_path: pathlib.Path) -> None:
+    cache = tmp_path / "a" / "b"
+    for _ in range(2):
+        path = get(server, cache)
+        assert pathlib.Path(path).read_bytes() == CONTENT
+    assert server.ranges == [None]
+    assert kept(cache) == ["data.tar.gz"]
+
+
+def test_a_spoiled_cache_entry_is_replaced(server: Server, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data.tar.gz").write_bytes(b"spoiled")
+    assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
+
+
+def test_a_read_only_cache_that_has_it_is_enough(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data.tar.gz").write_bytes(CONTENT)
+    fetch(Published("http://127.0.0.1:9/data.tar.gz", MD5), str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["data.tar.gz"]
+
+
+def test_errors_of_the_server_are_retried(server: Server, tmp_path: pathlib.Path) -> None:
+    server.plan = ["503", "500", "429", "502"]
+    get(server, tmp_path)
+    assert len(server.ranges) == 5
+
+
+def test_a_cut_connection_is_gone_on_from(server: Server, tmp_path: pathlib.Path) -> None:
+    server.plan = ["cut"] * 9  # more than the attempts without any progress that are made
+    assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
+    assert server.ranges[:3] == [None, "bytes=1024000-", "bytes=1536000-"]
+
+
+def test_a_download_of_an_earlier_run_is_gone_on_from(
+    server: Server, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "data.tar.gz.part").write_bytes(CONTENT[:1000])
+    assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
+    assert server.ranges == ["bytes=1000-"]
+    assert kept(tmp_path) == ["data.tar.gz"]
+
+
+@pytest.mark.parametrize("already", [CONTENT, CONTENT + b"more", b"other" * 100])
+def test_what_is_there_but_wrong_is_thrown_away(
+    server: Server, tmp_path: pathlib.Path, already: bytes
+) -> None:
+    (tmp_path / "data.tar.gz.part").write_bytes(already)
+    assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("action", ["ignore range", "wrong part"])
+def test_servers_that_do_not_resume(server: Server, tmp_path: pathlib.Path, action: str) -> None:
+    (tmp_path / "data.tar.gz.part").write_bytes(CONTENT[:1000])
+    server.plan = [action]
+    assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
+
+
+def test_nothing_is_decompressed_on_the_way(server: Server, tmp_path: pathlib.Path) -> None:
+    server.plan = ["gzip header"]
+    assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
+
+
+def test_a_wrong_md5_leaves_nothing(server: Server, tmp_path: pathlib.Path) -> None:
+    server.content = CONTENT[:-1] + b"?"
+    with pytest.raises(UserError, match=f"(?s){server.url}.*MD5.*{MD5} is published"):
+        get(server, tmp_path)
+    assert kept(tmp_path) == []
+    assert len(server.ranges) == 1
+
+
+def test_a_wrong_md5_after_resuming_is_tried_once_more(
+    server: Server, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "data.tar.gz.part").write_bytes(b"?" * 1000)
+    server.content = CONTENT[:-1] + b"?"
+    with pytest.raises(UserError, match="MD5"):
+        get(server, tmp_path)
+    assert server.ranges == ["bytes=1000-", None]
+    assert kept(tmp_path) == []
+
+
+def test_what_is_not_there_is_not_retried(server: Server, tmp_path: pathlib.Path) -> None:
+    server.plan = ["404"]
+    with pytest.raises(UserError, match=f"{server.url}: the server answered 404"):
+        get(server, tmp_path)
+    assert len(server.ranges) == 1
+    assert kept(tmp_path) == []
+
+
+def test_gives_up_and_keeps_what_has_arrived(server: Server, tmp_path: pathlib.Path) -> None:
+    server.plan = ["cut", *["503"] * 5]
+    with pytest.raises(UserError, match=f"{server.url}: cannot be downloaded.*503.*goes on"):
+        get(server, tmp_path)
+    assert kept(tmp_path) == ["data.tar.gz.part"]
+    get(server, tmp_path)
+    assert server.ranges[-1] == f"bytes={len(CONTENT) // 2}-"
+
+
+def test_no_server(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(UserError, match="source sample"):
+        fetch(Published("http://127.0.0.1:9/data.tar.gz", MD5), str(tmp_path), backoff=0.0)
+    assert kept(tmp_path) == []
+
+
+def test_a_full_disk_is_named_and_made_room_on(
+    server: Server, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def receive(url: str, part: pathlib.Path) -> None:
+        part.write_bytes(b"some")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(download, "_receive", receive)
+    with pytest.raises(UserError, match=f"{tmp_path}: .*No space left on device"):
+        get(server, tmp_path)
+    assert kept(tmp_path) == []
+
+
+def test_a_cache_that_cannot_be_made(server: Server, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(UserError, match=f"{tmp_path}/file/cache"):
+        get(server, tmp_path / "file" / "cache")
+
+
+def test_several_at_a_time_download_once(server: Server, tmp_path: pathlib.Path) -> None:
+    # The lock belongs to an open file, so threads contend for it as processes do.
+    paths: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: paths.append(get(server, tmp_path))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [pathlib.Path(path).read_bytes() == CONTENT for path in paths] == [True] * 4
+    assert server.ranges == [None]
+
+
+def test_every_data_set_is_published() -> None:
+    from stagecraft.schemas.features import DATASETS
+
+    assert set(download.PUBLISHED) == set(DATASETS)
+    assert all(len(published.md5) == 32 for published in download.PUBLISHED.values())

@@ -1,0 +1,47 @@
+"""A folder that a step and its pods share is the same to them on a volume and in a store."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from stagecraft.components.kubernetes.job_folder import shared_folder
+from stagecraft.schemas.errors import UserError
+
+
+@pytest.fixture(params=["volume", "store"])
+def root(request: Any, tmp_path: pathlib.Path) -> str:
+    """Path, or address, of a folder that is not there yet."""
+    if request.param == "volume":
+        return str(tmp_path / "jobs")
+    return f"s3://{request.getfixturevalue('bucket')}/jobs"
+
+
+def test_small_files(root: str) -> None:
+    folder = shared_folder.at(f"{root}/one")
+    assert folder.read("task.json") is None
+    folder.remove("task.json")
+    folder.write("task.json", b"first")
+    folder.write("task.json", b"second")
+    assert folder.read("task.json") == b"second"
+    folder.remove("task.json")
+    assert folder.read("task.json") is None
+
+
+def test_what_is_in_several(root: str) -> None:
+    for name in ("one", "two", "two/deeper"):
+        shared_folder.at(f"{root}/{name}").write("lease.json", b"{}")
+    shared_folder.at(f"{root}/three").write("task.json", b"{}")
+    assert sorted(shared_folder.at(root).having("lease.json")) == ["one", "two"]
+    shared_folder.at(f"{root}/two").clear(last="lease.json")
+    assert shared_folder.at(root).having("lease.json") == ["one"]
+    assert shared_folder.at(f"{root}/two/deeper").read("lease.json") is None
+    shared_folder.at(f"{root}/none").clear()
+
+
+def test_a_volume_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "jobs").write_text("")
+    with pytest.raises(UserError, match="jobs.*cannot be written"):
+        shared_folder.at(str(tmp_path / "jobs" / "one")).write("task.json", b"")

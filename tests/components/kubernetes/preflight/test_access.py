@@ -1,0 +1,169 @@
+"""What the Trainer's step may do: asked about it, or about whoever asks."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from job_requests import OWNER, job_request
+from kube_api import KubeApi, Request, kube_api
+from kube_api.errors import ApiError
+from kube_api.kubelet import PODS
+
+from stagecraft.components.kubernetes.api.connection import Refused, connect
+from stagecraft.components.kubernetes.api.reading import Reading, Row
+from stagecraft.components.kubernetes.jobs import kinds
+from stagecraft.components.kubernetes.launch import training
+from stagecraft.components.kubernetes.launch.lease_object import ClusterLease
+from stagecraft.components.kubernetes.launch.training import Training
+from stagecraft.components.kubernetes.preflight import access
+
+NS = "kubeflow"
+ROLE = pathlib.Path(__file__).resolve().parents[4] / "manifests" / "base" / "training-access.yaml"
+CRDS = {
+    "tfjob": ("kubeflow.org/v1", "TFJob"),
+    "trainjob": ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
+}
+_PATH = re.compile(r"/apis?/(?:v1|([^/]+)/[^/]+)/namespaces/kubeflow/(\w+)(/[^/]+)?(/log)?")
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+@pytest.fixture
+def server() -> Iterator[KubeApi]:
+    with kube_api() as api:
+        yield api
+
+
+@pytest.fixture
+def client(server: KubeApi, tmp_path: pathlib.Path, monkeypatch: Any) -> Any:
+    monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
+    return connect()
+
+
+def rows(client: Any, account: str | None) -> dict[str, Row]:
+    found = access.rows(Reading(client), NS, "job", account)
+    return {row.name: row for row in found}
+
+
+def test_permissions(server: KubeApi, client: Any) -> None:
+    server.forbid("patch", "jobs.batch")
+    server.forbid("get", "pods/log")
+    found = rows(client, None)
+    assert {name for name, row in found.items() if row.verdict == "missing"} == {"jobs"}
+    assert found["jobs"].found == "patch: you may not"
+    assert "manifests/base/training-access.yaml" in found["jobs"].advice
+    assert found["pods/log"].verdict == "note" and found["permissions"].verdict == "note"
+
+
+def test_permissions_of_a_service_account(server: KubeApi, client: Any) -> None:
+    server.forbid("list", "pods")
+    found = rows(client, "runner")
+    assert found["pods"].found == "list: service account runner may not"
+    assert "with runner in its RoleBinding" in found["pods"].advice
+    asked = [each for each in server.requests if "localsubject" in each.path]
+    assert {each.body["spec"]["user"] for each in asked} == {
+        "system:serviceaccount:kubeflow:runner"
+    }
+    assert "by an access review" in found["permissions"].found
+
+
+def test_who_may_not_ask_impersonates(server: KubeApi, client: Any) -> None:
+    server.forbid("create", "localsubjectaccessreviews.authorization.k8s.io")
+    found = rows(client, "runner")
+    assert "by impersonation" in found["permissions"].found and found["pods"].verdict == "ok"
+    asked = [each for each in server.requests if "selfsubject" in each.path]
+    assert {each.user for each in asked} == {"system:serviceaccount:kubeflow:runner"}
+    server.forbid("impersonate", "serviceaccounts")
+    with pytest.raises(Refused, match="impersonate") as error:
+        rows(client, "runner")
+    assert error.value.status == 403
+
+
+@pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
+def test_the_role_has_what_is_asked_about(kind: str) -> None:
+    role, _ = yaml.safe_load_all(ROLE.read_text())
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    for each in access.needed(kind):
+        assert {(each.group, each.resource, verb) for verb in each.verbs} <= granted
+
+
+class Trainings:
+    """Trainings of one name, one after the other, and the cluster that they are on."""
+
+    def __init__(self, server: KubeApi, client: Any, kind: str) -> None:
+        if kind in CRDS:
+            version, name = CRDS[kind]
+            server.install(version, f"{kind}s", name)
+        self.server, self.client, self.kind = server, client, kind
+        self.job = next(r for r in server.resources.values() if r.plural == f"{kind}s")
+
+    def run(self, **more: Any) -> None:
+        request = job_request(self.kind, **more)
+        roles = ["worker 0", "worker 1"]
+        container = kinds.CONTAINERS[self.kind]
+        silent: dict[str, Any] = {"write_log": lambda line: None, "sleep": self.go_on}
+        objects = kinds.render(request)
+        Training(self.client, NS, objects, roles, container=container, **silent).run()
+
+    def end(self, condition: str) -> None:
+        job = self.server.store.get(self.job, NS, "training-1")
+        job["status"] = {"conditions": [{"type": condition, "status": "True"}]}
+        self.server.store.replace(self.job, NS, "training-1", job)
+
+    def go_on(self, seconds: float) -> None:
+        """Something more happens: a pod begins, and ends, and with it the job."""
+        try:
+            self.server.store.get(self.job, NS, "training-1")
+        except ApiError:
+            return
+        try:
+            pod = self.server.store.get(PODS, NS, "x")
+        except ApiError:
+            label = {"stagecraft.dev/job": "training-1"}
+            self.server.add_pod("x", label, [kinds.CONTAINERS[self.kind]])
+            return
+        if pod["status"]["phase"] == "Running":
+            self.server.finish("x")
+        else:
+            self.end("Complete")
+
+
+@pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
+def test_it_is_what_a_training_asks_for(
+    server: KubeApi, client: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that replaces what an attempt before has left, and one that goes on with it."""
+    monkeypatch.setattr(training, "EVENTS_SECONDS", -1.0)
+    trainings = Trainings(server, client, kind)
+    server.add(f"{kind}s", "training-1")
+    server.add("services", "training-1")
+    trainings.end("Failed")
+    trainings.run()
+    trainings.end("Running")
+    trainings.run(owner=OWNER)
+    lease = ClusterLease(client, NS, "/checkpoints", name="", seconds=60.0, grace=0.0)
+    lease.claim()
+    lease.renew()
+    lease.release()
+    asked = {found for each in server.requests if (found := permission(each))}
+    needed = access.needed(kind)
+    assert asked == {(each.group, each.resource, verb) for each in needed for verb in each.verbs}
+
+
+def permission(request: Request) -> tuple[str, str, str] | None:
+    found = _PATH.fullmatch(request.path)
+    if not found:
+        return None
+    group, plural, name, log = found.groups()
+    verb = _VERBS.get(request.method, "get" if name else "list")
+    return group or "", plural + (log or ""), verb

@@ -1,0 +1,206 @@
+"""What a cluster has, and has not, of what a training needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import kubernetes
+import pytest
+from job_requests import POD, job_request
+from kube_api import KubeApi, kube_api
+
+from stagecraft.components.kubernetes.api.connection import Refused, Unreachable, connect
+from stagecraft.components.kubernetes.api.reading import Row
+from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
+from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.components.kubernetes.preflight import preflight
+from stagecraft.components.kubernetes.preflight.preflight import Wanted
+
+DIGEST = "registry.example.com/stagecraft@sha256:0123"
+MOUNT = {"volumes": [{"claim": "training", "path": "/mnt/training"}]}
+SHARED = {"spec": {"accessModes": ["ReadWriteMany"]}, "status": {"phase": "Bound"}}
+
+
+@pytest.fixture
+def server() -> Iterator[KubeApi]:
+    """With all that the training of ``rows`` needs."""
+    with kube_api() as api:
+        api.add("namespaces", "kubeflow")
+        api.add("persistentvolumeclaims", "training", **SHARED)
+        yield api
+
+
+@pytest.fixture
+def client(server: KubeApi, tmp_path: pathlib.Path, monkeypatch: Any) -> Any:
+    monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
+    return connect()
+
+
+def wanted(
+    kind: str = "job",
+    topology: str = "in-step",
+    pod: dict[str, Any] | None = None,
+    job: dict[str, Any] | None = None,
+    **more: Any,
+) -> Wanted:
+    """A training that finds everything."""
+    request = job_request(
+        kind,
+        topology,
+        image=DIGEST,
+        pod=PodSettings.model_validate(MOUNT | (pod or {})),
+        job=JobSettings.model_validate({"kind": kind} | (job or {})),
+    )
+    fields = {
+        "folder": "/mnt/training/jobs",
+        "checkpoints": "/mnt/training/checkpoints",
+        "default_image": "stagecraft:latest",
+    }
+    return Wanted(request=request, **(fields | more))
+
+
+def rows(client: kubernetes.client.ApiClient, *given: Any, **more: Any) -> dict[str, Row]:
+    found = list(preflight.rows(client, wanted(*given, **more)))
+    assert len({row.name for row in found}) == len(found)
+    return {row.name: row for row in found}
+
+
+def failing(found: dict[str, Row]) -> set[str]:
+    return {name for name, row in found.items() if row.verdict == "missing"}
+
+
+def test_all_is_well(server: KubeApi, client: Any) -> None:
+    found = rows(client, account="pipeline-runner")
+    assert {row.verdict for row in found.values()} == {"ok"}, found
+    assert found["api"].found == f"Kubernetes 1.33 at {server.url}"
+    assert found["kind"].found == "jobs.batch/v1, of v1"
+    assert found["job"].found == "job of 2 worker"
+    assert {each.method for each in server.requests} == {"GET", "POST"}
+    assert all("accessreviews" in each.path for each in server.requests if each.method == "POST")
+
+
+@pytest.mark.parametrize(
+    ("kind", "topology", "minor", "verdict", "advice"),
+    [
+        ("job", "in-step", "30", "ok", ""),
+        ("job", "parameter-server", "30+", "missing", "use kubeflow.job.kind: tfjob"),
+        ("tfjob", "parameter-server", "30", "ok", ""),
+        ("trainjob", "in-step", "30", "missing", "use kubeflow.job.kind: job"),
+        ("trainjob", "parameter-server", "31", "ok", ""),
+        ("job", "in-step", "28", "note", "checked against 1.29"),
+    ],
+)
+def test_versions(
+    server: KubeApi, client: Any, kind: str, topology: str, minor: str, verdict: str, advice: str
+) -> None:
+    server.version["minor"] = minor
+    found = rows(client, kind, topology)["api"]
+    assert found.verdict == verdict and advice in found.advice
+
+
+def test_an_operator(server: KubeApi, client: Any) -> None:
+    assert "no group kubeflow.org" in rows(client, "tfjob")["kind"].found
+    server.install("kubeflow.org/v1", "profiles", "Profile")  # the group is Kubeflow's as a whole
+    found = rows(client, "tfjob")
+    assert failing(found) == {"kind"}
+    assert "Training Operator 1.x" in found["kind"].advice
+    server.install("kubeflow.org/v1", "tfjobs", "TFJob")
+    assert not failing(rows(client, "tfjob"))
+
+
+def test_a_runtime(server: KubeApi, client: Any) -> None:
+    server.install("trainer.kubeflow.org/v2", "trainjobs", "TrainJob")
+    found = rows(client, "trainjob")
+    assert failing(found) == {"kind", "runtime"}
+    assert "group trainer.kubeflow.org has v2" in found["kind"].found
+    assert "kubectl apply -k manifests/trainer-runtime" in found["runtime"].advice
+    server.install("trainer.kubeflow.org/v1alpha1", "trainjobs", "TrainJob")
+    server.install("trainer.kubeflow.org/v1alpha1", "trainingruntimes", "TrainingRuntime")
+    server.add("trainingruntimes", "stagecraft")
+    assert not failing(rows(client, "trainjob"))
+    found = rows(client, "trainjob", job={"priority_class": "high"})
+    assert failing(found) == {"job", "priority"}
+    assert "a TrainJob has no field for one" in found["job"].advice
+
+
+def test_images(client: Any) -> None:
+    assert rows(client, pod={"image": "stagecraft:latest"})["image"].verdict == "missing"
+    assert "digest" in rows(client, pod={"image": "registry.example.com/s:1"})["image"].advice
+
+
+def test_folders(client: Any) -> None:
+    found = rows(client, folder="", checkpoints="checkpoints")
+    assert failing(found) == {"folder", "checkpoints"}
+    assert found["folder"].advice == "set kubeflow.job.folder=/mnt/training/jobs"
+    found = rows(client, pod={"volumes": []})
+    assert "set kubeflow.steps.Trainer.volumes" in found["folder"].advice
+
+
+def test_what_settings_name(server: KubeApi, client: Any) -> None:
+    job = {"service_account": "trainer", "priority_class": "high", "queue": "vision"}
+    found = rows(client, job=job)
+    assert failing(found) == {"account", "priority", "queue"}
+    assert found["priority"].advice == "make it, or leave kubeflow.job.priority_class out"
+    assert "Kueue is not installed" in found["queue"].found
+    server.add("serviceaccounts", "trainer")
+    server.add("priorityclasses", "high")
+    server.install("kueue.x-k8s.io/v1beta1", "localqueues", "LocalQueue")
+    assert "no LocalQueue vision" in rows(client, job=job)["queue"].found
+    inactive = {"type": "Active", "status": "False", "message": "Can't submit new workloads"}
+    server.add("localqueues", "vision", status={"conditions": [inactive]})
+    assert "Can't submit" in rows(client, job=job)["queue"].found
+    server.add("localqueues", "other")
+    assert not failing(rows(client, job=job | {"queue": "other"}))
+
+
+def test_a_namespace_that_is_not_there(client: Any) -> None:
+    asked = wanted()
+    elsewhere = dataclasses.replace(asked.request, namespace="team")
+    found = {
+        row.name: row
+        for row in preflight.rows(client, dataclasses.replace(asked, request=elsewhere))
+    }
+    assert {"namespace", "claim training"} <= failing(found)
+
+
+def test_what_may_not_be_looked_at_is_a_note(server: KubeApi, client: Any) -> None:
+    for verb, resource in (
+        ("get", "namespaces"),
+        ("list", "limitranges"),
+        ("get", "persistentvolumeclaims"),
+        ("get", "priorityclasses.scheduling.k8s.io"),
+    ):
+        server.forbid(verb, resource)
+    found = rows(client, job={"priority_class": "high"})
+    noted = {name for name, row in found.items() if row.verdict == "note"}
+    assert noted == {"permissions", "namespace", "limits", "claim training", "priority"}
+    assert "may not be looked at" in found["limits"].found and not failing(found)
+
+
+def test_no_answer_and_no_credentials(
+    server: KubeApi, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kubeconfig"
+    monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(path, token="old")))
+    with pytest.raises(Refused, match="Unauthorized. The credentials are not valid"):
+        rows(connect())
+    server.url = "http://127.0.0.1:1"
+    server.kubeconfig(path)
+    with pytest.raises(Unreachable, match="the cluster's API does not answer"):
+        rows(connect())
+
+
+def test_a_server_that_fails_is_no_note(server: KubeApi, client: Any) -> None:
+    server.fail("GET", "resourcequotas", 500, "InternalError", "etcd is away", times=None)
+    with pytest.raises(Refused, match="etcd is away"):
+        rows(client)
+
+
+def test_a_training_with_everything(server: KubeApi, client: Any) -> None:
+    """Every row that may be asked for is found missing, and says what to do."""
+    found = rows(client, pod=POD.model_dump(), job={"queue": "vision"})
+    assert failing(found) == {"claim data", "queue"}
+    assert all(row.advice for row in found.values() if row.verdict != "ok")

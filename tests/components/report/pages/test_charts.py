@@ -1,0 +1,72 @@
+"""Charts as SVG: colours of the page, names of their own, words for those who do not see them."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from stagecraft.components.report.facts import Facts
+from stagecraft.components.report.pages import charts, step_timeline
+from stagecraft.components.report.pages.charts import Chart
+from stagecraft.components.report.pages.svg import Ink
+
+INKS = [value for name, value in vars(Ink).items() if name.isupper()]
+
+
+@pytest.fixture(scope="module")
+def drawn(staged: Facts) -> list[Chart]:
+    return all_of(staged)
+
+
+def all_of(facts: Facts) -> list[Chart]:
+    assert facts.training and facts.quality and facts.training.timeline
+    found = [
+        *charts.curves(facts.training),
+        charts.calibration(facts.quality.calibration, 0.05),
+        step_timeline.measured(facts.training.timeline),
+        step_timeline.planned(facts.training.record["plan"]),
+    ]
+    return [chart for chart in found if chart is not None]
+
+
+def test_there_are_seven_and_each_is_its_own(drawn: list[Chart]) -> None:
+    found = drawn
+    assert len(found) == 7
+    ids = [each for chart in found for each in re.findall(r'\bid="([^"]+)"', chart.svg)]
+    assert len(ids) == len(set(ids))
+
+
+def test_colours_are_the_pages(drawn: list[Chart]) -> None:
+    for chart in drawn:
+        assert not [ink for ink in INKS if ink in chart.svg]
+        assert "var(--muted)" in chart.svg
+        assert not re.search(r"#(?!\w*-)[0-9a-f]{6}\b", chart.svg), chart.title
+
+
+def test_a_reference_stays_in_its_chart(drawn: list[Chart]) -> None:
+    for chart in drawn:
+        root = ET.fromstring(chart.svg)
+        ids = {element.get("id") for element in root.iter()}
+        used = re.findall(r'(?:url\(#|href="#)([^)"]+)', chart.svg)
+        assert set(used) <= ids
+
+
+def test_it_says_what_there_is_to_see(drawn: list[Chart]) -> None:
+    loss, accuracy, *_ = drawn
+    assert 'role="img"' in loss.svg
+    assert 'aria-label="Loss by step: train 2.94 to 0.44, val 1 to 0.333' in loss.svg
+    assert "val accuracy 0.5000 after step 200" in accuracy.svg
+
+
+def test_nothing_to_draw(facts: Facts, staged: Facts) -> None:
+    assert staged.training and facts.training
+    assert charts.calibration([], None) is None
+    assert step_timeline.measured({"spans": []}) is None
+    plan = staged.training.record["plan"]
+    assert step_timeline.planned(plan | {"stages": plan["stages"][:1]}) is None
+
+
+def test_the_same_twice(drawn: list[Chart], staged: Facts) -> None:
+    assert all_of(staged) == drawn

@@ -1,0 +1,65 @@
+"""Model card, summary and KFP's metrics: the same facts as the page's."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from stagecraft.components.report import artifacts
+from stagecraft.components.report.facts import Facts
+from stagecraft.components.report.pages import markdown, model_card
+
+
+def test_the_card(facts: Facts) -> None:
+    card = json.loads(json.dumps(model_card.as_json(facts)))
+    assert card["model_details"]["version"]["name"] == "17"
+    assert card["model_parameters"]["model_architecture"] == "cnn, 123,456 weights"
+    assert card["model_parameters"]["data"][0]["sha256"] == "ab" * 32
+    metrics = card["quantitative_analysis"]["performance_metrics"]
+    [accuracy] = [each for each in metrics if each["type"] == "accuracy"]
+    # Wilson's interval of 23 out of 30.
+    assert accuracy["confidence_interval"] == {"lower_bound": "0.5907", "upper_bound": "0.8821"}
+    assert {"type": "recall", "value": "0.6000", "slice": facts.class_names[2]} in metrics
+    limits = [each["description"] for each in card["considerations"]["limitations"]]
+    assert any("It finds these classes least often" in sentence for sentence in limits)
+    assert card["made_with"]["code fingerprint"] == "c0de"
+
+
+def test_a_card_without_an_evaluation(failed: Facts) -> None:
+    card = model_card.as_json(failed)
+    assert card["considerations"]["limitations"] == [{"description": "It was not evaluated."}]
+    assert "It was not evaluated." in markdown.card(failed, card)
+
+
+def rows(text: str) -> list[list[str]]:
+    """Cells of all table rows; a bar that is escaped is text."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
+
+
+def test_names_stay_in_their_cells(facts: Facts, staged: Facts) -> None:
+    for text in (
+        markdown.summary(facts),
+        markdown.summary(staged),
+        markdown.card(facts, model_card.as_json(facts)),
+    ):
+        assert {len(row) for row in rows(text)} <= {2, 3, 5}
+        assert "\\<script\\>alert(1)\\</script\\>\\|" in text
+        assert not re.search(r"(?<!\\)<script", text)
+
+
+def test_the_summary(staged: Facts) -> None:
+    text = markdown.summary(staged)
+    assert text.startswith("# quickstart\n\nAccuracy 76.7% on 30 pictures")
+    assert "2 × 3 grid" in text
+    assert "stages waited 40.0%" in text
+
+
+def test_what_kubeflow_shows(staged: Facts) -> None:
+    figures = artifacts.figures(staged.quality, staged.training)
+    assert figures["accuracy"] == staged.quality.metrics["accuracy"]
+    assert round(figures["last_blessed_accuracy"], 6) == 0.7
+    assert figures["bubble_measured"] == 0.4
+    matrix = artifacts.confusion_matrix(staged.quality)
+    assert len(matrix["annotationSpecs"]) == len(matrix["rows"]) == 3
+    assert matrix["rows"][2] == {"row": [4, 0, 6]}

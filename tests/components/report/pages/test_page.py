@@ -1,0 +1,215 @@
+"""The page as text: what is in it, what is not, and that all of it is inside."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from stagecraft.components.report.facts import Component, Facts
+from stagecraft.components.report.pages import page
+
+EXTERNAL = re.compile(r"""(?:src|href)=["'](?!data:|#)|url\((?!#)|@import|<script[^>]""")
+
+
+class Outline(HTMLParser):
+    """Tables, ids and section titles of a page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.ids: list[str] = []
+        self.tables: list[collections.Counter[str]] = []
+        self.unscoped = 0
+        self.images_without_text = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = dict(attributes)
+        if "id" in given:
+            self.ids.append(given["id"] or "")
+        if tag == "table":
+            self.tables.append(collections.Counter())
+        elif self.tables:
+            self.tables[-1][tag] += 1
+        self.unscoped += tag == "th" and given.get("scope") not in ("col", "row")
+        self.images_without_text += tag == "img" and not given.get("alt")
+
+
+def sections(text: str) -> list[str]:
+    return re.findall(r'<section id="(\w+)"', text)
+
+
+def test_of_one_device(facts: Facts) -> None:
+    text = page.render(facts)
+    assert sections(text) == [
+        "learning", "quality", "mistakes", "data", "topology", "pipeline", "lineage", "reproduce",
+    ]  # fmt: skip
+    assert "76.7% of 30 test pictures right" in text
+    assert "pushed as version 17" in text
+    assert "6.67 percentage points above the last blessed model." in text
+    assert "required 30.0%" in text and "last blessed 70.0%" in text
+    assert "One device, CPU:0: nothing is divided." in text
+    assert "123,456 weights" in text
+    assert "in 1 min 15 s" in text
+    assert "No step was watched" not in text  # there is none to be watched
+    assert text.count("data:image/png") == 3 + 6
+
+
+def test_of_a_grid(staged: Facts) -> None:
+    text = page.render(staged)
+    assert sections(text)[4:6] == ["topology", "parity"]
+    assert "2 × 3 grid on 6 logical CPUs in one process" in text
+    assert "stages waited 40.0%. Equal stages would wait 33.3%, and those of the plan 35.0%" in text
+    assert "forward 0, replica 1, stage 2: 200.0 to 290.0 ms (90.0 ms)" in text
+    assert "one device in 8 turns" in text
+
+
+def test_a_grid_that_nobody_watched(staged: Facts) -> None:
+    assert staged.training is not None
+    training = dataclasses.replace(staged.training, timeline=None)
+    text = page.render(dataclasses.replace(staged, training=training))
+    assert "<h3>Timeline</h3>" in text
+    assert "Share measured" not in text
+
+
+def test_of_a_run_that_failed(failed: Facts) -> None:
+    text = page.render(failed)
+    assert "<h1>Cifar10ExampleGen failed</h1>" in text
+    assert "Failed</span> data.bin: record 7 has label &lt;10&gt;; expected 0 to 9</p>" in text
+    assert "<code>runs/quickstart/logs/20260102-030401.log</code>" in text
+    assert sections(text) == ["pipeline"]
+
+
+def test_of_a_run_that_failed_after_its_evaluation(facts: Facts) -> None:
+    pusher = Component(
+        name="Pusher", state="failed", begin=0, seconds=1, original_seconds=None, cause="no space"
+    )
+    text = page.render(dataclasses.replace(facts, components=[pusher], pushed_to=None))
+    assert "test pictures right</h1>" in text
+    assert "Failed</span> Pusher failed: no space.</p>" in text
+
+
+def test_of_a_run_that_was_stopped(failed: Facts) -> None:
+    """Ctrl-C is no failure: its badge has no colour of one."""
+    [component] = failed.components
+    stopped = dataclasses.replace(component, state="stopped", cause="")
+    text = page.render(dataclasses.replace(failed, components=[stopped]))
+    assert "<h1>Cifar10ExampleGen was stopped</h1>" in text
+    assert '<span class="badge">Stopped</span>' in text
+    assert "badge bad" not in text
+    assert '<span class="badge bad">Failed</span>' in page.render(failed)
+    assert "the same command goes on" in text
+    fresh = dataclasses.replace(failed, components=[stopped], command="stagecraft run --fresh")
+    assert "the same command without --fresh goes on" in page.render(fresh)
+
+
+def test_of_a_run_that_failed_with_what_it_noted(failed: Facts) -> None:
+    never = Component(name="Trainer", state="not run", begin=0, seconds=0, original_seconds=None)
+    noted = dataclasses.replace(
+        failed,
+        components=[*failed.components, never],
+        command="stagecraft run --set train.steps=9",
+        settings="train:\n  steps: 9\n",
+    )
+    text = page.render(noted)
+    assert sections(text) == ["pipeline", "reproduce"]
+    assert ">stagecraft run --set train.steps=9</pre>" in text
+    assert "steps: 9" in text
+    assert '<th scope="row">Trainer</th><td>not run</td><td class="number"></td>' in text
+
+
+@pytest.mark.parametrize(("steps", "step"), [(300, 20), (6, 6)])
+def test_the_hint_about_the_timeline_is_a_command_that_runs(
+    staged: Facts, steps: int, step: int
+) -> None:
+    """With the run's own settings, a step that the training has, and trained anew."""
+    assert staged.training is not None
+    settings = {**staged.training.record["settings"], "parallel_timeline_step": 0}
+    record = {**staged.training.record, "steps": steps, "settings": settings}
+    training = dataclasses.replace(staged.training, timeline=None, record=record)
+    command = "stagecraft run --set parallel.strategy=grid"
+    facts = dataclasses.replace(staged, training=training, command=command)
+    assert f"{command} --fresh --from Trainer --timeline {step} writes" in page.render(facts)
+    watched = {**record, "settings": settings | {"parallel_timeline_step": 3}}
+    missed = dataclasses.replace(training, record=watched)
+    text = page.render(dataclasses.replace(facts, training=missed))
+    assert f"Step 3 was taken by an earlier attempt; {command} --fresh --from Trainer takes" in text
+    unknown = page.render(dataclasses.replace(facts, command=""))
+    hint = f"stagecraft run --config run.yaml --fresh --from Trainer --timeline {step}"
+    assert f"with the settings below in run.yaml, {hint}" in unknown
+
+
+def test_of_a_run_without_an_evaluator(facts: Facts) -> None:
+    text = page.render(dataclasses.replace(facts, quality=None, pushed_to=None))
+    assert "<h1>Not evaluated</h1>" in text
+    assert "it came to its end without an Evaluator" in text
+
+
+def test_a_training_that_took_no_step_claims_none(facts: Facts) -> None:
+    assert facts.training is not None
+    record = {**facts.training.record, "resumed_from": facts.training.record["steps"]}
+    training = dataclasses.replace(facts.training, record=record)
+    text = page.render(dataclasses.replace(facts, training=training))
+    assert "<small>by an earlier run</small>" in text
+    assert "<small>images, in the earlier run</small>" in text
+
+
+def test_a_model_that_is_not_blessed(facts: Facts) -> None:
+    assert facts.quality is not None
+    quality = dataclasses.replace(
+        facts.quality, blessed=False, changes={}, failures=["accuracy 0.7667 is below 0.9000"]
+    )
+    text = page.render(dataclasses.replace(facts, quality=quality, pushed_to=None))
+    assert "Not blessed" in text and "accuracy 0.7667 is below 0.9000. It was not pushed." in text
+    assert "There was no blessed model to compare it with." in text
+
+
+def test_a_training_that_logged_nothing(facts: Facts) -> None:
+    assert facts.training is not None
+    training = dataclasses.replace(facts.training, curve=[])
+    text = page.render(dataclasses.replace(facts, training=training))
+    assert "No curves: the Trainer noted fewer than two points" in text
+
+
+def test_a_hundred_classes_have_no_matrix(facts: Facts) -> None:
+    assert facts.quality is not None
+    names = tuple(f"class{number}" for number in range(100))
+    one = facts.quality.classes[0]
+    confusion = [
+        [90 if a == b else 10 if b == a + 1 else 0 for b in range(100)] for a in range(100)
+    ]
+    quality = dataclasses.replace(
+        facts.quality,
+        confusion=confusion,
+        classes=[dataclasses.replace(one, name=name) for name in names],
+    )
+    text = page.render(dataclasses.replace(facts, quality=quality, class_names=names))
+    assert 'class="confusion"' not in text
+    assert "Most often confused" in text
+
+
+@pytest.mark.parametrize("which", ["facts", "staged", "failed"])
+def test_all_of_it_is_inside(which: str, request: pytest.FixtureRequest) -> None:
+    text = page.render(request.getfixturevalue(which))
+    assert not EXTERNAL.search(text)
+    assert len(text) < 1_000_000
+
+
+@pytest.mark.parametrize("which", ["facts", "staged"])
+def test_tables_and_pictures_can_be_read_aloud(which: str, request: pytest.FixtureRequest) -> None:
+    outline = Outline(page.render(request.getfixturevalue(which)))
+    assert outline.tables
+    assert all(table["caption"] == 1 for table in outline.tables)
+    assert outline.unscoped == 0
+    assert outline.images_without_text == 0
+    assert not [each for each, count in collections.Counter(outline.ids).items() if count > 1]
+
+
+def test_names_from_data_are_text(facts: Facts) -> None:
+    text = page.render(facts)
+    assert "<script>alert" not in text
+    assert text.count("<script") == 1  # ours
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;|" in text

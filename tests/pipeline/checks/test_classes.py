@@ -1,0 +1,101 @@
+"""How many classes a model has: the schema says so, to plan, parity, run and compile alike."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import pytest
+
+from stagecraft.pipeline import parity_data
+from stagecraft.pipeline.checks import classes, preflight
+from stagecraft.pipeline.cli import planning, proving
+from stagecraft.pipeline.settings import DataSettings, load
+from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.features import DATASETS
+from stagecraft.trainer_module.parity import cases
+
+MODEL = """
+import keras
+
+seen = []
+
+def build(input_shape, num_classes):
+    seen.append(num_classes)
+    layers = [keras.layers.Input(input_shape), keras.layers.Flatten()]
+    return keras.Sequential([*layers, keras.layers.Dense(num_classes)])
+"""
+
+SEVEN = """
+feature { name: "image" type: BYTES }
+feature { name: "label" type: INT int_domain { min: 0 max: 6 } }
+feature { name: "id" type: INT }
+"""
+
+SETTINGS = ("data.schema_file=seven.pbtxt", "train.model=counted_model:build")
+
+
+@pytest.fixture
+def seen(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of classes that the model was built for; there is a schema of seven."""
+    (tmp_path / "counted_model.py").write_text(MODEL)
+    (tmp_path / "seven.pbtxt").write_text(SEVEN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "counted_model", raising=False)
+    import counted_model
+
+    found: list[int] = counted_model.seen
+    return found
+
+
+@pytest.mark.parametrize("dataset", DATASETS.values(), ids=list(DATASETS))
+def test_without_a_schema_of_ones_own_they_are_the_data_sets(dataset) -> None:
+    label = {"label": "coarse"} if dataset.name == "cifar100_coarse" else {}
+    given = DataSettings(source="x", dataset=dataset.name.removesuffix("_coarse"), **label)
+    assert classes.count(given) == dataset.num_classes
+
+
+def test_plan_builds_for_the_schema(seen: list[int]) -> None:
+    request = planning.Request(
+        config="quickstart",
+        overrides=SETTINGS,
+        devices="1xT4-16GB",
+        measure=False,
+        network_gbit=10.0,
+        as_json=True,
+    )
+    assert planning.show(request) == 0
+    assert seen == [7]
+
+
+def test_run_and_compile_build_for_the_schema(seen: list[int]) -> None:
+    preflight.check(load("quickstart", SETTINGS))  # which both ask before anything else
+    assert seen == [7]
+
+
+def test_parity_builds_for_the_schema(
+    seen: list[int], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load("quickstart", SETTINGS)
+    told = {}
+
+    class Check:
+        def __init__(self, data: pathlib.Path, num_classes: int, *_: object, **more: object):
+            told["classes"] = num_classes
+
+        def rows(self, chosen: object) -> list[object]:
+            return []
+
+    monkeypatch.setattr(proving, "Check", Check)
+    monkeypatch.setattr(proving.parity_data, "save", lambda *given: told.update(saved=given[-1]))
+    chosen = cases.select("mirrored-2", settings, steps=4, batch_size=4)
+    assert proving._rows(settings, chosen, tmp_path, 0.0, stderr=True) == []
+    assert told == {"classes": 7, "saved": 7}
+
+
+def test_pictures_of_a_class_that_the_schema_does_not_have(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "data.npz"
+    with pytest.raises(UserError, match=r"schema has 7 classes, but .* label 9; .*max: 9"):
+        parity_data.save(DataSettings(), 24, path, 7)
+    assert not path.exists()

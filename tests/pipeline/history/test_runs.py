@@ -1,0 +1,113 @@
+"""Which runs there are, and which of them is meant."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+from past_runs import Output
+
+from stagecraft.pipeline.history import runs
+from stagecraft.schemas.errors import UserError
+
+
+@pytest.fixture
+def root(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Two output folders, at different depths, the first with two runs."""
+    first = Output(tmp_path / "first")
+    first.begin("2026-01-02T03:04:05.1")
+    first.begin("2026-01-03T03:04:05.1")
+    Output(tmp_path / "more" / "second").begin("2026-01-03T04:00:00.2")
+    return tmp_path
+
+
+def test_output_folders_are_found_at_any_depth_but_not_in_one_another(root):
+    (root / "first" / "pipeline_root" / "deep").mkdir(parents=True)
+    (root / "first" / "pipeline_root" / "deep" / "metadata.db").write_bytes(b"")
+    assert runs.outputs(root) == [root / "first", root / "more" / "second"]
+    assert runs.outputs(root / "first") == [root / "first"]
+
+
+def test_newest_first_each_once(root):
+    found, problems = runs.below([root, root / "first"])
+    ids = [run.id for run in runs.of_output(root / "first")]
+    assert ids == ["2026-01-03T03:04:05.1", "2026-01-02T03:04:05.1"]
+    assert [run.id for run in found] == ["2026-01-03T04:00:00.2", *ids]
+    assert problems == []
+
+
+def test_a_store_that_cannot_be_read_does_not_hide_the_others(root):
+    broken = root / "broken"
+    broken.mkdir()
+    (broken / "metadata.db").write_bytes(b"no database" * 100)
+    found, [problem] = runs.below([root])
+    assert len(found) == 3
+    assert f"{broken / 'metadata.db'}: is not an SQLite database" in problem
+    with pytest.raises(UserError, match="is not an SQLite database; restore a copy"):
+        runs.below([broken])
+
+
+@pytest.mark.parametrize(
+    ("text", "run_id"),
+    [
+        ("{root}/first", "2026-01-03T03:04:05.1"),
+        ("{root}/first@2026-01-02", "2026-01-02T03:04:05.1"),
+        ("{root}/first@2026-01-02T03:04:05.1", "2026-01-02T03:04:05.1"),
+        ("2026-01-03T04", "2026-01-03T04:00:00.2"),
+    ],
+)
+def test_a_run_is_named_by_folder_or_id(root, text, run_id):
+    assert runs.named(text.format(root=root), root).id == run_id
+
+
+def test_a_folder_may_have_an_at_sign(tmp_path):
+    Output(tmp_path / "a@b").begin("one")
+    assert runs.named(f"{tmp_path}/a@b").id == "one"
+    assert runs.named(f"{tmp_path}/a@b@one").id == "one"
+
+
+def test_the_whole_id_comes_before_one_that_begins_so(tmp_path):
+    output = Output(tmp_path)
+    output.begin("one")
+    output.begin("one-more")
+    assert runs.choose(tmp_path, "one").id == "one"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "2026-01-03",
+            "the IDs of 2 runs begin with .2026-01-03.: .*second@2026-01-03T04.*, .*first@2026",
+        ),
+        ("2027", "2027: there is no such folder, and no run below .*stagecraft history lists"),
+        ("{root}/first@2027", "there is no run 2027; the newest are 2026-01-03T03:04:05.1, 2026"),
+        ("{root}/first@2026", "the IDs of 2 runs begin with '2026'"),
+        ("{root}/first@", "first: there is no run ; the newest"),
+        ("{root}", "no run left anything here"),
+        ("{root}/none@2026", "no run left anything here"),
+    ],
+)
+def test_a_name_that_is_no_run_or_several(root, text, message):
+    with pytest.raises(UserError, match=message):
+        runs.named(text.format(root=root), root)
+
+
+def test_the_run_before(root):
+    newest, first = runs.of_output(root / "first")
+    assert runs.before(newest) == first
+    with pytest.raises(UserError, match="is the first run in .*name another run too"):
+        runs.before(first)
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(UserError, match="none: there is no such folder"):
+        runs.outputs(tmp_path / "none")
+    with pytest.raises(UserError, match="no run left anything here or below"):
+        runs.outputs(tmp_path)
+    with pytest.raises(UserError, match="and no run below"):
+        runs.named("2026", tmp_path / "none")
+    Output(tmp_path)
+    with pytest.raises(UserError, match="no run has begun here"):
+        runs.choose(tmp_path)
+    assert runs.below([tmp_path]) == ([], [])

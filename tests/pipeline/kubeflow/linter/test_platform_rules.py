@@ -1,0 +1,184 @@
+"""One change to an accepted file for each rule about the platform document."""
+
+from __future__ import annotations
+
+import pytest
+
+from stagecraft.pipeline.kubeflow.linter import check
+
+POD = "platforms.kubernetes.deploymentSpec.executors.exec-train"
+CONSTANT = {"runtimeValue": {"constant": "name"}}
+
+
+def _from_report(s):
+    """A name made by a task that ``train`` does not wait for."""
+    s.tasks["names"] = {
+        "taskInfo": {"name": "names"},
+        "componentRef": {"name": "generate"},
+        "inputs": {"parameters": {"seed": {"runtimeValue": {"constant": 8}}}},
+    }
+    output = {"producerTask": "names", "outputParameterKey": "rows"}
+    s.pod["imagePullSecret"] = [{"secretNameParameter": {"taskOutputParameter": output}}]
+
+
+CASES = [
+    ("platform-field", f"{POD}.nodeSelectors", {"nodeSelectors": {}}),
+    ("platform-field", f"{POD}.nodeSelector.labels.gpu", {"nodeSelector": {"labels": {"gpu": 1}}}),
+    ("platform-field", f"{POD}.tolerations", {"tolerations": {}}),
+    ("platform-field", f"{POD}.securityContext.privileged", {"securityContext": {"privileged": 1}}),
+    ("platform-ignored", f"{POD}.enabledSharedMemory", {"enabledSharedMemory": {"size": "1Gi"}}),
+    ("platform-ignored", f"{POD}.podAffinity", {"podAffinity": [{"topologyKey": "zone"}]}),
+    ("image-pull-policy", f"{POD}.imagePullPolicy", {"imagePullPolicy": "Sometimes"}),
+    ("active-deadline", f"{POD}.activeDeadlineSeconds", {"activeDeadlineSeconds": 0}),
+    (
+        "security-context",
+        f"{POD}.securityContext",
+        {"securityContext": {"runAsUser": "0", "runAsNonRoot": True}},
+    ),
+    (
+        "secret-name",
+        f"{POD}.secretAsEnv[0]",
+        {"secretAsEnv": [{"keyToEnv": [{"secretKey": "a", "envVar": "A"}]}]},
+    ),
+    (
+        "secret-name",
+        f"{POD}.imagePullSecret[0].secretNameParameter",
+        {"imagePullSecret": [{"secretNameParameter": {"runtimeValue": {"constant": ""}}}]},
+    ),
+    (
+        "runtime-value",
+        f"{POD}.imagePullSecret[0].secretNameParameter.runtimeValue",
+        {"imagePullSecret": [{"secretNameParameter": {"runtimeValue": {"runtimeParameter": "x"}}}]},
+    ),
+    (
+        "unknown-input-parameter",
+        f"{POD}.imagePullSecret[0].secretNameParameter.componentInputParameter",
+        {"imagePullSecret": [{"secretNameParameter": {"componentInputParameter": "x"}}]},
+    ),
+    ("secret-name", f"{POD}.secretAsVolume[0]", {"secretAsVolume": [{"mountPath": "/a"}]}),
+    (
+        "config-map-name",
+        f"{POD}.configMapAsVolume[0]",
+        {"configMapAsVolume": [{"mountPath": "/a"}]},
+    ),
+    ("key-to-env", f"{POD}.secretAsEnv[0]", {"secretAsEnv": [{"secretNameParameter": CONSTANT}]}),
+    (
+        "key-to-env",
+        f"{POD}.configMapAsEnv[0].keyToEnv[0]",
+        {"configMapAsEnv": [{"configMapName": "a", "keyToEnv": [{"configMapKey": "a"}]}]},
+    ),
+    ("pvc-mount", f"{POD}.pvcMount[0]", {"pvcMount": [{"mountPath": "/data"}]}),
+    (
+        "pvc-mount",
+        f"{POD}.pvcMount[0].pvcNameParameter",
+        {"pvcMount": [{"pvcNameParameter": {"runtimeValue": {"constant": 3}}, "mountPath": "/d"}]},
+    ),
+    ("mount-path", f"{POD}.pvcMount[0].mountPath", {"pvcMount": [{"constant": "claim"}]}),
+    (
+        "mount-path",
+        f"{POD}.secretAsVolume[0].mountPath",
+        {"secretAsVolume": [{"secretName": "a", "mountPath": "etc/a"}]},
+    ),
+    ("field-path", f"{POD}.fieldPathAsEnv[0]", {"fieldPathAsEnv": [{"name": "POD"}]}),
+    (
+        "volume",
+        f"{POD}.emptyDirMounts[0].sizeLimit",
+        {"emptyDirMounts": [{"volumeName": "a", "mountPath": "/a", "sizeLimit": "2GB"}]},
+    ),
+    (
+        "volume",
+        f"{POD}.emptyDirMounts[0].medium",
+        {"emptyDirMounts": [{"volumeName": "a", "mountPath": "/a", "medium": "memory"}]},
+    ),
+    ("volume", f"{POD}.emptyDirMounts[0].volumeName", {"emptyDirMounts": [{"mountPath": "/a"}]}),
+    (
+        "volume",
+        f"{POD}.genericEphemeralVolume[0].size",
+        {
+            "genericEphemeralVolume": [
+                {"volumeName": "a", "mountPath": "/a", "accessModes": ["ReadWriteOnce"]}
+            ],
+            "initContainers": [],
+        },
+    ),
+    (
+        "volume",
+        f"{POD}.genericEphemeralVolume[0].accessModes",
+        {
+            "genericEphemeralVolume": [
+                {"volumeName": "a", "mountPath": "/a", "size": "1Gi", "accessModes": ["RWO"]}
+            ],
+            "initContainers": [],
+        },
+    ),
+    *(
+        ("toleration", f"{POD}.tolerations[0]", {"tolerations": [toleration]})
+        for toleration in (
+            {"key": "a", "operator": "In"},
+            {"key": "a", "operator": "Exists", "value": "b"},
+            {"operator": "Equal", "value": "b"},
+            {"key": "a", "effect": "Never"},
+            {"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5},
+        )
+    ),
+    *(
+        ("node-affinity", f"{POD}.nodeAffinity[0]", {"nodeAffinity": [term]})
+        for term in (
+            {"matchExpressions": [{"key": "a", "operator": "Equals", "values": ["b"]}]},
+            {"matchExpressions": [{"key": "a", "operator": "In"}]},
+            {"matchExpressions": [{"operator": "Exists"}]},
+            {"matchFields": [{"key": "a", "operator": "Exists"}], "weight": 0},
+        )
+    ),
+    *(
+        ("init-container", f"{POD}.initContainers[0]", {"initContainers": [container]})
+        for container in (
+            {"image": "a"},
+            {"name": "kfp-launcher", "image": "a"},
+            {"name": "a"},
+            {"name": "a", "image": "a", "restartPolicy": "Never"},
+            {"name": "a", "image": "a", "env": [{"value": "b"}]},
+            {"name": "a", "image": "a", "volumeMounts": [{"volumeName": "v", "mountPath": "b"}]},
+            {"name": "a", "image": "a", "resources": {"limits": {"cpu": "one"}}},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "where", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
+)
+def test_exactly_that_finding(sample, rule, where, change):
+    sample.pod.update(change)
+    assert [(found.rule, found.where) for found in check(sample.text)] == [(rule, where)]
+
+
+def test_an_executor_that_is_not_there(sample):
+    executors = sample.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    executors["exec-trian"] = executors.pop("exec-train")
+    [found] = check(sample.text)
+    assert found.rule == "platform-executor" and found.where.endswith("executors.exec-trian")
+    assert "exec-train" in found.remedy
+
+
+def test_an_importers_pod_takes_no_settings(sample):
+    executors = sample.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    executors["exec-fetch"] = {"imagePullPolicy": "Always"}
+    [found] = check(sample.text)
+    assert found.rule == "platform-ignored" and found.where.endswith("executors.exec-fetch")
+
+
+def test_the_document_itself_is_strict(sample):
+    sample.platform["platforms"]["kubernetes"]["colour"] = "red"
+    [found] = check(sample.text)
+    assert (found.rule, found.where) == ("platform-field", "platforms.kubernetes.colour")
+    assert "dropped without a word" in found.problem
+
+
+def test_a_name_from_a_task_that_is_not_waited_for(sample):
+    _from_report(sample)
+    [found] = check(sample.text)
+    assert found.rule == "unordered-producer"
+    assert found.remedy == "Put 'names' into root.dag.tasks.train.dependentTasks."
+    sample.tasks["train"]["dependentTasks"].append("names")
+    assert check(sample.text) == []

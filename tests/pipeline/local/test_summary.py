@@ -1,0 +1,44 @@
+"""What the table says of a training."""
+
+from __future__ import annotations
+
+import pytest
+from tfx.types import standard_artifacts
+
+from stagecraft.components.pusher.already import ALREADY
+from stagecraft.pipeline.local.summary import figure
+
+
+@pytest.mark.parametrize(
+    ("resumed_from", "said"),
+    [
+        (0, "1,530 images/s, val accuracy 0.250"),
+        (8, "1,530 images/s, val accuracy 0.250"),
+        (12, "an earlier run had trained all 12 steps, val accuracy 0.250"),
+    ],
+)
+def test_a_training_that_took_no_step_says_so(resumed_from: int, said: str) -> None:
+    """Its rate is the earlier run's, perhaps on another topology."""
+    model = standard_artifacts.Model()
+    model.set_int_custom_property("steps", 12)
+    model.set_int_custom_property("resumed_from", resumed_from)
+    model.set_float_custom_property("images_per_second", 1529.6)
+    model.set_float_custom_property("val_accuracy", 0.25)
+    assert figure("Trainer", {"model": [model]}) == said
+
+
+def test_a_model_that_was_pushed_before() -> None:
+    pushed = standard_artifacts.PushedModel()
+    assert figure("Pusher", {"pushed_model": [pushed]}) == "not pushed"
+    pushed.set_int_custom_property("pushed", 1)
+    pushed.set_string_custom_property("pushed_destination", "/serving/17")
+    assert figure("Pusher", {"pushed_model": [pushed]}) == "pushed"
+    pushed.set_int_custom_property(ALREADY, 1)
+    assert figure("Pusher", {"pushed_model": [pushed]}) == "already pushed as version 17"
+
+
+@pytest.mark.parametrize(
+    ("has_blessed", "said"), [(False, "no blessed model yet"), (True, "no other blessed model")]
+)
+def test_no_baseline(has_blessed: bool, said: str) -> None:
+    assert figure("Baseline", {"model": []}, has_blessed=has_blessed) == said

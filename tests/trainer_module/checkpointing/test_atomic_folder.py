@@ -1,0 +1,113 @@
+"""Folders appear whole or not at all, and a full disk is said plainly."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.checkpointing.atomic_folder import (
+    atomic_folder,
+    remove_folder,
+    remove_leftovers,
+)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A file system of 64 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    try:
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True
+        )
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"a small tmpfs cannot be mounted: {mounted.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_appears_with_its_contents(tmp_path: pathlib.Path) -> None:
+    with atomic_folder(tmp_path / "a" / "b") as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "file").write_text("x")
+        assert not (tmp_path / "a" / "b").exists()
+    assert (tmp_path / "a" / "b" / "inner" / "file").read_text() == "x"
+    assert os.listdir(tmp_path / "a") == ["b"]
+
+
+def test_replaces_what_was_there(tmp_path: pathlib.Path) -> None:
+    for text in ("old", "new"):
+        with atomic_folder(tmp_path / "b") as folder:
+            (folder / text).write_text(text)
+    assert os.listdir(tmp_path / "b") == ["new"]
+
+
+def test_what_was_there_is_there_until_it_is_replaced(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with atomic_folder(tmp_path / "b") as folder:
+        (folder / "old").write_text("old")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output"), atomic_folder(tmp_path / "b") as folder:
+        (folder / "new").write_text("new")
+    assert os.listdir(tmp_path) == ["b"]
+    assert os.listdir(tmp_path / "b") == ["old"]
+
+
+def test_is_removed_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with atomic_folder(tmp_path / "b") as folder:
+        (folder / "file").write_text("x")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # a crash before it
+        remove_folder(tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+    assert os.listdir(tmp_path) != []
+    remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
+def test_leaves_nothing_after_a_failure(
+    tmp_path: pathlib.Path, failure: type[BaseException]
+) -> None:
+    with pytest.raises(failure), atomic_folder(tmp_path / "b") as folder:
+        (folder / "file").write_text("half")
+        raise failure
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EROFS, "read-only"),
+        (errno.EACCES, "no permission"),
+    ],
+)
+def test_says_what_is_wrong_with_the_disk(tmp_path: pathlib.Path, number: int, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught, atomic_folder(tmp_path / "b"):
+        raise OSError(number, os.strerror(number))
+    assert str(tmp_path / "b") in str(caught.value)
+
+
+def test_full_disk(tiny_disk: pathlib.Path) -> None:
+    with (
+        pytest.raises(UserError, match="the disk is full"),
+        atomic_folder(tiny_disk / "b") as folder,
+    ):
+        (folder / "file").write_bytes(b"x" * 1_000_000)
+    assert os.listdir(tiny_disk) == []

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.missing_features import MissingFeatureError
+from stagecraft.trainer_module.data import input_data
+from stagecraft.trainer_module.settings import TrainSettings
+
+MODES = ["memory", "stream"]
+
+
+@pytest.fixture(scope="module")
+def transformed(raw, transform) -> np.ndarray:
+    """All images, transformed: float32 ``[n, 32, 32, 3]``."""
+    layer = transform.transform_features_layer()
+    return layer({"image": tf.constant([image.tobytes() for image in raw.images])})["image"].numpy()
+
+
+@pytest.fixture
+def which(transformed):
+    """From transformed images to the positions that they have in ``raw``."""
+    positions = {image.tobytes(): index for index, image in enumerate(transformed)}
+    return lambda images: np.array([positions[image.tobytes()] for image in np.asarray(images)])
+
+
+@pytest.fixture
+def train(raw, transform):
+    def make(files=None, num_examples=300, start_step=0, **settings):
+        settings = {"batch_size": 128, "augment": "none", "shuffle_buffer": 64, **settings}
+        return input_data.train_dataset(
+            files or [raw.pattern], transform, TrainSettings(**settings), num_examples, start_step
+        )
+
+    return make
+
+
+class Graph:
+    """As much of a TFTransformOutput as tells its features."""
+
+    def __init__(self, raw: str, transformed: str):
+        self.transform_savedmodel_dir = "/graphs/7/transform_fn"
+        self._raw, self._transformed = raw.split(), transformed.split()
+
+    def raw_feature_spec(self) -> dict[str, None]:
+        return dict.fromkeys(self._raw)
+
+    def transformed_feature_spec(self) -> dict[str, None]:
+        return dict.fromkeys(self._transformed)
+
+
+@pytest.mark.parametrize(
+    ("raw_names", "names", "missing", "what"),
+    [
+        ("image label id", "label id", ("image",), "what preprocessing_fn returns"),
+        ("image label id", "image", ("label", "id"), "what preprocessing_fn returns"),
+        ("picture label id", "image label id", ("image",), "what Transform reads"),
+    ],
+)
+def test_a_graph_without_a_feature_is_refused_by_name(raw, raw_names, names, missing, what):
+    graph = Graph(raw_names, names)
+    with pytest.raises(MissingFeatureError, match=f"^/graphs/7: {what}: no feature") as raised:
+        input_data.eval_dataset([raw.pattern], graph, 8)
+    assert raised.value.missing == missing
+    with pytest.raises(MissingFeatureError, match=f"^/graphs/7: {what}"):
+        input_data.train_dataset([raw.pattern], graph, TrainSettings(), 300)
+
+
+def _order(dataset, which, steps: int) -> np.ndarray:
+    return np.concatenate([which(batch.images) for batch in dataset.take(steps)])
+
+
+def test_examples_are_counted(raw, tmp_path):
+    assert input_data.count_examples([raw.pattern]) == 300
+    (tmp_path / "empty").touch()
+    assert input_data.count_examples([str(tmp_path / "*")]) == 0
+
+
+@pytest.mark.parametrize("shuffle", MODES)
+def test_every_epoch_has_every_example_once(train, raw, which, shuffle):
+    batches = list(train(shuffle=shuffle).take(8))
+    for batch in batches:
+        assert batch.images.shape == (128, 32, 32, 3)
+        assert batch.images.dtype == tf.float32
+        assert batch.labels.dtype == tf.int64
+        np.testing.assert_array_equal(batch.weights, np.ones(128, np.float32))
+        np.testing.assert_array_equal(batch.labels, raw.labels[which(batch.images)])
+    order = np.concatenate([which(batch.images) for batch in batches])
+    epochs = [order[:300], order[300:600], order[600:900]]
+    for epoch in epochs:
+        np.testing.assert_array_equal(np.sort(epoch), np.arange(300))
+    for before, after in ((0, 1), (1, 2), (0, 2)):
+        # One agreement is expected of permutations of everything, 300 / 64 of those of blocks.
+        assert (epochs[before] == epochs[after]).sum() < 20
+
+
+def test_permutations_in_memory_are_independent(train, which):
+    order = _order(train(shuffle="memory"), which, 12)
+    epochs = [order[300 * epoch : 300 * (epoch + 1)] for epoch in range(5)]
+    pairs = [(epochs[i], epochs[j]) for i in range(5) for j in range(i)]
+    neighbours = [(epoch[:-1], epoch[1:]) for epoch in epochs]
+    for one, other in pairs + neighbours:
+        # The correlation of independent ones is 0 with a deviation of 299 ** -0.5.
+        assert abs(np.corrcoef(one, other)[0, 1]) < 4 * 299**-0.5
+
+
+@pytest.mark.parametrize("shuffle", MODES)
+def test_a_batch_may_be_larger_than_the_data(train, which, shuffle):
+    order = _order(train(shuffle=shuffle, batch_size=700), which, 3)
+    for epoch in range(7):
+        part = order[300 * epoch : 300 * (epoch + 1)]
+        np.testing.assert_array_equal(np.sort(part), np.arange(300))
+
+
+@pytest.mark.parametrize("shuffle", MODES)
+@pytest.mark.parametrize("start_step", [1, 7])  # 7: across the end of an epoch
+def test_a_resumed_stream_goes_on_as_if_it_had_not_stopped(train, shuffle, start_step):
+    settings = {"shuffle": shuffle, "augment": "crop,flip,cutout"}
+    whole = list(train(**settings).take(start_step + 3))[start_step:]
+    resumed = train(start_step=start_step, **settings).take(3)
+    for expected, batch in zip(whole, resumed, strict=True):
+        for one, other in zip(expected, batch, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("shuffle", MODES)
+def test_the_order_is_a_function_of_the_seed_alone(train, which, shuffle):
+    tf.random.set_seed(1)
+    first = _order(train(shuffle=shuffle), which, 4)
+    tf.random.set_seed(2)
+    np.testing.assert_array_equal(_order(train(shuffle=shuffle), which, 4), first)
+    assert (_order(train(shuffle=shuffle, seed=1), which, 4) != first).mean() > 0.9
+
+
+def test_a_stream_mixes_files(train, which):
+    first_batch = _order(train(shuffle="stream", batch_size=30), which, 1)
+    assert len(set(first_batch % 6)) == 6  # Example i lies in file i % 6.
+
+
+def test_auto_streams_what_is_larger_than_its_limit(train, raw, which):
+    small, large = {"num_examples": 300}, {"num_examples": 600, "files": [raw.pattern] * 2}
+    for data, expected, other in ((small, "memory", "stream"), (large, "stream", "memory")):
+        auto = _order(train(shuffle="auto", memory_limit_mb=1, **data), which, 2)
+        np.testing.assert_array_equal(auto, _order(train(shuffle=expected, **data), which, 2))
+        assert (auto != _order(train(shuffle=other, **data), which, 2)).any()
+
+
+def test_an_example_is_augmented_by_its_id_and_epoch(train, raw, transformed):
+    from stagecraft.trainer_module.data.augment import augment
+
+    plain = list(train().take(5))
+    positions = {image.tobytes(): index for index, image in enumerate(transformed)}
+    for step, batch in enumerate(train(augment="crop,flip").take(5)):
+        images = plain[step].images
+        indices = [positions[image.tobytes()] for image in images.numpy()]
+        epochs = (np.arange(128) + 128 * step) // 300
+        expected = augment(
+            images,
+            tf.constant(raw.ids[indices]),
+            seed=0,
+            epoch=tf.constant(epochs),
+            augmentations=("crop", "flip"),
+        )
+        np.testing.assert_array_equal(batch.images, expected)
+
+
+def test_evaluation_has_every_example_once_in_the_order_of_the_files(raw, transform, which):
+    dataset = input_data.eval_dataset([raw.pattern], transform, 128)
+    assert dataset.element_spec.images.shape == (128, 32, 32, 3)
+    for _ in range(2):
+        batches = list(dataset)
+        weights = np.concatenate([batch.weights for batch in batches])
+        np.testing.assert_array_equal(weights, [1] * 300 + [0] * 84)
+        images = np.concatenate([batch.images for batch in batches])
+        labels = np.concatenate([batch.labels for batch in batches])
+        order = which(images[:300])
+        np.testing.assert_array_equal(order, sorted(range(300), key=lambda index: index % 6))
+        np.testing.assert_array_equal(labels[:300], raw.labels[order])
+        assert np.isfinite(images).all()
+
+
+def test_evaluation_in_batches_that_divide_the_data(raw, transform):
+    weights = [
+        batch.weights.numpy() for batch in input_data.eval_dataset([raw.pattern], transform, 100)
+    ]
+    np.testing.assert_array_equal(weights, np.ones((3, 100)))
+
+
+def test_materialised_examples_give_the_same_batches(raw, transform, transformed, train, tmp_path):
+    for file in range(6):
+        path = str(tmp_path / f"transformed_examples-{file:05d}-of-00006.gz")
+        with tf.io.TFRecordWriter(path, "GZIP") as writer:
+            for index in range(file, 300, 6):
+                example = tf.train.Example()
+                feature = example.features.feature
+                feature["image"].float_list.value.extend(transformed[index].ravel())
+                feature["label"].int64_list.value.append(raw.labels[index])
+                feature["id"].int64_list.value.append(raw.ids[index])
+                writer.write(example.SerializeToString())
+    materialised = [str(tmp_path / "*")]
+    assert input_data.count_examples(materialised) == 300
+    pairs = [
+        (
+            train(augment="crop,flip", shuffle=shuffle).take(3),
+            train(materialised, augment="crop,flip", shuffle=shuffle).take(3),
+        )
+        for shuffle in MODES
+    ]
+    evaluate = input_data.eval_dataset
+    pairs.append((evaluate([raw.pattern], transform, 70), evaluate(materialised, transform, 70)))
+    for expected, given in pairs:
+        for one, other in zip(expected, given, strict=True):
+            for part, other_part in zip(one, other, strict=True):
+                np.testing.assert_array_equal(part, other_part)
+
+
+# --- what cannot be read ---
+
+
+@pytest.fixture
+def damaged(raw, tmp_path) -> tuple[list[str], pathlib.Path]:
+    """A pattern, and the one file behind it that has a wrong byte after 20 records."""
+    for path in sorted(pathlib.Path(raw.pattern).parent.iterdir()):
+        shutil.copy(path, tmp_path)
+    path = sorted(tmp_path.iterdir())[3]
+    content = bytearray(path.read_bytes())
+    content[int(20.5 * len(content) / 50)] ^= 1
+    path.write_bytes(content)
+    return [str(tmp_path / "*")], path
+
+
+def test_a_damaged_file_is_named(damaged, train, transform):
+    files, path = damaged
+    message = f"{path}: damaged after 20 whole records, at byte .*run again"
+    with pytest.raises(UserError, match=message):
+        input_data.count_examples(files)
+    with pytest.raises(UserError, match=message):
+        train(files)
+    with pytest.raises(UserError, match=message):
+        input_data.eval_dataset(files, transform, 10)
+
+
+def test_a_truncated_file_is_named(damaged):
+    files, path = damaged
+    path.write_bytes(path.read_bytes()[:10_000])
+    with pytest.raises(UserError, match=f"{path}: damaged after 3 whole records"):
+        input_data.count_examples(files)
+
+
+def test_no_files(train, tmp_path):
+    pattern = str(tmp_path / "*")
+    with pytest.raises(UserError, match=r"\*: there are no such files"):
+        input_data.count_examples([pattern])
+    with pytest.raises(UserError, match="there are no such files"):
+        train([pattern])
+    with pytest.raises(UserError, match="no pattern given"):
+        input_data.count_examples([])
+
+
+def test_no_examples(train, transform, tmp_path):
+    (tmp_path / "empty").touch()
+    for make in (train, lambda files: input_data.eval_dataset(files, transform, 10)):
+        with pytest.raises(UserError, match="empty: there is no example in it"):
+            make([str(tmp_path / "*")])
+
+
+@pytest.mark.parametrize("count", [299, 301])
+def test_another_number_of_examples_than_counted(train, count):
+    with pytest.raises(UserError, match=f"examples where {count} were counted"):
+        train(num_examples=count)

@@ -1,0 +1,78 @@
+"""What ``train.initial_weights`` names, by its name and what lies in it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError, Kind, find
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("w/m.keras", Kind.KERAS),
+        ("w/m.weights.h5", Kind.WEIGHTS_H5),
+        ("w/saved_model.pb", Kind.SAVED_MODEL),
+        ("w/state.index", Kind.CHECKPOINT),
+    ],
+)
+def test_kinds(file: str, kind: Kind, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / file
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    named = path if file.endswith((".keras", ".h5")) else path.parent
+    assert find(str(named)) == (kind, named)
+    assert find(str(named)).files() == [path]
+
+
+def test_a_home_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "m.keras").write_bytes(b"")
+    assert find("~/m.keras").path == tmp_path / "m.keras"
+
+
+@pytest.mark.parametrize(
+    ("made", "named", "said"),
+    [
+        ((), "gone.keras", "no such file or folder"),
+        (("m.h5",), "m.h5", "save_weights"),
+        (("m.pt",), "m.pt", "not a kind of file that is known"),
+        (("17/saved_model.pb",), "17/saved_model.pb", "give the folder that it lies in"),
+        (("7/state.index",), "7/state.index", "give the folder that it lies in"),
+        (("s/9/saved_model.pb", "s/17/x"), "s", r"holds several, 9, 17; .* such as s/17$"),
+        (("x/y",), "x", "a folder without weights"),
+    ],
+)
+def test_refusals(
+    made: tuple[str, ...],
+    named: str,
+    said: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in made:
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    with pytest.raises(InitialWeightsError, match=said) as caught:
+        find(named)
+    assert caught.value.path == named
+    assert str(caught.value).startswith(f"train.initial_weights: {named}: ")
+
+
+def test_what_is_no_file_is_refused(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "m.keras")
+    with pytest.raises(InitialWeightsError, match="neither a file nor a folder"):
+        find(str(tmp_path / "m.keras"))
+
+
+def test_imports_no_tensorflow() -> None:
+    module = "stagecraft.trainer_module.models.initial_weights.source"
+    check = f"import sys, {module}; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check]).returncode == 0

@@ -1,0 +1,25 @@
+"""Shadows follow the weights by the formula, faster at first."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from stagecraft.trainer_module.optimization import ema
+
+
+@pytest.mark.parametrize(("step", "decay"), [(0, 0.1), (1, 2 / 11), (10**6, 0.99)])
+def test_decay_grows_to_what_was_asked_for(step: int, decay: float) -> None:
+    assert float(ema.decay_at(0.99, tf.constant(step, tf.int64))) == pytest.approx(decay)
+
+
+def test_shadows_follow() -> None:
+    weight = keras.Variable(np.asarray([1.0, -2.0]))
+    (shadow,) = ema.create([weight])
+    np.testing.assert_array_equal(shadow, [1.0, -2.0])
+    weight.assign([3.0, 2.0])
+    ema.update(tf.distribute.get_strategy(), [shadow], [weight], tf.constant(0.75))
+    np.testing.assert_array_equal(shadow, [1.5, -1.0])
+    np.testing.assert_array_equal(weight.numpy(), [3.0, 2.0])

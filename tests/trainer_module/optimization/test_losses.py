@@ -1,0 +1,35 @@
+"""The loss against Keras's own, and where Keras's would lose precision."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from stagecraft.trainer_module.optimization.losses import cross_entropy
+
+LOGITS = np.random.RandomState(0).randn(7, 10).astype(np.float32) * 5
+LABELS = np.arange(7, dtype=np.int64)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_is_keras_s_per_example(smoothing: float) -> None:
+    expected = keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=smoothing, reduction=None
+    )(keras.ops.one_hot(LABELS, 10), LOGITS)
+    found = cross_entropy(tf.constant(LOGITS), tf.constant(LABELS), smoothing)
+    # Ten summands of up to 30 in float32, in another order.
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "computed"),
+    [(tf.bfloat16, tf.float32), (tf.float16, tf.float32), (tf.float64, tf.float64)],
+)
+def test_is_never_less_precise_than_float32(given: tf.DType, computed: tf.DType) -> None:
+    logits = tf.cast(LOGITS, given)
+    found = cross_entropy(logits, tf.constant(LABELS))
+    assert found.dtype == computed
+    expected = cross_entropy(tf.cast(logits, tf.float64), tf.constant(LABELS))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

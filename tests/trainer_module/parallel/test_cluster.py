@@ -1,0 +1,346 @@
+"""TF_CONFIG: roles and peers, or a refusal that says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.settings import ParallelSettings
+
+WORKERS = {"worker": ["a:1", "b:1"]}
+WITH_CHIEF = {"chief": ["c:1"], "worker": ["a:1", "b:1"]}
+WITH_PS = WITH_CHIEF | {"ps": ["p:1"]}
+IN_STEP = {"strategy": "multi_worker_mirrored"}
+GRID = {"strategy": "grid", "workers": 2}
+BY_A_CHIEF = {"strategy": "parameter_server"}
+
+Set = Callable[..., None]
+
+
+@pytest.fixture
+def config(monkeypatch: pytest.MonkeyPatch) -> Set:
+    """Sets TF_CONFIG: cluster, role, index."""
+
+    def put(jobs: Any, role: Any = "worker", index: Any = 0) -> None:
+        text = json.dumps({"cluster": jobs, "task": {"type": role, "index": index}})
+        monkeypatch.setenv("TF_CONFIG", text)
+
+    return put
+
+
+@pytest.mark.parametrize("text", [None, "", "  ", "{}"])
+def test_no_cluster(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
+    if text is None:
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+    else:
+        monkeypatch.setenv("TF_CONFIG", text)
+    assert cluster.read() is None
+    assert cluster.training(ParallelSettings.model_validate(IN_STEP)) is None
+
+
+@pytest.mark.parametrize(
+    ("jobs", "role", "index", "worker", "is_chief"),
+    [
+        (WORKERS, "worker", 0, 0, True),
+        (WORKERS, "worker", 1, 1, False),
+        (WITH_CHIEF, "chief", 0, 0, True),
+        (WITH_CHIEF, "worker", 0, 1, False),
+        (WITH_CHIEF, "worker", 1, 2, False),
+        (WITH_CHIEF, "worker", "1", 2, False),
+        (WITH_PS, "ps", 0, None, False),
+        (WITH_PS, "evaluator", 0, None, False),
+        (WITH_PS | {"evaluator": ["e:1"]}, "evaluator", 0, None, False),
+    ],
+)
+def test_who_is_who(
+    config: Set, jobs: Any, role: str, index: Any, worker: int | None, is_chief: bool
+) -> None:
+    config(jobs, role, index)
+    found = cluster.read()
+    assert found is not None
+    assert (found.role, found.index) == (role, int(index))
+    assert found.worker == worker
+    assert found.is_chief is is_chief
+    assert found.workers == (("a:1", "b:1") if jobs is WORKERS else ("c:1", "a:1", "b:1"))
+    assert found.remote_workers == ("a:1", "b:1")
+    assert found.ps == tuple(jobs.get("ps", ()))
+
+
+def test_as_tensorflow_takes_it(config: Set, monkeypatch: pytest.MonkeyPatch) -> None:
+    config(WITH_PS, "ps")
+    resolver = cluster.resolver()
+    assert resolver.cluster_spec().as_dict() == WITH_PS
+    assert (resolver.task_type, resolver.task_id) == ("ps", 0)
+    monkeypatch.delenv("TF_CONFIG")
+    with pytest.raises(UserError, match="TF_CONFIG: not JSON"):
+        cluster.resolver()
+
+
+def test_addresses_with_colons(config: Set) -> None:
+    config({"worker": ["[::1]:2222", "[::1]:2223"]})
+    found = cluster.read()
+    assert found is not None
+    assert found.workers == ("[::1]:2222", "[::1]:2223")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", ("not JSON", "'{'", '"cluster"')),
+        ("[]", ("expected an object", "'[]'")),
+        ('{"task": {"type": "worker", "index": 0}}', ('"cluster" is None',)),
+        ('{"cluster": {}, "task": {}}', ('"cluster" is {}',)),
+        ('{"cluster": ["a:1"]}', ("\"cluster\" is ['a:1']",)),
+        ('{"cluster": {"worker": ["a:1"]}}', ('"task" is None', '"type": "worker"')),
+        ('{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}}', ('"task" is',)),
+    ],
+)
+def test_what_is_no_tf_config(
+    monkeypatch: pytest.MonkeyPatch, text: str, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(UserError) as caught:
+        cluster.read()
+    for word in ("TF_CONFIG", *words, "; use "):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "role", "index", "words"),
+    [
+        ({"master": ["a:1"]}, "master", 0, ("role 'master'", "use any of chief, worker")),
+        (WORKERS, "boss", 0, ("'boss'", "use any of chief, worker")),
+        (WORKERS, "chief", 0, ("the cluster has no chief", "use any of worker")),
+        (WORKERS, "ps", 0, ("the cluster has no ps",)),
+        (WORKERS, "worker", 2, ('"index": 2', "has 2 of", 'use "index": 0 to 1')),
+        (WORKERS, "worker", -1, ('"index": -1',)),
+        (WORKERS, "worker", True, ('"index": True',)),
+        (WORKERS, "worker", None, ('"index": None',)),
+        (WORKERS, "evaluator", 1, ('"index": 1', 'use "index": 0')),
+        ({"worker": "a:1"}, "worker", 0, ("\"worker\" is 'a:1'", '"worker": ["host0:2222"]')),
+        ({"worker": ["a:1", "a:1"]}, "worker", 0, ("address a:1 twice",)),
+        ({"chief": ["a:1"], "worker": ["a:1"]}, "worker", 0, ("in chief and worker",)),
+        ({"chief": ["a:1", "b:1"]}, "chief", 0, ("2 of the role chief", '"chief": ["a:1"]')),
+        ({"worker": ["a"]}, "worker", 0, ("'a' of worker", "use such as a:2222")),
+        ({"worker": ["a:"]}, "worker", 0, ("'a:' of worker", "use such as a:2222")),
+        ({"worker": ["a:0"]}, "worker", 0, ("'a:0' of worker",)),
+        ({"worker": ["a:65536"]}, "worker", 0, ("'a:65536' of worker",)),
+        ({"worker": [":1"]}, "worker", 0, ("':1' of worker",)),
+        ({"worker": [1]}, "worker", 0, ("1 of worker", "host0:2222")),
+    ],
+)
+def test_what_contradicts_itself(
+    config: Set, jobs: Any, role: Any, index: Any, words: tuple[str, ...]
+) -> None:
+    config(jobs, role, index)
+    with pytest.raises(UserError) as caught:
+        cluster.read()
+    for word in ("TF_CONFIG", *words, "; use "):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "jobs", "role", "words"),
+    [
+        (IN_STEP | {"workers": 2}, None, "", ("unset", "parallel.workers: 2", "workers: 1")),
+        (IN_STEP | {"workers": 2}, {"ps": ["p:1"]}, "ps", ('no "worker"',)),
+        (IN_STEP | {"workers": 2}, WITH_PS, "worker", ('"ps"', "parameter_server")),
+        (
+            IN_STEP | {"workers": 2},
+            WITH_CHIEF,
+            "worker",
+            ("parallel.workers: 2", "TF_CONFIG has 3", "use parallel.workers: 3"),
+        ),
+        (IN_STEP, WORKERS, "worker", ("workers: 1", "use parallel.workers: 2")),
+        (GRID, None, "", ("unset", "parallel.workers: 2", "workers: 1")),
+        (GRID, {"ps": ["p:1"]}, "ps", ('no "worker"', "strategy: grid trains")),
+        (GRID, WITH_PS, "worker", ('"ps"', "strategy: grid has no use", "parameter_server")),
+        (GRID, WITH_CHIEF, "worker", ("TF_CONFIG has 3", "use parallel.workers: 3")),
+        (BY_A_CHIEF, None, "", ("unset", "parameter_server", '"ps": [')),
+        (BY_A_CHIEF, WITH_CHIEF, "chief", ('no "ps"', '"ps": [')),
+        (BY_A_CHIEF, WORKERS | {"ps": ["p:1"]}, "ps", ('no "chief"', '"chief": [')),
+        (BY_A_CHIEF, {"chief": ["c:1"], "ps": ["p:1"]}, "ps", ('no "worker"', '"worker": [')),
+        (BY_A_CHIEF, WITH_PS, "chief", ("workers: 1", "has 2", "use parallel.workers: 2")),
+    ],
+)
+def test_a_cluster_that_does_not_fit_the_settings(
+    config: Set,
+    monkeypatch: pytest.MonkeyPatch,
+    parallel: dict[str, Any],
+    jobs: Any,
+    role: str,
+    words: tuple[str, ...],
+) -> None:
+    if jobs is None:
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+    else:
+        config(jobs, role)
+    with pytest.raises(UserError) as caught:
+        cluster.training(ParallelSettings.model_validate(parallel))
+    for word in ("TF_CONFIG", *words):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("role", ["chief", "worker", "ps"])
+def test_a_cluster_that_fits(config: Set, role: str) -> None:
+    config(WITH_PS, role)
+    found = cluster.training(ParallelSettings.model_validate(BY_A_CHIEF | {"workers": 2}))
+    assert found is not None
+    assert found.role == role
+    if role != "ps":
+        config(WITH_CHIEF, role)
+        for strategy in (IN_STEP, GRID):
+            found = cluster.training(ParallelSettings.model_validate(strategy | {"workers": 3}))
+            assert found is not None
+            assert found.worker == (0 if role == "chief" else 1)
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored", "central_storage", "tpu", "grid"])
+def test_strategies_of_one_process_leave_it_alone(
+    monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", "{not even JSON")
+    assert cluster.training(ParallelSettings.model_validate({"strategy": strategy})) is None
+
+
+def test_tensorflow_hears_of_no_evaluator(config: Set) -> None:
+    """Its servers would wait for it; Kubeflow's operator has it in the cluster."""
+    config(WITH_PS | {"evaluator": ["e:1"]}, "chief", 0)
+    assert set(cluster.resolver().cluster_spec().as_dict()) == {"chief", "worker", "ps"}
+    assert "evaluator" not in json.loads(os.environ["TF_CONFIG"])["cluster"]
+
+
+def test_an_evaluator(config: Set) -> None:
+    parallel = ParallelSettings(evaluator=True)
+    assert not cluster.is_evaluator(parallel)
+    config(WORKERS, "evaluator", 0)
+    assert cluster.is_evaluator(parallel)
+    with pytest.raises(UserError, match="parallel.evaluator is false.*parallel.evaluator: true"):
+        cluster.is_evaluator(ParallelSettings())
+    config(WORKERS, "worker", 1)
+    assert not cluster.is_evaluator(parallel)
+
+
+def test_a_config_that_nobody_asks_for_may_be_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("", "no JSON", "[]", '{"task": {"type": "master", "index": 0}}', '{"task": 1}'):
+        monkeypatch.setenv("TF_CONFIG", text)
+        assert not cluster.is_evaluator(ParallelSettings())
+
+
+@pytest.mark.parametrize("text", ["garbage", "[1]", "[" * 100_000, '{"cluster": {"x": []}}'])
+def test_garbage_is_refused_without_tensorflow(text: str) -> None:
+    code = (
+        "import sys\n"
+        "from stagecraft.schemas.errors import UserError\n"
+        "from stagecraft.trainer_module.parallel import cluster\n"
+        "from stagecraft.trainer_module.settings import ParallelSettings\n"
+        "two = {'strategy': 'multi_worker_mirrored', 'workers': 2}\n"
+        "try:\n"
+        "    cluster.check(ParallelSettings.model_validate(two))\n"
+        "except UserError as error:\n"
+        "    print('tensorflow' in sys.modules, error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TF_CONFIG": text},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("False environment variable TF_CONFIG: ")
+    assert len(done.stdout) < 400
+
+
+@pytest.mark.parametrize(
+    ("parallel", "refused"),
+    [
+        ({"strategy": "one_device"}, False),
+        ({**IN_STEP, "workers": 2}, True),
+        ({**IN_STEP, "workers": 2, "launcher": "in_process"}, True),
+        ({**IN_STEP, "workers": 2, "launcher": "local"}, False),
+    ],
+)
+def test_who_has_no_use_for_it_may_have_any(
+    monkeypatch: pytest.MonkeyPatch, parallel: dict[str, Any], refused: bool
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", "garbage")
+    settings = ParallelSettings.model_validate(parallel)
+    if not refused:
+        cluster.check(settings)
+        return
+    with pytest.raises(UserError, match="TF_CONFIG: not JSON"):
+        cluster.check(settings)
+
+
+def test_peers_by_name(config: Set) -> None:
+    config(WITH_PS, "chief", 0)
+    members = cluster.read()
+    assert members is not None
+    names = [*members.peers()]
+    assert names == ["chief 0", *(f"worker {i}" for i in range(len(WITH_PS["worker"]))), "ps 0"]
+    assert list(members.peers().values()) == [
+        *WITH_PS["chief"],
+        *WITH_PS["worker"],
+        *WITH_PS["ps"],
+    ]
+
+
+def _pod(monkeypatch: pytest.MonkeyPatch, index: str, host: str) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", index)
+    monkeypatch.setattr(cluster.socket, "getfqdn", lambda: host)
+
+
+SERVED = {"parallel_strategy": "parameter_server", "parallel_workers": 2, "parallel_evaluator": 1}
+
+
+def test_pods_of_an_indexed_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    _pod(monkeypatch, "2", "train-2.train.models.svc.cluster.local")
+    cluster.adopt_job(SERVED)
+    config = json.loads(os.environ["TF_CONFIG"])
+    hosts = [f"train-{number}.train.models.svc.cluster.local:2222" for number in range(4)]
+    assert config == {
+        "cluster": {"chief": hosts[:1], "worker": hosts[1:3], "ps": hosts[3:]},
+        "task": {"type": "worker", "index": 1},
+    }
+
+
+def test_a_config_that_is_set_counts(config: Set, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pod(monkeypatch, "0", "train-0")
+    config(WORKERS, "worker", 1)
+    before = os.environ["TF_CONFIG"]
+    cluster.adopt_job(SERVED)
+    assert os.environ["TF_CONFIG"] == before
+
+
+def test_a_job_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    _pod(monkeypatch, "0", "train-0")
+    cluster.adopt_job({})
+    assert "TF_CONFIG" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("index", "host", "words"),
+    [
+        ("5", "train-5.train", ("JOB_COMPLETION_INDEX: '5'", "completions: 5")),
+        ("x", "train-x.train", ("JOB_COMPLETION_INDEX: 'x'",)),
+        ("2", "laptop", ("laptop", "ends in -2", "completionMode: Indexed")),
+        ("2", "train-1.train", ("train-1", "ends in -2")),
+    ],
+)
+def test_a_pod_that_is_none(
+    monkeypatch: pytest.MonkeyPatch, index: str, host: str, words: tuple[str, ...]
+) -> None:
+    _pod(monkeypatch, index, host)
+    with pytest.raises(UserError) as caught:
+        cluster.adopt_job(SERVED)
+    for word in words:
+        assert word in str(caught.value)

@@ -1,0 +1,243 @@
+"""Settings and machine give devices, or a refusal that names the field and a value."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.parallel import topology, tpu
+from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.settings import ParallelSettings
+
+
+def _cpus() -> int:
+    import tensorflow as tf
+
+    return len(tf.config.list_logical_devices("CPU"))  # this starts TensorFlow
+
+
+def _in_a_new_process(code: str) -> None:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A machine with one CPU and three GPUs; the GPUs that were left visible."""
+    import tensorflow as tf
+
+    there, shown = {"CPU": ["cpu"], "GPU": ["gpu0", "gpu1", "gpu2"]}, ["untouched"]
+
+    def show(devices: list[str], kind: str) -> None:
+        assert kind == "GPU"
+        shown[:] = devices
+
+    monkeypatch.setattr(topology, "configure_devices", lambda parallel: None)
+    monkeypatch.setattr(topology, "_devices", lambda kind: there[kind])
+    monkeypatch.setattr(topology, "_resolved", [])
+    monkeypatch.setattr(tf.config, "set_visible_devices", show)
+    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    return shown
+
+
+def test_one_device() -> None:
+    found = topology.resolve(ParallelSettings())
+    assert found.strategy == "one_device"
+    assert found.replicas == found.global_replicas == found.stages == 1
+    assert found.device(0, 0) == found.devices[0]
+
+
+def test_replica_by_replica_its_stages_in_order() -> None:
+    names = tuple(f"CPU:{index}" for index in range(6))
+    grid = Topology(strategy="grid", devices=names, stages=3)
+    assert grid.replicas == 2
+    assert [grid.device(0, stage) for stage in range(3)] == ["CPU:0", "CPU:1", "CPU:2"]
+    assert [grid.device(1, stage) for stage in range(3)] == ["CPU:3", "CPU:4", "CPU:5"]
+
+
+def test_every_replica_has_a_part_of_the_batch() -> None:
+    three = Topology(strategy="mirrored", devices=("CPU:0", "CPU:1", "CPU:2"))
+    assert [three.fitting_batch(size) for size in (1, 3, 4, 500)] == [3, 3, 6, 501]
+    workers = Topology(
+        strategy="multi_worker_mirrored", devices=("GPU:0", "GPU:1"), workers=3, worker=1
+    )
+    assert workers.global_replicas == 6
+    assert workers.fitting_batch(500) == 504
+
+
+def test_more_replicas_than_devices() -> None:
+    there = _cpus()
+    parallel = ParallelSettings(strategy="mirrored", replicas=there + 1)
+    with pytest.raises(UserError) as caught:
+        topology.resolve(parallel)
+    message = str(caught.value)
+    assert f"use parallel.replicas: {there}" in message
+    assert f"parallel.virtual_devices: {there + 1}" in message
+
+
+def test_a_larger_grid_than_devices(gpus: list[str]) -> None:
+    parallel = ParallelSettings(strategy="grid", replicas=2, stages=2)
+    with pytest.raises(UserError) as caught:
+        topology.resolve(parallel)
+    message = str(caught.value)
+    assert "parallel.replicas: 2 × parallel.stages: 2 needs 4 devices" in message
+    assert "use parallel.replicas: 1, or parallel.virtual_devices: 4" in message
+    assert topology.resolve(parallel.model_copy(update={"replicas": 1})).on_gpus
+    with pytest.raises(UserError, match="; use parallel.virtual_devices: 4 for"):
+        topology.resolve(ParallelSettings(strategy="grid", stages=4))
+
+
+def test_devices_that_are_named(gpus: list[str]) -> None:
+    parallel = ParallelSettings(strategy="grid", stages=2, devices="GPU:2,GPU:0")
+    assert topology.resolve(parallel).devices == ("GPU:2", "GPU:0")
+    assert gpus == ["untouched"]
+    with pytest.raises(UserError, match=r"GPU:3.*this machine has CPU:0, GPU:0, GPU:1, GPU:2; .*"):
+        topology.resolve(ParallelSettings(devices="GPU:3"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "devices", "shown"),
+    [
+        ({"replicas": 2}, ("GPU:0", "GPU:1"), ["gpu0", "gpu1"]),
+        ({"replicas": 2, "devices": "GPU:2,GPU:1"}, ("GPU:0", "GPU:1"), ["gpu1", "gpu2"]),
+        ({"virtual_devices": 1}, ("CPU:0",), []),
+        ({"devices": "CPU:0"}, ("CPU:0",), []),
+    ],
+)
+def test_a_worker_sees_no_gpus_but_its_own(
+    gpus: list[str], asked: dict[str, Any], devices: tuple[str, ...], shown: list[str]
+) -> None:
+    parallel = ParallelSettings(strategy="multi_worker_mirrored", **asked)
+    assert topology.resolve(parallel).devices == devices
+    assert gpus == shown
+
+
+def test_replicas_of_a_worker_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    parallel = ParallelSettings(strategy="multi_worker_mirrored", replicas=2)
+    with pytest.raises(UserError, match="use .*parallel.replicas: 1 with parallel.workers: 2"):
+        topology.resolve(parallel)
+
+
+def test_nccl_without_gpus() -> None:
+    parallel = ParallelSettings(strategy="mirrored", all_reduce="nccl")
+    with pytest.raises(UserError, match="all_reduce: nccl .*CPU:0.*use parallel.all_reduce: auto"):
+        topology.resolve(parallel)
+    topology.resolve(ParallelSettings(strategy="mirrored"))
+
+
+def test_nccl_with_gpus(gpus: list[str]) -> None:
+    parallel = ParallelSettings(strategy="mirrored", replicas=3, all_reduce="nccl")
+    assert topology.resolve(parallel).devices == ("GPU:0", "GPU:1", "GPU:2")
+
+
+def test_workers_come_from_tf_config(gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {
+        "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    found = topology.resolve(ParallelSettings(strategy="multi_worker_mirrored", workers=3))
+    assert (found.workers, found.worker, found.global_replicas) == (3, 2, 3)
+    assert topology.resolve(ParallelSettings(strategy="mirrored", replicas=2)).workers == 1
+
+
+def test_workers_of_a_grid_keep_their_gpus(
+    gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    parallel = ParallelSettings(strategy="grid", workers=2, stages=2, devices="GPU:2,GPU:0")
+    found = topology.resolve(parallel)
+    assert found.devices == ("GPU:2", "GPU:0")
+    assert (found.rows, found.global_replicas) == ((1, 2), 2)
+    assert gpus == ["untouched"]
+
+
+def test_a_second_topology_whose_collectives_clash(
+    gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = ParallelSettings(strategy="multi_worker_mirrored")
+    grid = ParallelSettings(strategy="grid", replicas=2)
+    topology.resolve(grid)
+    topology.resolve(one)
+    topology.resolve(one)
+    topology.resolve(ParallelSettings(strategy="grid", replicas=3))
+    with pytest.raises(UserError, match="second topology in one process.*start a new process"):
+        topology.resolve(ParallelSettings(strategy="multi_worker_mirrored", replicas=2))
+
+    config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    two = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
+    monkeypatch.setattr(topology, "_resolved", [])
+    topology.resolve(two)
+    topology.resolve(grid)
+    monkeypatch.setattr(topology, "_resolved", [])
+    topology.resolve(grid)
+    with pytest.raises(UserError, match="after grid .*start a new process"):
+        topology.resolve(two)
+    of_two = ParallelSettings(strategy="grid", workers=2)
+    with pytest.raises(UserError, match=r"grid \(2 workers .*after grid .*start a new process"):
+        topology.resolve(of_two)
+    monkeypatch.setattr(topology, "_resolved", [])
+    topology.resolve(of_two)
+    topology.resolve(of_two)  # as for another precision
+    topology.resolve(grid)
+
+
+def test_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    def none() -> None:  # as TensorFlow does, without asking Google Cloud first
+        raise ValueError("Please provide a TPU Name to connect to.")
+
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", none)
+    with pytest.raises(UserError, match="strategy: tpu needs a TPU.*TPU_NAME.*strategy: mirrored"):
+        topology.resolve(ParallelSettings(strategy="tpu"))
+
+
+def test_replicas_are_the_tpus_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tpu, "cores", lambda: 8)
+    with pytest.raises(UserError, match="replicas: 1, but .*8 cores.*use parallel.replicas: 8"):
+        topology.resolve(ParallelSettings(strategy="tpu"))
+    found = topology.resolve(ParallelSettings(strategy="tpu", replicas=8))
+    assert found.replicas == 8
+    assert found.device(7, 0) == "TPU:7"
+
+
+def test_virtual_devices_after_tensorflow_has_started() -> None:
+    there = _cpus()
+    topology.configure_devices(ParallelSettings(virtual_devices=there))  # enough are there
+    with pytest.raises(UserError, match=f"virtual_devices: {there + 1}.*already started.*{there}"):
+        topology.configure_devices(ParallelSettings(virtual_devices=there + 1))
+
+
+def test_importing_it_starts_nothing() -> None:
+    _in_a_new_process(
+        "import sys, stagecraft.trainer_module.parallel.topology\n"
+        "assert 'tensorflow' not in sys.modules"
+    )
+
+
+def test_virtual_devices() -> None:
+    _in_a_new_process("""
+from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.settings import ParallelSettings
+one = ParallelSettings(virtual_devices=3)
+two = ParallelSettings(strategy="mirrored", replicas=2, virtual_devices=2)
+grid = ParallelSettings(strategy="grid", stages=3, devices="CPU:2,CPU:0,CPU:1", virtual_devices=3)
+topology.configure_devices(one)
+assert topology.resolve(one).devices == ("CPU:0",)
+assert topology.resolve(two).devices == ("CPU:0", "CPU:1")
+assert topology.resolve(grid).devices == ("CPU:2", "CPU:0", "CPU:1")
+# Nothing of this has started TensorFlow, so a strategy can still set up its collectives.
+topology.configure_devices(ParallelSettings(virtual_devices=4))
+import tensorflow as tf
+assert len(tf.config.list_logical_devices("CPU")) == 4
+""")

@@ -1,0 +1,236 @@
+"""Examples to batches: read, shuffle, transform, augment.
+
+Records stay serialized until their batch is made, in memory as in files: parsing a batch at once
+costs a microsecond an example, and raw bytes are a quarter of the size of floats.
+"""
+
+from __future__ import annotations
+
+import os
+import typing
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from stagecraft.schemas import features, missing_features
+from stagecraft.trainer_module.data import example_files
+from stagecraft.trainer_module.data.augment import augment
+from stagecraft.trainer_module.settings import TrainSettings
+
+if typing.TYPE_CHECKING:
+    import tensorflow_transform as tft  # brings Beam along, which takes seconds
+
+_FILES_AT_ONCE = 16
+
+
+def check_features(transform: tft.TFTransformOutput) -> None:
+    """Refuses a transform graph that lacks what is trained on, or what is exported.
+
+    Raises:
+        MissingFeatureError: names the graph's folder, what it lacks, and what it has.
+    """
+    folder = os.path.dirname(transform.transform_savedmodel_dir)
+    missing_features.check(
+        f"{folder}: what preprocessing_fn returns",
+        transform.transformed_feature_spec(),
+        features.ALL,
+        f"return {', '.join(features.ALL)} from preprocessing_fn",
+    )
+    missing_features.check(
+        f"{folder}: what Transform reads",
+        transform.raw_feature_spec(),
+        [features.IMAGE],  # what the exported model is asked with
+        f"call the raw feature {features.IMAGE!r} in the examples and in the schema",
+    )
+
+
+class Batch(NamedTuple):
+    """What a step is given."""
+
+    images: tf.Tensor
+    """float32 ``[batch, height, width, channels]``, normalised."""
+    labels: tf.Tensor
+    """int64 ``[batch]``."""
+    weights: tf.Tensor
+    """float32 ``[batch]``: 1 for an example, 0 for padding."""
+
+
+def count_examples(files: Sequence[str]) -> int:
+    """Number of records, each of which is read once and held against its checksum.
+
+    Args:
+        files: paths or patterns (``folder/*``) of TFRecords, gzipped where they end in ``.gz``.
+
+    Raises:
+        UserError: there are no such files, or one of them is damaged.
+    """
+    return example_files.count(example_files.expand(files))
+
+
+def train_dataset(
+    files: Sequence[str],
+    transform: tft.TFTransformOutput,
+    settings: TrainSettings,
+    num_examples: int,
+    start_step: int = 0,
+    part: tuple[int, int] = (0, 1),
+) -> tf.data.Dataset:
+    """Endless :class:`Batch` of exactly ``settings.batch_size`` examples, all of weight 1.
+
+    Every epoch is another permutation of all examples, a function of (seed, epoch); one follows
+    the other without a gap, so that a batch may hold the end of one and the beginning of the
+    next, and no example is dropped. Step ``n`` has the same batch whether the dataset was made
+    with ``start_step`` 0 or n.
+
+    Args:
+        files: paths or patterns of TFRecords: raw examples, or Transform's materialised ones.
+        transform: Transform's graph, applied to raw examples.
+        settings: batch_size, seed, augment, shuffle, memory_limit_mb, shuffle_buffer.
+        num_examples: what :func:`count_examples` says about ``files``.
+        start_step: the first step, counted from 0.
+        part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers. All of them
+            go through the same order; only the part is parsed and augmented.
+
+    Raises:
+        UserError: no or damaged files, or another number of examples in them.
+    """
+    paths = example_files.expand(files)
+    first_record = example_files.first(paths)
+    to_features = _feature_reader(first_record, transform)
+    in_memory = settings.shuffle == "memory" or (
+        settings.shuffle == "auto"
+        and num_examples * len(first_record) <= settings.memory_limit_mb * 1_000_000
+    )
+    if in_memory:
+        records = example_files.load(paths, num_examples)
+        order = _memory_order(num_examples, settings.seed)
+    else:
+        order = _stream_order(paths, settings.shuffle_buffer, settings.seed)
+
+    @tf.autograph.experimental.do_not_convert  # takes seconds over the layer, to no end
+    def to_batch(keys: tf.Tensor, epochs: tf.Tensor) -> Batch:
+        values = to_features(tf.gather(records, keys) if in_memory else keys)
+        images = augment(
+            values[features.IMAGE],
+            values[features.ID],
+            seed=settings.seed,
+            epoch=epochs,
+            augmentations=settings.augmentations,
+        )
+        return Batch(images, values[features.LABEL], tf.ones([last - first]))
+
+    worker, workers = part
+    first, last = (settings.batch_size * w // workers for w in (worker, worker + 1))
+    first_epoch, skipped = divmod(start_step * settings.batch_size, num_examples)
+    return (
+        tf.data.Dataset.counter(first_epoch)
+        .flat_map(lambda epoch: _with(epoch, order(epoch)))
+        .skip(skipped)
+        .batch(settings.batch_size, drop_remainder=True)
+        .map(lambda keys, epochs: (keys[first:last], epochs[first:last]))
+        .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .prefetch(tf.data.AUTOTUNE)
+        # Else workers ask each other before each batch whether there is one.
+        .apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    )
+
+
+def eval_dataset(
+    files: Sequence[str],
+    transform: tft.TFTransformOutput,
+    batch_size: int,
+    part: tuple[int, int] = (0, 1),
+) -> tf.data.Dataset:
+    """Every example exactly once, in the order of the files, as :class:`Batch` of one size.
+
+    The last batch is filled up with copies of its last example, of weight 0.
+
+    Args:
+        files: paths or patterns of TFRecords: raw examples, or Transform's materialised ones.
+        transform: Transform's graph, applied to raw examples.
+        batch_size: examples per batch.
+        part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers.
+
+    Raises:
+        UserError: there are no such files, or one of them is damaged.
+    """
+    worker, workers = part
+    first, last = (batch_size * w // workers for w in (worker, worker + 1))
+    paths = example_files.expand(files)
+    example_files.count(paths)  # Damage shows now, not in a loop that cannot tell which file it is.
+    to_features = _feature_reader(example_files.first(paths), transform)
+
+    @tf.autograph.experimental.do_not_convert  # takes seconds over the layer, to no end
+    def to_batch(records: tf.Tensor) -> Batch:
+        count = tf.size(records)
+        positions = tf.range(first, last)
+        values = to_features(tf.gather(records, tf.minimum(positions, count - 1)))
+        weights = tf.cast(positions < count, tf.float32)
+        return Batch(values[features.IMAGE], values[features.LABEL], weights)
+
+    return (
+        example_files.records(paths)
+        .batch(batch_size)
+        .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def _memory_order(num_examples: int, seed: int) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Epoch to positions, int64: a full permutation."""
+    # Not index_shuffle: its permutations of neighbouring epochs correlate with 0.67.
+    return lambda epoch: tf.data.Dataset.from_tensor_slices(
+        tf.random.experimental.stateless_shuffle(
+            tf.range(num_examples, dtype=tf.int64), seed=[seed, epoch]
+        )
+    )
+
+
+def _stream_order(
+    paths: list[str], buffer: int, seed: int
+) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Epoch to serialized examples: shuffled files, read several at a time, in shuffled blocks."""
+    # Blocks, because the seeds of Dataset.shuffle mix with TensorFlow's global one.
+    shuffle = tf.random.experimental.stateless_shuffle
+    compression = example_files.compression(paths)
+
+    def order(epoch: tf.Tensor) -> tf.data.Dataset:
+        key = tf.stack([tf.constant(seed, tf.int64), epoch])
+
+        def shuffle_block(number: tf.Tensor, block: tf.Tensor) -> tf.data.Dataset:
+            return shuffle(block, seed=tf.random.experimental.stateless_fold_in(key, number))
+
+        return (
+            tf.data.Dataset.from_tensor_slices(shuffle(paths, seed=key))
+            .interleave(
+                lambda path: tf.data.TFRecordDataset(path, compression_type=compression),
+                cycle_length=_FILES_AT_ONCE,
+                deterministic=True,
+            )
+            .batch(buffer)
+            .enumerate()
+            .map(shuffle_block)
+            .prefetch(1)
+            .unbatch()
+        )
+
+    return order
+
+
+def _with(epoch: tf.Tensor, order: tf.data.Dataset) -> tf.data.Dataset:
+    return tf.data.Dataset.zip(order, tf.data.Dataset.from_tensors(epoch).repeat())
+
+
+def _feature_reader(
+    record: bytes, transform: tft.TFTransformOutput
+) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+    """How serialized examples ``[n]`` like ``record`` become transformed features, ``[n, ...]``."""
+    check_features(transform)
+    image = tf.train.Example.FromString(record).features.feature[features.IMAGE]
+    if image.HasField("float_list"):
+        transformed_spec = transform.transformed_feature_spec()
+        return lambda records: tf.io.parse_example(records, transformed_spec)
+    raw_spec = transform.raw_feature_spec()
+    layer = transform.transform_features_layer()
+    return lambda records: layer(tf.io.parse_example(records, raw_spec))

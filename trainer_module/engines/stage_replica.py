@@ -1,0 +1,133 @@
+"""A stage of a replica: its variables, slots and shadows, all on one device.
+
+    replica 0:  cell(0, 0) on CPU:0 -> cell(0, 1) on CPU:1 -> cell(0, 2) on CPU:2
+    replica 1:  cell(1, 0) on CPU:3 -> cell(1, 1) on CPU:4 -> cell(1, 2) on CPU:5
+
+The grid of cells is rows of replicas by columns of stages; a column holds equal
+variables, bit for bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from stagecraft.trainer_module.models.stages.stage import Stage
+from stagecraft.trainer_module.optimization import ema, optimizers
+from stagecraft.trainer_module.settings import TrainSettings
+
+SCOPE = "replica{replica}_stage{stage}"
+"""Name scope of all ops of a cell; the placement check goes by it."""
+
+COUNTERS = ("optimizer/iteration", "optimizer/learning_rate")
+"""What every optimizer has, whichever variables it is for; by name in a checkpoint."""
+
+
+class Cell:
+    """Holds a stage's variables on a device."""
+
+    def __init__(self, stage: Stage, device: str, replica: int, number: int, train: TrainSettings):
+        """Copies the template's values to ``device``.
+
+        Args:
+            stage: the function.
+            device: such as ``"GPU:1"``.
+            replica: row.
+            number: column.
+            train: optimizer and EMA.
+        """
+        self.stage = stage
+        self.device = device
+        self._scope = SCOPE.format(replica=replica, stage=number)
+        with tf.device(device):
+            self.weights = [_copy(variable) for variable in stage.trainable]
+            self.state = [_copy(variable) for variable in stage.state]
+            self.connected = [True] * len(self.weights)
+            """Which weights have a gradient; known when the backward pass has been traced."""
+            self.optimizer = optimizers.build(train, self.weights) if self.weights else None
+            self.shadows = ema.create(self.weights if train.ema_decay else [])
+
+    @contextlib.contextmanager
+    def scope(self, part: str, after: Sequence[Any] = ()) -> Iterator[None]:
+        """Ops made in it run on the cell's device, once ``after`` has been computed."""
+        with (
+            tf.device(self.device),
+            tf.name_scope(f"{self._scope}/{part}/"),
+            tf.control_dependencies(list(after)),
+        ):
+            yield
+
+    def read(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Weights and state as tensors, read once a step."""
+        with self.scope("read"):
+            return (
+                [tf.identity(variable.value) for variable in self.weights],
+                [tf.identity(variable.value) for variable in self.state],
+            )
+
+    def averaged(self) -> list[tf.Tensor]:
+        """The weights that are evaluated: shadows where there are any."""
+        return [tf.convert_to_tensor(v) for v in self.shadows or self.weights]
+
+    def update(
+        self,
+        gradients: Sequence[tf.Tensor],
+        changed: Mapping[int, tf.Tensor],
+        rate: tf.Tensor,
+        step: tf.Tensor,
+    ) -> None:
+        """What layers assigned, and one optimizer step.
+
+        Args:
+            gradients: one per weight.
+            changed: index in ``Stage.variables`` -> next value.
+            rate: the learning rate.
+            step: steps done before this one.
+        """
+        variables = [*self.weights, *self.state]
+        for index, value in changed.items():
+            variables[index].assign(value)
+        if self.optimizer:
+            self.optimizer.learning_rate.assign(rate)
+            self.optimizer.iterations.assign(step)
+            pairs = zip(gradients, self.weights, self.connected, strict=True)
+            used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
+            if used:
+                self.optimizer.apply(*map(list, zip(*used, strict=True)))
+            else:  # this stage's steps count as the others'
+                self.optimizer.iterations.assign(step + 1)
+
+    def follow(self, decay: tf.Tensor) -> None:
+        """Moves the shadows; see :mod:`stagecraft.trainer_module.optimization.ema`."""
+        for shadow, variable in zip(self.shadows, self.weights, strict=True):
+            ema.follow(shadow, variable.value, decay)
+
+    def named(self) -> list[tuple[str, Any]]:
+        """Name in a checkpoint -> variable."""
+        slots = self.optimizer.variables if self.optimizer else []
+        shadows = zip(self.weights, self.shadows, strict=False)
+        return [
+            *((f"model/{variable.path}", variable) for variable in (*self.weights, *self.state)),
+            *((f"optimizer/{slot.path.partition('/')[2]}", slot) for slot in slots),
+            *((f"ema/{variable.path}", shadow) for variable, shadow in shadows),
+        ]
+
+
+def _copy(variable: keras.Variable) -> keras.Variable:
+    """A variable of the same path, value and role on the current device."""
+    *parents, name = variable.path.split("/")
+    with contextlib.ExitStack() as scopes:
+        for parent in parents:
+            scopes.enter_context(keras.name_scope(parent))
+        copy = keras.Variable(
+            tf.identity(variable.value),
+            trainable=variable.trainable,
+            dtype=variable.dtype,
+            name=name,
+        )
+    copy.constraint = variable.constraint
+    return copy

@@ -1,0 +1,84 @@
+"""The figures of a step and of an evaluation, and which weights they depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
+from stagecraft.trainer_module.optimization.losses import cross_entropy
+from stagecraft.trainer_module.settings import TrainingSettings
+
+
+class Figures(NamedTuple):
+    """Of one step over a global batch."""
+
+    loss: tf.Tensor
+    """Scalar, mean over the global batch; float64 where the training is, else float32."""
+
+    right: tf.Tensor
+    """Scalar of the same dtype: examples whose largest logit is their label's."""
+
+
+def figures_dtype(settings: TrainingSettings) -> tf.DType:
+    """Of losses and counts: float64 in a training in float64, else float32."""
+    return tf.float64 if settings.parallel.precision == "float64" else tf.float32
+
+
+def check_connected(connected: Sequence[bool]) -> None:
+    """Refuses a model none of whose weights has a gradient, as Keras's optimizers do.
+
+    Args:
+        connected: of each weight of the whole model.
+
+    Raises:
+        ModelRefusedError: nothing would be trained.
+    """
+    if not any(connected):
+        raise ModelRefusedError(
+            "the model",
+            "gives logits that depend on none of its trainable weights, so that no gradient "
+            "reaches them",
+            "look for a stop_gradient, an integer or a string between weights and logits",
+        )
+
+
+def example_losses(
+    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, smoothing: float, dtype: tf.DType
+) -> tf.Tensor:
+    """Sum over the examples, each by its weight: a scalar, at least as precise as ``dtype``."""
+    losses = cross_entropy(logits, labels, smoothing, dtype)
+    return tf.reduce_sum(losses * tf.cast(weights, losses.dtype))
+
+
+def right_answers(
+    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, dtype: tf.DType
+) -> tf.Tensor:
+    """Sum of the weights of the examples whose largest logit is their label's: a scalar."""
+    right = tf.equal(tf.argmax(logits, axis=-1), labels)
+    return tf.reduce_sum(tf.cast(right, dtype) * tf.cast(weights, dtype))
+
+
+def evaluation_sums(logits: tf.Tensor, batch: Batch, dtype: tf.DType) -> tf.Tensor:
+    """``[sum of losses, right answers, examples]``, of ``dtype``."""
+    losses = example_losses(logits, batch.labels, batch.weights, 0.0, dtype)
+    right = right_answers(logits, batch.labels, batch.weights, dtype)
+    return tf.stack([tf.cast(losses, dtype), right, tf.cast(tf.reduce_sum(batch.weights), dtype)])
+
+
+def connected(
+    gradients: Sequence[tf.Tensor | None], sources: Sequence[tf.Tensor]
+) -> tuple[list[tf.Tensor], list[bool]]:
+    """Gradients, zeros where there is none, and where there is one.
+
+    An optimizer of Keras leaves a weight alone that has no gradient
+    (``BaseOptimizer._filter_empty_gradients``): it has neither momentum nor decay.
+    """
+    filled = [
+        tf.zeros_like(source) if gradient is None else tf.convert_to_tensor(gradient)
+        for gradient, source in zip(gradients, sources, strict=True)
+    ]
+    return filled, [gradient is not None for gradient in gradients]

@@ -1,0 +1,123 @@
+"""From ``train.model`` to one Keras model: the same call gives the same model.
+
+Names, variable paths and initial weights are equal each time, in any process and
+under any strategy, so that checkpoints and exports are keyed by path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.models.initial_weights import loading
+from stagecraft.trainer_module.models.initial_weights.loading import Loaded
+from stagecraft.trainer_module.models.layers.floatx import floatx
+from stagecraft.trainer_module.settings import TrainSettings
+
+_log = logging.getLogger(__name__)
+
+
+def assemble(
+    train: TrainSettings,
+    num_classes: int,
+    scope: AbstractContextManager[Any] | None = None,
+    precision: str = "float32",
+    on_loaded: Callable[[Loaded], None] = lambda _: None,
+) -> keras.Model:
+    """Builds ``train.model``; seeds everything with ``train.seed``.
+
+    Then ``train.initial_weights`` take the place of what the seed gave.
+
+    Args:
+        train: model and seed.
+        num_classes: of the labels.
+        scope: a strategy's scope to build it in. Not entered by the caller, because Keras forgets
+            the layers it has counted here, and with them the scope that it is in.
+        precision: ``float32``, ``float64``, ``mixed_bfloat16`` or ``mixed_float16``: Keras's
+            dtype policy, for layers that have none of their own.
+        on_loaded: told how many variables ``train.initial_weights`` were loaded into.
+
+    Returns:
+        A built model: images float32 ``[batch, 32, 32, 3]`` -> logits ``[batch, num_classes]``.
+
+    Raises:
+        UserError: no such model, one that does not give logits, nothing to train in it, or two
+            variables of one path.
+        InitialWeightsError: ``train.initial_weights`` cannot be read, or do not match the model.
+    """
+    initial = None
+    if train.initial_weights:
+        fresh = train.without_initial_weights()
+        initial = loading.read(
+            train, lambda: assemble(fresh, num_classes, tf.device("CPU:0"), precision)
+        )
+        on_loaded(initial.loaded)
+    # Keras numbers the layers of a process ("conv2d_7"); counting begins anew here.
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(train.seed)
+    shape = features.IMAGE_SHAPE
+    with scope or contextlib.nullcontext(), _policy(precision):
+        built = registry.build(train.model, input_shape=shape, num_classes=num_classes)
+        model = built if isinstance(built, keras.Model) else _chain(built, train.model)
+        _check(model, train.model)
+        if initial:
+            initial.assign(model)
+    if precision == "float64":
+        _of_any_dtype(model)
+    return model
+
+
+def _check(model: keras.Model, name: str) -> None:
+    if not model.trainable_variables:
+        raise UserError(
+            f"train.model: {name} has nothing to train: no layer of it has weights with "
+            "trainable = True"
+        )
+    path, count = Counter(variable.path for variable in model.variables).most_common(1)[0]
+    if count > 1:
+        raise UserError(
+            f"train.model: {name}: {count} variables have the path {path!r}, and "
+            "checkpoints go by path; give their layers different names"
+        )
+
+
+@contextlib.contextmanager
+def _policy(precision: str) -> Iterator[None]:
+    """Layers that are made in it compute in ``precision``."""
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        with floatx("float64" if precision == "float64" else "float32"):
+            yield
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+def _of_any_dtype(model: keras.Model) -> None:
+    """Makes numbers of the tensors that some of Keras's regularizers hold, in float32 always."""
+    layers = model._flatten_layers()
+    regularizers = [variable.regularizer for variable in model.variables]
+    regularizers += [getattr(layer, "activity_regularizer", None) for layer in layers]
+    for regularizer in filter(None, regularizers):
+        for name, value in vars(regularizer).items():
+            if isinstance(value, tf.Tensor) and value.dtype == tf.float32 and not value.shape.rank:
+                setattr(regularizer, name, float(value))
+
+
+def _chain(stages: Sequence[keras.Model], name: str) -> keras.Model:
+    """One model out of those that are to be the stages, each fed with what the one before gives."""
+    _log.info("%s gives %d stages; they are chained into one model", name, len(stages))
+    images = hidden = keras.Input(features.IMAGE_SHAPE)
+    for stage in stages:
+        hidden = stage(hidden)
+    return keras.Model(images, hidden)

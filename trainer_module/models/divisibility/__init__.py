@@ -1,0 +1,1 @@
+"""Whether a batch can be divided without changing what a model computes."""

@@ -1,0 +1,205 @@
+"""What becomes of a training call when its batch is divided.
+
+A segment of the model is called with a batch A, with a batch B, and with both of them as one
+batch. What it gives for both says whether the batch can be divided:
+
+* the result for an example has to be the same: else the examples of a batch depend on each other;
+* a loss that layers add has to be the sum of A's and B's, or their mean;
+* what layers assign has to be the mean.
+
+In the call with both, each layer's output is replaced by those of the calls with A and with B. So
+what one layer does is seen at that layer alone, a layer that is known to differ
+(``BatchNormalization``, random layers) hides nothing behind it, and rounding does not add up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.models.stages.stage import Called, Segment
+
+EXAMPLES = 2
+"""In A, and in B."""
+
+_ROUNDING = {tf.float16: 5e-2, tf.bfloat16: 2e-1}
+_ROUNDING_32 = 1e-3
+"""Largest relative difference that is rounding: far above a sum's of some thousand terms, and far
+below what another example's share in a mean over four is."""
+
+
+class Probed(NamedTuple):
+    """A segment's three calls."""
+
+    one: Called
+    other: Called
+    both: Called
+    mixing: str
+    """The first layer whose result for an example depends on the other examples; empty: none."""
+
+
+def probe(
+    segment: Segment,
+    values: Sequence[tf.Tensor],
+    one: tf.Tensor,
+    other: tf.Tensor,
+    exempt: Collection[Any],
+) -> Probed:
+    """Calls a segment three times, eagerly.
+
+    Args:
+        segment: its layers.
+        values: of its variables.
+        one: A, ``[EXAMPLES, ...]``.
+        other: B, of the same shape.
+        exempt: layers that may treat an example by what is beside it.
+    """
+    step, rows = tf.constant(0, tf.int64), tf.range(2 * EXAMPLES, dtype=tf.int64)
+    watch = _Watch(exempt)
+    with watch.watching(segment.model):
+        seen_one = watch.begin({})
+        first = segment.call(values, one, step, rows[:EXAMPLES])
+        seen_other = watch.begin({})
+        second = segment.call(values, other, step, rows[EXAMPLES:])
+        watch.begin({key: (call, seen_other.get(key)) for key, call in seen_one.items()})
+        both = segment.call(values, tf.concat([one, other], 0), step, rows)
+    mixing = watch.mixing
+    if not mixing and not _is_both(both.outputs, first.outputs, second.outputs):
+        mixing = segment.model.name
+    return Probed(first, second, both, mixing)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two tensors are equal but for rounding; not a number equals itself."""
+    one, other = tf.convert_to_tensor(one), tf.convert_to_tensor(other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not (one.dtype.is_floating or one.dtype.is_complex):
+        return bool(tf.reduce_all(tf.equal(one, other)))
+    tolerance = _ROUNDING.get(one.dtype, _ROUNDING_32)
+    a, b = (np.asarray(tf.cast(value, tf.complex128)) for value in (one, other))
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(a[~finite].astype(str), b[~finite].astype(str)):
+        return False
+    scale = max(np.abs(a[finite]).max(initial=0), np.abs(b[finite]).max(initial=0))
+    return bool(np.abs(a[finite] - b[finite]).max(initial=0) <= tolerance * scale)
+
+
+class _Call(NamedTuple):
+    inputs: list[Any]
+    outputs: list[Any]
+
+
+class _Watch:
+    """Notes what goes in and out of each layer, and replaces it in the third call."""
+
+    def __init__(self, exempt: Collection[Any]):
+        self._calls: dict[tuple[str, int], _Call] = {}
+        self.mixing = ""
+        self._before: Mapping[tuple[str, int], tuple[_Call, _Call | None]] = {}
+        self._counts: Counter[str] = Counter()
+        self._exempt = {id(layer) for layer in exempt}
+
+    def begin(
+        self, before: Mapping[tuple[str, int], tuple[_Call, _Call | None]]
+    ) -> dict[tuple[str, int], _Call]:
+        """Begins another call of the segment, and gives where its layers' calls are noted.
+
+        Args:
+            before: what the calls with A and B gave; empty: this is one of them.
+        """
+        self._counts.clear()
+        self._before = before
+        self._calls = {}
+        return self._calls
+
+    @contextlib.contextmanager
+    def watching(self, model: keras.Model) -> Iterator[None]:
+        """Layers that are called in it are watched."""
+        watched = []
+        try:
+            for path, layer in dropout.walk(model):
+                watched.append((layer, layer.__dict__.get("call")))
+                layer.call = self._watched(layer, path, layer.call)
+            yield
+        finally:
+            for layer, before in watched:
+                if before is None:
+                    del layer.call
+                else:
+                    layer.call = before
+
+    def _watched(self, layer: Any, path: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            key = (path, self._counts[path])
+            self._counts[path] += 1
+            outputs = call(*args, **kwargs)
+            given, found = _tensors((args, kwargs)), _tensors(outputs)
+            # Inside of a graph, as that of a vectorized map, there is nothing to look at.
+            if not all(isinstance(each, tf.__internal__.EagerTensor) for each in given + found):
+                return outputs
+            self._calls[key] = _Call(given, found)
+            one, other = self._before.get(key, (None, None))
+            if one is None or other is None:
+                return outputs
+            return self._compared(layer, path, outputs, _Call(given, found), one, other)
+
+        return watched
+
+    def _compared(
+        self, layer: Any, path: str, outputs: Any, call: _Call, one: _Call, other: _Call
+    ) -> Any:
+        groups = [(call.inputs, one.inputs, other.inputs, f"what comes before {path}")]
+        if id(layer) not in self._exempt:
+            groups.append((call.outputs, one.outputs, other.outputs, path))
+        for both, first, second, name in groups:
+            alike = len(both) == len(first) == len(second)
+            if not self.mixing and not (alike and all(map(_is_both, both, first, second))):
+                self.mixing = name
+        replaced = iter(
+            [
+                whole if _axis(whole, a, b) is None else tf.concat([a, b], _axis(whole, a, b))
+                for whole, a, b in zip(call.outputs, one.outputs, other.outputs, strict=False)
+            ]
+        )
+        return tf.nest.map_structure(
+            lambda each: next(replaced, each) if _is_tensor(each) else each, outputs
+        )
+
+
+def _is_both(both: Any, one: Any, other: Any) -> bool:
+    """Whether a tensor is A's and B's, one behind the other, or the same for all."""
+    if both.shape == one.shape == other.shape:
+        return equal(both, one) and equal(both, other)
+    axis = _axis(both, one, other)
+    return axis is not None and equal(both, tf.concat([one, other], axis))
+
+
+def _axis(both: Any, one: Any, other: Any) -> int | None:
+    """The dimension along which a tensor is as long as two others together."""
+    if not len(both.shape) == len(one.shape) == len(other.shape):
+        return None
+    longer = [
+        axis
+        for axis, (size, a, b) in enumerate(zip(both.shape, one.shape, other.shape, strict=True))
+        if not size == a == b
+    ]
+    if len(longer) != 1:
+        return None
+    (axis,) = longer
+    return axis if both.shape[axis] == one.shape[axis] + other.shape[axis] else None
+
+
+def _tensors(structure: Any) -> list[Any]:
+    return [each for each in tf.nest.flatten(structure) if _is_tensor(each)]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, tf.Tensor)

@@ -1,0 +1,95 @@
+"""TensorFlow ops with a state, in layers of the user: the engines may run a call several times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
+from stagecraft.trainer_module.models.stages.stage import Segment
+
+_WRITES = (
+    "AssignVariableOp",
+    "AssignAddVariableOp",
+    "AssignSubVariableOp",
+    "ResourceScatterAdd",
+    "ResourceScatterUpdate",
+    "ResourceStridedSliceAssign",
+)
+_DRAWS = (
+    "Multinomial",
+    "ParameterizedTruncatedNormal",
+    "RandomGamma",
+    "RandomPoissonV2",
+    "RandomShuffle",
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "RngReadAndSkip",
+    "StatefulStandardNormalV2",
+    "StatefulTruncatedNormal",
+    "StatefulUniform",
+    "StatefulUniformFullInt",
+    "StatefulUniformInt",
+    "TruncatedNormal",
+)
+
+
+def check(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor, *, remat: bool) -> None:
+    """Traces the training call of a segment that has other layers than Keras's.
+
+    Args:
+        segment: its layers.
+        values: of its variables.
+        inputs: ``[batch, ...]``: their shape and dtype count.
+        remat: whether activations are computed again.
+
+    Raises:
+        ModelRefusedError: a layer assigns a ``tf.Variable``, which no checkpoint has and each part
+            of a batch would assign; or, under ``remat``, draws anew in each computation.
+    """
+    own = custom_layers(segment.model)
+    if not own:
+        return
+    ops = _ops(segment, values, inputs)
+    part = f"one of {', '.join(own)}"
+    if writes := sorted(ops.intersection(_WRITES)):
+        raise ModelRefusedError(
+            part,
+            f"assigns a tf.Variable ({writes[0]}), which is neither saved nor divided",
+            "make it with self.add_weight(trainable=False)",
+        )
+    if remat and (draws := sorted(ops.intersection(_DRAWS))):
+        raise ModelRefusedError(
+            part,
+            f"draws with TensorFlow's {draws[0]}, and under parallel.remat the second computation "
+            "would draw something else",
+            "draw with keras.random and a SeedGenerator of the layer, or set parallel.remat: false",
+        )
+
+
+def custom_layers(model: keras.Model) -> list[str]:
+    """The layers whose code is not Keras's, by path; the model itself, too."""
+    layers = [(model.name, model), *dropout.walk(model)]
+    return [
+        path
+        for path, layer in layers
+        if isinstance(layer, keras.layers.Lambda)
+        or type(layer).call.__module__.partition(".")[0] != "keras"
+    ]
+
+
+def _ops(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor) -> set[str]:
+    """Types of the ops in the graph of a training call, functions in it included."""
+
+    def call(inputs: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
+        rows = tf.range(tf.shape(inputs)[0], dtype=tf.int64)
+        return segment.call(values, inputs, tf.constant(0, tf.int64), rows).outputs
+
+    specs = [tf.TensorSpec(each.shape, each.dtype) for each in (inputs, *values)]
+    graph = tf.function(call, autograph=False).get_concrete_function(*specs).graph.as_graph_def()
+    inside = (node for function in graph.library.function for node in function.node_def)
+    return {node.op for node in (*graph.node, *inside)}

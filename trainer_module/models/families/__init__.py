@@ -1,0 +1,1 @@
+"""The models that `train.model` knows by name."""

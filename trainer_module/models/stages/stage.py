@@ -1,0 +1,187 @@
+"""A part of the model as a pure function of tensors.
+
+The Keras layers of a *template* are the code; weights and state come from outside, by
+``keras.StatelessScope``. So one template serves any number of devices, nothing stateful is in
+the graph of a microbatch (a write would order the microbatches, and with it undo their overlap),
+and computing again from the same tensors gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.models.layers.floatx import floatx
+from stagecraft.trainer_module.models.layers.scope import TrainingScope
+from stagecraft.trainer_module.models.stages import partition
+from stagecraft.trainer_module.models.stages.remat import recomputed
+
+Tensors = Sequence[tf.Tensor]
+
+
+class Outputs(NamedTuple):
+    """What a stage gives."""
+
+    outputs: tf.Tensor
+    """``[batch, ...]``."""
+
+    changed: dict[int, tf.Tensor]
+    """What layers assigned: index in ``Stage.variables`` -> next value."""
+
+    penalty: tf.Tensor
+    """The model's own losses (regularizers, ``add_loss``), times ``parts``: a scalar."""
+
+
+class Called(NamedTuple):
+    """What a call of a segment's layers did."""
+
+    outputs: tf.Tensor
+    changed: dict[int, tf.Tensor]
+    """Index in ``Segment.variables`` -> next value."""
+    added: list[tf.Tensor]
+    """What layers gave to ``add_loss``, and activity regularizers: each summed, as in Keras."""
+    regularization: list[tf.Tensor]
+    """What regularizers say of weights."""
+    foreign: list[keras.Variable]
+    """Variables that were assigned, and that are not the model's."""
+
+
+class Stage:
+    """A model, or a part of one, as a function."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        jit: bool = False,
+        remat: bool = False,
+        parts: int = 1,
+        dtype: tf.DType = tf.float32,
+    ):
+        """Prepares the function; nothing is computed.
+
+        Args:
+            model: one input, one output. Its variables are read for their paths only.
+            jit: compile it, and its gradient, with XLA.
+            remat: keep only what goes in and out of about sqrt(n) segments of it, and compute the
+                rest again in the backward pass.
+            parts: into how many a batch is divided; each is given to the stage by itself.
+            dtype: of the penalty: float32 or float64.
+        """
+        self.model = model
+        self.trainable: list[keras.Variable] = list(model.trainable_variables)
+        self.state: list[keras.Variable] = list(model.non_trainable_variables)
+        self.variables = [*self.trainable, *self.state]
+        self.parts = parts
+        self.dtype = dtype
+        models = partition.segments(model) if remat else [model]
+        self.segments = [Segment(each, self, remat) for each in models]
+        self._training = (
+            tf.function(self._train, jit_compile=True, autograph=False) if jit else self._train
+        )
+
+    def __call__(
+        self, weights: Tensors, state: Tensors, inputs: tf.Tensor, step: tf.Tensor, rows: tf.Tensor
+    ) -> Outputs:
+        """The forward pass of training.
+
+        Args:
+            weights: values for ``trainable``.
+            state: values for ``state``.
+            inputs: ``[batch, ...]``.
+            step: int64 scalar, and
+            rows: int64 ``[batch]``, the examples' places in the global batch: what random draws
+                depend on.
+        """
+        return Outputs(*self._training([*weights, *state], inputs, step, rows))
+
+    def infer(self, weights: Tensors, state: Tensors, inputs: tf.Tensor) -> tf.Tensor:
+        """The forward pass of inference: ``[batch, ...]``."""
+        pairs = zip(self.variables, [*weights, *state], strict=True)
+        with keras.StatelessScope(list(pairs)), floatx(self.dtype.name):
+            return self.model(inputs, training=False)
+
+    def _train(
+        self, values: list[Any], inputs: Any, step: Any, rows: Any
+    ) -> tuple[tf.Tensor, dict[int, tf.Tensor], tf.Tensor]:
+        changed: dict[int, tf.Tensor] = {}
+        penalties = []
+        for segment in self.segments:
+            inputs, now, own = segment(values, inputs, step, rows)
+            changed.update(now)
+            penalties += own
+        return inputs, changed, tf.add_n(penalties or [tf.zeros([], self.dtype)])
+
+
+class Segment:
+    """Layers between two cut points of a stage."""
+
+    def __init__(self, model: keras.Model, stage: Stage, remat: bool):
+        """Prepares the function.
+
+        Args:
+            model: the layers.
+            stage: which it is a part of.
+            remat: as :class:`Stage`.
+        """
+        self.model = model
+        self.variables = [*model.trainable_variables, *model.non_trainable_variables]
+        self.summed: frozenset[int] = frozenset()
+        """Which of the losses that layers add are sums over the batch, by their order; the others
+        are means. :mod:`~stagecraft.trainer_module.models.divisibility.examine` finds it out."""
+        self._stage = stage
+        places = {id(variable): index for index, variable in enumerate(stage.variables)}
+        self._indices = [places[id(variable)] for variable in self.variables]
+        self._compute = recomputed(self._run) if remat else self._run
+
+    def __call__(
+        self, values: list[Any], inputs: Any, step: Any, rows: Any
+    ) -> tuple[tf.Tensor, dict[int, tf.Tensor], list[tf.Tensor]]:
+        """Outputs, changed variables by their index in the stage, and the penalty, if there is one.
+
+        A penalty of nothing would seem to connect the weights to the loss.
+        """
+        own = [values[index] for index in self._indices]
+        outputs, changed, penalties = self._compute(inputs, step, rows, *own)
+        return outputs, {self._indices[i]: value for i, value in changed.items()}, penalties
+
+    def call(self, values: Tensors, inputs: Any, step: Any, rows: Any) -> Called:
+        """Calls the layers for training.
+
+        Args:
+            values: one for each of ``variables``.
+            inputs: ``[batch, ...]``.
+            step: as :class:`Stage`.
+            rows: as :class:`Stage`.
+        """
+        with (
+            TrainingScope(self.variables, values) as scope,
+            dropout.drawing(step, rows),
+            floatx(self._stage.dtype.name),
+        ):
+            outputs = self.model(inputs, training=True)
+            losses = [tf.reduce_sum(tf.cast(loss, self._stage.dtype)) for loss in self.model.losses]
+        changed = {
+            index: tf.convert_to_tensor(value)
+            for index, variable in enumerate(self.variables)
+            if (value := scope.get_current_value(variable)) is not None
+            and value is not values[index]
+        }
+        # Keras lists what layers have added first, then what regularizers say of weights.
+        weights = sum(v.regularizer is not None for v in self.model.trainable_weights)
+        added = len(losses) - weights
+        return Called(outputs, changed, losses[:added], losses[added:], scope.foreign)
+
+    def _run(self, inputs: Any, step: Any, rows: Any, *values: Any) -> Any:
+        called = self.call(values, inputs, step, rows)
+        # Keras adds up all losses. The engines take a mean over the parts of a batch.
+        penalties = [
+            loss * self._stage.parts if place in self.summed else loss
+            for place, loss in enumerate(called.added)
+        ]
+        penalties += called.regularization
+        return called.outputs, called.changed, [tf.add_n(penalties)] if penalties else []

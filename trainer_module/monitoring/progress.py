@@ -1,0 +1,87 @@
+"""What a training says while it runs: a progress event about once a second, and TensorBoard."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+from types import TracebackType
+
+import tensorflow as tf
+
+from stagecraft.trainer_module.monitoring.curve import Point
+
+_progress = logging.getLogger("stagecraft.progress")
+
+
+class Reporter:
+    """Scalars go to ``folder/train`` and ``folder/val``, as TensorBoard wants them."""
+
+    def __init__(self, folder: str):
+        self._writers = {
+            split: tf.summary.create_file_writer(os.path.join(folder, split))
+            for split in ("train", "val")
+        }
+
+    def __enter__(self) -> Reporter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def going_on(self, step: int, total: int) -> None:
+        """An earlier attempt had come to ``step``."""
+        text = "going on from step %d of %d"
+        if step >= total:
+            text += ": nothing is left to train"
+        _progress.info(
+            text, step, total, extra={"progress": {"phase": "resume", "step": step, "total": total}}
+        )
+
+    def exporting(self) -> None:
+        """All steps are done, and the model is written."""
+        _progress.info("exporting the model", extra={"progress": {"phase": "export"}})
+
+    def train(self, point: Point, total: int, eta_seconds: float) -> None:
+        """Figures of the steps since the last report."""
+        _progress.info(
+            "step %d of %d: %.0f images/s, loss %.4f, accuracy %.4f, %s left",
+            point.step,
+            total,
+            point.images_per_second,
+            point.loss,
+            point.accuracy,
+            datetime.timedelta(seconds=round(eta_seconds)),
+            extra={
+                "progress": {
+                    "phase": "train",
+                    "step": point.step,
+                    "total": total,
+                    "images_per_second": point.images_per_second,
+                    "loss": point.loss,
+                    "accuracy": point.accuracy,
+                    "eta_seconds": eta_seconds,
+                }
+            },
+        )
+        self.log(point)
+
+    def log(self, point: Point) -> None:
+        """The same for TensorBoard alone."""
+        scalars = point._asdict()
+        self._scalars("train", scalars.pop("step"), **scalars)
+
+    def evaluation(self, step: int, loss: float, accuracy: float) -> None:
+        """Figures of the whole val split after ``step``."""
+        self._scalars("val", step, loss=loss, accuracy=accuracy)
+
+    def _scalars(self, split: str, step: int, **values: float) -> None:
+        with self._writers[split].as_default():
+            for name, value in values.items():
+                tf.summary.scalar(name, value, step=step)

@@ -1,0 +1,1 @@
+"""Losses, optimizers, learning-rate schedules, and what happens to gradients and weights."""

@@ -1,0 +1,212 @@
+"""On which topology a training runs: the fields; their rules are in ``parallel_rules``.
+
+Imports neither TensorFlow nor TFX: checking settings is instant.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from stagecraft.schemas.base_settings import Settings
+from stagecraft.trainer_module.parallel import rules
+
+Strategy = Literal[
+    "one_device",
+    "mirrored",
+    "central_storage",
+    "multi_worker_mirrored",
+    "parameter_server",
+    "tpu",
+    "grid",
+]
+
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
+
+_STEPS = re.compile(r"[1-9]\d*:[1-9]\d*")
+
+_DEVICE = re.compile(r"/?(?:device:)?(cpu|gpu):(\d+)", re.IGNORECASE)
+
+
+class ParallelSettings(Settings):
+    """On which topology (``parallel:``)."""
+
+    strategy: Strategy = Field("one_device", description="how the devices work together")
+    replicas: int = Field(
+        1, ge=1, description="copies of the model on one host, each with its part of the batch"
+    )
+    stages: int = Field(
+        1, ge=1, description="parts of the model, each on its own device; more than 1 with grid"
+    )
+    cuts: str = Field(
+        "auto",
+        description="where the model is cut: auto, or the names of the last layers of all stages "
+        "but the last, separated by commas",
+    )
+    costs: Literal["flops", "measured"] = Field(
+        "flops",
+        description="what cuts: auto makes equal over the stages; flops: floating-point "
+        "operations; measured: seconds, taken on the device before training, which takes some",
+    )
+    memory_mb: int = Field(
+        0,
+        ge=0,
+        description="memory of a device in MB, which no stage may exceed by prediction; 0: not "
+        "looked at",
+    )
+    microbatches: int = Field(
+        1,
+        ge=1,
+        description="parts of a replica's examples that are in different stages at the same time; "
+        "more than 1 with grid",
+    )
+    schedule: Literal["1f1b", "gpipe"] = Field(
+        "1f1b",
+        description="the order of the microbatches in a stage; 1f1b: one forward, one backward, "
+        "so that few are held in memory; gpipe: all forward, then all backward",
+    )
+    accumulate: int = Field(
+        1,
+        ge=1,
+        description="parts of a replica's examples that are computed one after the other, for a "
+        "batch that does not fit into memory",
+    )
+    devices: str = Field(
+        "auto",
+        description="devices of one worker, separated by commas, replica by replica, its stages "
+        "in order, such as GPU:2,GPU:0; auto: the first GPUs, or CPUs where there are none",
+    )
+    all_reduce: Literal["auto", "ring", "nccl", "hierarchical_copy", "one_device"] = Field(
+        "auto",
+        description="how gradients are added up; mirrored takes nccl, hierarchical_copy and "
+        "one_device, multi_worker_mirrored and grid take ring and nccl",
+    )
+    precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = Field(
+        "float32",
+        description="what is computed in; mixed: 16 bits, with float32 weights",
+    )
+    jit: bool = Field(False, description="compile the model with XLA, each stage by itself")
+    remat: bool = Field(
+        False,
+        description="compute activations again in the backward pass instead of keeping them: "
+        "less memory, more time",
+    )
+    workers: int = Field(
+        1,
+        ge=1,
+        description="processes that train together, each with its replicas and stages; more than "
+        "1 with multi_worker_mirrored, parameter_server and grid",
+    )
+    ps: int = Field(1, ge=1, description="processes that hold the variables under parameter_server")
+    evaluator: bool = Field(
+        False,
+        description="one process more, which evaluates each new checkpoint while the others train "
+        "on",
+    )
+    launcher: Literal["auto", "in_process", "local", "kubernetes"] = Field(
+        "auto",
+        description="who starts the processes; local: the Trainer, on this host; kubernetes: the "
+        "Trainer's step on Kubeflow, as a job of the cluster (kubeflow.job); in_process: somebody "
+        "else, who sets TF_CONFIG in each; auto: local where there are several and TF_CONFIG is "
+        "not set",
+    )
+    max_restarts: int = Field(
+        3,
+        ge=0,
+        description="times that the processes are started again, from the newest checkpoint, "
+        "after one was lost",
+    )
+    start_timeout_seconds: int = Field(
+        300, ge=1, le=86_400, description="seconds that the processes may take to find each other"
+    )
+    silence_timeout_seconds: int = Field(
+        10,
+        ge=2,
+        le=86_400,
+        description="seconds without a sign of life after which a process counts as frozen",
+    )
+    timeline_step: int = Field(
+        0,
+        ge=0,
+        description="step of which it is written down when each stage made each pass (with grid); "
+        "0: none",
+    )
+    profile_steps: str = Field(
+        "",
+        description="FIRST:LAST, as 10:20: steps of which TensorFlow writes a profile, for "
+        "TensorBoard",
+    )
+    virtual_devices: int = Field(
+        0, ge=0, description="logical CPU devices to make, for laptops and tests; 0: none"
+    )
+
+    @field_validator("profile_steps", mode="before")
+    @classmethod
+    def _refuse_sixties(cls, value: Any) -> Any:
+        """YAML 1.1 reads 10:20 as 620: https://yaml.org/type/int.html."""
+        if isinstance(value, int):
+            raise ValueError("expected FIRST:LAST in quotes, such as '10:20', for YAML")
+        if isinstance(value, str) and value and not _STEPS.fullmatch(value):
+            raise ValueError("expected FIRST:LAST, counted from 1, such as 10:20")
+        return value
+
+    @field_validator("cuts", mode="before")
+    @classmethod
+    def _parse_cuts(cls, value: Any) -> Any:
+        """Accepts a list, a comma-separated string, ``null`` (auto)."""
+        return ",".join(_names("cuts", value, "conv_1,conv_2"))
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _parse_devices(cls, value: Any) -> Any:
+        """As cuts; ``/gpu:0`` and the like become ``GPU:0``."""
+        names = _names("devices", value, "GPU:0,GPU:1")
+        if names == ["auto"]:
+            return "auto"
+        return ",".join(map(_device, names))
+
+    @property
+    def cut_names(self) -> tuple[str, ...]:
+        """Names of the layers that end a stage, in order; () where they are chosen."""
+        return () if self.cuts == "auto" else tuple(self.cuts.split(","))
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """Such as ``("GPU:0", "GPU:1")``, replica by replica; () where they are chosen."""
+        return () if self.devices == "auto" else tuple(self.devices.split(","))
+
+    @property
+    def parts(self) -> int:
+        """Equal parts that a global batch is split into.
+
+        Under ``parameter_server`` each step is one worker's, so the workers are none of them.
+        """
+        workers = 1 if self.strategy == "parameter_server" else self.workers
+        return workers * self.replicas * self.accumulate * self.microbatches
+
+    @model_validator(mode="after")
+    def _check(self) -> ParallelSettings:
+        rules.check(self)
+        return self
+
+
+def _names(field: str, value: Any, example: str) -> list[str]:
+    if value is None:
+        return ["auto"]
+    if not isinstance(value, (str, list, tuple)):
+        raise ValueError(f"expected names; use {field}: auto, or such as {example}")
+    names = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]
+    if not all(names):
+        raise ValueError(f"an empty name in {value!r}; use {field}: auto, or such as {example}")
+    return names
+
+
+def _device(name: str) -> str:
+    found = _DEVICE.fullmatch(name)
+    if not found:
+        raise ValueError(
+            f"{name!r} is no device; use devices: auto, or names such as CPU:0 and GPU:1"
+        )
+    return f"{found[1].upper()}:{int(found[2])}"

@@ -1,0 +1,1 @@
+"""The training loop, from the first step to the exported model."""

@@ -1,0 +1,69 @@
+"""What a training is about, on whatever devices it runs."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import tensorflow_transform as tft
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.data import input_data, labels
+from stagecraft.trainer_module.models.assemble import assemble
+from stagecraft.trainer_module.models.initial_weights.loading import Loaded
+from stagecraft.trainer_module.parallel import rules
+from stagecraft.trainer_module.parallel.topology import Topology
+from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.training.steps import total_steps
+
+
+class Job:
+    """Data, model and length of a training."""
+
+    def __init__(self, fn_args: Any, settings: TrainingSettings):
+        """Reads what TFX hands over.
+
+        Raises:
+            UserError: the schema, the transform graph or the examples are not as they should be, or
+                a step is to be watched that the training does not have.
+        """
+        train = settings.train
+        self._eval_files, self._batch_size = fn_args.eval_files, train.eval_batch_size
+        self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)
+        input_data.check_features(self.transform)
+        self.class_names = labels.class_names(fn_args.schema_path)
+        count = input_data.count_examples
+        self.examples = {"train": count(fn_args.train_files), "val": count(fn_args.eval_files)}
+        self.total = total_steps(train, self.examples["train"])
+        try:
+            rules.check_watched(self.total, settings.parallel)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        self.loaded: Loaded | None = None
+        """What the model began with, after it was built; None: with random weights."""
+        self.build_model = functools.partial(
+            assemble,
+            train,
+            len(self.class_names),
+            precision=settings.parallel.precision,
+            on_loaded=self._note_loaded,
+        )
+        self.build_blank = functools.partial(
+            assemble,
+            train.without_initial_weights(),
+            len(self.class_names),
+            precision=settings.parallel.precision,
+        )
+        """As ``build_model``, where other weights are assigned; needs no file of weights."""
+        self.checkpoints = fn_args.working_dir or os.path.join(fn_args.model_run_dir, "checkpoints")
+
+    def _note_loaded(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+
+    def val_data(self, devices: Topology) -> Any | None:
+        """The val split; None where it has no examples."""
+        if not self.examples["val"]:
+            return None
+        batch_size = devices.fitting_batch(self._batch_size)
+        return input_data.eval_dataset(self._eval_files, self.transform, batch_size, devices.rows)

@@ -1,0 +1,125 @@
+"""The SavedModel that is evaluated, pushed and served.
+
+It holds the transform and the model, names no device, and loads in plain
+TensorFlow without this project, TFX or Keras. Its signatures:
+
+    serving_default      examples: string [batch], serialized tf.Example
+    serving_images       images: uint8 [batch, height, width, channels]
+        both give        logits         float32 [batch, classes]
+                         probabilities  float32 [batch, classes]
+                         class_id       int64   [batch]
+                         class_name     string  [batch]
+    transform_features   examples: string [batch] -> the transformed features, label included
+
+The variables are ``model_variables``, a list; ``assets.extra/variable_paths.json`` has their Keras
+paths, in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
+
+from stagecraft.schemas import features
+from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
+from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
+
+Tensors = Mapping[str, tf.Tensor]
+
+
+def export(
+    folder: str | os.PathLike[str],
+    model: keras.Model,
+    weights: Mapping[str, np.ndarray],
+    transform: tft.TFTransformOutput,
+    class_names: Sequence[str],
+) -> None:
+    """Writes the SavedModel to ``folder``: whole, or not at all.
+
+    Args:
+        folder: where to; replaced if it is there.
+        model: a copy of the trained model that was built outside of any strategy and device
+            scope, so that none is written; its weights are overwritten.
+        weights: variable path -> value, as ``Engine.weights`` gives them.
+        transform: Transform's output.
+        class_names: name of each class.
+
+    Raises:
+        UserError: the disk is full, or ``folder`` cannot be written.
+    """
+    for variable in model.variables:
+        variable.assign(weights[variable.path])
+    # What TFT's layer wraps: the layer itself, a tf_keras model, takes seconds to save.
+    loader = SavedModelLoader(transform.transform_savedmodel_dir)
+    module = tf.Module()
+    # Everything that the signatures use must be reachable from here.
+    module.model_variables = [variable.value for variable in model.variables]
+    module.transform = vars(loader)
+    signatures = _signatures(
+        model, loader.apply_transform_model, transform.raw_feature_spec(), class_names
+    )
+    with atomic_folder(folder) as aside:
+        try:
+            tf.saved_model.save(module, str(aside), signatures=signatures)
+        except AssertionError:  # a table, or a variable that is not Keras's: its layer has it
+            module.model = model  # and all weights a second time, under their layers
+            tf.saved_model.save(module, str(aside), signatures=signatures)
+        paths = pathlib.Path(aside, VARIABLE_PATHS)
+        paths.parent.mkdir()
+        paths.write_text(json.dumps([variable.path for variable in model.variables], indent=1))
+
+
+def _signatures(
+    model: keras.Model,
+    transform: Callable[[Tensors], Tensors],
+    raw_spec: Mapping[str, tf.io.FixedLenFeature],
+    class_names: Sequence[str],
+) -> dict[str, tf.types.experimental.ConcreteFunction]:
+    # Functions, not methods: a method with an input signature is refused by saved_model.save.
+    def classify(raw: Tensors) -> dict[str, tf.Tensor]:
+        logits = tf.cast(model(transform(raw)[features.IMAGE], training=False), tf.float32)
+        class_id = tf.argmax(logits, axis=-1)
+        return {
+            "logits": logits,
+            "probabilities": tf.nn.softmax(logits),
+            "class_id": class_id,
+            "class_name": tf.gather(tf.constant(list(class_names)), class_id),
+        }
+
+    def serving_default(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        # The image alone: whoever asks for a label has none to give.
+        image_spec = {features.IMAGE: raw_spec[features.IMAGE]}
+        return classify(tf.io.parse_example(examples, image_spec))
+
+    def serving_images(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        shape = [-1, *raw_spec[features.IMAGE].shape]
+        return classify({features.IMAGE: tf.reshape(_to_bytes(images), shape)})
+
+    def transform_features(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        return dict(transform(tf.io.parse_example(examples, raw_spec)))
+
+    examples = tf.TensorSpec([None], tf.string, name="examples")
+    images = tf.TensorSpec([None, *features.IMAGE_SHAPE], tf.uint8, name="images")
+    return {
+        function.__name__: tf.function(function, autograph=False).get_concrete_function(spec)
+        for function, spec in (
+            (serving_default, examples),
+            (serving_images, images),
+            (transform_features, examples),
+        )
+    }
+
+
+def _to_bytes(images: tf.Tensor) -> tf.Tensor:
+    """uint8 ``[batch, …]`` -> string ``[batch]``, the raw feature that the transform takes."""
+    characters = tf.constant([bytes([value]) for value in range(256)])
+    flat = tf.reshape(images, [tf.shape(images)[0], features.IMAGE_BYTES])
+    return tf.strings.reduce_join(tf.gather(characters, tf.cast(flat, tf.int32)), axis=-1)
