@@ -34,10 +34,10 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines.factory import make_engine
-from stagecraft.trainer_module.monitoring import timeline
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
+from stagecraft.trainer_module.training.monitoring import timeline
 
 STAGES, MICROBATCHES = (2, 3, 4), (2, 4, 8)
 BATCH, CLASSES = 16, 4

@@ -31,10 +31,10 @@ from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.stages import partition
-from stagecraft.trainer_module.monitoring import timeline
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
+from stagecraft.trainer_module.training.monitoring import timeline
 
 MODELS, STAGES = ("resnet20", "resnet56", "wide_resnet_16_4"), (2, 3, 4)
 CLASSES = 10

@@ -1,13 +1,61 @@
-"""The error that is shown to people as it is, without a traceback."""
+"""Errors that are shown to people as they are, without a traceback."""
+
+from __future__ import annotations
 
 
 class UserError(Exception):
-    """Something outside this program is not as it should be.
+    """Something outside this program is wrong, and the user can mend it.
 
-    The message is one paragraph: which file, field or record, what was expected,
-    what was found, and what to do.
+    The message is one paragraph: what is wrong, why, and what works. The fields say the same to
+    programs; tests assert the fields.
     """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        setting: str = "",
+        value: object = None,
+        suggestion: str = "",
+        file: str = "",
+        record: str = "",
+    ):
+        """Makes the error.
+
+        Args:
+            message: for people.
+            setting: dotted name of the setting, or the command's option, such as
+                ``parallel.stages`` or ``--data``.
+            value: of the setting.
+            suggestion: what works, such as ``parallel.strategy: grid``.
+            file: path or address of the file.
+            record: the part of the file: a line, a column, a feature, a member of an archive.
+        """
+        super().__init__(message)
+        self.setting = setting
+        self.value = value
+        self.suggestion = suggestion
+        self.file = file
+        self.record = record
 
 
 class TransientError(UserError):
-    """Something that may be over when somebody tries again, as a server that fails."""
+    """A failure that may pass: a server that does not answer. Trying again may help."""
+
+
+class SettingError(UserError, ValueError):
+    """A setting whose value cannot be used. pydantic collects it, as any ValueError."""
+
+    def __init__(self, setting: str, value: object, problem: str, use: str = ""):
+        """Makes the message ``SETTING: VALUE PROBLEM; use USE``.
+
+        Args:
+            setting: its name, dotted as far as the caller knows.
+            value: as it was given.
+            problem: what is wrong with it, a phrase with a verb.
+            use: a value that works, such as ``strategy: grid``.
+        """
+        advice = f"; use {use}" if use else ""
+        super().__init__(
+            f"{setting}: {value} {problem}{advice}", setting=setting, value=value, suggestion=use
+        )

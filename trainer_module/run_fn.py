@@ -13,10 +13,6 @@ from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.parameter_server import serve
 from stagecraft.trainer_module.engines.strategies import connect
-from stagecraft.trainer_module.monitoring import phases
-from stagecraft.trainer_module.monitoring.profile import Profile
-from stagecraft.trainer_module.monitoring.progress import Reporter
-from stagecraft.trainer_module.monitoring.timeline import Timeline
 from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.processes import events, preemption, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
@@ -25,6 +21,10 @@ from stagecraft.trainer_module.training.context import Job
 from stagecraft.trainer_module.training.evaluator import evaluate_all
 from stagecraft.trainer_module.training.export import export
 from stagecraft.trainer_module.training.loop import Loop
+from stagecraft.trainer_module.training.monitoring import phases
+from stagecraft.trainer_module.training.monitoring.profile import Profile
+from stagecraft.trainer_module.training.monitoring.progress import Reporter
+from stagecraft.trainer_module.training.monitoring.timeline import Timeline
 from stagecraft.trainer_module.training.steps import steps_between_evaluations
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import Any
 
-from stagecraft.trainer_module.monitoring.curve import Point
+from stagecraft.trainer_module.training.monitoring.curve import Point
 
 _NORMAL_95 = 1.959964
 """Standard deviations around the mean that hold 95 % of a normal distribution."""
@@ -102,7 +102,7 @@ class Training:
     """``stagecraft.trainer_module.training.record``: settings, topology, plan, evaluations, …"""
     curve: list[Point]
     timeline: dict[str, Any] | None
-    """``stagecraft.trainer_module.monitoring.timeline.describe``, of the step that was watched."""
+    """Of the watched step, from ``training.monitoring.timeline.describe``."""
     parameters: int | None
     """Weights of the exported model."""
 

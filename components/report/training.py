@@ -13,8 +13,8 @@ from tfx.types import Artifact
 from tfx.utils import path_utils
 
 from stagecraft.components.report.facts import Training
-from stagecraft.trainer_module.monitoring import curve, timeline
 from stagecraft.trainer_module.training import record
+from stagecraft.trainer_module.training.monitoring import curve, timeline
 
 
 def read(model_run: Artifact, model: Artifact | None) -> Training | None:

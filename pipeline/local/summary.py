@@ -16,7 +16,7 @@ from stagecraft.components.pusher.already import ALREADY
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data.labels import class_names
-from stagecraft.trainer_module.monitoring.timeline import DATA, TRACE
+from stagecraft.trainer_module.training.monitoring.timeline import DATA, TRACE
 
 Artifacts = Mapping[str, Sequence[Artifact]]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
-from stagecraft.trainer_module.monitoring.curve import Point
 from stagecraft.trainer_module.training import loop
+from stagecraft.trainer_module.training.monitoring.curve import Point
 
 
 class CountingEngine:

@@ -17,10 +17,10 @@ from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.strategies import connect
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.monitoring.progress import Reporter
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training.loop import Loop, Preempted
+from stagecraft.trainer_module.training.monitoring.progress import Reporter
 
 STEPS, EXAMPLES, CLASSES = 6, 24, 4
 

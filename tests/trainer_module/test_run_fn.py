@@ -18,9 +18,9 @@ import tensorflow as tf
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.strategy import StrategyEngine
-from stagecraft.trainer_module.monitoring import curve
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.training import record
+from stagecraft.trainer_module.training.monitoring import curve
 
 MakeFnArgs = Callable[..., types.SimpleNamespace]
 HERE = pathlib.Path(__file__).parent

@@ -8,7 +8,7 @@ import json
 import socket
 from collections.abc import Sequence
 
-from stagecraft.trainer_module.settings import ParallelSettings
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import cluster, tpu
 from stagecraft.trainer_module.parallel.rules import TAKES_ALL
-from stagecraft.trainer_module.settings import ParallelSettings
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

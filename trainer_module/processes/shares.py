@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel.roles import Role
-from stagecraft.trainer_module.settings import ParallelSettings
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 THREADS = "TF_NUM_INTRAOP_THREADS"
 """What TensorFlow reads: threads of a kernel."""

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel.roles import Role, roles
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.member import Member
 from stagecraft.trainer_module.processes.team import LostError, Team
-from stagecraft.trainer_module.settings import ParallelSettings
 
 WORKER = ("-m", "stagecraft.trainer_module.worker")
 

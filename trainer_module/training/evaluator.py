@@ -20,8 +20,8 @@ from stagecraft.trainer_module.checkpointing.checkpoints import (
 )
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.base import Engine
-from stagecraft.trainer_module.monitoring.progress import Reporter
 from stagecraft.trainer_module.training import diverged
+from stagecraft.trainer_module.training.monitoring.progress import Reporter
 
 POLL_SECONDS = 1.0
 

@@ -22,13 +22,13 @@ from stagecraft.trainer_module.checkpointing.checkpoints import (
 )
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.base import Engine, NonFiniteLossError
-from stagecraft.trainer_module.monitoring.curve import Curve, Point
-from stagecraft.trainer_module.monitoring.profile import Profile
-from stagecraft.trainer_module.monitoring.progress import Reporter
-from stagecraft.trainer_module.monitoring.timeline import Timeline
 from stagecraft.trainer_module.processes.preemption import Preempted
 from stagecraft.trainer_module.training import diverged, starting_point
 from stagecraft.trainer_module.training.evaluation_history import Scores
+from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
+from stagecraft.trainer_module.training.monitoring.profile import Profile
+from stagecraft.trainer_module.training.monitoring.progress import Reporter
+from stagecraft.trainer_module.training.monitoring.timeline import Timeline
 from stagecraft.trainer_module.training.pace import Pace
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from stagecraft.components.report.facts import CalibrationBin, Training
 from stagecraft.components.report.pages.svg import STYLE, Ink, inline
-from stagecraft.trainer_module.monitoring.curve import Point
+from stagecraft.trainer_module.training.monitoring.curve import Point
 
 _SIZE = (6.2, 3.3)
 """Inches, of 72 units."""

@@ -23,8 +23,8 @@ from stagecraft.components.report.facts import (
     Training,
     Wrong,
 )
-from stagecraft.trainer_module.monitoring.curve import Point
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.training.monitoring.curve import Point
 
 NAMES = ("cat", "dog", "<script>alert(1)</script>|")
 CONFUSION = [[8, 2, 0], [1, 9, 0], [4, 0, 6]]

@@ -16,7 +16,7 @@ from stagecraft.components.report import artifacts, gather, training
 from stagecraft.components.report.component import TrainingReport, TrainingReportSpec
 from stagecraft.components.report.executor import Executor
 from stagecraft.components.report.facts import Facts
-from stagecraft.trainer_module.monitoring.curve import Curve, Point
+from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stagecraft.trainer_module.monitoring.timeline import Op
 from stagecraft.trainer_module.planning import handover
+from stagecraft.trainer_module.training.monitoring.timeline import Op
 
 
 def ops(*times: tuple[float, float]) -> list[Op]:

@@ -9,8 +9,8 @@ import driving
 import pytest
 from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 
-from stagecraft.trainer_module.monitoring import timeline
 from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.training.monitoring import timeline
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from stagecraft.trainer_module.monitoring import timeline
-from stagecraft.trainer_module.monitoring.timeline import Op, Span
 from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.training.monitoring import timeline
+from stagecraft.trainer_module.training.monitoring.timeline import Op, Span
 
 LOOP = "while/body/_1/"
 

@@ -7,8 +7,8 @@ import pathlib
 import pytest
 from counting import CountingEngine, QuietReporter, train
 
-from stagecraft.trainer_module.monitoring import curve
-from stagecraft.trainer_module.monitoring.curve import Curve, Point
+from stagecraft.trainer_module.training.monitoring import curve
+from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
 
 
 def test_a_long_training_keeps_few_points() -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 
 import tensorflow as tf
 
-from stagecraft.trainer_module.monitoring.curve import Point
+from stagecraft.trainer_module.training.monitoring.curve import Point
 
 _progress = logging.getLogger("stagecraft.progress")
 

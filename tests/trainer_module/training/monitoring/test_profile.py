@@ -7,7 +7,7 @@ import pathlib
 import pytest
 import tensorflow as tf
 
-from stagecraft.trainer_module.monitoring.profile import Profile
+from stagecraft.trainer_module.training.monitoring.profile import Profile
 
 
 @pytest.mark.parametrize(
