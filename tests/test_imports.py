@@ -1,11 +1,13 @@
-"""Imports run one way: schemas -> trainer_module -> components -> pipeline.
+"""Imports run one way: schemas -> trainer_module -> components -> pipeline, and so inside of each.
 
-Read off the syntax trees, at any depth, so that an import inside a function counts as well.
+The tests read the syntax trees at any depth, so that an import inside a function counts as well.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
+import graphlib
 import pathlib
 from collections.abc import Iterator
 
@@ -25,12 +27,20 @@ FOREIGN = {
 }
 """What each folder knows nothing of."""
 
-ALONE = {"kubernetes": "components/kubernetes/api", "kfp.client": "pipeline/kubeflow/client"}
+MOST = 15
+"""Entries of a folder: modules and folders side by side."""
+
+ALONE = {"kubernetes": "components/kubernetes", "kfp.client": "pipeline/kubeflow/client"}
 """Modules that one folder alone knows."""
 
 
-def imported(source: str) -> Iterator[tuple[int, str]]:
+@functools.cache
+def imported(source: str) -> list[tuple[int, str]]:
     """Line and full name of everything that a module imports."""
+    return list(_imported(source))
+
+
+def _imported(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -70,6 +80,50 @@ def test_folder_imports_only_what_stands_before_it(folder: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+PACKAGES = sorted({file.parent for top in FOLDERS for file in (ROOT / top).rglob("*.py")})
+"""Each folder of modules."""
+
+
+def entries(folder: pathlib.Path) -> set[str]:
+    """Modules and folders side by side in a folder."""
+    return {file.relative_to(folder).parts[0] for file in folder.rglob("*.py")} - {"__init__.py"}
+
+
+def imports_between_entries(folder: pathlib.Path) -> dict[str, set[str]]:
+    """Which entries of a folder each of its entries imports."""
+    prefix = ".".join(("stagecraft", *folder.relative_to(ROOT).parts, ""))
+    names = {entry.removesuffix(".py") for entry in entries(folder)}
+    graph: dict[str, set[str]] = {name: set() for name in names}
+    for file in folder.rglob("*.py"):
+        own = file.relative_to(folder).parts[0].removesuffix(".py")
+        for _, name in imported(file.read_text()) if own in names else ():
+            other = name.removeprefix(prefix).partition(".")[0]
+            if name.startswith(prefix) and other in names - {own}:
+                graph[own].add(other)
+    return graph
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_circle_inside_a_folder(folder: pathlib.Path) -> None:
+    graphlib.TopologicalSorter(imports_between_entries(folder)).prepare()
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_folder_is_read_at_a_glance(folder: pathlib.Path) -> None:
+    assert len(entries(folder)) <= MOST
+
+
+def test_a_circle_is_seen(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    for name, other in (("a/one", "a.b"), ("a/b/two", "a.one")):
+        file = tmp_path / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"def f():\n    from stagecraft.{other} import x\n")
+    assert imports_between_entries(tmp_path / "a") == {"one": {"b"}, "b": {"one"}}
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter(imports_between_entries(tmp_path / "a")).prepare()
+
+
 @pytest.mark.parametrize(("module", "folder"), ALONE.items())
 def test_one_folder_alone_knows(module: str, folder: str) -> None:
     knowing = {
@@ -79,7 +133,8 @@ def test_one_folder_alone_knows(module: str, folder: str) -> None:
         for _, name in imported(file.read_text())
         if f"{name}.".startswith(f"{module}.")
     }
-    assert knowing == {folder}
+    assert knowing
+    assert {other for other in knowing if not f"{other}/".startswith(f"{folder}/")} == set()
 
 
 @pytest.mark.parametrize(

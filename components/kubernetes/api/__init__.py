@@ -1,1 +1,1 @@
-"""The Kubernetes API: the only folder that imports its client."""
+"""The Kubernetes API: connections, objects, pods and their logs."""

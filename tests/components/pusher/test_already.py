@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from tfx.utils import io_utils
 
-from stagecraft.components.object_store import filesystem
 from stagecraft.components.pusher.already import find
 
 
@@ -86,10 +85,8 @@ def test_a_version_that_is_no_model(serving: pathlib.Path, tmp_path: pathlib.Pat
 
 
 def test_in_an_object_store(
-    serving: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    serving: pathlib.Path, tmp_path: pathlib.Path, folder_store: pathlib.Path
 ) -> None:
-    monkeypatch.setenv(filesystem.STORE, str(tmp_path / "store"))
-    filesystem.register()
     io_utils.copy_dir(str(serving / "7"), "minio://bucket/serving/7")
     again = export(tmp_path / "again")
     assert find(again, "minio://bucket/serving") == ("minio://bucket/serving/7", 7)

@@ -235,8 +235,7 @@ def test_a_pipeline_of_all_users_is_not_ours(project) -> None:
         assert len(project.server.pipelines) == 2
 
 
-def test_a_schema_before_any(project, tmp_path, set_context, monkeypatch) -> None:
-    monkeypatch.setenv("STAGECRAFT_STORE", str(tmp_path / "store"))
+def test_a_schema_before_any(project, folder_store, set_context) -> None:
     set_context(endpoint=project.server.url)
     words = ("pipeline", "schema", "--engine=kubeflow", NAMED)
 

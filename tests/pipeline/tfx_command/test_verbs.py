@@ -170,11 +170,10 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("verb", "engine", "file"), CELLS)
-def test_cell(project, tmp_path, monkeypatch, verb: str, engine: str, file: str) -> None:
+def test_cell(project, folder_store, monkeypatch, verb: str, engine: str, file: str) -> None:
     cell = TABLE[verb, engine]
     if engine == "kubeflow":  # by the environment, as schema has no --endpoint
         monkeypatch.setenv("KF_PIPELINES_ENDPOINT", project.server.url)
-    monkeypatch.setenv("STAGECRAFT_STORE", str(tmp_path / "store"))
     path = project.folder / file
     changed = project.file("changed.py", path.read_text().replace("default=2", "default=3"))
 
@@ -184,7 +183,7 @@ def test_cell(project, tmp_path, monkeypatch, verb: str, engine: str, file: str)
 
     for command in cell.before:
         if command == "<run>":
-            finish(project, engine, tmp_path / "store")
+            finish(project, engine, folder_store)
         else:
             done = project.tfx(*filled(command).split(), f"--engine={engine}")
             assert done.exit_code == 0, done.output
