@@ -62,8 +62,17 @@ RUNS = {
 }
 """Name of a benchmark: its words, and a line that it prints in the end."""
 
-FAST = ("checkpoints", "overlap", "training_loop")
-"""Those of about ten seconds, most of which are imports."""
+FAST = ("overlap",)
+"""About ten seconds, most of which are imports."""
+
+FULL = ("pipeline_overhead", "soak")
+"""Two minutes each: whole pipelines."""
+
+
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    if name in FAST:
+        return []
+    return [pytest.mark.full if name in FULL else pytest.mark.slow]
 
 
 @pytest.fixture
@@ -89,10 +98,7 @@ def test_none_is_left_out() -> None:
     assert sorted(RUNS) == sorted(path.stem for path in BENCHMARKS.glob("*.py"))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in RUNS],
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in RUNS])
 def test_it_runs_to_its_end(name: str, archives: pathlib.Path, tmp_path: pathlib.Path) -> None:
     words, last = RUNS[name]
     done = subprocess.run(

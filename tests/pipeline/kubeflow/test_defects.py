@@ -252,6 +252,7 @@ def test_10_artifact_types_of_ones_own(
         compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "words", "saved"),
     [

@@ -17,19 +17,22 @@ import pytest
 
 FOLDER = pathlib.Path(__file__).parent / "logical_cpus"
 FILES = sorted(path.stem for path in FOLDER.glob("test_*.py"))
+FAST = ("test_collectives", "test_feeding", "test_gradients", "test_state")
+"""Files that the fast tests run."""
 
 Outcomes = dict[str, list[str]]
 """File -> what its tests came to: empty where they passed."""
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcomes]:
-    """Which tests, as in ``pytest -m`` -> what came of them."""
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Outcomes]:
+    """Runs the tests of a marker, as in ``pytest -m``, in some files; gives their outcomes."""
 
     @functools.cache
-    def run(which: str) -> Outcomes:
+    def run(marker: str, files: tuple[str, ...]) -> Outcomes:
         report = tmp_path_factory.mktemp("logical_cpus") / "report.xml"
-        words = [sys.executable, "-m", "pytest", FOLDER, "-m", which, f"--junitxml={report}"]
+        paths = [str(FOLDER / f"{file}.py") for file in files]
+        words = [sys.executable, "-m", "pytest", *paths, "-m", marker, f"--junitxml={report}"]
         done = subprocess.run(
             words, env=os.environ | {"STAGECRAFT_LOGICAL_CPUS": "1"}, capture_output=True, text=True
         )
@@ -47,14 +50,19 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcom
 
 
 @pytest.mark.timeout(1200)  # the first one runs all of them
-@pytest.mark.parametrize("file", FILES)
-def test_passes(outcomes: Callable[[str], Outcomes], file: str) -> None:
-    failures = outcomes("not slow").get(file, [])
+@pytest.mark.parametrize(
+    "file", [file if file in FAST else pytest.param(file, marks=pytest.mark.slow) for file in FILES]
+)
+def test_passes(outcomes: Callable[..., Outcomes], file: str) -> None:
+    files = tuple(other for other in FILES if (other in FAST) == (file in FAST))
+    failures = outcomes("not slow", files).get(file, [])
     assert not failures, "\n\n".join(failures)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_the_slow_ones_pass(outcomes: Callable[[str], Outcomes]) -> None:
-    failures = [failure for of_file in outcomes("slow").values() for failure in of_file]
+def test_the_slow_ones_pass(outcomes: Callable[..., Outcomes]) -> None:
+    failures = [
+        failure for of_file in outcomes("slow", tuple(FILES)).values() for failure in of_file
+    ]
     assert not failures, "\n\n".join(failures)

@@ -27,6 +27,7 @@ def met() -> dict[tuple[str, int, int], dict[str, Any]]:
     return dict(zip(GRIDS, map(json.loads, lines), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_stages_pass_microbatches_at_the_same_time(
     met: dict[tuple[str, int, int], dict[str, Any]], grid: tuple[str, int, int]

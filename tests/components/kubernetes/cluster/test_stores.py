@@ -199,6 +199,7 @@ def test_a_chief_whose_step_has_lost_the_lease(stored: Any, tmp_path: pathlib.Pa
     assert there == {"1", step_lease.NAME}
 
 
+@pytest.mark.slow
 def test_a_store_without_conditional_writes(
     old_bucket: str, stored: Any, cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
