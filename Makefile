@@ -34,10 +34,10 @@ parity: setup  ## compare every topology with one device, for two models and two
 			$(ARGS) || failed=1; \
 	done; done; exit $$failed
 
-drill: setup  ## inject faults into small trainings; about 15 minutes
+drill: setup  ## inject faults into small training runs; about 15 minutes
 	$(BIN)/stagecraft drill $(ARGS)
 
-soak: setup  ## kill fifty trainings in a row and check that nothing is left; about 30 minutes
+soak: setup  ## kill fifty training runs in a row and check that nothing is left; about 30 minutes
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 golden: setup  ## write the golden files; git diff shows the changes

@@ -1,8 +1,8 @@
-"""Kills fifty trainings in a row, and checks that nothing is left.
+"""Kills fifty training runs in a row, and checks that nothing is left.
 
     python benchmarks/soak.py [--cycles 50] [--seed 0]
 
-Each cycle starts a synchronous training of two workers, which resumes from the checkpoints of the
+Each cycle starts a synchronous training run of two workers, which resumes from the checkpoints of the
 previous one. The cycle waits for a newer checkpoint, and ends the training in one of three ways:
 
     SIGKILL of the process that started the workers

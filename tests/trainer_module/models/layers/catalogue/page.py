@@ -168,8 +168,8 @@ def _section(found: Verdicts, needs: dict[str, str]) -> tuple[str, Counter[str]]
 
 
 def general(sentence: str) -> str:
-    """A refusal without what is this row's alone."""
-    return sentence.replace("\n", " ").replace("catalogue:row", "MODEL")
+    """Returns a refusal without the names of the row. Markdown takes ``[a] [b]`` for a link."""
+    return sentence.replace("\n", " ").replace("catalogue:row", "MODEL").replace("] [", "], [")
 
 
 if __name__ == "__main__":
