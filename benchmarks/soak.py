@@ -2,8 +2,9 @@
 
     python benchmarks/soak.py [--cycles 50] [--seed 0]
 
-Each cycle starts a synchronous training run of two workers, which resumes from the checkpoints of the
-previous one. The cycle waits for a newer checkpoint, and ends the training in one of three ways:
+Each cycle starts a synchronous training run of two workers, which resumes from the checkpoints of
+the previous one. The cycle waits for a newer checkpoint. It then ends the training in one of three
+ways:
 
     SIGKILL of the process that started the workers
     SIGKILL of a worker, and an interrupt after the restart
