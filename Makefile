@@ -1,12 +1,12 @@
-# make run and make test set everything up by themselves; see `make help`.
+# `make help` lists all targets. Each target that needs the environment runs `make setup` first.
 
 VENV ?= .venv
 PYTHON ?=
 ARGS ?=
 
 BIN := $(VENV)/bin
-# Most of a test's time is one thread importing TensorFlow, or a process that waits for another one.
-# Tests of a file share what they run; tests/conftest.py says which files come first.
+# Most tests import TensorFlow in one thread, or wait for a process, so one more worker than cores is
+# fastest. Tests of one file share fixtures; tests/conftest.py sets the order of the files.
 PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 4 \
 	--dist loadfile --no-loadscope-reorder
 export VENV PYTHON
@@ -14,68 +14,68 @@ export VENV PYTHON
 .DEFAULT_GOAL := help
 .PHONY: help setup run parity drill soak golden layers docs test test-slow test-all lint types format lock clean
 
-help:  ## this list
+help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo
-	@echo '  VENV=DIR     the environment (default .venv)'
-	@echo '  PYTHON=3.12  the Python to make it with (default: what fits this machine)'
-	@echo '  ARGS="..."   more arguments for run, parity, drill, soak, docs, test and lock'
+	@echo '  VENV=DIR     the virtual environment (default .venv)'
+	@echo '  PYTHON=3.12  the Python of the environment (default: the newest that this machine can run)'
+	@echo '  ARGS="..."   additional arguments for run, parity, drill, soak, docs, test and lock'
 
-setup:  ## make the environment; done in no time when nothing changed
+setup:  ## create the environment; instant if nothing changed
 	@tools/setup
 
 run: setup  ## run the quickstart pipeline, about two minutes
 	$(BIN)/stagecraft run --config quickstart $(ARGS)
 
-parity: setup  ## hold every topology against one device, by model and optimizer; about 45 minutes
+parity: setup  ## compare every topology with one device, for two models and two optimizers; about 45 minutes
 	@failed=0; for model in cnn resnet20; do for optimizer in sgd adamw; do \
 		echo "$$model, $$optimizer"; \
 		$(BIN)/stagecraft parity --set train.model=$$model --set train.optimizer=$$optimizer \
 			$(ARGS) || failed=1; \
 	done; done; exit $$failed
 
-drill: setup  ## kill, freeze and starve small trainings; about a quarter of an hour
+drill: setup  ## inject faults into small training runs; about 15 minutes
 	$(BIN)/stagecraft drill $(ARGS)
 
-soak: setup  ## fifty trainings in a row, each of them killed: nothing may be left; about half an hour
+soak: setup  ## kill fifty training runs in a row and check that nothing is left; about 30 minutes
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
-golden: setup  ## write what presets compile to, and jobs; the diff shows what has changed
+golden: setup  ## write the golden files; git diff shows the changes
 	STAGECRAFT_GOLDEN=write $(BIN)/pytest tests/pipeline/kubeflow/test_golden.py \
 		tests/components/kubernetes/jobs/test_golden.py tests/pipeline/vertex/test_worker_pools.py
 
-layers: setup  ## train every layer of Keras, and write docs/reference/layers.md; about 15 minutes
+layers: setup  ## train every Keras layer and write docs/reference/layers.md; about 15 minutes
 	cd tests/trainer_module/models/layers && $(abspath $(BIN))/python -m catalogue.page
 
-docs: setup  ## build the docs to build/site (ARGS=serve: show them, and what is edited, on port 8000)
+docs: setup  ## build the docs to build/site (ARGS=serve: serve them on port 8000 and reload edits)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build) --strict
 
-test: setup  ## the fast tests
+test: setup  ## run the fast tests
 	$(BIN)/pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)
 
-test-slow: setup  ## the slow tests: whole pipelines, builds
+test-slow: setup  ## run the slow tests: whole pipelines, builds
 	$(BIN)/pytest $(PARALLEL) -m 'slow and not full' $(ARGS)
 
-test-all: setup  ## both, and those that CI leaves out: more topologies, all faults of the drill
+test-all: setup  ## run all tests, including those that CI skips: more topologies, all faults of the drill
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
-lint: setup types  ## what CI checks besides tests: ruff, mypy, hadolint
+lint: setup types  ## run ruff, mypy and hadolint, as CI does
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/hadolint Dockerfile
 
-types: setup  ## mypy alone
+types: setup  ## run mypy
 	@mkdir -p .mypy_path && ln -sfn .. .mypy_path/stagecraft
 	$(BIN)/mypy
 
-format: setup  ## mend what ruff can, and format
+format: setup  ## fix what ruff can fix, and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: setup  ## renew requirements.lock (ARGS=--upgrade: with the newest versions)
+lock: setup  ## update requirements.lock (ARGS=--upgrade: with the newest versions)
 	tools/lock $(ARGS)
 
-clean:  ## remove the environment, builds and caches; runs stay
+clean:  ## remove the environment, builds and caches; keep runs
 	if [ -e '$(VENV)/pyvenv.cfg' ]; then rm -rf '$(VENV)'; fi
 	rm -rf build dist *.egg-info .docs_path .mypy_path .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

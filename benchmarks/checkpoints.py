@@ -1,16 +1,17 @@
-"""How long does training stand still for a checkpoint, against one that it waits for?
+"""Measures how long a checkpoint stops training, in the background and blocking.
 
     python benchmarks/checkpoints.py [--model wide_resnet_16_8] [--batch-size 8] [--rounds 5]
                                      [--folder DIR]
 
-One device, AdamW. Each round takes some steps undisturbed, whose median is a step's time. Then
+One device, AdamW. Each round first takes some steps without a checkpoint. Their median is the time
+of a step. Then it measures:
 
-    blocking    the copy of the state, and the whole save: written, synced, committed
-    pause       the copy and the call of save, and what the next step takes longer than the median
-    whole       the same, with all steps until the checkpoint is committed in place of the next one
+    blocking    the copy of the state, and the whole save: write, sync, commit
+    pause       the copy, the call of save, and the slowdown of the next step
+    whole       the same, with the slowdown of all steps until the commit
 
-and all but the newest checkpoint are removed in the background as well. DIR should be on the disk
-that checkpoints are to be on (default: the system's folder for temporary files).
+A thread removes all but the newest checkpoint in the background. DIR should be on the disk of the
+real checkpoints (default: the temporary folder of the system).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(dir=args.folder) as folder,
         Checkpoints(folder, keep=1) as store,
     ):
-        measure(engine, store, step)  # the first copy and the first save are no measure
+        measure(engine, store, step)  # warm-up: the first copy and the first save are slower
         rows = []
         for number in range(args.rounds):
             rows.append(measure(engine, store, step))
@@ -77,7 +78,7 @@ def show(name: str, row: list[float]) -> None:
 
 
 def measure(engine: Engine, store: Checkpoints, step: Callable[[], float]) -> list[float]:
-    """Seconds, by COLUMNS."""
+    """Returns seconds, by COLUMNS."""
     median = statistics.median(step() for _ in range(UNDISTURBED))
     blocking = timed(lambda: (save(engine, store), store.flush()))
     step()
@@ -102,7 +103,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def make(model: str, batch_size: int) -> tuple[Engine, Callable[[], float]]:
-    """The engine, traced, and what takes one step and gives its seconds."""
+    """Returns the traced engine, and a function that takes one step and returns its seconds."""
     settings = TrainingSettings.model_validate(
         {"train": {"model": model, "batch_size": batch_size, "optimizer": "adamw", "steps": 10_000}}
     )

@@ -1,12 +1,12 @@
-"""How many images a second does the Trainer's input pipeline give?
+"""Measures the images per second of the Trainer's input pipeline.
 
     python benchmarks/input_data.py ARCHIVE [--rounds 5] [--seconds 3] [--warm-up 1]
                                     [--batch 128]
 
-ARCHIVE is cifar-10-binary.tar.gz. The data steps are run once (``stagecraft run --to Transform``);
-then the Trainer's own dataset of global batches is gone through without training, with each
-shuffle and augmentation, the sides in turns. Each side warms up in every round, because tf.data
-chooses its number of threads as it goes.
+ARCHIVE is cifar-10-binary.tar.gz. The data components run once (``stagecraft run --to Transform``).
+Then the benchmark iterates over the Trainer's dataset of global batches without training. It
+alternates between all shuffles and augmentations. Each combination warms up in every round, because
+tf.data tunes its number of threads while it runs.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def rate(batches: object, warm_up: float, seconds: float) -> float:
-    """Images a second, after so many seconds of warming up."""
+    """Returns images per second, after a warm-up in seconds."""
     for wanted in (warm_up, seconds):
         begun, images = time.perf_counter(), 0
         while (took := time.perf_counter() - begun) < wanted:

@@ -1,17 +1,17 @@
-"""Do the stages of the grid work at the same time? Microbatches, against the ideal M*K/(M+K-1).
+"""Compares the overlap of stages with the ideal speed-up M*K/(M+K-1).
 
     python benchmarks/overlap.py [--rounds 5] [--forward-ms 20] [--backward-ms 40]
                                  [--schedule 1f1b --schedule gpipe]
                                  [--stages 2 --stages 4] [--microbatches 8]
 
-K stages on emulated devices: a layer whose passes take their device for themselves and sleep, so
-long for each microbatch. So the processors have no part in it, and what is missing to the ideal is
-what the engine, TensorFlow's executor and waking up take. The naive split is the same engine with
-one microbatch, which sleeps as long as the M microbatches together, and nothing is beside it. Both
-are traced first, then interleaved.
+K stages run on emulated devices. The layer of a stage locks its device and sleeps for a fixed time
+per microbatch, so the CPU speed does not matter. The difference from the ideal is the time of the
+engine, of the TensorFlow executor and of waking up. The naive split is the same engine with one
+microbatch, which sleeps as long as all M microbatches together. Both sides are traced first, then
+alternate.
 
-Then the profiler watches one more step: the last two columns are the part of it in which stages
-waited, by its timeline, and the (K-1)/(M+K-1) that is predicted.
+Then the profiler records one more step. The last two columns show the share of this step in which
+stages waited, by its timeline, and the prediction (K-1)/(M+K-1).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ THREADS = 16
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--forward-ms", type=float, default=20.0, help="for each microbatch")
-    parser.add_argument("--backward-ms", type=float, default=40.0, help="for each microbatch")
+    parser.add_argument("--forward-ms", type=float, default=20.0, help="per microbatch")
+    parser.add_argument("--backward-ms", type=float, default=40.0, help="per microbatch")
     parser.add_argument(
         "--schedule", choices=schedule.SCHEDULES, action="append", help="default: 1f1b"
     )
@@ -58,8 +58,8 @@ def main() -> None:
         "--microbatches", type=int, action="append", help=f"default: {MICROBATCHES}"
     )
     args = parser.parse_args()
-    tf.get_logger().setLevel("ERROR")  # twelve engines are no retracing
-    sys.setswitchinterval(1e-4)  # a thread that holds Python's lock is no part of a device
+    tf.get_logger().setLevel("ERROR")  # hides warnings about retracing: each engine is traced once
+    sys.setswitchinterval(1e-4)  # a thread must not hold the GIL for long
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     print(
         f"TensorFlow {tf.__version__}, Keras {keras.__version__}, Python "
@@ -75,11 +75,11 @@ def main() -> None:
         args.schedule or ["1f1b"], args.stages or STAGES, args.microbatches or MICROBATCHES
     ):
         scale = microbatches / BATCH / 1000
-        seconds = args.forward_ms * scale, args.backward_ms * scale  # for each example
+        seconds = args.forward_ms * scale, args.backward_ms * scale  # per example
         sides = [stepper(name, stages, m, seconds) for m in (1, microbatches)]
         rounds = [[timed(step) for step in sides] for _ in range(args.rounds)]
         naive, ours = (statistics.median(times) * 1e3 for times in zip(*rounds, strict=True))
-        # Round by round, so that what slows the machine down slows down both.
+        # Sides alternate, so that a busy machine slows down both.
         found = statistics.median(one / other for one, other in rounds)
         ideal = schedule.speedup(microbatches, stages)
         with timeline.recording() as ops:
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def timed(step: Callable[[], object]) -> float:
-    """Seconds of a step."""
+    """Returns the seconds of a step."""
     start = time.perf_counter()
     step()
     return time.perf_counter() - start
@@ -102,7 +102,7 @@ def timed(step: Callable[[], object]) -> float:
 def stepper(
     name: str, stages: int, microbatches: int, seconds: tuple[float, float]
 ) -> Callable[[], object]:
-    """Takes one step of a grid; traced, and warm."""
+    """Returns a function that takes one step of a grid; it is traced and warm."""
     settings = TrainingSettings(
         train=TrainSettings(batch_size=BATCH, learning_rate=1e-6, weight_decay=0),
         parallel=ParallelSettings(
@@ -136,10 +136,10 @@ def data() -> tf.data.Dataset:
 
 
 class Sleeper(keras.layers.Layer):
-    """Scales its inputs; both ways it keeps its device busy for a time."""
+    """Scales its inputs. Both passes keep the device busy for a fixed time."""
 
     def __init__(self, seconds: tuple[float, float], name: str):
-        """Takes the seconds for an example, forward and backward."""
+        """Sets the seconds per example, forward and backward."""
         super().__init__(name=name)
         self._seconds = seconds
         self._busy = threading.Lock()
@@ -156,7 +156,7 @@ class Sleeper(keras.layers.Layer):
                 upstream, backward
             )
 
-        # In this order: the first stage's backward pass, too, has something to pass through.
+        # In this order, so that the first stage also has a backward pass.
         return passes(inputs * self.scale)
 
     def _occupied(self, values: tf.Tensor, seconds: float) -> tf.Tensor:
@@ -165,7 +165,7 @@ class Sleeper(keras.layers.Layer):
                 time.sleep(seconds * len(array))
             return array
 
-        # Stateful ops are ordered by automatic control dependencies, and nothing would overlap.
+        # Automatic control dependencies would order stateful ops, and prevent overlap.
         result = tf.numpy_function(wait, [values], values.dtype, stateful=False)
         result.set_shape(values.shape)
         return result

@@ -1,13 +1,14 @@
-"""How much of a pipeline's time is not training: Stagecraft against a stock TFX pipeline.
+"""Compares the time outside training of Stagecraft with that of a standard TFX pipeline.
 
     python benchmarks/pipeline_overhead.py ARCHIVE_FOLDER [--rounds 1] [--steps 391]
                                            [--min-accuracy 0.1]
 
-ARCHIVE_FOLDER holds cifar-10-python.tar.gz and cifar-10-binary.tar.gz. Both pipelines run the same
-CNN for the same steps of 128 on the same pictures, interleaved. The stock one is written as TFX's
-own examples are (``stock/``): PNG in TFRecords, ImportExampleGen, map_fn decode, materialised
-Transform, Keras ``fit``, one metric. Making the PNGs is not timed. Seconds are per component, as
-ML Metadata (stock) and ``--json`` (ours) report them, so imports count for neither.
+ARCHIVE_FOLDER holds cifar-10-python.tar.gz and cifar-10-binary.tar.gz. Both pipelines train the
+same CNN for the same steps of 128 examples on the same images. Rounds alternate. The standard
+pipeline (``stock/``) follows the TFX examples: PNG in TFRecords, ImportExampleGen, map_fn decode,
+materialized Transform, Keras ``fit``, one metric. The time does not include writing the PNGs.
+Seconds are per component, from ML Metadata (standard) and ``--json`` (Stagecraft), so they do not
+include imports.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=391)
     parser.add_argument(
-        "--min-accuracy", type=float, default=0.1, help="both push a model only if it reaches this"
+        "--min-accuracy", type=float, default=0.1, help="threshold for pushing, on both sides"
     )
-    parser.add_argument("--only", choices=["ours", "stock"], help="time one of the two")
+    parser.add_argument("--only", choices=["ours", "stock"], help="run only one side")
     args = parser.parse_args()
 
     sides = {"stock": run_stock, "ours": run_ours}
@@ -95,7 +96,7 @@ def run_ours(args: argparse.Namespace, pngs: pathlib.Path, output: pathlib.Path)
 
 
 def timed(command: list) -> dict:
-    """Runs a command whose last line of output is JSON with ``components``."""
+    """Runs a command, and parses its last line of output: JSON with ``components``."""
     output, peak = call(command)
     result = json.loads(output.splitlines()[-1])
     seconds = {
@@ -113,7 +114,7 @@ def timed(command: list) -> dict:
 
 
 def call(command: list) -> tuple[str, int]:
-    """Runs a command; returns its output and the peak, in bytes, of all its processes' memory."""
+    """Runs a command; returns its output and the peak memory of all its processes in bytes."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = psutil.Popen([str(word) for word in command], stdout=out, stderr=err)
         peak = 0
@@ -131,7 +132,7 @@ def call(command: list) -> tuple[str, int]:
 
 
 def memory(process: psutil.Process) -> int:
-    """Resident bytes of a process and its descendants."""
+    """Returns the resident bytes of a process and its descendants."""
     total = 0
     try:
         for each in (process, *process.children(recursive=True)):

@@ -1,18 +1,19 @@
-"""Are the planner's stages as long as it says, and are its cuts better than equal layers?
+"""Compares the planner's stage times with measured ones, and its cuts with equal layers.
 
     python benchmarks/planner.py [--model resnet20 --model resnet56 --model wide_resnet_16_4]
                                  [--stages 2 --stages 3 --stages 4] [--rounds 7] [--batch 32]
 
-For each model and number of stages K, on logical CPUs, stages one after the other (M = 1), so that
-none is in another's way:
+For each model and number of stages K, stages run on logical CPUs one after the other (M = 1), so
+that they do not slow each other down. Columns:
 
-    off by      largest difference of a stage's part of the time from the prediction, in points:
-                times measured before training, piece by piece; and floating-point operations, of
-                the same cuts
-    slowest     what the slowest stage takes, cut by measured times, against the same number of
-                layers in each stage: below 1 the planner's is faster
+    off by      largest difference between predicted and measured share of a stage, in percentage
+                points. Predictions are from measured parts, and from floating-point operations, for
+                the same cuts.
+    slowest     time of the slowest stage with cuts by measured times, divided by its time with
+                equal numbers of layers. Below 1, the planner's cuts are faster.
 
-Stages' times are those of the step's timeline, medians of rounds in which both cuts take a step.
+Stage times come from the timeline of a step. They are medians of rounds in which both cuts take a
+step.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--batch", type=int, default=32)
     args = parser.parse_args()
-    tf.get_logger().setLevel("ERROR")  # several engines are no retracing
+    tf.get_logger().setLevel("ERROR")  # hides warnings about retracing: each engine is traced once
     print(f"{args.batch} examples a step, medians of {args.rounds} rounds")
     print("model             K  off by, measured  off by, operations  slowest, to equal layers")
     for name, stages in itertools.product(args.model or MODELS, args.stages or STAGES):
@@ -81,7 +82,7 @@ def main() -> None:
 
 
 def off_by(found: Sequence[float], predicted: Sequence[float]) -> float:
-    """Points."""
+    """Returns the largest difference of shares, in percentage points."""
     return 100 * max(abs(one - other) for one, other in zip(found, predicted, strict=True))
 
 
@@ -93,7 +94,7 @@ def with_cuts(
 
 
 def equal_layers(model: keras.Model, stages: int) -> list[str]:
-    """The cuts nearest to the same number of layers in each stage."""
+    """Returns the cuts nearest to equal numbers of layers per stage."""
     names = [layer.name for layer in model.layers]
     legal = [point.layer for point in partition.cut_points(model)]
     wanted = [len(names) * (number + 1) / stages for number in range(stages - 1)]
@@ -101,7 +102,7 @@ def equal_layers(model: keras.Model, stages: int) -> list[str]:
 
 
 def stepper(settings: TrainingSettings) -> Callable[[], list[float]]:
-    """Takes a step, and tells each stage's seconds in it."""
+    """Returns a function that takes a step and returns the seconds of each stage."""
     devices = topology.resolve(settings.parallel)
     engine = make_engine(
         None, devices, settings, 1000, functools.partial(assemble, settings.train, CLASSES)

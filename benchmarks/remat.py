@@ -1,21 +1,21 @@
-"""How much memory does parallel.remat save, and does a number change?
+"""Measures how much memory parallel.remat saves, and whether it changes numbers.
 
     python benchmarks/remat.py [--model resnet56] [--batch 128] [--microbatches 1 --microbatches 4]
                                [--schedule 1f1b]
 
-Two stages on two logical CPUs, remat off and on, each in a process of its own: three steps of SGD
-on noise. Resident sets are measured, the largest of a step (VmHWM) after setting it back by
-/proc/self/clear_refs, which takes Linux 4.0. glibc is told to give blocks of 64 kB and more back at
-once, else its pools blur what is in use. In the columns:
+Two stages run on two logical CPUs, remat off and on, each in its own process: three steps of SGD on
+noise. The benchmark measures resident sets. The largest of a step is VmHWM, which it resets through
+/proc/self/clear_refs (Linux 4.0). glibc returns blocks of 64 kB and more at once, because its pools
+would blur the measurement. Columns:
 
-    graph     before step 2, above the level before step 1: what TensorFlow keeps of the graph that
-              it has optimized, on the host
+    graph     before step 2, above the level before step 1: the optimized graph that TensorFlow
+              keeps on the host
     step      largest in steps 2 and 3, above the level before each of them: activations, gradients
-    together  largest in all steps, above the level before step 1, when the graph has been traced
+    together  largest in all steps, above the level before step 1, after tracing
 
-Compared are all numbers after step 1, bit by bit: weights, moving statistics, and the optimizer's
-slots, which then are the gradients times the learning rate. The model gets a dropout layer before
-its last, so that random draws are among what is computed again.
+The benchmark compares all numbers after step 1, bit by bit: weights, moving statistics, and
+optimizer slots, which are then the gradients times the learning rate. A dropout layer before the
+last layer makes random draws a part of the recomputation.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def run(args: argparse.Namespace, microbatches: int, remat: str, folder: str) -> dict[str, Any]:
-    """Measures in a new process, and prints its row."""
+    """Measures in a new process, and prints the row."""
     out = os.path.join(folder, f"{microbatches}-{remat}.npz")
     command = [
         *(sys.executable, __file__, "--model", args.model, "--batch", str(args.batch)),
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace, microbatches: int, remat: str, folder: str) ->
 
 
 def worst(one: Any, two: Any, unequal: list[str]) -> str:
-    """The largest difference, relative to the largest entry of its array."""
+    """Returns the largest difference, relative to the largest entry of its array."""
     if not unequal:
         return ""
     by = {name: np.abs(one[name] - two[name]).max() / np.abs(one[name]).max() for name in unequal}
@@ -93,7 +93,7 @@ def worst(one: Any, two: Any, unequal: list[str]) -> str:
 
 
 def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) -> dict[str, float]:
-    """Takes three steps; MB as above, and the numbers after the first one to ``out``."""
+    """Takes three steps, saves the numbers after the first to ``out``, and returns MB as above."""
     import keras
     import tensorflow as tf
 
@@ -129,7 +129,7 @@ def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) 
     labels = rng.integers(CLASSES, size=batch)
     values = Batch(images, labels, np.ones(batch, np.float32))
     batches = engine.feed(tf.data.Dataset.from_tensors(values).repeat())
-    # Traced by itself: what that takes is Python's, and not given back at once.
+    # Traced first: Python does not release the memory of tracing at once.
     engine._train_graph.get_concrete_function(batches, tf.constant(1, tf.int64))
 
     levels, peaks = [], []
@@ -151,7 +151,7 @@ def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) 
 
 
 def status(field: str) -> float:
-    """MB, of this process."""
+    """Returns MB of this process."""
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     values = dict(line.split(":", 1) for line in lines)
     return int(values[field].split()[0]) * 1024 / 1e6

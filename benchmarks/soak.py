@@ -1,14 +1,19 @@
-"""Is anything left behind when trainings are killed, fifty times in a row?
+"""Kills fifty training runs in a row, and checks that nothing is left.
 
     python benchmarks/soak.py [--cycles 50] [--seed 0]
 
-Each cycle starts a training of two workers in step, which goes on from the checkpoints of the one
-before, waits until there is a newer checkpoint, and ends it in one of three ways: SIGKILL of the
-process that started the workers, SIGKILL of a worker (and an interruption after the restart), or an
-interruption. Looked at after each: processes of the training that are left, sockets that those
-listen on, files in the temporary folder that they were given, MB of the checkpoints' folder, and
-this process's memory and open files. Exit code 1 if something is left, or if the last third of the
-cycles has more of anything than the second.
+Each cycle starts a synchronous training run of two workers, which resumes from the checkpoints of
+the previous one. The cycle waits for a newer checkpoint. It then ends the training in one of three
+ways:
+
+    SIGKILL of the process that started the workers
+    SIGKILL of a worker, and an interrupt after the restart
+    an interrupt
+
+After each cycle, the benchmark counts the remaining processes of the training, the sockets that
+they listen on, and the files in their temporary folder. It also measures MB of the checkpoint
+folder, and the memory and open files of this process. The exit code is 1 if something is left, or
+if a number is larger in the last third of the cycles than in the middle third.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     chance = random.Random(args.seed)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored, by all
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores SIGINT
     settings = load("quickstart", ("data.sample_train=600", "data.sample_test=100"))
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = pathlib.Path(name)
@@ -71,7 +76,7 @@ def main() -> None:
 def one(
     training: Training, how: str, chance: random.Random, temporary: pathlib.Path
 ) -> tuple[int, ...]:
-    """Step, processes left, sockets that they listen on, temporary files, MB, MB, open files."""
+    """Returns step, processes, sockets, temporary files, MB, MB, open files."""
     store = training.checkpoints()
 
     def newest() -> int:
@@ -82,7 +87,7 @@ def one(
     of_training: list[psutil.Process] = []
     try:
         wait(lambda: newest() > before)
-        time.sleep(chance.uniform(0, 1))  # anywhere between two checkpoints
+        time.sleep(chance.uniform(0, 1))  # at a random time between two checkpoints
         of_training += psutil.Process(launcher.pid).children(recursive=True)
         if how == "worker":
             chance.choice(of_training).kill()
@@ -122,7 +127,7 @@ def wait(condition: Callable[[], bool]) -> None:
 
 
 def judge(rows: list[tuple[int, ...]]) -> list[str]:
-    """What is left, or grows."""
+    """Returns what is left or grows."""
     problems = ["processes were left"] if any(row[1] for row in rows) else []
     third = len(rows) // 3
     if not third:

@@ -1,15 +1,15 @@
-"""How much faster are two stages than one device, with real computing? One thread for each device.
+"""Measures the speed-up of two stages over one device, with one thread per device.
 
     python benchmarks/stages.py [--model resnet56] [--stages 2] [--rounds 10] [--jit off --jit on]
 
-Sides, each in a process of its own that sleeps while another one computes, all with kernels of one
-thread:
+Each side runs in its own process, which sleeps while another side computes. All kernels have one
+thread. Sides:
 
     one device   the whole model on one device, kernels one after the other
     naive        the stages one after the other: one microbatch
-    M = 4, 8     the stages at the same time, microbatch by microbatch
+    M = 4, 8     the stages at the same time, with M microbatches
 
-In each round every side takes a step; ratios are of the same round.
+In each round, every side takes a step. Ratios compare steps of the same round.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def main() -> None:
 
 
 def compare(args: argparse.Namespace, jit: str) -> None:
-    """Starts all sides, lets them take steps in turns, and prints their rows."""
+    """Starts all sides, alternates their steps, and prints their rows."""
     sides = {"one device": (1, 1), "naive": (args.stages, 1)}
     sides |= {f"M = {m}": (args.stages, m) for m in MICROBATCHES}
     children = {name: start(args, jit, *grid) for name, grid in sides.items()}
     try:
-        for child in children.values():  # one by one: tracing and the first steps take long
+        for child in children.values():  # one by one: tracing and the first steps are slow
             ask(child)
         rounds = [
             {name: ask(child) for name, child in children.items()} for _ in range(args.rounds)
@@ -90,7 +90,7 @@ def start(args: argparse.Namespace, jit: str, stages: int, microbatches: int) ->
 
 
 def ask(child: Any) -> float:
-    """Seconds of a step."""
+    """Returns the seconds of a step."""
     child.stdin.write("step\n")
     child.stdin.flush()
     while not (line := child.stdout.readline()).startswith("seconds "):
@@ -100,7 +100,7 @@ def ask(child: Any) -> float:
 
 
 def serve(args: argparse.Namespace, stages: int, microbatches: int) -> None:
-    """Takes a step for each line that comes."""
+    """Takes a step for each line on stdin."""
     import numpy as np
     import tensorflow as tf
 

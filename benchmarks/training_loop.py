@@ -1,10 +1,10 @@
-"""Is the training loop as fast as Keras ``fit``? Same model, same data in memory, interleaved.
+"""Compares the speed of the training loop with Keras ``fit``.
 
     python benchmarks/training_loop.py [--model cnn] [--model resnet20] [--rounds 5] [--steps 40]
                                        [--batch 128]
 
-Both get the same tf.data pipeline over float32 pictures in memory, SGD with Nesterov momentum and
-weight decay; each is traced before the first round.
+Both train the same model with the same tf.data pipeline over float32 images in memory, SGD with
+Nesterov momentum and weight decay. Both are traced before the first round. Rounds alternate.
 """
 
 from __future__ import annotations

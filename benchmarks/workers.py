@@ -1,16 +1,16 @@
-"""How much faster are two workers than one, with real computing? One thread for each worker.
+"""Measures the speed-up of two workers over one, with one thread per worker.
 
     python benchmarks/workers.py [--model resnet20] [--workers 2] [--rounds 10]
         [--strategy multi_worker_mirrored]
 
-Sides, each of processes of its own that sleep while another side computes, all with kernels of
-one thread:
+Each side runs in its own processes, which sleep while another side computes. All kernels have one
+thread. Sides:
 
-    one worker   alone, a batch of 128
-    strong       the workers share that batch: the same training, sooner
-    weak         each worker has a batch of 128: more examples in the same time
+    one worker   a batch of 128
+    strong       the workers share a batch of 128 (strong scaling)
+    weak         each worker has a batch of 128 (weak scaling)
 
-In each round every side takes some steps; ratios are of the same round, of images per second.
+In each round, every side takes some steps. Ratios compare images per second of the same round.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--strategy", default="multi_worker_mirrored")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=3, help="of a round")
+    parser.add_argument("--steps", type=int, default=3, help="steps per round")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--child", nargs=2, type=int, metavar=("N", "B"), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -53,7 +53,7 @@ def main() -> None:
     }
     children = {name: start(args, *side) for name, side in sides.items()}
     try:
-        for child in children.values():  # one by one: tracing and the first steps take long
+        for child in children.values():  # one by one: tracing and the first steps are slow
             ask(child)
         rounds = [
             {name: ask(child) for name, child in children.items()} for _ in range(args.rounds)
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def start(args: argparse.Namespace, workers: int, batch: int) -> list[Any]:
-    """The processes of a side."""
+    """Starts the processes of a side."""
     from stagecraft.trainer_module.parallel.roles import roles
 
     command = [
@@ -101,7 +101,7 @@ def parallel(strategy: str, workers: int) -> Any:
 
 
 def ask(child: list[Any]) -> float:
-    """Seconds that the slowest worker needs for a round's steps."""
+    """Returns the seconds of the slowest worker for the steps of a round."""
     for process in child:
         process.stdin.write("steps\n")
         process.stdin.flush()
@@ -115,7 +115,7 @@ def ask(child: list[Any]) -> float:
 
 
 def serve(args: argparse.Namespace, workers: int, size: int) -> None:
-    """Takes steps for each line that comes."""
+    """Takes steps for each line on stdin."""
     import numpy as np
     import tensorflow as tf
 

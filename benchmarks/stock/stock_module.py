@@ -1,4 +1,4 @@
-"""Transform and Trainer code as TFX's own examples write it (mnist, penguin, cifar10)."""
+"""Transform and Trainer code in the style of the TFX examples (mnist, penguin, cifar10)."""
 
 import keras
 import tensorflow as tf
@@ -12,7 +12,7 @@ BATCH = 128
 
 
 def preprocessing_fn(inputs):
-    """PNG to normalised float32 ``[32, 32, 3]``, one picture at a time."""
+    """Decodes PNG to normalized float32 ``[32, 32, 3]``, one image at a time."""
     images = tf.map_fn(
         lambda png: tf.io.decode_png(png[0], channels=3),
         inputs[IMAGE],

@@ -1,4 +1,4 @@
-"""The stock pipeline: PNG in TFRecords, ImportExampleGen, map_fn, materialised Transform, fit.
+"""A standard TFX pipeline: PNG in TFRecords, ImportExampleGen, map_fn, Transform, fit.
 
     python stock_pipeline.py prepare ARCHIVE_FOLDER PNG_FOLDER
     python stock_pipeline.py run PNG_FOLDER OUTPUT [STEPS [MIN_ACCURACY]]
@@ -15,7 +15,7 @@ import time
 
 
 def prepare(archives: pathlib.Path, out: pathlib.Path) -> None:
-    """Writes the pictures as PNG in TFRecords, as a user would have them; not timed."""
+    """Writes the images as PNG in TFRecords, the usual input of such a pipeline; not timed."""
     import tensorflow as tf
 
     with tarfile.open(archives / "cifar-10-python.tar.gz") as tar:
@@ -129,10 +129,10 @@ def run(pngs: pathlib.Path, output: pathlib.Path, steps: int, min_accuracy: floa
             pipeline_root=str(output / "root"),
             metadata_connection_config=metadata,
             components=components,
-            # In this process: newer Beam's default would first look for another runner.
+            # In this process: by default, newer versions of Beam first look for another runner.
             beam_pipeline_args=[
                 "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
-                # Saves TFX six seconds of packaging per component; its examples do not.
+                # Saves six seconds of packaging per component; the TFX examples do not set it.
                 "--sdk_container_image=unused",
             ],
         )

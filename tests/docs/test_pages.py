@@ -126,7 +126,7 @@ def test_refusals(row: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "row", rows(CHOICE, "What do you have, what to set"), ids=lambda row: row[0]
+    "row", rows(CHOICE, "What you have, and what to set"), ids=lambda row: row[0]
 )
 def test_the_first_table(row: list[str]) -> None:
     fields = [span for span in spans(row[1]) if ":" in span]

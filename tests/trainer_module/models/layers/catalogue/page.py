@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 
-ROOT = pathlib.Path(__file__).resolve().parents[4]
+ROOT = pathlib.Path(__file__).resolve().parents[5]
 PAGE = ROOT / "docs" / "reference" / "layers.md"
 COLUMNS = {
     "one_device": "one device",
@@ -32,21 +32,22 @@ HEAD = """\
 
 <!-- written by make layers -->
 
-How each layer of Keras trains here, beside Keras's own `train_step` on one device: equal weights,
-batches and optimizer, in float64, after one step and after five.
+This page compares training in Stagecraft with the `train_step` of Keras on one device, for every
+Keras layer. Both start with equal weights, batches and optimizer, and compute in float64. The
+comparison is after one step and after five steps.
 
-* *Equal*: loss, weights and state differ by at most 1e-10. Where TensorFlow or Keras computes in
-  float32 (pooling over volumes, some layers for pictures), they differ by at most 1e-6.
-* *Equal by part*: the layer takes statistics over a part of the batch: a replica's, or a
-  microbatch's. So does Keras under `MirroredStrategy`. The result is that of one device that takes
-  the same parts one after the other.
+* *Equal*: loss, weights and state differ by at most 1e-10. If TensorFlow or Keras computes in
+  float32 (3D pooling, some image layers), they differ by at most 1e-6.
+* *Equal by part*: the layer uses the statistics of a part of the batch, which belongs to one
+  replica or microbatch. Keras does the same under `MirroredStrategy`. The result equals that of one
+  device that takes the same parts one after the other.
 * *Equal in distribution*: the layer draws other random numbers than under Keras, from the same
   distribution.
-* *Refused*: the training does not begin. The number names the sentence below the table.
+* *Refused*: the training does not start. The number refers to the list of errors below the table.
 
 Dropout, SpatialDropout, AlphaDropout, GaussianDropout and GaussianNoise draw by seed, layer, step
-and row of the batch, so that each topology draws the same. Other random layers draw as in Keras:
-on another topology they draw other numbers. `run`, `plan` and `parity` name them.
+and row of the batch. They draw the same numbers on each topology. Other random layers draw as in
+Keras, and draw other numbers on another topology. `run`, `plan` and `parity` name these layers.
 
 """
 
@@ -155,7 +156,7 @@ def _section(found: Verdicts, needs: dict[str, str]) -> tuple[str, Counter[str]]
     ]
     for name, missing in needs.items():
         if missing:
-            why = f"Keras makes this layer where {missing} is installed; this project has none"
+            why = f"Keras needs {missing} for this layer; Stagecraft does not use {missing}"
             cells = [cell("refused", why)] * len(COLUMNS)
         else:
             cells = [cell(found[name][t][0], general(found[name][t][1])) for t in COLUMNS]
@@ -163,12 +164,12 @@ def _section(found: Verdicts, needs: dict[str, str]) -> tuple[str, Counter[str]]
     listed = "\n".join(f"{number}. {each}" for number, each in enumerate(sentences, start=1))
     total = sum(counts.values())
     summed = f"Results: {total}. " + ", ".join(f"{n} {v}" for v, n in counts.most_common()) + "."
-    return f"{summed}\n\n{chr(10).join(lines)}\n\nThe refusals:\n\n{listed}\n", counts
+    return f"{summed}\n\n{chr(10).join(lines)}\n\nErrors of the refused rows:\n\n{listed}\n", counts
 
 
 def general(sentence: str) -> str:
-    """A refusal without what is this row's alone."""
-    return sentence.replace("\n", " ").replace("catalogue:row", "MODEL")
+    """Returns a refusal without the names of the row. Markdown takes ``[a] [b]`` for a link."""
+    return sentence.replace("\n", " ").replace("catalogue:row", "MODEL").replace("] [", "], [")
 
 
 if __name__ == "__main__":
