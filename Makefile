@@ -40,9 +40,8 @@ drill: setup  ## inject faults into small training runs; about 15 minutes
 soak: setup  ## kill fifty training runs in a row and check that nothing is left; about 30 minutes
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
-golden: setup  ## write the golden files; git diff shows the changes
-	STAGECRAFT_GOLDEN=write $(BIN)/pytest tests/pipeline/kubeflow/test_golden.py \
-		tests/components/kubernetes/jobs/test_golden.py tests/pipeline/vertex/test_worker_pools.py
+golden: setup  ## write what tests compare with: compiled presets, jobs, messages (ARGS: which tests)
+	STAGECRAFT_GOLDEN=write $(BIN)/pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)
 
 layers: setup  ## train every Keras layer and write docs/reference/layers.md; about 15 minutes
 	cd tests/trainer_module/models/layers && $(abspath $(BIN))/python -m catalogue.page

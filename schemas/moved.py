@@ -1,4 +1,4 @@
-"""Modules that moved, under the names that version 0.1 promised. Version 0.3 drops them."""
+"""Modules that moved, under their old names. The version after the next one drops these names."""
 
 from __future__ import annotations
 
