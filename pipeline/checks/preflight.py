@@ -1,4 +1,4 @@
-"""What a training would refuse, refused before the pipeline runs, or is compiled."""
+"""Checks of a training, before the pipeline runs or is compiled."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from stagecraft.trainer_module.settings import ParallelSettings
 
 
 def check(settings: PipelineSettings) -> list[str]:
-    """Builds the model, on the host, and cuts it where it is to have stages.
+    """Builds the model on the host, and cuts it into its stages.
 
     Returns:
-        What a user has to know of the model, in sentences.
+        Notes about the model, in sentences.
 
     Raises:
         UserError: there is no such model, it does not give logits for the schema's classes, it
-            cannot be cut so, or ``train.initial_weights`` do not match it.
+            cannot be cut into these stages, or ``train.initial_weights`` do not match it.
     """
     train, parallel = settings.train, settings.parallel
     loaded: list[Loaded] = []
     count, host = classes.count(settings.data), tf.device("CPU:0")
     model = assemble(train, count, host, parallel.precision, on_loaded=loaded.append)
     if parallel.stages > 1 or parallel.memory_mb:
-        # Where it is cut may be measured later; whether it can be does not depend on that.
+        # Costs choose the cuts, but do not decide whether the model can be cut.
         counted = parallel.model_copy(update={"costs": "flops"})
         devices = [f"CPU:{index}" for index in range(parallel.replicas * parallel.stages)]
         planner.make_plan(model, settings.model_copy(update={"parallel": counted}), devices)
@@ -37,10 +37,10 @@ def check(settings: PipelineSettings) -> list[str]:
 
 
 def check_devices(parallel: ParallelSettings) -> None:
-    """Refuses devices that this machine has not, for a training on it; starts none of them.
+    """Refuses devices that this machine does not have. Does not initialize them.
 
     Raises:
-        UserError: names what there is.
+        UserError: names the devices of the machine.
     """
-    if parallel.strategy != "tpu":  # which only a connection shows
+    if parallel.strategy != "tpu":  # only a connection shows its devices
         topology.choose(parallel)

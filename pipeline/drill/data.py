@@ -1,4 +1,4 @@
-"""Data for the drill: what ExampleGen and Transform make of the pictures, by a pipeline's run."""
+"""Data for the drill: the outputs of ExampleGen and Transform, from a run of the pipeline."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from stagecraft.schemas.errors import UserError
 
 
 class Data:
-    """Examples, transform graph and schema, in the folders of a pipeline's run."""
+    """Examples, transform graph and schema of a run of the pipeline."""
 
     def __init__(self, settings: PipelineSettings, folder: pathlib.Path, log: IO[bytes]):
-        """Runs the pipeline as far as Transform.
+        """Runs the pipeline up to Transform.
 
         Raises:
             UserError: it fails.
@@ -26,11 +26,11 @@ class Data:
         if outcome.status == "interrupted":
             raise KeyboardInterrupt
         if outcome.status != "ok":
-            raise UserError(f"the data for the drill: {outcome.cause} (log: {log.name})")
+            raise UserError(f"cannot prepare data: {outcome.cause} (log: {log.name})")
         self._root = layout.pipeline_root(folder)
 
     def fn_args(self, folder: pathlib.Path, flat: dict[str, Any]) -> types.SimpleNamespace:
-        """What TFX hands to ``run_fn``.
+        """The arguments that TFX would pass to ``run_fn``.
 
         Args:
             folder: for checkpoints, model and record.
@@ -48,6 +48,6 @@ class Data:
             custom_config={"settings": flat},
         )
 
-    def _output(self, what: str) -> pathlib.Path:
-        (found,) = (self._root / what).iterdir()
-        return found
+    def _output(self, key: str) -> pathlib.Path:
+        (folder,) = (self._root / key).iterdir()
+        return folder

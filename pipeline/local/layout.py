@@ -1,4 +1,4 @@
-"""Where things are in an output folder."""
+"""Paths in an output folder."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def metadata_db(output: pathlib.Path) -> pathlib.Path:
 
 
 def checkpoints(output: pathlib.Path) -> pathlib.Path:
-    """What stopped trainings go on from: one folder for each."""
+    """Checkpoints of interrupted trainings: one folder each."""
     return output / "checkpoints"
 
 
 def logs(output: pathlib.Path) -> pathlib.Path:
-    """One file a run, named by the time it started."""
+    """Logs: one file per run, named after its start time."""
     return output / "logs"
 
 
 def serving(output: pathlib.Path) -> pathlib.Path:
-    """Pushed models: one folder a version, unless ``push.directory`` names another place."""
+    """Pushed models, one folder per version; ``push.directory`` overrides it."""
     return output / "serving"

@@ -1,4 +1,4 @@
-"""What the process that shows a run tells the one that runs it."""
+"""The specification of a run, which the supervisor sends to the process of the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pathlib
 from stagecraft.pipeline.settings import PipelineSettings
 
 SCRATCH = "stagecraft-run-"
-"""How the name of a run's temporary folder begins."""
+"""Prefix of the name of a run's temporary folder."""
 
 CREATE_PIPELINE = "stagecraft.pipeline.pipeline:create_pipeline"
 
@@ -20,7 +20,7 @@ class RunSpec:
 
     settings: PipelineSettings
     output: pathlib.Path
-    """Holds everything that the run leaves."""
+    """Folder for everything that the run writes."""
 
     runner: str = "local"
     """``local`` or ``beam``."""
@@ -28,13 +28,13 @@ class RunSpec:
     from_node: str | None = None
     to_node: str | None = None
     fresh: bool = False
-    """Whether the output's checkpoints are forgotten first."""
+    """Whether the run first deletes the output's checkpoints."""
 
     command: str = ""
-    """The command line that asks for the run, without secrets."""
+    """The command line of the run, without secrets."""
 
     create: str = CREATE_PIPELINE
-    """``module:function`` of the function ``(settings, output) -> Pipeline``."""
+    """``module:function`` of a function ``(settings, output) -> Pipeline``."""
 
     def to_json(self) -> str:
         """One line, for the pipe between the processes."""
