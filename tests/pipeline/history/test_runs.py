@@ -74,40 +74,30 @@ def test_the_whole_id_comes_before_one_that_begins_so(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "2026-01-03",
-            "the IDs of 2 runs begin with .2026-01-03.: .*second@2026-01-03T04.*, .*first@2026",
-        ),
-        ("2027", "2027: there is no such folder, and no run below .*stagecraft history lists"),
-        ("{root}/first@2027", "there is no run 2027; the newest are 2026-01-03T03:04:05.1, 2026"),
-        ("{root}/first@2026", "the IDs of 2 runs begin with '2026'"),
-        ("{root}/first@", "first: there is no run ; the newest"),
-        ("{root}", "no run left anything here"),
-        ("{root}/none@2026", "no run left anything here"),
-    ],
+    "text",
+    ["2026-01-03", "2027", "{root}"]
+    + [f"{{root}}/{name}" for name in ("first@2027", "first@2026", "first@", "none@2026")],
 )
-def test_a_name_that_is_no_run_or_several(root, text, message):
-    with pytest.raises(UserError, match=message):
+def test_a_name_of_no_run_or_of_several(root, messages, text):
+    with messages.raises(UserError):
         runs.named(text.format(root=root), root)
 
 
-def test_the_run_before(root):
+def test_the_run_before(root, messages):
     newest, first = runs.of_output(root / "first")
     assert runs.before(newest) == first
-    with pytest.raises(UserError, match="is the first run in .*name another run too"):
+    with messages.raises(UserError):
         runs.before(first)
 
 
-def test_nothing_there(tmp_path):
-    with pytest.raises(UserError, match="none: there is no such folder"):
+def test_folders_without_runs(tmp_path, messages):
+    with messages.raises(UserError):
         runs.outputs(tmp_path / "none")
-    with pytest.raises(UserError, match="no run left anything here or below"):
+    with messages.raises(UserError):
         runs.outputs(tmp_path)
-    with pytest.raises(UserError, match="and no run below"):
+    with messages.raises(UserError):
         runs.named("2026", tmp_path / "none")
     Output(tmp_path)
-    with pytest.raises(UserError, match="no run has begun here"):
+    with messages.raises(UserError):
         runs.choose(tmp_path)
     assert runs.below([tmp_path]) == ([], [])

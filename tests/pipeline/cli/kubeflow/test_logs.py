@@ -78,7 +78,7 @@ def test_one_step(ask: Ask, run: Run) -> None:
     assert lines[0] == {"step": "say", "line": "hello"} and len(lines) == 4
     none = ask("runs", "logs", run.id, "--step", "Say")
     assert none.exit_code == 1
-    assert "Say: the run has no such step; it has say, after." in none.stderr
+    assert "--step: Say: the run has no such step; use one of say, after." in none.stderr
 
 
 @pytest.mark.usefixtures("two_steps")

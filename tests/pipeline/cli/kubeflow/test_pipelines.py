@@ -37,7 +37,7 @@ def test_create_twice_uploads_once(
         "start a run": "stagecraft kubeflow runs create tiny --watch",
     }
     assert pipeline.description == "says something"
-    assert "pipeline     tiny, there already" in ask("pipelines", "create", tiny).stdout
+    assert "pipeline     tiny, exists already" in ask("pipelines", "create", tiny).stdout
     again = told("pipelines", "create", tiny)
     assert again["changed"] is False and again["pipeline"]["id"] == pipeline.id
     assert again["version"]["name"] == "tiny"
@@ -145,10 +145,7 @@ def test_delete_takes_the_versions_first_and_is_done_once(
     assert ["/versions/" in path for path in gone] == [True, True, False]
     assert not server.pipelines and not server.versions
     again = ask("pipelines", "delete", "tiny")
-    assert (again.exit_code, again.stdout) == (
-        0,
-        "tiny: there is no such pipeline; nothing to delete.\n",
-    )
+    assert again.exit_code == 0 and "nothing to delete" in again.stdout
     assert told("pipelines", "delete", "tiny") == {"deleted": False, "versions": []}
 
 

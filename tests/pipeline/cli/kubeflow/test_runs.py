@@ -96,7 +96,7 @@ def test_once(server: Server, ask: Ask, told: Told, write: Callable[..., pathlib
     again = told(*words)
     assert (first["changed"], again["changed"]) == (True, False)
     assert again["id"] == first["id"] and len(server.runs) == 1
-    assert "run       nightly 1+1, there already" in ask(*words).stdout
+    assert "run       nightly 1+1, exists already" in ask(*words).stdout
     # Another experiment or version is another run.
     assert told(*words, "--experiment", "e")["changed"] is True
     ask("pipelines", "update", write("b.yaml", command="b"))

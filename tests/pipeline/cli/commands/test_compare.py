@@ -79,23 +79,20 @@ def test_a_run_that_failed_and_other_code(stagecraft, output):
     assert ["accuracy", "0.7500"] in found
     trainer = next(line for line in found if line[:1] == ["Trainer"])
     assert trainer[-4:] == ["failed", "c0de", "->", "beef"]
-    assert "B has no report: of its settings, known are those of train" in ran.stdout
+    assert "B has no report: only the settings of train are known." in ran.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        (["2026-01-02"], "is the first run in runs/quickstart: there is none before it"),
-        (["2026"], "the IDs of 2 runs begin with '2026': runs/quickstart@2026-01-03"),
-        (["2026-01-02", "runs/quickstart@2026-01-02"], "both are the same run; name two"),
-        (["runs/nowhere", "2026-01-02"], "runs/nowhere: there is no such folder, and no run"),
+        ["2026-01-02"],
+        ["2026"],
+        ["2026-01-02", "runs/quickstart@2026-01-02"],
+        ["runs/nowhere", "2026-01-02"],
     ],
 )
-def test_runs_that_are_not_there(stagecraft, output, arguments, message):
-    ran = stagecraft("compare", *arguments, "--json")
-    assert ran.code == 1
-    assert message in ran.last_line["error"]
-    assert message in ran.stderr
+def test_errors(refused, output, arguments):
+    refused("compare", *arguments)
 
 
 def test_an_empty_name(stagecraft):

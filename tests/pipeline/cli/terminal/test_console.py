@@ -8,24 +8,24 @@ import json
 import pytest
 from rich.console import Console
 
-from stagecraft.pipeline.cli import console
-from stagecraft.pipeline.cli.state import RunState
+from stagecraft.pipeline.cli.terminal import console, run_view
+from stagecraft.pipeline.cli.terminal.run_state import RunState
 
 
 def table(state: RunState, height: int) -> str:
     file = io.StringIO()
-    Console(file=file, width=60).print(console._table(state, height))
+    Console(file=file, width=60).print(run_view._table(state, height))
     return file.getvalue()
 
 
 def test_on_a_terminal_a_long_last_column_is_below(monkeypatch, capsys):
     lines = [("1", "a=1 " + "b" * 30 + "=2 c=3"), ("2", "")]
-    console.columns(("RUN", "SETTINGS"), lines, folded=True)
+    console.table(("RUN", "SETTINGS"), lines, folded=True)
     plain = ["RUN  SETTINGS", "1    " + lines[0][1], "2"]
     assert capsys.readouterr().out.splitlines() == plain
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
-    console.columns(("RUN", "SETTINGS"), lines, folded=True)
+    console.table(("RUN", "SETTINGS"), lines, folded=True)
     assert capsys.readouterr().out.splitlines() == [
         "RUN", "    SETTINGS", "1", "    a=1 " + "b" * 30 + "=2", "    c=3", "2",
     ]  # fmt: skip
@@ -45,7 +45,7 @@ def test_a_table_longer_than_the_terminal_shows_what_matters_now() -> None:
 
 
 def test_columns_are_as_wide_as_what_is_in_them(capsys: pytest.CaptureFixture[str]) -> None:
-    console.columns(("NAME", "STATE"), [("数据", "done"), ("abcd", "failed")])
+    console.table(("NAME", "STATE"), [("数据", "done"), ("abcd", "failed")])
     assert capsys.readouterr().out == "NAME  STATE\n数据  done\nabcd  failed\n"
 
 
@@ -57,7 +57,7 @@ def progress(phase: str, step: int) -> dict:
 
 
 def test_that_a_training_goes_on_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = console._Lines(stderr=False)
+    lines = run_view._Lines(stderr=False)
     for event in (
         TRAINER,
         progress("resume", 100),
@@ -68,8 +68,8 @@ def test_that_a_training_goes_on_is_told_at_once(capsys: pytest.CaptureFixture[s
         lines.show(event)
     assert capsys.readouterr().out.splitlines() == [
         "Trainer: running",
-        "  going on from step 100 of 401",
-        "  going on from step 401 of 401: nothing is left to train",
+        "  resuming from step 100 of 401",
+        "  resuming from step 401 of 401: the training is complete",
         "  exporting the model",
     ]
 
@@ -77,7 +77,7 @@ def test_that_a_training_goes_on_is_told_at_once(capsys: pytest.CaptureFixture[s
 def test_that_a_training_goes_on_stays_in_the_table() -> None:
     state = RunState(["Trainer"])
     state.run_id = "run"
-    said = "going on from step 100 of 401"
+    said = "resuming from step 100 of 401"
     for event in (TRAINER, progress("resume", 100)):
         state.apply(event)
     assert table(state, height=24).count(said) == 1
@@ -103,9 +103,9 @@ def test_text_of_others_is_made_plain_wherever_it_is_printed(
     console.error(EVIL)
     console.warning(EVIL)
     console.document(EVIL)
-    console.rows([("name", EVIL)])
-    console.columns((EVIL, "B"), [(EVIL, EVIL)])
-    lines = console._Lines(stderr=False)
+    console.fields([("name", EVIL)])
+    console.table((EVIL, "B"), [(EVIL, EVIL)])
+    lines = run_view._Lines(stderr=False)
     lines.show({"kind": "node", "node": EVIL, "state": "done", "seconds": 1.0, "figure": EVIL})
     shown = capsys.readouterr()
     assert shown.out.splitlines() == [
@@ -136,7 +136,7 @@ def test_the_live_table_is_plain() -> None:
 
 
 def test_a_cell_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    console.columns(("A", "B"), [("one\ntwo\rthree", "x")])
+    console.table(("A", "B"), [("one\ntwo\rthree", "x")])
     assert capsys.readouterr().out == "A              B\none two three  x\n"
 
 
@@ -148,8 +148,8 @@ def test_what_no_terminal_can_encode(capsys: pytest.CaptureFixture[str]) -> None
 def test_secrets_are_shown_in_documents_alone(capsys: pytest.CaptureFixture[str]) -> None:
     console.say(SIGNED)
     console.error(SIGNED)
-    console.rows([("at", SIGNED)])
-    console.columns(("at",), [(SIGNED,)])
+    console.fields([("at", SIGNED)])
+    console.table(("at",), [(SIGNED,)])
     console.say_json({"at": SIGNED})
     shown = capsys.readouterr()
     assert "c4n4ry" not in shown.out + shown.err

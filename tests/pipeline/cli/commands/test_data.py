@@ -1,4 +1,4 @@
-"""What ``--data`` cannot be is refused before anything starts, by every command alike."""
+"""All commands refuse a wrong ``--data`` before anything starts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pathlib
 from typing import Any
 
 import pytest
+from messages import Messages
 
 from stagecraft.components import Cifar10ExampleGen
 from stagecraft.components.example_gen import source
@@ -14,29 +15,25 @@ from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.schemas.errors import UserError
 
 HTTP = "https://host/cifar-10-binary.tar.gz"
-SAID = "https:// addresses cannot be read"
 
 
 @pytest.mark.parametrize("command", ["run", "compile"])
-def test_an_address_of_http_is_refused(stagecraft: Any, command: str) -> None:
+def test_an_address_of_http(stagecraft: Any, messages: Messages, command: str) -> None:
     ran = stagecraft(command, "--data", HTTP)
     assert ran.code == 1
-    assert f"data.source: {SAID}" in ran.stderr and "gs://, s3:// or minio://" in " ".join(
-        ran.stderr.split()
-    )
+    messages.check(ran.stderr)
     assert not list(pathlib.Path.cwd().iterdir())
 
 
 @pytest.mark.parametrize("address", [HTTP, HTTP.replace("https", "http"), "ftp://host/x.tar.gz"])
-def test_an_address_that_no_file_system_reads(address: str) -> None:
-    scheme = address.partition("//")[0]
-    with pytest.raises(SettingsError, match=f"data.source: {scheme}//"):
+def test_an_address_that_no_file_system_reads(address: str, messages: Messages) -> None:
+    with messages.raises(SettingsError):
         load("quickstart", (f"data.source={address}",))
-    with pytest.raises(UserError, match=f"{scheme}// addresses cannot be read"):
+    with messages.raises(UserError):
         Cifar10ExampleGen(source=address)
     given = {"source": address, "dataset": "cifar10", "sample_train": 0, "sample_test": 0}
-    with pytest.raises(UserError, match=f"{scheme}// addresses cannot be read"):
-        source.resolve(given)  # a run of a cluster may have an address of its own
+    with messages.raises(UserError):
+        source.resolve(given)  # a run on a cluster may have another address
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3", "minio", "hdfs"])

@@ -5,7 +5,7 @@ import urllib.error
 
 import pytest
 
-from stagecraft.pipeline.cli import checks
+from stagecraft.pipeline.checks import machine
 
 
 @pytest.fixture(autouse=True)
@@ -13,9 +13,9 @@ def offline(monkeypatch):
     def refuse(*args, **kwargs):
         raise urllib.error.URLError("no route")
 
-    monkeypatch.setattr(checks.urllib.request, "urlopen", refuse)
-    found = checks.Check("devices", "CPU:0")
-    monkeypatch.setattr(checks, "devices", lambda: found)
+    monkeypatch.setattr(machine.urllib.request, "urlopen", refuse)
+    found = machine.Check("devices", "CPU:0")
+    monkeypatch.setattr(machine, "devices", lambda: found)
 
 
 def test_no_network_is_a_note(stagecraft):
@@ -35,7 +35,7 @@ def test_people_get_lines_and_advice(stagecraft):
 
 
 def test_a_missing_package_fails_it(stagecraft, monkeypatch):
-    monkeypatch.setattr(checks, "_NEEDED", ("tfx", "no-such-package"))
+    monkeypatch.setattr(machine, "_NEEDED", ("tfx", "no-such-package"))
     result = stagecraft("doctor")
     assert result.code == 1
     assert "not installed: no-such-package; run `make setup`" in result.stdout
@@ -43,16 +43,16 @@ def test_a_missing_package_fails_it(stagecraft, monkeypatch):
 
 def test_a_tensorflow_that_does_not_start_is_missing(monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(checks, "_DEVICES", "raise ImportError('libx.so: not found')")
-    assert checks.devices().verdict == "missing"
-    assert "libx.so: not found" in checks.devices().found
-    monkeypatch.setattr(checks, "_DEVICES", "print('devices: CPU:0, GPU:0')")
-    assert checks.devices() == checks.Check("devices", "CPU:0, GPU:0")
+    monkeypatch.setattr(machine, "_DEVICES", "raise ImportError('libx.so: not found')")
+    assert machine.devices().verdict == "missing"
+    assert "libx.so: not found" in machine.devices().found
+    monkeypatch.setattr(machine, "_DEVICES", "print('devices: CPU:0, GPU:0')")
+    assert machine.devices() == machine.Check("devices", "CPU:0, GPU:0")
 
 
 def test_little_memory_and_disk_are_notes(monkeypatch, tmp_path):
-    monkeypatch.setattr(checks, "_available_bytes", lambda: 1e9)
-    assert checks.memory().verdict == "note"
-    usage = type(checks.shutil.disk_usage(tmp_path))(10, 9, 1)
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda folder: usage)
-    assert checks.disk(pathlib.Path(tmp_path)).verdict == "note"
+    monkeypatch.setattr(machine, "_available_bytes", lambda: 1e9)
+    assert machine.memory().verdict == "note"
+    usage = type(machine.shutil.disk_usage(tmp_path))(10, 9, 1)
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder: usage)
+    assert machine.disk(pathlib.Path(tmp_path)).verdict == "note"

@@ -82,4 +82,4 @@ def test_errors_are_one_sentence(
 def test_options_of_a_cluster_need_one(stagecraft: Any) -> None:
     for given in ("--set=train.epochs=1", "--namespace=team", "--service-account=runner"):
         ran = stagecraft("doctor", given)
-        assert ran.code == 2 and f"{given.partition('=')[0]} goes with --cluster" in ran.stderr
+        assert ran.code == 2 and f"{given.partition('=')[0]} needs --cluster" in ran.stderr

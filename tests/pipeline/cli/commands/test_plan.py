@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from chains import A100, chain, make, settings
 
-from stagecraft.pipeline.cli.plan_text import plan_text
+from stagecraft.pipeline.cli.terminal.plan_text import plan_text
 
 GRID = ("--set", "parallel.strategy=grid", "--set", "parallel.stages=3")
 GRID += ("--set", "parallel.microbatches=4")
@@ -40,7 +40,7 @@ def test_json_says_the_same(stagecraft):
     assert found["devices"] == [["A100-40GB:0", "A100-40GB:1", "A100-40GB:2"]]
     assert found["times"] == "peak"
     assert len(found["stages"]) == 3 and len(found["cuts"]) == 2
-    assert f"a step        {found['step_seconds'] * 1e6:.0f} µs" in ran.stderr
+    assert f"step          {found['step_seconds'] * 1e6:.0f} µs" in ran.stderr
     assert f"{found['speedup']:.2f} over one device (at most 3)" in ran.stderr
     better = found["suggestion"]
     assert (better["strategy"], better["replicas"], better["stages"]) == ("grid", 4, 1)
@@ -70,16 +70,14 @@ def test_four_workers_are_not_four_times_as_fast_for_nothing(stagecraft):
 def test_workers_without_a_cluster(stagecraft):
     ran = stagecraft("plan", *WORKERS)
     assert ran.code == 0, ran.stderr
-    assert "speed-up      4.00 over one device (at most 4); the all-reduce is not counted" in (
-        ran.stdout
-    )
+    assert "speed-up      4.00 over one device (at most 4); without the all-reduce" in ran.stdout
 
 
 def test_what_would_be_faster_says_what_is_not_counted():
     given = settings(stages=2, microbatches=2)
     (line,) = [each for each in _lines(given) if each.startswith("faster ")]
     assert "parallel.replicas: 4, parallel.stages: 1" in line
-    assert line.endswith("; its all-reduce is not counted")
+    assert line.endswith("; without its all-reduce")
     (line,) = [each for each in _lines(given, accelerator=A100) if each.startswith("faster ")]
     assert line.endswith(" on each")
 
@@ -92,32 +90,26 @@ def test_one_device_and_measured(stagecraft):
     ran = stagecraft("plan", "--measure")
     assert ran.code == 0
     assert "cnn under one_device, 1 × 1 (replicas × stages); 64 examples a step" in ran.stdout
-    assert "measured here" in ran.stdout and "examples/s" in ran.stdout
+    assert "measured on" in ran.stdout and "examples/s" in ran.stdout
     assert "speed-up      1.00 over one device (at most 1)" in ran.stdout
     assert "bubble" not in ran.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        ((*GRID, "--devices", "2xA100-40GB"), "use --devices 3xA100-40GB"),
-        ((*GRID, "--devices", "3xB7"), "--devices: '3xB7' is no number of known devices"),
-        ((*GRID, "--devices", "3xT4-16GB", "--measure"), "--measure is for devices that are here"),
-        ((*GRID, *THERE, "--set", "parallel.memory_mb=1"), "parallel.memory_mb: 1 MB"),
-        (
-            (*GRID, *THERE, "--set", "parallel.cuts=a,b"),
-            "parallel.cuts: 'a': cnn has no such layer",
-        ),
-        (("--config", "no.yaml"), "no.yaml"),
-        ((*GRID, *THERE, "--network", "nan"), "--network: nan is no speed of a network"),
-        ((*GRID, *THERE, "--network", "inf"), "--network: inf is no speed of a network"),
+        (*GRID, "--devices", "2xA100-40GB"),
+        (*GRID, "--devices", "3xB7"),
+        (*GRID, "--devices", "3xT4-16GB", "--measure"),
+        (*GRID, *THERE, "--set", "parallel.memory_mb=1"),
+        (*GRID, *THERE, "--set", "parallel.cuts=a,b"),
+        ("--config", "no.yaml"),
+        (*GRID, *THERE, "--network", "nan"),
+        (*GRID, *THERE, "--network", "inf"),
     ],
 )
-def test_what_cannot_be_is_refused(stagecraft, arguments, message):
-    ran = stagecraft("plan", *arguments, "--json")
-    assert ran.code == 1
-    assert message in ran.stderr
-    assert message in ran.last_line["error"]
+def test_errors(refused, arguments):
+    refused("plan", *arguments)
 
 
 def test_a_model_in_the_present_folder(stagecraft, tmp_path):

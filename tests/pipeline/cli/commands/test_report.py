@@ -87,22 +87,7 @@ def test_a_run_that_was_killed_was_stopped(stagecraft, run, tmp_path):
     assert "All that was printed" not in page.read_text()  # no log says that it is this run's
 
 
-def test_a_run_that_is_not_there(stagecraft, run):
-    ran = stagecraft("report", f"{run}@third")
-    assert ran.code == 1
-    assert "there is no run third; the newest are second, first" in ran.stderr
-    ran = stagecraft("report", "quickstrat")
-    assert "quickstrat: there is no such folder, and no run below runs/ whose ID" in ran.stderr
-
-
-def test_a_folder_that_no_run_wrote(stagecraft, tmp_path):
-    ran = stagecraft("report", str(tmp_path), "--json")
-    assert ran.code == 1
-    assert "give the folder that stagecraft run wrote, such as runs/quickstart" in ran.stderr
-    assert "no run left anything here" in ran.last_line["error"]
-
-
-def test_a_file_that_cannot_be_written(stagecraft, run):
-    ran = stagecraft("report", str(run), "--output", str(run / "no" / "such" / "page.html"))
-    assert ran.code == 1
-    assert "cannot be written (No such file or directory); give another --output" in ran.stderr
+def test_errors(refused, run, tmp_path):
+    for name in ("runs/quickstart@third", "quickstrat", "runs"):
+        refused("report", name)
+    refused("report", "runs/quickstart", "--output", "runs/no/such/page.html")

@@ -9,6 +9,7 @@ import pytest
 import two_steps
 import yaml
 from click.testing import CliRunner, Result
+from messages import Messages
 
 from stagecraft.pipeline.cli.main import main
 from stagecraft.pipeline.kubeflow.linter import check
@@ -68,27 +69,24 @@ def test_compile_does_not_write_over_the_settings(tmp_path: pathlib.Path) -> Non
     mine.write_text("name: mine\n")
     done = command("compile", "--config", mine, "-o", mine)
     assert done.exit_code == 1
-    assert f"{mine}: is there already, and is no compiled pipeline" in done.stderr
+    assert str(mine) in done.stderr
     assert mine.read_text() == "name: mine\n"
     assert command("compile", "--config", mine, "-o", tmp_path / "out.yaml").exit_code == 0
     assert command("compile", "--config", mine, "-o", tmp_path / "out.yaml").exit_code == 0
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    "setting",
     [
-        ("kubeflow.pipeline_root=/data", "expected an address such as minio://bucket/folder"),
-        ("kubeflow.steps.Trainr.gpus=1", "kubeflow.steps: Trainr: no such component; there are"),
-        (
-            "parallel={strategy: mirrored, replicas: 2}",
-            "Trainer: 2 replicas of 1 stages need 2 devices, and its step gets no GPUs; use kube",
-        ),
+        "kubeflow.pipeline_root=/data",
+        "kubeflow.steps.Trainr.gpus=1",
+        "parallel={strategy: mirrored, replicas: 2}",
     ],
 )
-def test_compile_says_what_cannot_be(tmp_path: pathlib.Path, setting: str, said: str) -> None:
+def test_compile_errors(tmp_path: pathlib.Path, messages: Messages, setting: str) -> None:
     done = command("compile", "-o", tmp_path / "my.yaml", "--set", setting)
-    assert done.exit_code == 1
-    assert said in done.stderr and "Traceback" not in done.stderr
+    assert (done.exit_code, done.stdout) == (1, "")
+    messages.check(done.stderr)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -122,19 +120,17 @@ def test_emulate_shows_the_log_of_what_failed(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), "word: give it with --parameter"),
-        (("-p", "word"), "--parameter word: expected NAME=VALUE"),
-        (("-p", "word=a", "-p", "other=1"), "the pipeline has no such parameter; it has word"),
-    ],
+    "words",
+    [(), ("-p", "word"), ("-p", "word=a", "-p", "other=1")],
+    ids=["none", "no =", "unknown"],
 )
 def test_emulate_checks_parameters(
-    tmp_path: pathlib.Path, words: tuple[str, ...], said: str
+    tmp_path: pathlib.Path, messages: Messages, words: tuple[str, ...]
 ) -> None:
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
     done = command("emulate", tmp_path / "tiny.yaml", "-o", tmp_path / "out", *words)
-    assert done.exit_code == 1 and said in done.stderr
+    assert (done.exit_code, done.stdout) == (1, "")
+    messages.check(done.stderr)
     assert not (tmp_path / "out").exists()
 
 

@@ -8,9 +8,9 @@ import pathlib
 import click.testing
 import pytest
 
-from stagecraft.pipeline.cli.lint import lint
+from stagecraft.pipeline.cli.commands.lint import lint
 
-ACCEPTED = pathlib.Path(__file__).parent.parent / "kubeflow" / "linter" / "accepted.yaml"
+ACCEPTED = pathlib.Path(__file__).parents[2] / "kubeflow" / "linter" / "accepted.yaml"
 
 
 @pytest.fixture
@@ -63,24 +63,11 @@ def test_json_says_the_same(run):
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("gone.yaml", "gone.yaml: cannot be read (No such file or directory)"),
-        (".", ".: cannot be read (Is a directory)"),
-        ("archive.zip", "archive.zip: is no text"),
-    ],
-)
-def test_unreadable(run, tmp_path, name, message):
+@pytest.mark.parametrize("name", ["gone.yaml", ".", "archive.zip"])
+def test_unreadable(run, messages, tmp_path, name):
     (tmp_path / "archive.zip").write_bytes(b"PK\x03\x04\xff\xfe")
     ran = run("good.yaml", name, "--json")
     assert ran.exit_code == 1
-    assert ran.stderr.startswith(f"Error: {message}")
-    assert json.loads(ran.stdout)["error"].startswith(message)
-
-
-def test_help_teaches(run):
-    ran = run("--help")
-    assert ran.exit_code == 0
-    assert "stagecraft lint pipeline.yaml" in ran.stdout
-    assert "no live cluster was asked" in " ".join(ran.stdout.split())
+    error = json.loads(ran.stdout)["error"]
+    assert ran.stderr == f"Error: {error}\n"
+    messages.check(error)

@@ -1,16 +1,16 @@
-"""The command line of a run, written anew."""
+"""The command line of a run, as messages show it."""
 
 from __future__ import annotations
 
 import pathlib
 import shlex
 
-from stagecraft.pipeline.cli import command_line
+from stagecraft.pipeline.cli.terminal.command_line import run_command
 
 
 def test_what_is_not_the_default() -> None:
-    assert command_line.text() == "stagecraft run"
-    said = command_line.text(
+    assert run_command() == "stagecraft run"
+    said = run_command(
         config="cifar10",
         data="my pictures.tar.gz",
         overrides=("train.steps=9", "train.augment=[flip, crop]"),
@@ -28,7 +28,7 @@ def test_what_is_not_the_default() -> None:
 
 
 def test_what_may_be_a_secret_is_not_shown() -> None:
-    said = command_line.text(
+    said = run_command(
         overrides=(
             "kubeflow.every_step.env={TOKEN: hunter2}",
             'beam.args=["--password=hunter2"]',
