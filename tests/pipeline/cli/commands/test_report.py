@@ -1,50 +1,25 @@
-"""``stagecraft report``: what is written where, and what is refused."""
+"""``stagecraft report``: the page, its file name and its errors."""
 
 from __future__ import annotations
 
+import json
 import pathlib
 
-import ml_metadata
 import pytest
-from google.protobuf import json_format
-from ml_metadata.proto import metadata_store_pb2 as pb
-from tfx.proto.orchestration import execution_result_pb2
+from past_runs import Output, State
 
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path) -> pathlib.Path:
-    """The folder of two runs, of which each came to nothing."""
-    folder = tmp_path / "runs" / "quickstart"
-    folder.mkdir(parents=True)
-    config = pb.ConnectionConfig()
-    config.sqlite.filename_uri = str(folder / "metadata.db")
-    store = ml_metadata.MetadataStore(config)
-    kinds = {
-        name: store.put_context_type(pb.ContextType(name=name))
-        for name in ("pipeline", "pipeline_run", "node")
-    }
-    pipeline, first, second, node = store.put_contexts(
-        [
-            pb.Context(name="quickstart", type_id=kinds["pipeline"]),
-            pb.Context(name="first", type_id=kinds["pipeline_run"]),
-            pb.Context(name="second", type_id=kinds["pipeline_run"]),
-            pb.Context(name="quickstart.Cifar10ExampleGen", type_id=kinds["node"]),
-        ]
-    )
-    store.put_parent_contexts(
-        [pb.ParentContext(child_id=each, parent_id=pipeline) for each in (first, second)]
-    )
-    kind = store.put_execution_type(pb.ExecutionType(name="Cifar10ExampleGen"))
-    cause = {"result_message": "data.source: /gone: no such file"}
-    for each, state in ((first, pb.Execution.RUNNING), (second, pb.Execution.FAILED)):
-        execution = pb.Execution(type_id=kind, last_known_state=state)
-        if state == pb.Execution.FAILED:
-            noted = json_format.MessageToJson(execution_result_pb2.ExecutionResult(**cause))
-            execution.custom_properties["__execution_result__"].string_value = noted
-        store.put_execution(execution, [], store.get_contexts_by_id([each, node]))
-    (folder / "logs").mkdir()
-    (folder / "logs" / "20260102-030405.log").write_text("quickstart: run second\n")
-    return folder
+    """The folder of two runs: a killed one, and one that failed."""
+    output = Output(tmp_path / "runs" / "quickstart")
+    cause = json.dumps({"resultMessage": "data.source: /gone: no such file"})
+    for name, state, result in (("first", State.RUNNING, ""), ("second", State.FAILED, cause)):
+        result = {"__execution_result__": result} if result else {}
+        output.step(output.begin(name), "Cifar10ExampleGen", state, **result)
+    (output.folder / "logs").mkdir()
+    (output.folder / "logs" / "20260102-030405.log").write_text("quickstart: run second\n")
+    return output.folder
 
 
 def test_the_newest_run(stagecraft, run):

@@ -6,24 +6,12 @@ import pathlib
 
 import pytest
 
-WRONG = {
-    "empty": b"",
-    "twice": b"name: a\nname: b\n",
-    "latin-1": "name: Größe\n".encode("latin-1"),
-    "utf-16": "name: x\n".encode("utf-16"),
-    "tab": b"train:\n\tsteps: 3\n",
-    "null": b"name: \0\n",
-    "digits": b"train: {steps: " + b"9" * 5000 + b"}\n",
-    "date": b"train: {steps: 2024-13-45}\n",
-    "brackets": b"[" * 50_000,
-    "infinite": b"train: {learning_rate: .inf}\n",
-    "huge": b"train: {steps: 9223372036854775808}\n",
-}
+WRONG = (b"", b"name: a\nname: b\n", b"\xff\xfen", b"[" * 50_000, b"train: {epochs: .inf}\n")
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "parity"])
 def test_json_and_one_sentence(refused, tmp_path: pathlib.Path, command: str) -> None:
-    for content in WRONG.values():
+    for content in WRONG:
         (tmp_path / "mine.yaml").write_bytes(content)
         assert refused(command, "--config", "mine.yaml")["error"].startswith("mine.yaml")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.yaml"]
@@ -31,7 +19,7 @@ def test_json_and_one_sentence(refused, tmp_path: pathlib.Path, command: str) ->
 
 @pytest.mark.parametrize("command", ["config", "compile", "render"])
 def test_commands_without_json(stagecraft, tmp_path: pathlib.Path, command: str) -> None:
-    for content in WRONG.values():
+    for content in WRONG:
         (tmp_path / "mine.yaml").write_bytes(content)
         ran = stagecraft(command, "--config", "mine.yaml")
         assert (ran.code, ran.stdout) == (1, "")
