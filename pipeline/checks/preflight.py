@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
+import keras
 import tensorflow as tf
 
 from stagecraft.pipeline.checks import classes
@@ -24,16 +27,40 @@ def check(settings: PipelineSettings) -> list[str]:
         UserError: there is no such model, it does not give logits for the schema's classes, it
             cannot be cut into these stages, or ``train.initial_weights`` do not match it.
     """
-    train, parallel = settings.train, settings.parallel
-    loaded: list[Loaded] = []
-    count, host = classes.count(settings.data), tf.device("CPU:0")
-    model = assemble(train, count, host, parallel.precision, on_loaded=loaded.append)
+    parallel = settings.parallel
+    model, notes = build(settings, tf.device("CPU:0"))
     if parallel.stages > 1 or parallel.memory_mb:
         # Costs choose the cuts, but do not decide whether the model can be cut.
         counted = parallel.model_copy(update={"costs": "flops"})
         devices = [f"CPU:{index}" for index in range(parallel.replicas * parallel.stages)]
         planner.make_plan(model, settings.model_copy(update={"parallel": counted}), devices)
-    return [*(each.note() for each in loaded), *dropout.notes(model)]
+    return notes
+
+
+def build(
+    settings: PipelineSettings, scope: AbstractContextManager[object] | None = None
+) -> tuple[keras.Model, list[str]]:
+    """Builds the model of some settings.
+
+    Args:
+        settings: model, schema, precision and initial weights.
+        scope: for the variables.
+
+    Returns:
+        The model; and notes about it, in sentences.
+
+    Raises:
+        UserError: see :func:`check`.
+    """
+    loaded: list[Loaded] = []
+    model = assemble(
+        settings.train,
+        classes.count(settings.data),
+        scope,
+        settings.parallel.precision,
+        on_loaded=loaded.append,
+    )
+    return model, [*(each.note() for each in loaded), *dropout.notes(model)]
 
 
 def check_devices(parallel: ParallelSettings) -> None:

@@ -95,7 +95,7 @@ def name_values(parameters: tuple[str, ...]) -> dict[str, str]:
         name, equals, value = parameter.partition("=")
         if not equals or not name:
             raise UserError(
-                f"--parameter: {parameter}: expected NAME=VALUE, such as train_steps=100",
+                f"--parameter {parameter}: expected NAME=VALUE, such as train_steps=100",
                 setting="--parameter",
                 value=parameter,
             )

@@ -57,13 +57,17 @@ class Scenario(NamedTuple):
     """Takes the drill and the scenario's name."""
 
 
-def _synchronous(role: str, number: signal.Signals, within: float) -> Run:
-    def run(drill: Drill, name: str) -> Result:
-        training = drill.training(name)
-        training.run(send=Signal(number, role, FAULT_AT))
-        return _recovered(drill, training, within)
+SCENARIOS: dict[str, Scenario] = {}
 
-    return run
+
+def _scenario(name: str, description: str) -> Callable[[Run], Run]:
+    """Adds the decorated function to the scenarios."""
+
+    def add(run: Run) -> Run:
+        SCENARIOS[name] = Scenario(description, run)
+        return run
+
+    return add
 
 
 def _recovered(drill: Drill, training: Training, within: float, most_lost: int = 8) -> Result:
@@ -85,6 +89,27 @@ def _recovered(drill: Drill, training: Training, within: float, most_lost: int =
     )
 
 
+def _synchronous(role: str, number: signal.Signals, within: float) -> Run:
+    def run(drill: Drill, name: str) -> Result:
+        training = drill.training(name)
+        training.run(send=Signal(number, role, FAULT_AT))
+        return _recovered(drill, training, within)
+
+    return run
+
+
+_scenario("worker-killed", "SIGKILL of a worker in the middle of a step")(
+    _synchronous("worker 1", signal.SIGKILL, within=5)
+)
+_scenario("chief-killed", "SIGKILL of the chief")(
+    _synchronous("worker 0", signal.SIGKILL, within=5)
+)
+_scenario("worker-frozen", "SIGSTOP of a worker: it exists, but does nothing")(
+    _synchronous("worker 1", signal.SIGSTOP, within=15)
+)
+
+
+@_scenario("worker-missing", "a worker that does not join at the start")
 def _absent(drill: Drill, name: str) -> Result:
     patience = 20
     training = drill.training(name, parallel_start_timeout_seconds=patience)
@@ -96,12 +121,14 @@ def _absent(drill: Drill, name: str) -> Result:
     )
 
 
+@_scenario("preempted", "SIGTERM to a worker: all save, and resume at the same step")
 def _preempted(drill: Drill, name: str) -> Result:
     training = drill.training(name)
     training.run(send=Signal(signal.SIGTERM, "worker 1", FAULT_AT))
     return _recovered(drill, training, within=5, most_lost=0)
 
 
+@_scenario("killed-before-commit", "the chief dies between writing and naming a checkpoint")
 def _before_commit(drill: Drill, name: str) -> Result:
     training = drill.training(name)
     training.run(program=drill.program(name, "before_commit", "worker 0"))
@@ -110,6 +137,7 @@ def _before_commit(drill: Drill, name: str) -> Result:
     return dataclasses.replace(result, passed=result.passed and not leftovers)
 
 
+@_scenario("checkpoint-truncated", "half of the newest checkpoint is missing")
 def _truncated(drill: Drill, name: str) -> Result:
     training = drill.training(name)
 
@@ -122,6 +150,7 @@ def _truncated(drill: Drill, name: str) -> Result:
     return _recovered(drill, training, within=5, most_lost=FAULT_AT)
 
 
+@_scenario("disk-full", "no space for a checkpoint, then space again")
 def _full_disk(drill: Drill, name: str) -> Result:
     training = drill.training(name).run(program=drill.program(name, "full_disk", "worker 0"))
     message = training.error or "no error"
@@ -137,6 +166,7 @@ def _full_disk(drill: Drill, name: str) -> Result:
     )
 
 
+@_scenario("corrupt-record", "a flipped byte in a TFRecord: the error names it, without a retry")
 def _corrupt_record(drill: Drill, name: str) -> Result:
     training = drill.training(name)
     (pattern,) = training.fn_args.train_files
@@ -157,6 +187,7 @@ def _corrupt_record(drill: Drill, name: str) -> Result:
     )
 
 
+@_scenario("nan-loss", "a loss that is NaN: the training stops, and keeps the last good checkpoint")
 def _nan(drill: Drill, name: str) -> Result:
     training = drill.training(name).run(program=drill.program(name, "nan", "worker 0"))
     message = training.error or "no error"
@@ -191,6 +222,13 @@ def _asynchronous(role: str, restarts_all: bool) -> Run:
     return run
 
 
+_scenario("ps-killed", "SIGKILL of a parameter server")(_asynchronous("ps 0", restarts_all=True))
+_scenario("served-worker-killed", "SIGKILL of a parameter server's worker: the others continue")(
+    _asynchronous("worker 1", restarts_all=False)
+)
+
+
+@_scenario("launcher-killed", "SIGKILL of the launcher: no process stays")
 def _launcher_killed(drill: Drill, name: str) -> Result:
     training = drill.training(name)
     launcher = training.start()
@@ -219,6 +257,7 @@ def _launcher_killed(drill: Drill, name: str) -> Result:
     )
 
 
+@_scenario("two-runs", "a second training on the same checkpoints")
 def _two_runs(drill: Drill, name: str) -> Result:
     first, second = drill.training(name), drill.training(name)
     messages: list[str] = []
@@ -244,6 +283,7 @@ def _two_runs(drill: Drill, name: str) -> Result:
     )
 
 
+@_scenario("retry-after-success", "a restart of a training that is complete")
 def _retry(drill: Drill, name: str) -> Result:
     drill.undisturbed()
     again = drill.training("undisturbed").run()
@@ -280,51 +320,3 @@ def _parents() -> dict[int, int]:
             if state != "Z":
                 parents[int(stat.parent.name)] = int(parent)
     return parents
-
-
-_KILL = signal.SIGKILL
-
-SCENARIOS: dict[str, Scenario] = {
-    name: Scenario(description, run)
-    for name, description, run in (
-        (
-            "worker-killed",
-            "SIGKILL of a worker in the middle of a step",
-            _synchronous("worker 1", _KILL, within=5),
-        ),
-        ("chief-killed", "SIGKILL of the chief", _synchronous("worker 0", _KILL, within=5)),
-        (
-            "worker-frozen",
-            "SIGSTOP of a worker: it exists, but does nothing",
-            _synchronous("worker 1", signal.SIGSTOP, within=15),
-        ),
-        ("worker-missing", "a worker that does not join at the start", _absent),
-        ("preempted", "SIGTERM to a worker: all save, and resume at the same step", _preempted),
-        (
-            "killed-before-commit",
-            "the chief dies between writing and naming a checkpoint",
-            _before_commit,
-        ),
-        ("checkpoint-truncated", "half of the newest checkpoint is missing", _truncated),
-        ("disk-full", "no space for a checkpoint, then space again", _full_disk),
-        (
-            "corrupt-record",
-            "a flipped byte in a TFRecord: the error names it, without a retry",
-            _corrupt_record,
-        ),
-        (
-            "nan-loss",
-            "a loss that is NaN: the training stops, and keeps the last good checkpoint",
-            _nan,
-        ),
-        ("ps-killed", "SIGKILL of a parameter server", _asynchronous("ps 0", restarts_all=True)),
-        (
-            "served-worker-killed",
-            "SIGKILL of a parameter server's worker: the others continue",
-            _asynchronous("worker 1", restarts_all=False),
-        ),
-        ("launcher-killed", "SIGKILL of the launcher: no process stays", _launcher_killed),
-        ("two-runs", "a second training on the same checkpoints", _two_runs),
-        ("retry-after-success", "a restart of a training that is complete", _retry),
-    )
-}

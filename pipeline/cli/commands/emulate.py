@@ -125,7 +125,6 @@ def _follow(emulated: Run, parallel: int, *, stderr: bool) -> bool:
                 event |= {"seconds": ended.seconds, "cause": ended.cause}
                 if ended.attempts > 1:
                     event["figure"] = f"{ended.attempts} attempts"
-            state.apply(event)
             show(event)
 
         try:

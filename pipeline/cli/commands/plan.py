@@ -92,23 +92,17 @@ def _plan(
     """The plan, and notes about the model."""
     from stagecraft.pipeline.checks import early_checks
     from stagecraft.trainer_module.planning import accelerators
-    from stagecraft.trainer_module.settings import TrainingSettings
 
     early_checks.check_model(settings)
-    training = TrainingSettings(train=settings.train, parallel=settings.parallel)
-    parallel = training.parallel
-    accelerator = None
+    parallel, accelerator = settings.parallel, None
     if named_devices:
         count, accelerator = accelerators.parse(named_devices)
         available = [f"{accelerator.name}:{index}" for index in range(count)]
         devices = _first(available, parallel)
 
     # TensorFlow takes seconds to import: after all checks that do not need it.
-    from stagecraft.pipeline.checks import classes
+    from stagecraft.pipeline.checks import preflight
     from stagecraft.pipeline.cli.terminal.run_view import progress_bar
-    from stagecraft.trainer_module.models.assemble import assemble
-    from stagecraft.trainer_module.models.initial_weights.loading import Loaded
-    from stagecraft.trainer_module.models.layers import dropout
     from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.planning import planner
 
@@ -119,24 +113,18 @@ def _plan(
             topology.configure_devices(parallel)
             devices = list(topology.choose(parallel))
         available = topology.available(parallel)
-    loaded: list[Loaded] = []
-    model = assemble(
-        training.train,
-        classes.count(settings.data),
-        precision=parallel.precision,
-        on_loaded=loaded.append,
-    )
+    model, notes = preflight.build(settings)
     with progress_bar("timing the model's layers", stderr=True) as on_progress:
         result = planner.make_plan(
             model,
-            training,
+            settings,
             devices,
             available=len(available),
             accelerator=accelerator,
             network_gbit=network_gbit,
             on_progress=on_progress,
         )
-    return result, [*(each.note() for each in loaded), *dropout.notes(model)]
+    return result, notes
 
 
 def _first(available: list[str], parallel: ParallelSettings) -> list[str]:

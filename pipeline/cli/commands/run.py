@@ -15,7 +15,6 @@ from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.cli.terminal.run_state import RunState
-    from stagecraft.pipeline.local.events import Event
     from stagecraft.pipeline.local.spec import RunSpec
     from stagecraft.pipeline.local.supervisor import Outcome
     from stagecraft.pipeline.settings import PipelineSettings
@@ -227,12 +226,7 @@ def _follow(spec: RunSpec, log: IO[bytes], state: RunState, *, stderr: bool) -> 
     from stagecraft.pipeline.cli.terminal.run_view import run_view
     from stagecraft.pipeline.local.supervisor import supervise
 
-    with log, run_view(state, stderr=stderr, starts=True) as show:
-
-        def on_event(event: Event) -> None:
-            state.apply(event)
-            show(event)
-
+    with log, run_view(state, stderr=stderr, starts=True) as on_event:
         outcome = supervise(spec, log, on_event)
         state.stop("interrupted" if outcome.status == "interrupted" else "failed")
     return outcome

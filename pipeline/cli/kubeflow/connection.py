@@ -13,60 +13,47 @@ from stagecraft.pipeline.cli.options import Decorated
 if TYPE_CHECKING:
     from stagecraft.pipeline.kubeflow.client.api import Api
 
-_FIELDS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "endpoint": (
-        ("--endpoint",),
-        {
-            "metavar": "ADDRESS",
-            "help": "The address of Kubeflow Pipelines, such as https://host/pipeline.",
-        },
+_OPTIONS = {
+    "endpoint": click.option(
+        "--endpoint",
+        metavar="ADDRESS",
+        help="The address of Kubeflow Pipelines, such as https://host/pipeline.",
     ),
-    "namespace": (
-        ("--namespace", "-n"),
-        {
-            "help": "The namespace of the runs' pods: your profile's, or the one where Kubeflow "
-            "Pipelines is installed."
-        },
+    "namespace": click.option(
+        "--namespace",
+        "-n",
+        help="The namespace of the runs' pods: your profile's, or the one of Kubeflow Pipelines.",
     ),
-    "token_file": (
-        ("--token-file",),
-        {"metavar": "FILE", "help": "A file with a bearer token; - for standard input."},
+    "token_file": click.option(
+        "--token-file", metavar="FILE", help="A file with a bearer token; - for standard input."
     ),
-    "cookies_file": (
-        ("--cookies-file",),
-        {"metavar": "FILE", "help": "A file with cookies, such as authservice_session=…"},
+    "cookies_file": click.option(
+        "--cookies-file", metavar="FILE", help="A file with cookies, such as authservice_session=…"
     ),
-    "iap_client_id": (
-        ("--iap-client-id",),
-        {"help": "The client ID of Google's Identity-Aware Proxy."},
+    "iap_client_id": click.option(
+        "--iap-client-id", help="The client ID of Google's Identity-Aware Proxy."
     ),
-    "other_client_id": (
-        ("--other-client-id",),
-        {"help": "The OAuth client of a desktop application that may pass that proxy."},
+    "other_client_id": click.option(
+        "--other-client-id", help="The OAuth client of a desktop application, to pass that proxy."
     ),
-    "other_client_secret_file": (
-        ("--other-client-secret-file",),
-        {"metavar": "FILE", "help": "A file with the secret of that OAuth client."},
+    "other_client_secret_file": click.option(
+        "--other-client-secret-file", metavar="FILE", help="A file with that client's secret."
     ),
-    "ca_file": (
-        ("--ca-file",),
-        {"metavar": "FILE", "help": "A file with certificates to trust (PEM)."},
+    "ca_file": click.option(
+        "--ca-file", metavar="FILE", help="A file with certificates to trust (PEM)."
     ),
-    "verify_tls": (
-        ("--insecure",),
-        {"flag_value": False, "default": None, "help": "Accept any certificate."},
+    "verify_tls": click.option(
+        "--insecure", "verify_tls", flag_value=False, default=None, help="Accept any certificate."
     ),
-    "proxy": (("--proxy",), {"metavar": "ADDRESS", "help": "The address of an HTTP proxy."}),
-    "kube_context": (
-        ("--kube-context",),
-        {"help": "The context of kubectl's configuration, for logs."},
+    "proxy": click.option("--proxy", metavar="ADDRESS", help="The address of an HTTP proxy."),
+    "kube_context": click.option(
+        "--kube-context", help="The context of kubectl's configuration, for logs."
     ),
-    "timeout_seconds": (
-        ("--timeout",),
-        {
-            "type": click.FloatRange(min=0, min_open=True, max=86_400),
-            "help": "The most seconds to wait for an answer.",
-        },
+    "timeout_seconds": click.option(
+        "--timeout",
+        "timeout_seconds",
+        type=click.FloatRange(min=0, min_open=True, max=86_400),
+        help="The most seconds to wait for an answer.",
     ),
 }
 """Options by the context's field. None takes a secret as its value: every user of a machine can
@@ -75,8 +62,8 @@ read command lines."""
 
 def context_fields(command: Decorated) -> Decorated:
     """Adds an option for each field of a context; None means that the option is missing."""
-    for field, (flags, attributes) in reversed(_FIELDS.items()):
-        command = click.option(*flags, field, **attributes)(command)
+    for option in reversed(_OPTIONS.values()):
+        command = option(command)
     return command
 
 
@@ -86,7 +73,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def connected(*, context: str | None, **values: Any) -> Any:
         return command(
-            api=_connect({field: values.pop(field) for field in _FIELDS}, context), **values
+            api=_connect({field: values.pop(field) for field in _OPTIONS}, context), **values
         )
 
     which = click.option("--context", help="A context of 'stagecraft kubeflow contexts list'.")

@@ -302,7 +302,6 @@ def _watch(api: Api, run_id: str, *, as_json: bool) -> int:
                 event["elapsed"] = step.seconds or 0.0
             else:
                 event |= {"seconds": step.seconds or 0.0, "cause": step.cause}
-            state.apply(event)
             show_event(event)
 
         try:
@@ -341,7 +340,7 @@ def _say_retry(problem: str) -> None:
 
 
 def _state(run: Run) -> str:
-    reason = run.error or ("a user stopped it" if run.stopped else "")
+    reason = run.error or ("it was stopped" if run.stopped else "")
     return f"{run.state}: {reason}" if reason else run.state
 
 

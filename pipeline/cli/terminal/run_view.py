@@ -53,18 +53,18 @@ def run_view(
         starts: whether the run has yet to start, which takes a while.
 
     Yields:
-        A function that the caller calls with each event, after ``state`` has applied it.
+        A function that takes an event, applies it to ``state`` and shows it.
     """
     console = Console(stderr=stderr)
     if not console.is_terminal:
         if starts:
             say(_STARTING, stderr=stderr)
-        yield _Lines(stderr).show
+        yield _Lines(state, stderr).show
         return
     with Live(
         get_renderable=lambda: _table(state, console.height), console=console, refresh_per_second=4
     ) as live:
-        yield lambda event: None
+        yield state.apply
         live.refresh()
 
 
@@ -85,11 +85,12 @@ def progress_bar(description: str, *, stderr: bool) -> Iterator[Callable[[int, i
 
 
 class _Lines:
-    def __init__(self, stderr: bool):
-        self._stderr = stderr
+    def __init__(self, state: RunState, stderr: bool):
+        self._state, self._stderr = state, stderr
         self._last: float = -math.inf
 
     def show(self, event: Event) -> None:
+        self._state.apply(event)
         if event["kind"] == "pipeline":
             self._say(f"{event['name']}: run {event['run_id']}")
         elif event["kind"] == "note":

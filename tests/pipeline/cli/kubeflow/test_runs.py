@@ -177,10 +177,10 @@ def test_a_run_whose_pipeline_is_gone(server: Server, told: Told) -> None:
 @pytest.mark.usefixtures("uploaded")
 def test_terminate(server: Server, ask: Ask, told: Told) -> None:
     made = told("runs", "create", "tiny", "--name", "mine")
-    assert ask("runs", "terminate", made["id"]).stdout == "mine: is being stopped.\n"
+    assert ask("runs", "terminate", made["id"]).stdout == "mine: stopping.\n"
     assert server.run().state == "CANCELING"
     again = ask("runs", "terminate", made["id"])
-    assert (again.exit_code, again.stdout) == (0, "mine: is being stopped already.\n")
+    assert (again.exit_code, again.stdout) == (0, "mine: is stopping already.\n")
     server.run().begin()  # as the agent tells of pods that end
     server.run().end("FAILED")
     over = ask("runs", "terminate", made["id"])
@@ -208,7 +208,7 @@ def test_delete(server: Server, ask: Ask, told: Told) -> None:
     again = ask("runs", "delete", made["id"])
     assert (again.exit_code, again.stdout) == (
         0,
-        f"{made['id']}: there is no such run; nothing to delete.\n",
+        f"{made['id']}: no such run; nothing to delete.\n",
     )
     assert told("runs", "delete", made["id"]) == {"deleted": False}
 

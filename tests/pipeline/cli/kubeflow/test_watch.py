@@ -168,5 +168,7 @@ def test_a_real_process(server: Server, told: Told) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
         assert process.stdout.read() == ""
-        assert process.stderr.read() == f"The run goes on: stagecraft kubeflow runs watch {run}\n"
+        assert process.stderr.read() == (
+            f"The run continues; watch it with: stagecraft kubeflow runs watch {run}\n"
+        )
     assert server.run().state == "RUNNING"

@@ -57,7 +57,7 @@ def progress(phase: str, step: int) -> dict:
 
 
 def test_that_a_training_goes_on_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run_view._Lines(stderr=False)
+    lines = run_view._Lines(RunState(["Trainer"]), stderr=False)
     for event in (
         TRAINER,
         progress("resume", 100),
@@ -105,7 +105,7 @@ def test_text_of_others_is_made_plain_wherever_it_is_printed(
     console.document(EVIL)
     console.fields([("name", EVIL)])
     console.table((EVIL, "B"), [(EVIL, EVIL)])
-    lines = run_view._Lines(stderr=False)
+    lines = run_view._Lines(RunState([EVIL]), stderr=False)
     lines.show({"kind": "node", "node": EVIL, "state": "done", "seconds": 1.0, "figure": EVIL})
     shown = capsys.readouterr()
     assert shown.out.splitlines() == [
