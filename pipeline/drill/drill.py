@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import types
 from typing import IO, Any
 
-from stagecraft.pipeline.drill.data import Data
 from stagecraft.pipeline.drill.faulty_worker import Fault
 from stagecraft.pipeline.drill.training import Training
+from stagecraft.pipeline.local import layout
+from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.supervisor import supervise
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -39,7 +42,7 @@ class Drill:
     """Creates trainings on the same data, and knows the result without a fault."""
 
     def __init__(self, settings: PipelineSettings, folder: pathlib.Path, log: IO[bytes]):
-        """Prepares the data.
+        """Prepares the data: runs the pipeline up to Transform.
 
         Args:
             settings: the data, and the settings of the training that :data:`TRAIN` does not fix.
@@ -54,7 +57,12 @@ class Drill:
         self._flat = TrainingSettings(train=settings.train).flat()
         self._flat.pop("train_epochs", None)
         self._undisturbed: dict[str, bytes] | None = None
-        self.data = Data(settings, folder / "data", log)
+        spec = RunSpec(settings, folder / "data", to_node="Transform")
+        outcome = supervise(spec, log, lambda event: None)
+        if outcome.status == "interrupted":
+            raise KeyboardInterrupt
+        if outcome.status != "ok":
+            raise UserError(f"cannot prepare data: {outcome.cause} (log: {log.name})")
 
     def training(
         self, name: str, topology: dict[str, Any] = SYNCHRONOUS, **changes: Any
@@ -66,7 +74,17 @@ class Drill:
             topology: flat settings.
             **changes: flat settings.
         """
-        fn_args = self.data.fn_args(self.folder / name, self._flat | TRAIN | topology | changes)
+        examples, folder = self._output("Cifar10ExampleGen/examples"), self.folder / name
+        fn_args = types.SimpleNamespace(  # as TFX passes them
+            train_files=[str(examples / "Split-train" / "*")],
+            eval_files=[str(examples / "Split-val" / "*")],
+            transform_graph_path=str(self._output("Transform/transform_graph")),
+            schema_path=str(self._output("ImportSchema/schema") / "schema.pbtxt"),
+            model_run_dir=str(folder / "model_run"),
+            serving_model_dir=str(folder / "model"),
+            working_dir=str(folder / "checkpoints"),
+            custom_config={"settings": self._flat | TRAIN | topology | changes},
+        )
         return Training(fn_args, self.struck(name), self._log)
 
     def undisturbed(self) -> dict[str, bytes]:
@@ -92,3 +110,7 @@ class Drill:
     def struck(self, name: str) -> pathlib.Path:
         """The file that the fault writes when it strikes."""
         return self.folder / f"{name}.struck"
+
+    def _output(self, key: str) -> pathlib.Path:
+        (artifact,) = (layout.pipeline_root(self.folder / "data") / key).iterdir()
+        return artifact

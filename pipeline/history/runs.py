@@ -19,7 +19,7 @@ RUNS = pathlib.Path("runs")
 """Default folder for the output folders of ``stagecraft run``."""
 
 _NAMED = 5
-"""The most runs that a message names."""
+"""The maximum number of runs that a message names."""
 
 
 class RecordedRun(NamedTuple):

@@ -20,7 +20,7 @@ MAX_BYTES = 1_000_000
 """The largest file; all settings together need less than 20,000."""
 
 MAX_NODES = 100_000
-"""The most values in a document; each repetition by an alias counts."""
+"""The maximum number of values in a document; each repetition by an alias counts."""
 
 MAX_DEPTH = 50
 """The deepest document; settings have six levels."""

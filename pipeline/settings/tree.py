@@ -138,7 +138,7 @@ class ParitySettings(Settings):
         description="least examples per step; the topology may round it up",
     )
     timeout_seconds: float = Field(
-        600.0, gt=0, le=86_400, description="most seconds for one topology"
+        600.0, gt=0, le=86_400, description="time limit for one topology, in seconds"
     )
 
 

@@ -42,7 +42,7 @@ _LINES_OF_LOG = 30
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="The most steps to run at the same time.",
+    help="The maximum number of steps that run at the same time.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print only the summary on stdout.")
 def emulate(

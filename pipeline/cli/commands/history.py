@@ -29,7 +29,7 @@ _HEADER = (
     default=20,
     show_default=True,
     metavar="N",
-    help="The most runs to list, newest first.",
+    help="The maximum number of runs to list, newest first.",
 )
 @options.json_option
 def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> None:

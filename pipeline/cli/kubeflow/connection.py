@@ -53,7 +53,7 @@ _OPTIONS = {
         "--timeout",
         "timeout_seconds",
         type=click.FloatRange(min=0, min_open=True, max=86_400),
-        help="The most seconds to wait for an answer.",
+        help="The time limit for an answer, in seconds.",
     ),
 }
 """Options by the context's field. None takes a secret as its value: every user of a machine can
