@@ -80,7 +80,7 @@ def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
     if not found:
         newest = ", ".join(run.id for run in runs[:_NAMED])
         raise UserError(
-            f"{output}: there is no run {run_id}; the newest are {newest}",
+            f"{output}: there is no run {run_id!r}; the newest are {newest}",
             file=str(output),
             value=run_id,
             suggestion=runs[0].id,
@@ -190,7 +190,7 @@ def _only(found: list[RecordedRun], run_id: str) -> RecordedRun:
         several = ", ".join(run.address for run in found[:_NAMED])
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         raise UserError(
-            f"{run_id!r} begins the IDs of {len(found)} runs: {several}{more}; name one of them",
+            f"{len(found)} runs have an ID that begins with {run_id!r}: {several}{more}; name one",
             value=run_id,
             suggestion=found[0].address,
         )

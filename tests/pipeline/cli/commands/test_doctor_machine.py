@@ -24,7 +24,7 @@ def test_no_network_is_a_note(stagecraft):
     found = result.last_line
     assert found["ok"] is True
     assert found["checks"]["network"]["verdict"] == "note"
-    assert "sample needs no network" in found["checks"]["network"]["advice"]
+    assert "--data PATH" in found["checks"]["network"]["advice"]
     assert found["checks"]["stack"]["found"].startswith("tfx 1.")
 
 

@@ -77,7 +77,12 @@ def test_refused_before_anything_heavy_is_imported(
     assert done.returncode == 1, done.stderr
     error = json.loads(done.stdout)["error"]
     assert done.stderr == f"Error: {error}\nimported []\n"
-    messages.check(error)
+    if words[1:] == NO_MODULE:  # the message names the folders of sys.path
+        assert "no_such_module" in error
+    elif len(tf_config) > 1000:  # Python words the reason
+        assert "TF_CONFIG: not JSON" in error
+    else:
+        messages.check(error)
     assert sorted(folder.rglob("*")) == before
 
 
