@@ -62,13 +62,13 @@ def all_checks(folder: pathlib.Path) -> Iterator[Check]:
 def python() -> Check:
     """The interpreter, and its stack."""
     libc, version = platform.libc_ver()
-    found = f"{platform.python_version()}, {libc or 'unknown C library'} {version}".rstrip()
+    version_text = f"{platform.python_version()}, {libc or 'unknown C library'} {version}".rstrip()
     minor = sys.version_info[:2]
     if minor == (3, 10):
-        return Check("python", f"{found}: classic stack")
+        return Check("python", f"{version_text}: classic stack")
     if minor == (3, 12):
-        return Check("python", f"{found}: next stack")
-    return Check("python", found, "note", "untested; use 3.10 or 3.12")
+        return Check("python", f"{version_text}: next stack")
+    return Check("python", version_text, "note", "untested; use 3.10 or 3.12")
 
 
 def stack() -> Check:
@@ -123,12 +123,12 @@ def _available_bytes() -> int:
 def disk(folder: pathlib.Path) -> Check:
     """The free space in the folder for runs, and whether it is writable."""
     gigabytes = shutil.disk_usage(folder).free / 1e9
-    found = f"{gigabytes:.1f} GB free in {folder}"
+    free = f"{gigabytes:.1f} GB free in {folder}"
     if not os.access(folder, os.W_OK):
-        return Check("disk", found, "note", "not writable: use `run --output` with another folder")
+        return Check("disk", free, "note", "not writable: use `run --output` with another folder")
     if gigabytes < 2:
-        return Check("disk", found, "note", "a run on the whole data set needs up to 2 GB")
-    return Check("disk", found)
+        return Check("disk", free, "note", "a run on the whole data set needs up to 2 GB")
+    return Check("disk", free)
 
 
 def network() -> Check:
@@ -160,10 +160,10 @@ def devices() -> Check:
         return Check("devices", "no answer from TensorFlow in 120 s", "missing", "try again")
     for line in answer.stdout.splitlines():
         if line.startswith("devices: "):
-            found = line.removeprefix("devices: ")
-            if "GPU" in found:
-                return Check("devices", found)
+            names = line.removeprefix("devices: ")
+            if "GPU" in names:
+                return Check("devices", names)
             advice = "no GPU: use the quickstart or few epochs; the `gpu` extra installs CUDA"
-            return Check("devices", found, "note", advice)
+            return Check("devices", names, "note", advice)
     last = (answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"])[-1]
     return Check("devices", f"TensorFlow does not start: {last}", "missing", "run `make setup`")

@@ -51,10 +51,10 @@ def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) 
 
 
 def _first(blocks: Iterator[Block], batch_size: int) -> list[Block]:
-    found: list[Block] = []
+    first: list[Block] = []
     for block in blocks:
         if block.part == TRAIN:
-            found.append(block)
-        if sum(len(one.labels) for one in found) >= BATCHES * batch_size:
+            first.append(block)
+        if sum(len(one.labels) for one in first) >= BATCHES * batch_size:
             break
-    return found
+    return first

@@ -37,7 +37,7 @@ class Command(click.Command):
             quiet: hides warnings of TensorFlow and other libraries. Not for a command whose
                 processes write logs: they inherit it.
             failure: takes the command's parameters; returns the fields that its JSON object has
-                beside ``error``.
+                next to ``error``.
             **kwargs: see click.
         """
         super().__init__(*args, **kwargs)

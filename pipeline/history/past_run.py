@@ -101,8 +101,8 @@ def read(run: RecordedRun) -> PastRun:
     metadata_db = str(layout.metadata_db(run.output))
     store = file.open_store(metadata_db)
     pipeline = history.pipeline_of(store, run.context)
-    found = components(run)
-    state, component = _state(found, _goes_on(run))
+    all_components = components(run)
+    state, component = _state(all_components, _goes_on(run))
     executions, artifacts = _executions(store, run.context), _artifacts(store, run.context)
     settings = past_settings.known(executions, history.notes(metadata_db, run.id).settings)
     base, others = past_settings.base(pipeline)
@@ -116,8 +116,8 @@ def read(run: RecordedRun) -> PastRun:
         began=datetime.datetime.fromtimestamp(run.began).astimezone(),
         state=state,
         component=component,
-        cause=next((each.cause for each in found if each.cause), ""),
-        seconds=round(_seconds(run, found, state), 2),
+        cause=next((each.cause for each in all_components if each.cause), ""),
+        seconds=round(_seconds(run, all_components, state), 2),
         source=examples.get("source") or settings.get("data.source") or _input(executions),
         fingerprint=examples.get("fingerprint") or _fingerprint(examples),
         examples=_examples(examples, artifacts),
@@ -131,18 +131,18 @@ def read(run: RecordedRun) -> PastRun:
         resumed_from=artifacts.get("Model", {}).get("resumed_from"),
         blessed=None if blessed is None else blessed == 1,
         pushed=pushed["pushed_destination"] if pushed.get("pushed") else None,
-        components=found,
+        components=all_components,
     )
 
 
 def components(run: RecordedRun) -> list[Component]:
     """The components of a run. One that seems to run is ``stopped`` if no process runs."""
-    found = history.read(str(layout.metadata_db(run.output)), run.id)
+    stored = history.read(str(layout.metadata_db(run.output)), run.id)
     if _goes_on(run):
-        return found
+        return stored
     return [
         dataclasses.replace(each, state="stopped") if each.state == "running" else each
-        for each in found
+        for each in stored
     ]
 
 
@@ -171,7 +171,7 @@ def _seconds(run: RecordedRun, components: list[Component], state: str) -> float
 
 def _executions(store: ml_metadata.MetadataStore, context: int) -> dict[str, Properties]:
     """Node id -> properties of its execution."""
-    found = {}
+    properties_by_node = {}
     for execution in store.get_executions_by_context(context):
         properties = _values(execution.custom_properties)
         # An execution that a partial run skipped has only outputs.
@@ -179,8 +179,8 @@ def _executions(store: ml_metadata.MetadataStore, context: int) -> dict[str, Pro
             properties = _values(made.custom_properties)
         for owner in store.get_contexts_by_execution(execution.id):
             if owner.type == "node":
-                found[owner.name.partition(".")[2]] = properties
-    return found
+                properties_by_node[owner.name.partition(".")[2]] = properties
+    return properties_by_node
 
 
 def _artifacts(store: ml_metadata.MetadataStore, context: int) -> dict[str, Properties]:
@@ -194,10 +194,10 @@ def _artifacts(store: ml_metadata.MetadataStore, context: int) -> dict[str, Prop
         for event in store.get_events_by_execution_ids(executions)
         if event.type == metadata_store_pb2.Event.OUTPUT
     }
-    found: dict[str, Properties] = {}
+    by_type: dict[str, Properties] = {}
     for artifact in sorted(store.get_artifacts_by_id(ids), key=lambda artifact: -artifact.id):
-        found[artifact.type] = {"uri": artifact.uri, **_values(artifact.custom_properties)}
-    return found
+        by_type[artifact.type] = {"uri": artifact.uri, **_values(artifact.custom_properties)}
+    return by_type
 
 
 def _input(executions: Mapping[str, Properties]) -> str:
@@ -229,13 +229,13 @@ def _values(properties: Mapping[str, metadata_store_pb2.Value]) -> Properties:
 
 
 def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
-    found = {}
+    fingerprints = {}
     for node, properties in executions.items():
         if node == "Transform":  # TFX's component: custom_config has the fingerprint
             properties = json.loads(properties.get("custom_config") or "null") or {}
         if "code_fingerprint" in properties:
-            found[node] = str(properties["code_fingerprint"])
-    return found
+            fingerprints[node] = str(properties["code_fingerprint"])
+    return fingerprints
 
 
 def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat) -> str:
@@ -252,13 +252,13 @@ def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat)
 
 def _metrics(artifacts: Mapping[str, Properties]) -> dict[str, float]:
     model = artifacts.get("Model", {})
-    found = {name: float(model[name]) for name in _OF_MODEL if name in model}
+    metrics = {name: float(model[name]) for name in _OF_MODEL if name in model}
     if "system.Metrics" in artifacts:
         figures = artifacts["system.Metrics"].items()
-        return found | {name: value for name, value in figures if isinstance(value, float)}
+        return metrics | {name: value for name, value in figures if isinstance(value, float)}
     folder = artifacts.get("ModelEvaluation", {}).get("uri", "")
     if os.path.isdir(folder):
         from stagecraft.components.evaluator.results import read_evaluation  # and TensorFlow
 
-        return found | read_evaluation(folder).metrics
-    return found
+        return metrics | read_evaluation(folder).metrics
+    return metrics

@@ -31,14 +31,14 @@ def known(executions: Mapping[str, Properties], noted: str = "") -> Flat:
         executions: node id -> properties of its execution.
         noted: YAML of the settings that differ from the defaults, from the notes of the run.
     """
-    found: Flat = {}
+    settings: Flat = {}
     if text := executions.get("TrainingReport", {}).get("settings") or noted:
-        found = defaults() | _recorded(text)
+        settings = defaults() | _recorded(text)
     if "Cifar10ExampleGen" in executions:
-        found |= _data(executions["Cifar10ExampleGen"])
+        settings |= _data(executions["Cifar10ExampleGen"])
     if "Trainer" in executions:
-        found |= _training(executions["Trainer"])
-    left: Flat = secrets.redact_tree(found)
+        settings |= _training(executions["Trainer"])
+    left: Flat = secrets.redact_tree(settings)
     return left
 
 
@@ -69,13 +69,13 @@ def changed(settings: Flat, base: Flat) -> Flat:
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> Flat:
     """A tree of settings under dotted names."""
-    found: Flat = {}
+    leaves: Flat = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
+            leaves |= flat(value, f"{prefix}{name}.")
         else:
-            found[prefix + name] = value
-    return found
+            leaves[prefix + name] = value
+    return leaves
 
 
 def _recorded(text: str) -> Flat:
@@ -84,21 +84,21 @@ def _recorded(text: str) -> Flat:
 
 
 def _data(properties: Properties) -> Flat:
-    found = {
+    settings = {
         f"data.{name}": properties[name] for name in DataSettings.model_fields if name in properties
     }
     dataset, _, label = str(properties.get("dataset", "")).partition("_")
-    return found | {"data.dataset": dataset, "data.label": label or "fine"}
+    return settings | {"data.dataset": dataset, "data.label": label or "fine"}
 
 
 def _training(properties: Properties) -> Flat:
     """ML Metadata has no property for a field that is None, and numbers for booleans."""
-    found = {}
+    settings = {}
     for section, outer in TrainingSettings.model_fields.items():
         for name, field in outer.annotation.model_fields.items():  # type: ignore[union-attr]
             value = properties.get(f"{section}_{name}")
             if field.annotation is bool and value is not None:
                 value = bool(value)
             if value is not None or type(None) in typing.get_args(field.annotation):
-                found[f"{section}.{name}"] = value
-    return found
+                settings[f"{section}.{name}"] = value
+    return settings

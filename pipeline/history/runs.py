@@ -76,8 +76,8 @@ def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
         )
     if run_id is None:
         return runs[0]
-    found = _matching(runs, run_id)
-    if not found:
+    matching = _matching(runs, run_id)
+    if not matching:
         newest = ", ".join(run.id for run in runs[:_NAMED])
         raise UserError(
             f"{output}: there is no run {run_id!r}; the newest are {newest}",
@@ -85,7 +85,7 @@ def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
             value=run_id,
             suggestion=runs[0].id,
         )
-    return _only(found, run_id)
+    return _only(matching, run_id)
 
 
 def named(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
@@ -104,14 +104,14 @@ def named(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
         return choose(pathlib.Path(text))
     if at:
         return choose(pathlib.Path(folder), run_id)
-    found = _matching(below([root])[0], text) if root.is_dir() else []
-    if not found:
+    matching = _matching(below([root])[0], text) if root.is_dir() else []
+    if not matching:
         raise UserError(
             f"{text}: there is no such folder, and no run below {root}/ with an ID that begins "
             "with it; stagecraft history lists the runs",
             value=text,
         )
-    return _only(found, text)
+    return _only(matching, text)
 
 
 def before(run: RecordedRun) -> RecordedRun:
@@ -162,19 +162,19 @@ def outputs(folder: pathlib.Path) -> list[pathlib.Path]:
         raise UserError(
             f"{folder}: {problem}; name a folder with outputs of runs", file=str(folder)
         )
-    found = []
+    folders_of_runs = []
     for place, folders, files in os.walk(folder):
         folders.sort()
         if layout.metadata_db(pathlib.Path(place)).name in files:
-            found.append(pathlib.Path(place))
+            folders_of_runs.append(pathlib.Path(place))
             folders.clear()  # it has many artifacts, and no other output
-    if not found:
+    if not folders_of_runs:
         raise UserError(
             f"{folder}: neither this folder nor one below it is the output of a run; name a folder "
             "that stagecraft run wrote, or one that holds such folders",
             file=str(folder),
         )
-    return found
+    return folders_of_runs
 
 
 def _matching(runs: list[RecordedRun], run_id: str) -> list[RecordedRun]:
@@ -185,13 +185,13 @@ def _matching(runs: list[RecordedRun], run_id: str) -> list[RecordedRun]:
     return exact or [run for run in runs if run.id.startswith(run_id)]
 
 
-def _only(found: list[RecordedRun], run_id: str) -> RecordedRun:
-    if len(found) > 1:
-        several = ", ".join(run.address for run in found[:_NAMED])
-        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+def _only(runs: list[RecordedRun], run_id: str) -> RecordedRun:
+    if len(runs) > 1:
+        several = ", ".join(run.address for run in runs[:_NAMED])
+        more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
         raise UserError(
-            f"{len(found)} runs have an ID that begins with {run_id!r}: {several}{more}; name one",
+            f"{len(runs)} runs have an ID that begins with {run_id!r}: {several}{more}; name one",
             value=run_id,
-            suggestion=found[0].address,
+            suggestion=runs[0].address,
         )
-    return found[0]
+    return runs[0]

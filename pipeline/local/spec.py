@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import pathlib
+
+import pydantic
+import pydantic.dataclasses
 
 from stagecraft.pipeline.settings import PipelineSettings
 
@@ -14,7 +15,7 @@ SCRATCH = "stagecraft-run-"
 CREATE_PIPELINE = "stagecraft.pipeline.pipeline:create_pipeline"
 
 
-@dataclasses.dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class RunSpec:
     """One run of a pipeline."""
 
@@ -38,15 +39,9 @@ class RunSpec:
 
     def to_json(self) -> str:
         """One line, for the pipe between the processes."""
-        fields = dataclasses.asdict(self)
-        fields["settings"] = self.settings.model_dump(mode="json")
-        fields["output"] = str(self.output)
-        return json.dumps(fields)
+        return pydantic.TypeAdapter(RunSpec).dump_json(self).decode()
 
     @classmethod
     def from_json(cls, line: str) -> RunSpec:
         """The inverse of :meth:`to_json`."""
-        fields = json.loads(line)
-        fields["settings"] = PipelineSettings.model_validate(fields["settings"])
-        fields["output"] = pathlib.Path(fields["output"])
-        return cls(**fields)
+        return pydantic.TypeAdapter(cls).validate_json(line)

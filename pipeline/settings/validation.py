@@ -70,7 +70,7 @@ def validate(
     try:
         settings = model.model_validate(whole)
     except ValidationError as error:
-        found = list(_problems(error))
+        problems = list(_problems(error))
     else:
         for override in overrides:
             _refuse_left_out(override.value, override.text, override.path)
@@ -87,12 +87,12 @@ def validate(
         return []
 
     lines = []
-    for problem in found:
+    for problem in problems:
         blamed = _blamed(problem, overrides, remaining)
         origin = ", ".join(override.text for override in blamed) or source
         lines.append(f"{origin}: {problem}" if origin else str(problem))
     raise SettingsError(
-        "; ".join(_grouped(lines, source)), setting=".".join(found[0].path), file=source or ""
+        "; ".join(_grouped(lines, source)), setting=".".join(problems[0].path), file=source or ""
     )
 
 
@@ -117,9 +117,9 @@ def _blamed(
     without = {each.path: remaining([o for o in overrides if o is not each]) for each in near}
     cured = [each for each in near if problem not in without[each.path]]
     alone = [each for each in cured if not without[each.path]]
-    found = alone or cured or near
-    deepest = max(len(each.path) for each in found)
-    return [each for each in found if len(each.path) == deepest]
+    blamed = alone or cured or near
+    deepest = max(len(each.path) for each in blamed)
+    return [each for each in blamed if len(each.path) == deepest]
 
 
 def _grouped(lines: list[str], source: str | None) -> Iterator[str]:

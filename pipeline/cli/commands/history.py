@@ -38,7 +38,7 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
     FOLDER is a folder that `stagecraft run --output` wrote, or one that holds such folders.
     Default: runs. The newest run is first. SETTINGS lists the settings that differ from the preset
     with the pipeline's name; without such a preset, from the defaults. Listing does not disturb
-    a run that goes on.
+    a run in progress.
 
     \b
     stagecraft history
@@ -57,8 +57,8 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
             "with outputs of runs",
             file=str(runs.RUNS),
         )
-    found, problems = runs.below(folders or (runs.RUNS,))
-    past_runs = [past_run.read(run) for run in found[:limit]]
+    recorded, problems = runs.below(folders or (runs.RUNS,))
+    past_runs = [past_run.read(run) for run in recorded[:limit]]
     if not past_runs:
         where = ", ".join(map(str, folders or (runs.RUNS,)))
         raise UserError(f"{where}: no run has begun here; use stagecraft run first", file=where)
@@ -68,8 +68,8 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
         console.say_json({"runs": [run.as_json() for run in past_runs]})
         return
     console.table(_HEADER, [_cells(run) for run in past_runs], folded=True)
-    if len(found) > limit:
-        console.say(f"The newest {limit} of {len(found)}; --limit shows more.", stderr=True)
+    if len(recorded) > limit:
+        console.say(f"The newest {limit} of {len(recorded)}; --limit shows more.", stderr=True)
 
 
 def _cells(run: PastRun) -> tuple[str, ...]:

@@ -47,12 +47,12 @@ def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) ->
     """
     from stagecraft.pipeline.history import runs
 
-    found = runs.named(run)
+    recorded = runs.named(run)
     from stagecraft.components.report.pages import page, wording  # with TensorFlow
     from stagecraft.pipeline.history.report import facts as gather_facts
 
-    path = output or found.output / _file_name(found)
-    facts = gather_facts(found)
+    path = output or recorded.output / _file_name(recorded)
+    facts = gather_facts(recorded)
     text = page.render(facts)
     try:
         path.write_text(text, encoding="utf-8")

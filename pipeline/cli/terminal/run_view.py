@@ -1,4 +1,4 @@
-"""Views of a run that goes on: a live table on a terminal, elsewhere a line per event."""
+"""Views of a run in progress: a live table on a terminal, elsewhere a line per event."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STARTING = "starting: importing TensorFlow and TFX takes 10 to 20 seconds"
 _UNEVENTFUL = ("done", "cached", "skipped", "waiting")
 
 _OTHER_LINES = 5
-"""Lines of a live table beside the nodes: header, bar, progress, notice, cursor."""
+"""Lines of a live table other than the nodes: header, bar, progress, notice, cursor."""
 
 _LINE_SECONDS = 10.0
 """Least time between two lines of progress, where there is no terminal."""
