@@ -54,6 +54,17 @@ json_option = click.option(
 """Adds ``--json``: argument ``as_json``."""
 
 
+parameter_option = click.option(
+    "--parameter",
+    "-p",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a parameter of the pipeline. Repeatable; other parameters keep their defaults.",
+)
+"""Adds ``--parameter``: argument ``parameters``."""
+
+
 def load_settings(
     config: str, overrides: tuple[str | Override, ...], data: str | None = None
 ) -> PipelineSettings:

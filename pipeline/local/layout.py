@@ -4,6 +4,26 @@ from __future__ import annotations
 
 import pathlib
 
+from stagecraft.schemas.errors import UserError
+
+
+class OutputError(UserError):
+    """A file or folder of ``--output`` that cannot be written."""
+
+    def __init__(self, path: pathlib.Path, error: OSError):
+        """Makes the message.
+
+        Args:
+            path: of the file or folder.
+            error: names what failed.
+        """
+        super().__init__(
+            f"{path}: cannot be written ({error.strerror or error}); use another --output",
+            setting="--output",
+            value=str(path),
+            file=str(error.filename or path),
+        )
+
 
 def pipeline_root(output: pathlib.Path) -> pathlib.Path:
     """Artifacts: ``<node>/<output key>/<execution id>``."""

@@ -10,6 +10,7 @@ import pathlib
 import time
 from collections.abc import Iterator
 
+from stagecraft.pipeline.local.layout import OutputError
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes.running import runs
 
@@ -68,11 +69,7 @@ def _acquire(folder: pathlib.Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror}); use --output with a writable folder",
-            setting="--output",
-            file=str(path),
-        ) from error
+        raise OutputError(path, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

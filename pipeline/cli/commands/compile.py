@@ -9,7 +9,6 @@ import click
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.schemas.errors import UserError
 
 
 @click.command("compile", cls=Command, short_help="Compile the pipeline for Kubeflow Pipelines.")
@@ -44,6 +43,7 @@ def compile_command(
     """
     from stagecraft.pipeline.checks import early_checks
     from stagecraft.pipeline.kubeflow import document, visible_secrets
+    from stagecraft.pipeline.local.layout import OutputError
     from stagecraft.trainer_module.models.initial_weights import source as initial_weights
 
     settings = options.load_settings(config, overrides, data or None)
@@ -61,11 +61,7 @@ def compile_command(
             compile_pipeline(settings, output)
             files = registry.files_read(settings.train.model)
     except OSError as error:
-        raise UserError(
-            f"{output}: cannot be written: {error.strerror or error}.",
-            setting="--output",
-            file=str(output),
-        ) from error
+        raise OutputError(output, error) from error
     if warning := visible_secrets.warning(settings, str(output)):
         console.warning(warning)
     needed = [("initial weights", weights)] if weights else []

@@ -22,14 +22,7 @@ _LINES_OF_LOG = 30
 
 @click.command(cls=Command, short_help="Run a compiled pipeline on this machine, as on Kubeflow.")
 @click.argument("file", type=click.Path(path_type=pathlib.Path))
-@click.option(
-    "--parameter",
-    "-p",
-    "parameters",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set a parameter of the pipeline, as in the form that starts a run. Repeatable.",
-)
+@options.parameter_option
 @click.option(
     "--output",
     "-o",

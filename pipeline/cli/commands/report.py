@@ -11,7 +11,6 @@ import click
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.history import runs
@@ -50,6 +49,7 @@ def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) ->
     recorded = runs.named(run)
     from stagecraft.components.report.pages import page, wording  # with TensorFlow
     from stagecraft.pipeline.history.report import facts as gather_facts
+    from stagecraft.pipeline.local.layout import OutputError
 
     path = output or recorded.output / _file_name(recorded)
     facts = gather_facts(recorded)
@@ -57,11 +57,7 @@ def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) ->
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror}); use another --output",
-            setting="--output",
-            file=str(path),
-        ) from None
+        raise OutputError(path, error) from None
     console.fields(
         [("run", facts.run_id), ("verdict", wording.verdict(facts)), ("report", str(path))],
         stderr=as_json,

@@ -11,7 +11,6 @@ import click
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import command_line, console
-from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.cli.terminal.run_state import RunState
@@ -213,13 +212,7 @@ def _open_log(output: pathlib.Path) -> IO[bytes]:
     try:
         return open_log(layout.logs(output))
     except OSError as error:
-        raise UserError(
-            f"{output}: cannot be written ({error.strerror}: {error.filename}); use --output with "
-            "a writable folder",
-            setting="--output",
-            value=str(output),
-            file=str(error.filename),
-        ) from error
+        raise layout.OutputError(output, error) from error
 
 
 def _follow(spec: RunSpec, log: IO[bytes], state: RunState, *, stderr: bool) -> Outcome:

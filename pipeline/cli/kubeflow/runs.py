@@ -10,7 +10,7 @@ import click
 from stagecraft.pipeline.cli.command import Group
 from stagecraft.pipeline.cli.kubeflow.connection import connection_options
 from stagecraft.pipeline.cli.kubeflow.text import day, links, optional_time
-from stagecraft.pipeline.cli.options import name_values, not_empty
+from stagecraft.pipeline.cli.options import name_values, not_empty, parameter_option
 from stagecraft.pipeline.cli.terminal import console
 from stagecraft.pipeline.cli.terminal.wording import duration
 from stagecraft.schemas.errors import UserError
@@ -35,14 +35,7 @@ def runs() -> None:
     callback=not_empty,
     help="The version of the pipeline, by name or ID. Default: the newest.",
 )
-@click.option(
-    "--parameter",
-    "-p",
-    "parameters",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set a parameter of the pipeline. Repeatable; other parameters keep their defaults.",
-)
+@parameter_option
 @click.option(
     "--name",
     callback=not_empty,
