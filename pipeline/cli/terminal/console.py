@@ -19,7 +19,7 @@ import click
 from stagecraft.schemas import secrets
 from stagecraft.schemas.plain_text import plain
 
-_INDENT = {"initial_indent": "    ", "subsequent_indent": "    "}
+_INDENT = "    "
 
 
 def say(text: str, *, stderr: bool = False) -> None:
@@ -74,12 +74,9 @@ def table(
         padded = (set_cell_size(text, width) for text, width in zip(cells, widths, strict=True))
         say("  ".join(padded).rstrip())
         if folded and row[-1]:
-            width = max(shutil.get_terminal_size().columns, 40)
-            say(
-                textwrap.fill(
-                    row[-1], width, break_long_words=False, break_on_hyphens=False, **_INDENT
-                )
-            )
+            width = max(shutil.get_terminal_size().columns, 40) - len(_INDENT)
+            text = textwrap.fill(row[-1], width, break_long_words=False, break_on_hyphens=False)
+            say(textwrap.indent(text, _INDENT))
 
 
 def shown(text: str) -> str:
