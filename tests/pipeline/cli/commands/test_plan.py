@@ -59,8 +59,7 @@ def test_four_workers_are_not_four_times_as_fast_for_nothing(stagecraft):
     assert found["all_reduce_seconds"] == pytest.approx(1.5 * bytes_summed / 1.25e9)
     assert found["network_gbit"] == 10
     assert found["speedup"] < 2
-    assert "with 10 Gbit/s between hosts (--network)" in ran.stderr
-    assert "limited by    the all-reduce of gradients, at 10 Gbit/s between hosts" in ran.stderr
+    assert "limited by    the all-reduce" in ran.stderr
     faster = stagecraft(
         "plan", *WORKERS, "--devices", "1xA100-40GB", "--network", "100", "--json"
     ).last_line
