@@ -102,7 +102,7 @@ def read(run: RecordedRun) -> PastRun:
     store = file.open_store(metadata_db)
     pipeline = history.pipeline_of(store, run.context)
     all_components = components(run)
-    state, component = _state(all_components, _goes_on(run))
+    state, component = _state(all_components, _is_running(run))
     executions, artifacts = _executions(store, run.context), _artifacts(store, run.context)
     settings = past_settings.known(executions, history.notes(metadata_db, run.id).settings)
     base, others = past_settings.base(pipeline)
@@ -138,7 +138,7 @@ def read(run: RecordedRun) -> PastRun:
 def components(run: RecordedRun) -> list[Component]:
     """The components of a run. One that seems to run is ``stopped`` if no process runs."""
     stored = history.read(str(layout.metadata_db(run.output)), run.id)
-    if _goes_on(run):
+    if _is_running(run):
         return stored
     return [
         dataclasses.replace(each, state="stopped") if each.state == "running" else each
@@ -146,7 +146,7 @@ def components(run: RecordedRun) -> list[Component]:
     ]
 
 
-def _goes_on(run: RecordedRun) -> bool:
+def _is_running(run: RecordedRun) -> bool:
     held_since = lock.held_since(run.output)
     return held_since is not None and run.began >= held_since
 

@@ -38,7 +38,7 @@ class RecordedRun(NamedTuple):
         return f"{self.output}@{self.id}"
 
 
-def of_output(output: pathlib.Path) -> list[RecordedRun]:
+def list_runs(output: pathlib.Path) -> list[RecordedRun]:
     """The runs of an output folder, newest first.
 
     Raises:
@@ -69,7 +69,7 @@ def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
     Raises:
         UserError: no run, or more than one, matches.
     """
-    runs = of_output(output)
+    runs = list_runs(output)
     if not runs:
         raise UserError(
             f"{output}: no run has begun here; use stagecraft run first", file=str(output)
@@ -88,7 +88,7 @@ def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
     return _only(matching, run_id)
 
 
-def named(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
+def find(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
     """The run that a command line names.
 
     Args:
@@ -104,7 +104,7 @@ def named(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
         return choose(pathlib.Path(text))
     if at:
         return choose(pathlib.Path(folder), run_id)
-    matching = _matching(below([root])[0], text) if root.is_dir() else []
+    matching = _matching(find_all([root])[0], text) if root.is_dir() else []
     if not matching:
         raise UserError(
             f"{text}: there is no such folder, and no run below {root}/ with an ID that begins "
@@ -114,13 +114,13 @@ def named(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
     return _only(matching, text)
 
 
-def before(run: RecordedRun) -> RecordedRun:
+def previous(run: RecordedRun) -> RecordedRun:
     """The run before another one in the same output folder.
 
     Raises:
         UserError: it is the first.
     """
-    earlier = [other for other in of_output(run.output) if other.context < run.context]
+    earlier = [other for other in list_runs(run.output) if other.context < run.context]
     if not earlier:
         raise UserError(
             f"{run.address} is the first run in {run.output}: there is no run before it; name two "
@@ -130,7 +130,7 @@ def before(run: RecordedRun) -> RecordedRun:
     return earlier[0]
 
 
-def below(folders: Sequence[pathlib.Path]) -> tuple[list[RecordedRun], list[str]]:
+def find_all(folders: Sequence[pathlib.Path]) -> tuple[list[RecordedRun], list[str]]:
     """All runs in some folders, at any depth, newest first.
 
     Returns:
@@ -141,9 +141,10 @@ def below(folders: Sequence[pathlib.Path]) -> tuple[list[RecordedRun], list[str]
     """
     runs: list[RecordedRun] = []
     problems = []
-    for output in {each.resolve(): each for folder in folders for each in outputs(folder)}.values():
+    outputs = {each.resolve(): each for folder in folders for each in find_outputs(folder)}
+    for output in outputs.values():
         try:
-            runs += of_output(output)
+            runs += list_runs(output)
         except UserError as error:
             problems.append(str(error))
     if problems and not runs:
@@ -151,7 +152,7 @@ def below(folders: Sequence[pathlib.Path]) -> tuple[list[RecordedRun], list[str]
     return sorted(runs, key=lambda run: -run.began), problems
 
 
-def outputs(folder: pathlib.Path) -> list[pathlib.Path]:
+def find_outputs(folder: pathlib.Path) -> list[pathlib.Path]:
     """The output folders in a folder, at any depth; may be the folder itself.
 
     Raises:

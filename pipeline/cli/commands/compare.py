@@ -39,8 +39,8 @@ def compare(a: str, b: str | None, as_json: bool) -> None:
     """
     from stagecraft.pipeline.history import past_run, runs
 
-    newer = runs.named(a if b is None else b)
-    older = runs.before(newer) if b is None else runs.named(a)
+    newer = runs.find(a if b is None else b)
+    older = runs.previous(newer) if b is None else runs.find(a)
     if older == newer:
         raise UserError(
             f"{newer.address}: A and B are the same run; name two runs", value=newer.address

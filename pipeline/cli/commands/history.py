@@ -57,7 +57,7 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
             "with outputs of runs",
             file=str(runs.RUNS),
         )
-    recorded, problems = runs.below(folders or (runs.RUNS,))
+    recorded, problems = runs.find_all(folders or (runs.RUNS,))
     past_runs = [past_run.read(run) for run in recorded[:limit]]
     if not past_runs:
         where = ", ".join(map(str, folders or (runs.RUNS,)))

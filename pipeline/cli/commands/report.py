@@ -46,7 +46,7 @@ def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) ->
     """
     from stagecraft.pipeline.history import runs
 
-    recorded = runs.named(run)
+    recorded = runs.find(run)
     from stagecraft.components.report.pages import page, wording  # with TensorFlow
     from stagecraft.pipeline.history.report import facts as gather_facts
     from stagecraft.pipeline.local.layout import OutputError

@@ -24,13 +24,13 @@ def root(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_output_folders_are_found_at_any_depth_but_not_in_one_another(root):
     (root / "first" / "pipeline_root" / "deep").mkdir(parents=True)
     (root / "first" / "pipeline_root" / "deep" / "metadata.db").write_bytes(b"")
-    assert runs.outputs(root) == [root / "first", root / "more" / "second"]
-    assert runs.outputs(root / "first") == [root / "first"]
+    assert runs.find_outputs(root) == [root / "first", root / "more" / "second"]
+    assert runs.find_outputs(root / "first") == [root / "first"]
 
 
 def test_newest_first_each_once(root):
-    found, problems = runs.below([root, root / "first"])
-    ids = [run.id for run in runs.of_output(root / "first")]
+    found, problems = runs.find_all([root, root / "first"])
+    ids = [run.id for run in runs.list_runs(root / "first")]
     assert ids == ["2026-01-03T03:04:05.1", "2026-01-02T03:04:05.1"]
     assert [run.id for run in found] == ["2026-01-03T04:00:00.2", *ids]
     assert problems == []
@@ -40,11 +40,11 @@ def test_a_store_that_cannot_be_read_does_not_hide_the_others(root):
     broken = root / "broken"
     broken.mkdir()
     (broken / "metadata.db").write_bytes(b"no database" * 100)
-    found, [problem] = runs.below([root])
+    found, [problem] = runs.find_all([root])
     assert len(found) == 3
     assert str(broken / "metadata.db") in problem
     with pytest.raises(UserError):
-        runs.below([broken])
+        runs.find_all([broken])
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def test_a_store_that_cannot_be_read_does_not_hide_the_others(root):
     ],
 )
 def test_a_run_is_named_by_folder_or_id(root, text, run_id):
-    assert runs.named(text.format(root=root), root).id == run_id
+    assert runs.find(text.format(root=root), root).id == run_id
 
 
 def test_a_folder_may_have_an_at_sign(tmp_path):
     Output(tmp_path / "a@b").begin("one")
-    assert runs.named(f"{tmp_path}/a@b").id == "one"
-    assert runs.named(f"{tmp_path}/a@b@one").id == "one"
+    assert runs.find(f"{tmp_path}/a@b").id == "one"
+    assert runs.find(f"{tmp_path}/a@b@one").id == "one"
 
 
 def test_the_whole_id_comes_before_one_that_begins_so(tmp_path):
@@ -80,24 +80,24 @@ def test_the_whole_id_comes_before_one_that_begins_so(tmp_path):
 )
 def test_a_name_of_no_run_or_of_several(root, messages, text):
     with messages.raises(UserError):
-        runs.named(text.format(root=root), root)
+        runs.find(text.format(root=root), root)
 
 
 def test_the_run_before(root, messages):
-    newest, first = runs.of_output(root / "first")
-    assert runs.before(newest) == first
+    newest, first = runs.list_runs(root / "first")
+    assert runs.previous(newest) == first
     with messages.raises(UserError):
-        runs.before(first)
+        runs.previous(first)
 
 
 def test_folders_without_runs(tmp_path, messages):
     with messages.raises(UserError):
-        runs.outputs(tmp_path / "none")
+        runs.find_outputs(tmp_path / "none")
     with messages.raises(UserError):
-        runs.outputs(tmp_path)
+        runs.find_outputs(tmp_path)
     with messages.raises(UserError):
-        runs.named("2026", tmp_path / "none")
+        runs.find("2026", tmp_path / "none")
     Output(tmp_path)
     with messages.raises(UserError):
         runs.choose(tmp_path)
-    assert runs.below([tmp_path]) == ([], [])
+    assert runs.find_all([tmp_path]) == ([], [])

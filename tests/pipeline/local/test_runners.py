@@ -237,7 +237,7 @@ def test_a_partial_run_executes_its_first_node_even_if_cached(run):
 def test_what_is_known_of_a_partial_run_is_also_that_of_what_it_left_out(run, tmp_path):
     run()
     run(options=RunOptions(from_nodes=["Count"]))
-    partial, whole = map(past_run.read, runs.of_output(tmp_path))
+    partial, whole = map(past_run.read, runs.list_runs(tmp_path))
     assert (partial.pipeline, partial.state) == (whole.pipeline, "done")
     assert {each.name for each in partial.components} == {"Make", "Count", "Last"}
     assert partial.settings == whole.settings
