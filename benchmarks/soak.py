@@ -31,7 +31,7 @@ from collections.abc import Callable
 
 import psutil
 
-from stagecraft.pipeline.drill.drill import IN_STEP, Drill
+from stagecraft.pipeline.drill.drill import SYNCHRONOUS, Drill
 from stagecraft.pipeline.drill.training import Training
 from stagecraft.pipeline.settings import load
 
@@ -59,7 +59,7 @@ def main() -> None:
             for cycle in range(1, args.cycles + 1):
                 training = drill.training(
                     "soak",
-                    IN_STEP,
+                    SYNCHRONOUS,
                     train_steps=10**6,
                     train_checkpoint_every=20,
                     train_eval_every=10**6,

@@ -1,4 +1,4 @@
-"""Which Beam runner runs the data steps, and the guarantee that it is the one asked for."""
+"""The Beam runner of the data components."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from stagecraft.pipeline.settings import BeamSettings
 
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
-"""Beam's Python runner, by its full name. It is what ``DirectRunner`` meant for years; newer
-Beam's ``DirectRunner`` first downloads another runner's binary (Prism) and falls back to this
-one silently. The full name means the same on all versions."""
+"""Beam's Python runner, by its full name, which means the same in all versions. In newer versions,
+``DirectRunner`` first downloads the binary of another runner (Prism), and falls back to this one
+without a message."""
 
 _RUNNERS = {
     "direct": (
         f"--runner={IN_PROCESS}",
-        # Nothing is packaged for this process. Without this (unused) name, TFX builds a source
-        # distribution of itself for every component: 1.3 s each.
+        # Without this unused name, TFX builds a source distribution of itself for every component:
+        # 1.3 s each.
         "--sdk_container_image=unused",
     ),
     "flink": ("--runner=FlinkRunner",),
@@ -32,11 +32,11 @@ def beam_args(settings: BeamSettings) -> list[str]:
 
 @contextlib.contextmanager
 def in_process() -> Iterator[None]:
-    """Makes a bare ``beam.Pipeline()`` run in this process, and that run without a state cache.
+    """In the block, a bare ``beam.Pipeline()`` runs in this process, without a state cache.
 
-    TFX's BeamDagRunner makes such a pipeline, and so may anybody's executor. The cache spares
-    workers a request over the network; within a process it saves nothing, and to know its size
-    it goes through all objects of all modules. Beam itself has it on for its own tests only.
+    TFX's BeamDagRunner and executors create such pipelines. The cache saves workers a network
+    request; within one process it saves nothing, and it visits all objects of all modules to
+    compute its size.
     """
     from apache_beam.options.pipeline_options import StandardOptions
     from apache_beam.runners.portability.fn_api_runner import worker_handlers

@@ -1,8 +1,8 @@
-"""Names and paths, where users of TFX look for them; all from the settings.
+"""Names and paths from the settings, in the module where users of TFX look for them.
 
-``stagecraft run`` is told what to run by options. What the ``tfx`` command runs takes no options,
-so it is told by the environment: ``STAGECRAFT_CONFIG`` is a preset's name or a YAML file,
-``STAGECRAFT_SET`` a list of ``key=value`` separated by spaces, ``STAGECRAFT_OUTPUT`` a folder.
+``stagecraft run`` has options for the settings. The ``tfx`` command has none, so the environment
+names them: ``STAGECRAFT_CONFIG`` is a preset or a YAML file, ``STAGECRAFT_SET`` a list of
+``key=value`` separated by spaces, ``STAGECRAFT_OUTPUT`` a folder.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SETTINGS = load(
 PIPELINE_NAME = SETTINGS.name
 
 OUTPUT = pathlib.Path(os.environ.get("STAGECRAFT_OUTPUT", f"runs/{PIPELINE_NAME}"))
-"""Holds everything that a run leaves; ``local_runner.py`` takes a relative one from its own
-folder, because the ``tfx`` command may be called from anywhere."""
+"""Folder for everything that a run writes. ``local_runner.py`` resolves a relative path from its
+own folder, because users may call the ``tfx`` command from any folder."""
 
 PIPELINE_ROOT = layout.pipeline_root(OUTPUT)
 

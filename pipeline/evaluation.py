@@ -1,4 +1,4 @@
-"""What the Evaluator measures, and when it blesses."""
+"""The Evaluator's metrics, and the thresholds of its blessing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ BETTER_THAN_CONSTANT = "stagecraft.components.evaluator.better_than_constant"
 
 
 def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
-    """Accuracy, top-3 accuracy, loss and confusion matrix, overall and per class; calibration;
-    which examples the model is surest of and wrong about; and whether it is better than a constant.
+    """The Evaluator's configuration.
 
-    A Keras 3 model is evaluated through its signature, on raw examples: labels are not transformed,
-    and transformed pictures would travel through every step of the evaluation for nothing.
+    Metrics: accuracy, top-3 accuracy, loss and confusion matrix, overall and per class;
+    calibration; the most confident errors; and whether the model is better than a constant answer.
+
+    The Evaluator calls the signature of a Keras 3 model, on raw examples: labels need no
+    transformation, and transformed pictures would slow down every step of the evaluation.
     """
     threshold = _at_least(settings.min_accuracy)
     if settings.not_worse:
-        # Ignored by TFX where there is no baseline. Equal is good enough.
+        # Without a baseline, TFX ignores this. An equal model passes.
         threshold.change_threshold.direction = config_pb2.MetricDirection.HIGHER_IS_BETTER
         threshold.change_threshold.absolute.value = -1e-9
     metrics = [
@@ -72,7 +74,7 @@ def _at_least(value: float) -> config_pb2.MetricThreshold:
 
 
 def _overall(threshold: config_pb2.MetricThreshold) -> list[config_pb2.PerSliceMetricThreshold]:
-    """For all examples together: a plain threshold would hold for every class."""
+    """A threshold for all examples together; a plain one would apply to every class."""
     return [
         config_pb2.PerSliceMetricThreshold(
             slicing_specs=[config_pb2.SlicingSpec()], threshold=threshold

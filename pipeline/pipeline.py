@@ -43,24 +43,24 @@ PREPROCESSING_FN = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
 
 
 class Places(NamedTuple):
-    """Where a pipeline keeps things: paths, or addresses of an object store."""
+    """Folders of a pipeline: paths, or addresses of an object store."""
 
     pipeline_root: str
     checkpoints: str
     serving: str
-    """Holds numbered versions of the model."""
+    """Numbered versions of the model."""
 
     metadata_db: str | None = None
-    """ML Metadata's SQLite file; None: whoever runs the pipeline has a store of its own."""
+    """ML Metadata's SQLite file; None if the runner has a store of its own."""
 
 
 def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> Pipeline:
-    """Builds the TFX pipeline for settings, with everything that it keeps in one folder.
+    """Builds the TFX pipeline for settings, with all its files in one folder.
 
     Args:
-        settings: what is asked for.
-        output: folder that holds everything a run leaves: ``pipeline_root``, ``metadata.db``,
-            ``checkpoints``, and ``serving`` unless ``push.directory`` names another.
+        settings: of the pipeline.
+        output: folder for ``pipeline_root``, ``metadata.db``, ``checkpoints``, and ``serving``
+            (unless ``push.directory`` names another).
 
     Raises:
         UserError: a named module or file does not exist.
@@ -85,12 +85,12 @@ def assemble(
     """Builds the TFX pipeline for settings.
 
     Args:
-        settings: what is asked for.
-        places: where things are kept.
-        parameters: what is given when a run starts, by flat name: ``data_source``, and settings of
-            the training such as ``train_epochs``.
-        baseline_strategy: how the model is found that a new one is compared with. Only
-            LatestBlessedBaseline is told which one is new.
+        settings: of the pipeline.
+        places: its folders.
+        parameters: runtime parameters by flat name: ``data_source``, and settings of the training
+            such as ``train_epochs``.
+        baseline_strategy: finds the model to compare a new one with. Only LatestBlessedBaseline
+            takes the new model as its input.
 
     Raises:
         UserError: a named module or file does not exist.
@@ -118,7 +118,7 @@ def assemble(
         examples=examples,
         schema=schema,
         preprocessing_fn=PREPROCESSING_FN,
-        # TFX keys its cache on the dotted path alone: the code itself must be in it too.
+        # TFX's cache key has only the dotted path; it needs the code, too.
         custom_config={"code_fingerprint": code_fingerprint(PREPROCESSING_FN)},
         splits_config=SplitsConfig(
             analyze=[features.TRAIN],
@@ -226,10 +226,10 @@ def assemble(
 
 
 def _stats_options() -> tfdv.StatsOptions:
-    """Tells TFDV that pictures are pictures.
+    """Options that tell TFDV which feature holds pictures.
 
-    Their shortest and longest length are then in the statistics, and no time goes into
-    counting distinct values of a feature that has no two alike.
+    Then the statistics have the least and the largest size of pictures, and TFDV does not count
+    their distinct values, which are all different.
     """
     image = schema_pb2.Feature(
         name=features.IMAGE, type=schema_pb2.BYTES, image_domain=schema_pb2.ImageDomain()

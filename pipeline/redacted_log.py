@@ -12,21 +12,21 @@ from stagecraft.schemas import secrets
 
 
 class Redaction:
-    """Leaves out of a log what looks like a secret, and the values of arguments."""
+    """Removes likely secrets, and the values of arguments, from a log."""
 
     def __init__(self) -> None:
         self._replaced: Mapping[str, str] = {}
 
     def hide(self, arguments: Sequence[str]) -> None:
-        """Leaves out the values of a command's arguments, wherever they are logged as given."""
-        found = secrets.replacements(arguments)
-        escaped = {json.dumps(text)[1:-1]: shown for text, shown in found.items()}
-        self._replaced = dict(sorted({**found, **escaped}.items(), key=lambda pair: -len(pair[0])))
+        """From now on, removes the values of a command's arguments."""
+        plain = secrets.replacements(arguments)
+        escaped = {json.dumps(text)[1:-1]: shown for text, shown in plain.items()}
+        self._replaced = dict(sorted({**plain, **escaped}.items(), key=lambda pair: -len(pair[0])))
 
-    def left(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Text without secrets."""
-        for given, shown in self._replaced.items():
-            text = text.replace(given, shown)
+        for value, shown in self._replaced.items():
+            text = text.replace(value, shown)
         return secrets.redact(text)
 
 
@@ -39,14 +39,14 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One record, with its traceback."""
-        return self._redaction.left(self._formatter.format(record))
+        return self._redaction.redact(self._formatter.format(record))
 
 
 def install(arguments: Sequence[str] = ()) -> Redaction:
-    """Puts a redaction into all handlers that the root logger has.
+    """Redacts the output of all handlers of the root logger.
 
     Args:
-        arguments: for Beam, whose values are left out.
+        arguments: of Beam, whose values the log must not show.
     """
     redaction = Redaction()
     redaction.hide(arguments)
@@ -56,6 +56,6 @@ def install(arguments: Sequence[str] = ()) -> Redaction:
 
 
 def print_traceback(redaction: Redaction) -> None:
-    """Writes the traceback of the exception that is handled, without secrets."""
-    sys.stderr.write(redaction.left(traceback.format_exc()))
+    """Writes the traceback of the current exception to stderr, without secrets."""
+    sys.stderr.write(redaction.redact(traceback.format_exc()))
     sys.stderr.flush()

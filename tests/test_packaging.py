@@ -123,7 +123,7 @@ def test_their_pipeline_and_ours_are_two_packages(
     site = project.parent / "site" / "stagecraft"
     assert done.stdout.split() == [
         str(project / "pipeline" / "configs.py"),
-        str(site / "pipeline" / "settings.py"),
+        str(site / "pipeline" / "settings" / "__init__.py"),
         str(site / "components" / "__init__.py"),
     ]
 

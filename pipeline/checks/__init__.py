@@ -1,1 +1,1 @@
-"""Checks that need no pipeline: they run before a run is recorded."""
+"""Checks of settings, data, models and the machine, before a pipeline runs."""

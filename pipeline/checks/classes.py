@@ -1,4 +1,4 @@
-"""How many classes a model is built for: one answer for every command."""
+"""The number of classes that every command builds a model for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from stagecraft.trainer_module.data import labels
 
 
 def count(data: DataSettings) -> int:
-    """As many as the schema has that the run imports: ``data.schema_file``, or the data set's.
+    """The number of classes in the schema: ``data.schema_file``, or the data set's schema.
 
     Raises:
         UserError: as :func:`stagecraft.trainer_module.data.labels.class_names` and

@@ -1,6 +1,6 @@
-"""What can be refused before TensorFlow and TFX are imported, and before a run is recorded.
+"""Checks that need neither TensorFlow nor TFX.
 
-The steps of a run check the same again, and more: data and files may change meanwhile.
+The components of a run check the same again, and more: data and files may change meanwhile.
 """
 
 from __future__ import annotations
@@ -15,33 +15,36 @@ from stagecraft.trainer_module.models.initial_weights import source as initial_w
 
 
 def check_files(settings: PipelineSettings) -> None:
-    """Refuses a pipeline that could not be built here.
+    """Refuses settings whose pipeline cannot be built on this machine.
 
     Raises:
-        UserError: there is no such schema, or no such model's module.
+        UserError: the schema, the model's module or the initial weights do not exist.
     """
     check_schema(settings)
     check_model(settings)
 
 
 def check_data(settings: PipelineSettings) -> None:
-    """Refuses a path of this machine that is no data set.
+    """Refuses a local path that is no data set.
 
     Raises:
-        UserError: there is nothing, or something else.
+        UserError: the path does not exist, or has another kind of file.
     """
     source = settings.data.source
     if source in ("sample", "download") or "://" in source:
         return
     path = os.path.expanduser(source)
     try:
-        there = os.path.exists(path)
+        exists = os.path.exists(path)
     except ValueError:  # a null character
-        there = False
-    if not there:
+        exists = False
+    if not exists:
         raise UserError(
-            f"{source}: no such file or folder; data.source (--data) is an archive (.tar.gz), a "
-            "folder with its files, sample or download"
+            f"data.source: {source}: no such file or folder; use an archive (.tar.gz), a folder "
+            "with its files, sample or download",
+            setting="data.source",
+            value=source,
+            file=path,
         )
     from stagecraft.components.example_gen.archives import archive  # and numpy
 
@@ -49,16 +52,16 @@ def check_data(settings: PipelineSettings) -> None:
 
 
 def check_schema(settings: PipelineSettings) -> None:
-    """Refuses a schema's path of this machine that holds no text.
+    """Refuses a local schema file that is no text file.
 
     Raises:
         UserError: it cannot be read.
     """
-    given = settings.data.schema_file
-    if given is None or "://" in given:
+    path = settings.data.schema_file
+    if path is None or "://" in path:
         return
     try:
-        pathlib.Path(given).read_text(encoding="utf-8")
+        pathlib.Path(path).read_text(encoding="utf-8")
     except OSError as error:
         reason = error.strerror
     except UnicodeDecodeError:
@@ -68,15 +71,18 @@ def check_schema(settings: PipelineSettings) -> None:
     else:
         return
     raise UserError(
-        f"data.schema_file: {given}: {reason}; give the path of a TFDV schema (text proto)"
+        f"data.schema_file: {path}: {reason}; use the path of a TFDV schema (text proto)",
+        setting="data.schema_file",
+        value=path,
+        file=path,
     )
 
 
 def check_model(settings: PipelineSettings) -> None:
-    """Refuses a model of the user's, or weights to begin with, that do not exist.
+    """Refuses a user's model, or initial weights, that do not exist.
 
     Raises:
-        UserError: names what is missing, and where it was looked for.
+        UserError: names the missing module or file.
     """
     if settings.train.initial_weights:
         initial_weights.find(settings.train.initial_weights)
@@ -86,4 +92,4 @@ def check_model(settings: PipelineSettings) -> None:
     try:
         check_exists(model)
     except UserError as error:
-        raise UserError(f"train.model: {error}") from None
+        raise UserError(f"train.model: {error}", setting="train.model", value=model) from None

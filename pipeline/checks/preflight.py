@@ -1,7 +1,10 @@
-"""What a training would refuse, refused before the pipeline runs, or is compiled."""
+"""Checks of a training, before the pipeline runs or is compiled."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
+import keras
 import tensorflow as tf
 
 from stagecraft.pipeline.checks import classes
@@ -15,32 +18,56 @@ from stagecraft.trainer_module.settings import ParallelSettings
 
 
 def check(settings: PipelineSettings) -> list[str]:
-    """Builds the model, on the host, and cuts it where it is to have stages.
+    """Builds the model on the host, and cuts it into its stages.
 
     Returns:
-        What a user has to know of the model, in sentences.
+        Notes about the model, in sentences.
 
     Raises:
         UserError: there is no such model, it does not give logits for the schema's classes, it
-            cannot be cut so, or ``train.initial_weights`` do not match it.
+            cannot be cut into these stages, or ``train.initial_weights`` do not match it.
     """
-    train, parallel = settings.train, settings.parallel
-    loaded: list[Loaded] = []
-    count, host = classes.count(settings.data), tf.device("CPU:0")
-    model = assemble(train, count, host, parallel.precision, on_loaded=loaded.append)
+    parallel = settings.parallel
+    model, notes = build(settings, tf.device("CPU:0"))
     if parallel.stages > 1 or parallel.memory_mb:
-        # Where it is cut may be measured later; whether it can be does not depend on that.
+        # Costs choose the cuts, but do not decide whether the model can be cut.
         counted = parallel.model_copy(update={"costs": "flops"})
         devices = [f"CPU:{index}" for index in range(parallel.replicas * parallel.stages)]
         planner.make_plan(model, settings.model_copy(update={"parallel": counted}), devices)
-    return [*(each.note() for each in loaded), *dropout.notes(model)]
+    return notes
+
+
+def build(
+    settings: PipelineSettings, scope: AbstractContextManager[object] | None = None
+) -> tuple[keras.Model, list[str]]:
+    """Builds the model of some settings.
+
+    Args:
+        settings: model, schema, precision and initial weights.
+        scope: for the variables.
+
+    Returns:
+        The model; and notes about it, in sentences.
+
+    Raises:
+        UserError: see :func:`check`.
+    """
+    loaded: list[Loaded] = []
+    model = assemble(
+        settings.train,
+        classes.count(settings.data),
+        scope,
+        settings.parallel.precision,
+        on_loaded=loaded.append,
+    )
+    return model, [*(each.note() for each in loaded), *dropout.notes(model)]
 
 
 def check_devices(parallel: ParallelSettings) -> None:
-    """Refuses devices that this machine has not, for a training on it; starts none of them.
+    """Refuses devices that this machine does not have. Does not initialize them.
 
     Raises:
-        UserError: names what there is.
+        UserError: names the devices of the machine.
     """
-    if parallel.strategy != "tpu":  # which only a connection shows
+    if parallel.strategy != "tpu":  # only a connection shows its devices
         topology.choose(parallel)

@@ -31,15 +31,15 @@ class Setting(typing.NamedTuple):
 
 def described(model: type[BaseModel] = PipelineSettings, prefix: str = "") -> list[Setting]:
     """All settings, in the order of the tree."""
-    found: list[Setting] = []
+    settings: list[Setting] = []
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            found += described(field.annotation, f"{prefix}{name}.")
+            settings += described(field.annotation, f"{prefix}{name}.")
         else:
             default = yaml.safe_dump(field.default, default_flow_style=True).partition("\n")[0]
             kind = _type_name(field.annotation)
-            found.append(Setting(f"{prefix}{name}", kind, default, field.description or ""))
-    return found
+            settings.append(Setting(f"{prefix}{name}", kind, default, field.description or ""))
+    return settings
 
 
 def paragraphs() -> list[str]:

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands have, and what they stand for."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ import click
 from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
+    from stagecraft.pipeline.settings import PipelineSettings
     from stagecraft.pipeline.settings.overrides import Override
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 DEFAULT_CONFIG = "quickstart"
 
 
-def settings_options(command: Command) -> Command:
-    """``--config`` and ``--set``: arguments ``config`` and ``overrides``."""
+def settings_options(command: Decorated) -> Decorated:
+    """Adds ``--config`` and ``--set``: arguments ``config`` and ``overrides``."""
     command = click.option(
         "--set",
         "overrides",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Change one setting, such as train.epochs=20. May be repeated; the last one counts.",
+        help="Change one setting, such as train.epochs=20. Repeatable; the last value of a setting "
+        "counts.",
     )(command)
     return click.option(
         "--config",
@@ -35,41 +37,78 @@ def settings_options(command: Command) -> Command:
     )(command)
 
 
-def data_option(command: Command) -> Command:
-    """``--data``: argument ``data``."""
+def data_option(command: Decorated) -> Decorated:
+    """Adds ``--data``: argument ``data``."""
     return click.option(
         "--data",
         metavar="PATH|sample|download",
-        help="What to read: an archive or folder in CIFAR's layout (a path, or a gs://, s3:// or "
-        "minio:// address), the generated sample, or the published archive. Default: the config's "
-        "data.source.",
+        help="The data: an archive or folder in CIFAR's layout (a path, or a gs://, s3:// or "
+        "minio:// address), the generated sample, or the published archive. Default: data.source "
+        "of the config.",
     )(command)
 
 
-def data_override(data: str | None) -> tuple[Override, ...]:
-    """What ``--data`` stands for; a path that looks like a number stays a path."""
-    from stagecraft.pipeline.settings.overrides import Override  # --help needs none of it
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object as the last line of stdout."
+)
+"""Adds ``--json``: argument ``as_json``."""
 
-    return () if data is None else (Override.option("--data", "data.source", data),)
+
+parameter_option = click.option(
+    "--parameter",
+    "-p",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a parameter of the pipeline. Repeatable; other parameters keep their defaults.",
+)
+"""Adds ``--parameter``: argument ``parameters``."""
+
+
+def load_settings(
+    config: str, overrides: tuple[str | Override, ...], data: str | None = None
+) -> PipelineSettings:
+    """Settings of the options ``--config``, ``--set`` and ``--data``.
+
+    Raises:
+        SettingsError: the file or a value cannot be used.
+    """
+    from stagecraft.pipeline.settings import load  # --help needs none of it
+
+    return load(config, (*overrides, *override("--data", "data.source", data)))
+
+
+def override(option: str, setting: str, value: Any) -> tuple[Override, ...]:
+    """The setting that an option stands for; empty if the option is missing.
+
+    A path that looks like a number stays a path.
+    """
+    from stagecraft.pipeline.settings.overrides import Override
+
+    return () if value is None else (Override.option(option, setting, value),)
 
 
 def not_empty(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Refuses an empty text, which a variable that is not set leaves."""
+    """Refuses an empty text, which an unset shell variable leaves."""
     if value == "":
         raise click.BadParameter("is empty.", context, parameter)
     return value
 
 
-def name_values(given: tuple[str, ...]) -> dict[str, str]:
-    """What ``--parameter`` was given.
+def name_values(parameters: tuple[str, ...]) -> dict[str, str]:
+    """The values of ``--parameter NAME=VALUE``.
 
     Raises:
         UserError: one has no ``=``.
     """
     values = {}
-    for parameter in given:
+    for parameter in parameters:
         name, equals, value = parameter.partition("=")
         if not equals or not name:
-            raise UserError(f"--parameter {parameter}: expected NAME=VALUE, as train_steps=100.")
+            raise UserError(
+                f"--parameter {parameter}: expected NAME=VALUE, such as train_steps=100",
+                setting="--parameter",
+                value=parameter,
+            )
         values[name] = value
     return values

@@ -1,1 +1,1 @@
-"""The drill: faults are injected into real trainings, and what comes of each is measured."""
+"""The drill: injects faults into real trainings, and measures how they recover."""

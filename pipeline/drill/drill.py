@@ -1,15 +1,18 @@
-"""What the scenarios share: data, settings, and a training that nothing happens to."""
+"""The common part of all scenarios: data, settings, and an undisturbed training."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import pathlib
+import types
 from typing import IO, Any
 
-from stagecraft.pipeline.drill.data import Data
-from stagecraft.pipeline.drill.faulty import Fault
+from stagecraft.pipeline.drill.faulty_worker import Fault
 from stagecraft.pipeline.drill.training import Training
+from stagecraft.pipeline.local import layout
+from stagecraft.pipeline.local.spec import RunSpec
+from stagecraft.pipeline.local.supervisor import supervise
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -31,20 +34,20 @@ TRAIN: dict[str, Any] = {
     "parallel_start_timeout_seconds": 60,
 }
 
-IN_STEP: dict[str, Any] = {"parallel_strategy": "multi_worker_mirrored", "parallel_workers": 2}
-SERVED: dict[str, Any] = {"parallel_strategy": "parameter_server", "parallel_workers": 2}
+SYNCHRONOUS: dict[str, Any] = {"parallel_strategy": "multi_worker_mirrored", "parallel_workers": 2}
+PARAMETER_SERVER: dict[str, Any] = {"parallel_strategy": "parameter_server", "parallel_workers": 2}
 
 
 class Drill:
-    """Makes trainings on the same data, and knows how they end undisturbed."""
+    """Creates trainings on the same data, and knows the result without a fault."""
 
     def __init__(self, settings: PipelineSettings, folder: pathlib.Path, log: IO[bytes]):
-        """Prepares the data.
+        """Prepares the data: runs the pipeline up to Transform.
 
         Args:
-            settings: the data, and what is not in :data:`TRAIN`.
-            folder: for everything.
-            log: for what all processes print.
+            settings: the data, and the settings of the training that :data:`TRAIN` does not fix.
+            folder: for all files.
+            log: for the output of all processes.
 
         Raises:
             UserError: the data cannot be prepared.
@@ -54,39 +57,60 @@ class Drill:
         self._flat = TrainingSettings(train=settings.train).flat()
         self._flat.pop("train_epochs", None)
         self._undisturbed: dict[str, bytes] | None = None
-        self.data = Data(settings, folder / "data", log)
+        spec = RunSpec(settings, folder / "data", to_node="Transform")
+        outcome = supervise(spec, log, lambda event: None)
+        if outcome.status == "interrupted":
+            raise KeyboardInterrupt
+        if outcome.status != "ok":
+            raise UserError(f"cannot prepare data: {outcome.cause} (log: {log.name})")
 
-    def training(self, name: str, topology: dict[str, Any] = IN_STEP, **changes: Any) -> Training:
-        """A training that has not begun; of one name, it goes on where the last one ended.
+    def training(
+        self, name: str, topology: dict[str, Any] = SYNCHRONOUS, **changes: Any
+    ) -> Training:
+        """A training that has not begun. It resumes an earlier one with the same name.
 
         Args:
             name: of its folder.
             topology: flat settings.
             **changes: flat settings.
         """
-        fn_args = self.data.fn_args(self.folder / name, self._flat | TRAIN | topology | changes)
+        examples, folder = self._output("Cifar10ExampleGen/examples"), self.folder / name
+        fn_args = types.SimpleNamespace(  # as TFX passes them
+            train_files=[str(examples / "Split-train" / "*")],
+            eval_files=[str(examples / "Split-val" / "*")],
+            transform_graph_path=str(self._output("Transform/transform_graph")),
+            schema_path=str(self._output("ImportSchema/schema") / "schema.pbtxt"),
+            model_run_dir=str(folder / "model_run"),
+            serving_model_dir=str(folder / "model"),
+            working_dir=str(folder / "checkpoints"),
+            custom_config={"settings": self._flat | TRAIN | topology | changes},
+        )
         return Training(fn_args, self.struck(name), self._log)
 
     def undisturbed(self) -> dict[str, bytes]:
-        """Everything that workers in step save last, bit for bit, if nothing happens to them.
+        """The last checkpoint of synchronous workers without a fault, bit for bit.
 
         Raises:
-            UserError: they fail.
+            UserError: the training fails.
         """
         if self._undisturbed is None:
-            calm = self.training("undisturbed").run()
-            if calm.error:
-                raise UserError(f"the undisturbed training failed: {calm.error}")
-            self._undisturbed = calm.weights()
+            training = self.training("undisturbed").run()
+            if training.error:
+                raise UserError(f"the undisturbed training failed: {training.error}")
+            self._undisturbed = training.weights()
         return self._undisturbed
 
     def program(self, name: str, kind: str, role: str, step: int = FAULT_AT) -> list[str]:
-        """A worker with a fault in it; see :class:`Fault`."""
+        """The program of a worker with a fault; see :class:`Fault`."""
         path = self.folder / f"{name}.fault.json"
         fault = Fault(kind=kind, role=role, step=step, struck=str(self.struck(name)))
         path.write_text(json.dumps(dataclasses.asdict(fault)))
-        return ["-m", "stagecraft.pipeline.drill.faulty", str(path)]
+        return ["-m", "stagecraft.pipeline.drill.faulty_worker", str(path)]
 
     def struck(self, name: str) -> pathlib.Path:
-        """The file that says when the fault struck."""
+        """The file that the fault writes when it strikes."""
         return self.folder / f"{name}.struck"
+
+    def _output(self, key: str) -> pathlib.Path:
+        (artifact,) = (layout.pipeline_root(self.folder / "data") / key).iterdir()
+        return artifact

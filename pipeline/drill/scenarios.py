@@ -1,7 +1,8 @@
-"""The faults, one function each: inject it, and say what came of it."""
+"""The scenarios: each injects a fault into a training and returns the result."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -9,54 +10,71 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
-import psutil
-
-from stagecraft.pipeline.drill.drill import CHECKPOINT_EVERY, FAULT_AT, SERVED, STEPS, Drill
-from stagecraft.pipeline.drill.faulty import strike
+from stagecraft.pipeline.drill.drill import (
+    CHECKPOINT_EVERY,
+    FAULT_AT,
+    PARAMETER_SERVER,
+    STEPS,
+    Drill,
+)
+from stagecraft.pipeline.drill.faulty_worker import strike
 from stagecraft.pipeline.drill.training import Signal, Training
 from stagecraft.trainer_module.processes.events import Event
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """What came of a scenario."""
+class Result:
+    """The result of a scenario."""
 
     passed: bool
     detected: float | None = None
-    """Seconds from the fault until it was noticed."""
+    """Seconds from the fault until its detection."""
 
     recovered: float | None = None
-    """Seconds from the fault until the training was past it."""
+    """Seconds from the fault until the training passed the step of the fault."""
 
     steps_lost: int | None = None
-    """Steps done again."""
+    """Steps that the training repeated."""
 
     equal: bool | None = None
-    """Whether everything that was saved last is what an undisturbed training saved, bit for bit;
-    None: not asked, because it was not trained to the end, or asynchronously."""
+    """Whether the last checkpoint equals that of an undisturbed training, bit for bit. None if the
+    training was asynchronous or not complete."""
 
     said: str = ""
-    """What the user was told; or what is wrong."""
+    """The message to the user, or the problem."""
 
 
-Scenario = Callable[[Drill, str], Row]
+Run = Callable[[Drill, str], Result]
 
 
-def _in_step(role: str, number: signal.Signals, within: float) -> Scenario:
-    def scenario(drill: Drill, name: str) -> Row:
-        training = drill.training(name)
-        training.run(send=Signal(number, role, FAULT_AT))
-        return _recovered(drill, training, within)
+class Scenario(NamedTuple):
+    """A fault, and the function that injects it."""
 
-    return scenario
+    description: str
+    run: Run
+    """Takes the drill and the scenario's name."""
 
 
-def _recovered(drill: Drill, training: Training, within: float, most_lost: int = 8) -> Row:
-    """Of workers in step that should have gone on as if nothing had happened."""
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def _scenario(name: str, description: str) -> Callable[[Run], Run]:
+    """Adds the decorated function to the scenarios."""
+
+    def add(run: Run) -> Run:
+        SCENARIOS[name] = Scenario(description, run)
+        return run
+
+    return add
+
+
+def _recovered(drill: Drill, training: Training, within: float, most_lost: int = 8) -> Result:
+    """The result of synchronous workers that should recover without a trace."""
     equal = not training.error and training.weights() == drill.undisturbed()
     lost = training.steps_lost
-    return Row(
+    return Result(
         passed=equal
         and training.restarts == 1
         and training.detected is not None
@@ -71,30 +89,56 @@ def _recovered(drill: Drill, training: Training, within: float, most_lost: int =
     )
 
 
-def _absent(drill: Drill, name: str) -> Row:
+def _synchronous(role: str, number: signal.Signals, within: float) -> Run:
+    def run(drill: Drill, name: str) -> Result:
+        training = drill.training(name)
+        training.run(send=Signal(number, role, FAULT_AT))
+        return _recovered(drill, training, within)
+
+    return run
+
+
+_scenario("worker-killed", "SIGKILL of a worker in the middle of a step")(
+    _synchronous("worker 1", signal.SIGKILL, within=5)
+)
+_scenario("chief-killed", "SIGKILL of the chief")(
+    _synchronous("worker 0", signal.SIGKILL, within=5)
+)
+_scenario("worker-frozen", "SIGSTOP of a worker: it exists, but does nothing")(
+    _synchronous("worker 1", signal.SIGSTOP, within=15)
+)
+
+
+@_scenario("worker-missing", "a worker that does not join at the start")
+def _absent(drill: Drill, name: str) -> Result:
     patience = 20
     training = drill.training(name, parallel_start_timeout_seconds=patience)
     training.run(program=drill.program(name, "absent", "worker 1"))
-    row = _recovered(drill, training, within=patience + 20)
+    result = _recovered(drill, training, within=patience + 20)
     named = "worker 1 (127.0.0.1:" in training.causes[0] if training.causes else False
-    return dataclasses.replace(row, passed=row.passed and named, said=" ".join(training.causes))
+    return dataclasses.replace(
+        result, passed=result.passed and named, said=" ".join(training.causes)
+    )
 
 
-def _preempted(drill: Drill, name: str) -> Row:
+@_scenario("preempted", "SIGTERM to a worker: all save, and resume at the same step")
+def _preempted(drill: Drill, name: str) -> Result:
     training = drill.training(name)
     training.run(send=Signal(signal.SIGTERM, "worker 1", FAULT_AT))
     return _recovered(drill, training, within=5, most_lost=0)
 
 
-def _before_commit(drill: Drill, name: str) -> Row:
+@_scenario("killed-before-commit", "the chief dies between writing and naming a checkpoint")
+def _before_commit(drill: Drill, name: str) -> Result:
     training = drill.training(name)
     training.run(program=drill.program(name, "before_commit", "worker 0"))
     leftovers = list(pathlib.Path(training.fn_args.working_dir).glob(".*.partial"))
-    row = _recovered(drill, training, within=5)
-    return dataclasses.replace(row, passed=row.passed and not leftovers)
+    result = _recovered(drill, training, within=5)
+    return dataclasses.replace(result, passed=result.passed and not leftovers)
 
 
-def _truncated(drill: Drill, name: str) -> Row:
+@_scenario("checkpoint-truncated", "half of the newest checkpoint is missing")
+def _truncated(drill: Drill, name: str) -> Result:
     training = drill.training(name)
 
     def truncate() -> None:
@@ -106,22 +150,24 @@ def _truncated(drill: Drill, name: str) -> Row:
     return _recovered(drill, training, within=5, most_lost=FAULT_AT)
 
 
-def _full_disk(drill: Drill, name: str) -> Row:
+@_scenario("disk-full", "no space for a checkpoint, then space again")
+def _full_disk(drill: Drill, name: str) -> Result:
     training = drill.training(name).run(program=drill.program(name, "full_disk", "worker 0"))
-    told = training.error or "nothing was said"
+    message = training.error or "no error"
     kept = training.checkpoints().newest()
-    again = drill.training(name).run()  # there is room again
+    again = drill.training(name).run()  # with free space again
     equal = not again.error and again.weights() == drill.undisturbed()
-    return Row(
-        passed="disk is full" in told and kept is not None and training.restarts == 0 and equal,
+    return Result(
+        passed="disk is full" in message and kept is not None and training.restarts == 0 and equal,
         detected=training.detected,
-        steps_lost=None if again.error or kept is None else 12 - again.notes()["resumed_from"],
+        steps_lost=None if again.error or kept is None else 12 - again.record()["resumed_from"],
         equal=equal,
-        said=told,
+        said=message,
     )
 
 
-def _corrupt_record(drill: Drill, name: str) -> Row:
+@_scenario("corrupt-record", "a flipped byte in a TFRecord: the error names it, without a retry")
+def _corrupt_record(drill: Drill, name: str) -> Result:
     training = drill.training(name)
     (pattern,) = training.fn_args.train_files
     folder = drill.folder / f"{name}-data"
@@ -133,38 +179,39 @@ def _corrupt_record(drill: Drill, name: str) -> Row:
     training.fn_args.train_files = [str(folder / "*")]
     strike(str(drill.struck(name)))
     training.run()
-    told = training.error or "nothing was said"
-    return Row(
-        passed=str(victim) in told and "byte" in told and training.restarts == 0,
+    message = training.error or "no error"
+    return Result(
+        passed=str(victim) in message and "byte" in message and training.restarts == 0,
         detected=training.detected,
-        said=told.replace(str(drill.folder), "…"),
+        said=message.replace(str(drill.folder), "…"),
     )
 
 
-def _nan(drill: Drill, name: str) -> Row:
+@_scenario("nan-loss", "a loss that is NaN: the training stops, and keeps the last good checkpoint")
+def _nan(drill: Drill, name: str) -> Result:
     training = drill.training(name).run(program=drill.program(name, "nan", "worker 0"))
-    told = training.error or "nothing was said"
+    message = training.error or "no error"
     kept = training.checkpoints().newest()
-    return Row(
-        passed=f"at step {FAULT_AT + 1}" in told
+    return Result(
+        passed=f"at step {FAULT_AT + 1}" in message
         and training.restarts == 0
         and kept is not None
         and kept.step == FAULT_AT - FAULT_AT % CHECKPOINT_EVERY,
-        said=told.replace(str(drill.folder), "…"),
+        said=message.replace(str(drill.folder), "…"),
     )
 
 
-def _served(role: str, restarts_all: bool) -> Scenario:
-    """Asynchronous: what is computed depends on who was faster, and bits are not compared."""
+def _asynchronous(role: str, restarts_all: bool) -> Run:
+    """Compares no weights: they depend on the speed of the workers."""
 
-    def scenario(drill: Drill, name: str) -> Row:
-        training = drill.training(name, SERVED)
+    def run(drill: Drill, name: str) -> Result:
+        training = drill.training(name, PARAMETER_SERVER)
         training.run(send=Signal(signal.SIGKILL, role, FAULT_AT))
-        resumed = 0 if training.error else training.notes()["resumed_from"]
-        return Row(
+        resumed = 0 if training.error else training.record()["resumed_from"]
+        return Result(
             passed=not training.error
             and training.restarts == 1
-            and training.notes()["steps"] == STEPS
+            and training.record()["steps"] == STEPS
             and (resumed > 0) == restarts_all,
             detected=training.detected,
             recovered=training.recovered,
@@ -172,70 +219,81 @@ def _served(role: str, restarts_all: bool) -> Scenario:
             said=training.error or "",
         )
 
-    return scenario
+    return run
 
 
-def _launcher_killed(drill: Drill, name: str) -> Row:
+_scenario("ps-killed", "SIGKILL of a parameter server")(_asynchronous("ps 0", restarts_all=True))
+_scenario("served-worker-killed", "SIGKILL of a parameter server's worker: the others continue")(
+    _asynchronous("worker 1", restarts_all=False)
+)
+
+
+@_scenario("launcher-killed", "SIGKILL of the launcher: no process stays")
+def _launcher_killed(drill: Drill, name: str) -> Result:
     training = drill.training(name)
     launcher = training.start()
     try:
         store = training.checkpoints()
         _wait_for(lambda: len(store.steps()) >= 2, 120)
-        children = psutil.Process(launcher.pid).children(recursive=True)
+        children = _descendants(launcher.pid)
         strike(str(drill.struck(name)))
         started = time.time()
     finally:
         launcher.kill()
         launcher.wait()
-    gone, alive = psutil.wait_procs(children, timeout=10)
+    _wait_for(lambda: not children & _parents().keys(), 10)
     seconds = time.time() - started
+    alive = children & _parents().keys()
     for orphan in alive:
-        orphan.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(orphan, signal.SIGKILL)
     again = drill.training(name).run()
     equal = not again.error and again.weights() == drill.undisturbed()
-    return Row(
-        passed=len(gone) >= 2 and not alive and equal and again.notes()["resumed_from"] > 0,
+    return Result(
+        passed=len(children) >= 2 and not alive and equal and again.record()["resumed_from"] > 0,
         detected=seconds,
         equal=equal,
-        said=again.error or f"{len(gone)} processes ended by themselves",
+        said=again.error or f"{len(children) - len(alive)} processes ended by themselves",
     )
 
 
-def _two_runs(drill: Drill, name: str) -> Row:
+@_scenario("two-runs", "a second training on the same checkpoints")
+def _two_runs(drill: Drill, name: str) -> Result:
     first, second = drill.training(name), drill.training(name)
-    told: list[str] = []
+    messages: list[str] = []
 
     def start_another(event: Event) -> None:
-        if event["event"] != "progress" or event["phase"] != "train" or told:
+        if event["event"] != "progress" or event["phase"] != "train" or messages:
             return
-        first.send_all(signal.SIGSTOP)  # else it would be done before the other has begun
+        first.send_all(signal.SIGSTOP)  # so that it cannot end before the other begins
         strike(str(drill.struck(name)))
         second.fn_args.model_run_dir += "-second"
         second.run()
         first.send_all(signal.SIGCONT)
-        told.append(second.error or "nothing was said")
+        messages.append(second.error or "no error")
 
     first.run(watch=start_another)
     equal = not first.error and first.weights() == drill.undisturbed()
-    return Row(
-        passed=bool(told) and "is training on these checkpoints" in told[0] and equal,
+    return Result(
+        passed=bool(messages) and "is training on these checkpoints" in messages[0] and equal,
         detected=second.detected,
         steps_lost=0,
         equal=equal,
-        said=(told or [""])[0].replace(str(drill.folder), "…"),
+        said=(messages or [""])[0].replace(str(drill.folder), "…"),
     )
 
 
-def _retry(drill: Drill, name: str) -> Row:
+@_scenario("retry-after-success", "a restart of a training that is complete")
+def _retry(drill: Drill, name: str) -> Result:
     drill.undisturbed()
     again = drill.training("undisturbed").run()
-    notes = {} if again.error else again.notes()
+    record = {} if again.error else again.record()
     equal = not again.error and again.weights() == drill.undisturbed()
-    return Row(
-        passed=equal and again.progressed == 0 and notes["resumed_from"] == STEPS,
+    return Result(
+        passed=equal and again.progressed == 0 and record["resumed_from"] == STEPS,
         steps_lost=0,
         equal=equal,
-        said=again.error or f"{again.progressed} steps were trained",
+        said=again.error or f"the training reported {again.progressed} times",
     )
 
 
@@ -245,30 +303,20 @@ def _wait_for(condition: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.1)
 
 
-SCENARIOS: dict[str, tuple[str, Scenario]] = {
-    "worker-killed": (
-        "SIGKILL of a worker in the middle of a step",
-        _in_step("worker 1", signal.SIGKILL, within=5),
-    ),
-    "chief-killed": ("SIGKILL of the chief", _in_step("worker 0", signal.SIGKILL, within=5)),
-    "worker-frozen": (
-        "SIGSTOP of a worker: it is there, and does nothing",
-        _in_step("worker 1", signal.SIGSTOP, within=15),
-    ),
-    "worker-missing": ("a worker that does not come at the start", _absent),
-    "preempted": ("SIGTERM to a worker: all save, and go on at the same step", _preempted),
-    "killed-before-commit": ("the chief dies with a checkpoint written, not named", _before_commit),
-    "checkpoint-truncated": ("half of the newest checkpoint is gone", _truncated),
-    "disk-full": ("no space left for a checkpoint; then there is again", _full_disk),
-    "corrupt-record": ("a flipped byte in a TFRecord: named, and not tried again", _corrupt_record),
-    "nan-loss": ("a loss that is no number: stops, and keeps the last good checkpoint", _nan),
-    "ps-killed": ("SIGKILL of a parameter server", _served("ps 0", restarts_all=True)),
-    "served-worker-killed": (
-        "SIGKILL of a parameter server's worker: the others go on",
-        _served("worker 1", restarts_all=False),
-    ),
-    "launcher-killed": ("SIGKILL of who started them: nothing is left running", _launcher_killed),
-    "two-runs": ("a second training on the same checkpoints", _two_runs),
-    "retry-after-success": ("a training that is done is started again", _retry),
-}
-"""Name -> what it is, and how it is done."""
+def _descendants(process: int) -> set[int]:
+    """The processes that a process started, directly or through others."""
+    family, parents = {process}, _parents()
+    while children := {child for child, parent in parents.items() if parent in family} - family:
+        family |= children
+    return family - {process}
+
+
+def _parents() -> dict[int, int]:
+    """Process ID -> its parent's, of all processes but zombies (proc_pid_stat(5))."""
+    parents = {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # the process has ended
+            state, parent, *_ = stat.read_text().rpartition(")")[2].split()
+            if state != "Z":
+                parents[int(stat.parent.name)] = int(parent)
+    return parents

@@ -1,4 +1,4 @@
-"""One training of the drill: what is done to it, and when things happened."""
+"""One training of the drill: its faults, and the times of detection and recovery."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from typing import IO, Any
 import numpy as np
 
 from stagecraft.components.trainer import launch
-from stagecraft.pipeline.drill.faulty import strike
+from stagecraft.pipeline.drill.faulty_worker import strike
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.supervisor import WORKER
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.training import record
+from stagecraft.trainer_module.training import record as training_record
 
 RUN_FN = "stagecraft.trainer_module.run_fn.run_fn"
 
 
 @dataclasses.dataclass(frozen=True)
 class Signal:
-    """A signal to one process, as soon as the chief has told of a step."""
+    """A signal to one process, sent when the chief reports a step."""
 
     number: signal.Signals
     role: str
@@ -38,35 +38,35 @@ class Signal:
 
 
 class Training:
-    """Runs a training to its end or its failure, and keeps the times."""
+    """Runs a training until it ends or fails, and records the times."""
 
     def __init__(self, fn_args: types.SimpleNamespace, struck: pathlib.Path, log: IO[bytes]):
         """
         Args:
-            fn_args: as TFX gives them.
-            struck: file that holds the time at which the fault struck.
-            log: for what the processes print.
+            fn_args: as TFX passes them.
+            struck: file with the time at which the fault struck.
+            log: for the output of the processes.
         """
         self.fn_args = fn_args
         self.restarts = 0
         self.error: str | None = None
         self.detected: float | None = None
-        """Seconds from the fault until it was noticed; None: it was not."""
+        """Seconds from the fault until its detection, if any."""
 
         self.recovered: float | None = None
-        """Seconds from the fault until the training was past it; None: it was not."""
+        """Seconds from the fault until the training passed the step of the fault, if ever."""
 
         self.causes: list[str] = []
-        """Of each time that a process was lost."""
+        """The cause of each loss of a process."""
 
         self.progressed = 0
-        """Times that the chief told of steps."""
+        """How often the chief reported steps."""
 
         self._struck = struck
         self._log = log
         self._pids: dict[str, int] = {}
         self._step = 0
-        self._before = 0  # the largest step when it was noticed
+        self._before = 0  # the largest step at the detection
 
     def run(
         self,
@@ -79,10 +79,10 @@ class Training:
         """Trains in processes on this host.
 
         Args:
-            send: to one of them.
-            on_lost: called when a process is lost, before all start again.
-            watch: takes all events.
-            program: what the processes run.
+            send: a signal to one of them.
+            on_lost: called when a process is lost, before all restart.
+            watch: called with each event.
+            program: the processes' program.
         """
 
         def on_event(event: Event) -> None:
@@ -119,12 +119,12 @@ class Training:
         return self
 
     def send_all(self, number: signal.Signals) -> None:
-        """Sends a signal to all of its processes."""
+        """Sends a signal to all processes of the training."""
         for pid in self._pids.values():
             os.kill(pid, number)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Trains in processes that a process of its own starts."""
+        """Trains in processes that another process starts, and returns that process."""
         code = (
             "import json, sys, types\n"
             "from stagecraft.components.trainer import launch\n"
@@ -151,21 +151,21 @@ class Training:
 
     @property
     def steps_lost(self) -> int | None:
-        """Steps that had to be done again; None: the training did not go on."""
+        """Steps that the training repeated; None if it did not recover."""
         if self.detected is None or self.error:
             return None
-        return max(0, self._before - record.read(self.fn_args.model_run_dir)["resumed_from"])
+        return max(0, self._before - self.record()["resumed_from"])
 
-    def notes(self) -> dict[str, Any]:
-        """The record of the chief."""
-        return record.read(self.fn_args.model_run_dir)
+    def record(self) -> dict[str, Any]:
+        """The chief's record of the training."""
+        return training_record.read(self.fn_args.model_run_dir)
 
     def checkpoints(self) -> Checkpoints:
-        """What it has saved."""
+        """The checkpoints of the training."""
         return Checkpoints(self.fn_args.working_dir, writes=False)
 
     def weights(self) -> dict[str, bytes]:
-        """Everything in the last checkpoint, bit for bit."""
+        """The content of the last checkpoint, bit for bit."""
         store = self.checkpoints()
         state = store.load(store.steps()[-1]).state
         return {name: np.ascontiguousarray(value).tobytes() for name, value in state.items()}

@@ -1,1 +1,1 @@
-"""Past runs: found, read and reported."""
+"""Finds, reads and reports past runs."""

@@ -1,6 +1,6 @@
-"""What is known of a past run: from ML Metadata, and from the few files that it does not hold.
+"""Reads a past run, from ML Metadata and a few files.
 
-Neither TFX nor TensorFlow is imported, except for a run that was evaluated and has no report.
+Imports neither TFX nor TensorFlow, except for a run that was evaluated and has no report.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stagecraft.components.report import history
 from stagecraft.components.report.facts import Component
 from stagecraft.components.report.pages import wording
 from stagecraft.pipeline.history import past_settings
-from stagecraft.pipeline.history.runs import Found
+from stagecraft.pipeline.history.runs import RecordedRun
 from stagecraft.pipeline.local import layout, lock
 from stagecraft.schemas import features
 from stagecraft.trainer_module.training import record
@@ -33,23 +33,23 @@ Properties = dict[str, Any]
 _COUNTS = {split: f"count_{split}" for split in (features.TRAIN, features.VAL, features.EVAL)}
 
 _OF_MODEL = ("steps", "val_accuracy", "images_per_second", "training_seconds")
-"""Figures that the Trainer notes on its model."""
+"""Metrics that the Trainer notes on its model."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PastRun:
-    """A run, whole or not. What is None or empty is not known of it."""
+    """A run, complete or not. None and empty values are unknown."""
 
     output: pathlib.Path
     id: str
     pipeline: str
     began: datetime.datetime
     state: str
-    """``done``; ``running``; ``failed``; ``stopped``: before its end, with or without a word."""
+    """``done``, ``running``, ``failed``, or ``stopped`` by a signal or a crash."""
     component: str | None
-    """Which one is running, failed or was stopped."""
+    """The one that is running, failed or was stopped."""
     cause: str
-    """Why it failed."""
+    """Of the failure."""
     seconds: float
     source: str
     """Of the data: ``sample``, ``download`` or a path."""
@@ -60,31 +60,32 @@ class PastRun:
     settings: dict[str, Any]
     """By dotted name; see ``past_settings``."""
     settings_are_whole: bool
-    """Whether all of them are known."""
+    """Whether all settings are known."""
     base: str
-    """The preset that ``changed`` is counted from, or ``defaults``."""
+    """The preset that ``changed`` compares with, or ``defaults``."""
     changed: dict[str, Any]
+    """The settings that differ from ``base``."""
     code: dict[str, str]
     """Fingerprint by component."""
     topology: str
     metrics: dict[str, float]
     resumed_from: int | None
-    """Step after which it went on; the last one: an earlier run had done all of them."""
+    """The step of the checkpoint; the last step means that an earlier run trained all steps."""
     blessed: bool | None
     pushed: str | None
     """The folder that the model was pushed to."""
     components: list[Component]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; the settings that are not changed are left out."""
-        found = {
+        """For programs; of the settings, only those that differ from ``base``."""
+        fields = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
             if field.name not in ("id", "settings", "changed", "components")
         }
         return {
             "run_id": self.id,
-            **found,
+            **fields,
             "output": str(self.output),
             "began": self.began.isoformat(timespec="seconds"),
             "settings": self.changed,
@@ -95,14 +96,13 @@ class PastRun:
         }
 
 
-def read(run: Found) -> PastRun:
-    """What is known of a run."""
+def read(run: RecordedRun) -> PastRun:
+    """Reads a run."""
     metadata_db = str(layout.metadata_db(run.output))
     store = file.open_store(metadata_db)
     pipeline = history.pipeline_of(store, run.context)
-    going_on = _goes_on(run)
-    found = components(run)
-    state, component = _state(found, going_on)
+    all_components = components(run)
+    state, component = _state(all_components, _is_running(run))
     executions, artifacts = _executions(store, run.context), _artifacts(store, run.context)
     settings = past_settings.known(executions, history.notes(metadata_db, run.id).settings)
     base, others = past_settings.base(pipeline)
@@ -116,8 +116,8 @@ def read(run: Found) -> PastRun:
         began=datetime.datetime.fromtimestamp(run.began).astimezone(),
         state=state,
         component=component,
-        cause=next((each.cause for each in found if each.cause), ""),
-        seconds=round(_seconds(run, found, state), 2),
+        cause=next((each.cause for each in all_components if each.cause), ""),
+        seconds=round(_seconds(run, all_components, state), 2),
         source=examples.get("source") or settings.get("data.source") or _input(executions),
         fingerprint=examples.get("fingerprint") or _fingerprint(examples),
         examples=_examples(examples, artifacts),
@@ -131,22 +131,22 @@ def read(run: Found) -> PastRun:
         resumed_from=artifacts.get("Model", {}).get("resumed_from"),
         blessed=None if blessed is None else blessed == 1,
         pushed=pushed["pushed_destination"] if pushed.get("pushed") else None,
-        components=found,
+        components=all_components,
     )
 
 
-def components(run: Found) -> list[Component]:
-    """Those that were started; what looks like running is ``stopped`` where nothing runs."""
-    found = history.read(str(layout.metadata_db(run.output)), run.id)
-    if _goes_on(run):
-        return found
+def components(run: RecordedRun) -> list[Component]:
+    """The components of a run. One that seems to run is ``stopped`` if no process runs."""
+    stored = history.read(str(layout.metadata_db(run.output)), run.id)
+    if _is_running(run):
+        return stored
     return [
         dataclasses.replace(each, state="stopped") if each.state == "running" else each
-        for each in found
+        for each in stored
     ]
 
 
-def _goes_on(run: Found) -> bool:
+def _is_running(run: RecordedRun) -> bool:
     held_since = lock.held_since(run.output)
     return held_since is not None and run.began >= held_since
 
@@ -163,30 +163,30 @@ def _state(components: list[Component], going_on: bool) -> tuple[str, str | None
     return ("done" if begun and ended else "stopped"), None
 
 
-def _seconds(run: Found, components: list[Component], state: str) -> float:
+def _seconds(run: RecordedRun, components: list[Component], state: str) -> float:
     if state == "running":
         return time.time() - run.began
     return max((each.begin + each.seconds for each in components), default=0.0)
 
 
 def _executions(store: ml_metadata.MetadataStore, context: int) -> dict[str, Properties]:
-    """Node id to the properties of its execution."""
-    found = {}
+    """Node id -> properties of its execution."""
+    properties_by_node = {}
     for execution in store.get_executions_by_context(context):
         properties = _values(execution.custom_properties)
-        # One that a partial run left out is there with its outputs alone.
+        # An execution that a partial run skipped has only outputs.
         if not properties and (made := history.original(store, execution)):
             properties = _values(made.custom_properties)
         for owner in store.get_contexts_by_execution(execution.id):
             if owner.type == "node":
-                found[owner.name.partition(".")[2]] = properties
-    return found
+                properties_by_node[owner.name.partition(".")[2]] = properties
+    return properties_by_node
 
 
 def _artifacts(store: ml_metadata.MetadataStore, context: int) -> dict[str, Properties]:
-    """Type to the properties of the run's first output of it, and its ``uri``.
+    """Type -> properties and ``uri`` of the run's first artifact of this type.
 
-    The first, because Transform may write examples too.
+    The first, because Transform may also write examples.
     """
     executions = [execution.id for execution in store.get_executions_by_context(context)]
     ids = {
@@ -194,31 +194,31 @@ def _artifacts(store: ml_metadata.MetadataStore, context: int) -> dict[str, Prop
         for event in store.get_events_by_execution_ids(executions)
         if event.type == metadata_store_pb2.Event.OUTPUT
     }
-    found: dict[str, Properties] = {}
+    by_type: dict[str, Properties] = {}
     for artifact in sorted(store.get_artifacts_by_id(ids), key=lambda artifact: -artifact.id):
-        found[artifact.type] = {"uri": artifact.uri, **_values(artifact.custom_properties)}
-    return found
+        by_type[artifact.type] = {"uri": artifact.uri, **_values(artifact.custom_properties)}
+    return by_type
 
 
 def _input(executions: Mapping[str, Properties]) -> str:
-    """What one of TFX's ExampleGens reads; a query is no place."""
+    """The input of one of TFX's ExampleGens; empty for a query."""
     return next((str(p["input_base"]) for p in executions.values() if p.get("input_base")), "")
 
 
 def _fingerprint(examples: Properties) -> str:
-    """SHA-256 of what TFX's driver found of its input: number, size and checksum of the files."""
-    found = str(examples.get("input_fingerprint", ""))
-    return hashlib.sha256(found.encode()).hexdigest() if found else ""
+    """SHA-256 of the input fingerprint of TFX's driver: number, size and checksum of files."""
+    text = str(examples.get("input_fingerprint", ""))
+    return hashlib.sha256(text.encode()).hexdigest() if text else ""
 
 
 def _examples(examples: Properties, artifacts: Mapping[str, Properties]) -> dict[str, int]:
-    """By split: as the ExampleGen counted them, or else the Trainer, which reads two splits."""
+    """Examples by split, as the ExampleGen or (for two splits) the Trainer counted them."""
     counted = {split: examples[key] for split, key in _COUNTS.items() if key in examples}
     return counted or dict((_record(artifacts) or {}).get("examples", {}))
 
 
 def _record(artifacts: Mapping[str, Properties]) -> dict[str, Any] | None:
-    """The Trainer's record; None where it has none that can be used, or its files are gone."""
+    """The Trainer's record; None if it has none with a topology, or its files are gone."""
     if "ModelRun" not in artifacts:
         return None
     return record.find(artifacts["ModelRun"]["uri"], ("topology",))
@@ -229,17 +229,17 @@ def _values(properties: Mapping[str, metadata_store_pb2.Value]) -> Properties:
 
 
 def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
-    found = {}
+    fingerprints = {}
     for node, properties in executions.items():
-        if node == "Transform":  # TFX's own; ours is in what it is configured with
+        if node == "Transform":  # TFX's component: custom_config has the fingerprint
             properties = json.loads(properties.get("custom_config") or "null") or {}
         if "code_fingerprint" in properties:
-            found[node] = str(properties["code_fingerprint"])
-    return found
+            fingerprints[node] = str(properties["code_fingerprint"])
+    return fingerprints
 
 
 def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat) -> str:
-    """As it was; of a training that is not over, or whose files are gone, what was asked for."""
+    """From the Trainer's record; without one, from the settings."""
     if trained := _record(artifacts):
         return wording.grid_text(trained)
     if "parallel.strategy" not in settings:
@@ -252,13 +252,13 @@ def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat)
 
 def _metrics(artifacts: Mapping[str, Properties]) -> dict[str, float]:
     model = artifacts.get("Model", {})
-    found = {name: float(model[name]) for name in _OF_MODEL if name in model}
+    metrics = {name: float(model[name]) for name in _OF_MODEL if name in model}
     if "system.Metrics" in artifacts:
         figures = artifacts["system.Metrics"].items()
-        return found | {name: value for name, value in figures if isinstance(value, float)}
+        return metrics | {name: value for name, value in figures if isinstance(value, float)}
     folder = artifacts.get("ModelEvaluation", {}).get("uri", "")
     if os.path.isdir(folder):
         from stagecraft.components.evaluator.results import read_evaluation  # and TensorFlow
 
-        return found | read_evaluation(folder).metrics
-    return found
+        return metrics | read_evaluation(folder).metrics
+    return metrics

@@ -1,7 +1,7 @@
-"""The settings of a past run, as far as ML Metadata knows them: ``train.epochs`` -> value.
+"""The settings of a past run, from ML Metadata: ``train.epochs`` -> value.
 
-The whole tree is in the TrainingReport's execution, and in what the run noted of itself when it
-began. Of a run that has neither, the steps that began know their own part.
+The TrainingReport's execution has all settings, and so do the notes of the run. Without both, each
+execution has the settings of its own component.
 """
 
 from __future__ import annotations
@@ -21,84 +21,84 @@ Flat = dict[str, Any]
 """Dotted name -> value."""
 
 Properties = Mapping[str, Any]
-"""Of an execution."""
+"""Properties of an execution."""
 
 
 def known(executions: Mapping[str, Properties], noted: str = "") -> Flat:
     """The settings of a run.
 
     Args:
-        executions: node id to the properties that it was run with.
-        noted: YAML of those that are not the default, as the run noted them when it began.
+        executions: node id -> properties of its execution.
+        noted: YAML of the settings that differ from the defaults, from the notes of the run.
     """
-    found: Flat = {}
+    settings: Flat = {}
     if text := executions.get("TrainingReport", {}).get("settings") or noted:
-        found = defaults() | _recorded(text)
+        settings = defaults() | _recorded(text)
     if "Cifar10ExampleGen" in executions:
-        found |= _data(executions["Cifar10ExampleGen"])
+        settings |= _data(executions["Cifar10ExampleGen"])
     if "Trainer" in executions:
-        found |= _training(executions["Trainer"])
-    left: Flat = secrets.redact_tree(found)
+        settings |= _training(executions["Trainer"])
+    left: Flat = secrets.redact_tree(settings)
     return left
 
 
 def defaults() -> Flat:
-    """Of every setting that a run records."""
+    """The default of every setting that a run records."""
     return flat(pipeline_settings.recorded(PipelineSettings()))
 
 
 def base(pipeline: str) -> tuple[str, Flat]:
-    """What a run's settings are held against: the preset that has the pipeline's name.
+    """The settings to compare a run's settings with: the preset with the pipeline's name.
 
     Returns:
-        The preset's name, or ``defaults`` where there is none; and its settings.
+        The preset's name, or ``defaults`` if there is no such preset; and its settings.
     """
     if pipeline in pipeline_settings.presets():
         return pipeline, flat(pipeline_settings.recorded(pipeline_settings.load(pipeline)))
     return "defaults", defaults()
 
 
-def changed(settings: Flat, since: Flat) -> Flat:
-    """Those that ``since`` has otherwise, except the pipeline's name."""
+def changed(settings: Flat, base: Flat) -> Flat:
+    """The settings that differ from ``base``, except the pipeline's name."""
     return {
         name: value
         for name, value in sorted(settings.items())
-        if value != since.get(name) and name != "name"
+        if value != base.get(name) and name != "name"
     }
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> Flat:
     """A tree of settings under dotted names."""
-    found: Flat = {}
+    leaves: Flat = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
+            leaves |= flat(value, f"{prefix}{name}.")
         else:
-            found[prefix + name] = value
-    return found
+            leaves[prefix + name] = value
+    return leaves
 
 
 def _recorded(text: str) -> Flat:
-    """What a report was given; earlier versions of Stagecraft gave it secrets, too."""
+    """The settings of a report; earlier versions of Stagecraft wrote secrets into it."""
     return flat(pipeline_settings.without_secrets(yaml.safe_load(text)))
 
 
 def _data(properties: Properties) -> Flat:
-    found = {
+    settings = {
         f"data.{name}": properties[name] for name in DataSettings.model_fields if name in properties
     }
     dataset, _, label = str(properties.get("dataset", "")).partition("_")
-    return found | {"data.dataset": dataset, "data.label": label or "fine"}
+    return settings | {"data.dataset": dataset, "data.label": label or "fine"}
 
 
 def _training(properties: Properties) -> Flat:
-    """Fields that are None are no properties, and truths are numbers."""
-    found = {}
+    """ML Metadata has no property for a field that is None, and numbers for booleans."""
+    settings = {}
     for section, outer in TrainingSettings.model_fields.items():
         for name, field in outer.annotation.model_fields.items():  # type: ignore[union-attr]
             value = properties.get(f"{section}_{name}")
             if field.annotation is bool and value is not None:
                 value = bool(value)
             if value is not None or type(None) in typing.get_args(field.annotation):
-                found[f"{section}.{name}"] = value
-    return found
+                settings[f"{section}.{name}"] = value
+    return settings

@@ -1,4 +1,4 @@
-"""The page about a run that is over, made anew of what the run left."""
+"""Gathers the facts for the page about a past run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from stagecraft.components.report import history
 from stagecraft.components.report.facts import Facts
 from stagecraft.components.report.gather import gather
 from stagecraft.pipeline.history import past_run, runs
-from stagecraft.pipeline.local import layout, nodes, outputs
+from stagecraft.pipeline.local import layout, nodes
 from stagecraft.pipeline.local.runners import Run
 
-_MADE_BY = {
+_OUTPUTS = {
     "examples": ("Cifar10ExampleGen", "examples"),
     "statistics": ("StatisticsGen", "statistics"),
     "schema": ("ImportSchema", "schema"),
@@ -30,7 +30,7 @@ _MADE_BY = {
     "blessing": ("Evaluator", "blessing"),
     "pushed_model": ("Pusher", "pushed_model"),
 }
-"""Role in a run -> the node, and its output."""
+"""Role in a run -> node and output key."""
 
 _TYPES = {
     "examples": "Examples",
@@ -44,27 +44,29 @@ _TYPES = {
     "blessing": "ModelBlessing",
     "pushed_model": "PushedModel",
 }
-"""Role in a run -> the type that has it, in a pipeline whose nodes have names of their own."""
+"""Role in a run -> artifact type, for pipelines whose nodes have other names."""
 
 _BEGINNING = 1 << 18
-"""Characters of a log in which the run says its ID."""
+"""Characters at the beginning of a log; they hold the run's ID."""
 
 
-def facts(run: runs.Found) -> Facts:
-    """What is known of a run, whole or not."""
+def facts(run: runs.RecordedRun) -> Facts:
+    """The facts about a run, complete or not."""
     metadata_db = str(layout.metadata_db(run.output))
-    found = outputs.of_run(Run(run.id, sqlite_metadata_connection_config(metadata_db)))
-    given = {
-        role: found[node][key][0]
-        for role, (node, key) in _MADE_BY.items()
-        if found.get(node, {}).get(key)
+    outputs = Run(run.id, sqlite_metadata_connection_config(metadata_db)).outputs()
+    artifacts = {
+        role: outputs[node][key][0]
+        for role, (node, key) in _OUTPUTS.items()
+        if outputs.get(node, {}).get(key)
     }
-    given = _by_type(found) | given
-    pipeline, settings = _named(metadata_db, run)
+    artifacts = _by_type(outputs) | artifacts
+    pipeline, settings = _name_and_settings(metadata_db, run)
     notes = history.notes(metadata_db, run.id)
-    gathered = gather(given, pipeline=pipeline, run_id=run.id, settings=settings or notes.settings)
+    gathered = gather(
+        artifacts, pipeline=pipeline, run_id=run.id, settings=settings or notes.settings
+    )
     data = gathered.data
-    if data and not data.source:  # an ExampleGen that does not note it
+    if data and not data.source:  # an ExampleGen that does not record it
         data = dataclasses.replace(data, source=os.path.basename(past_run.read(run).source))
     return dataclasses.replace(
         gathered,
@@ -75,26 +77,26 @@ def facts(run: runs.Found) -> Facts:
     )
 
 
-def _by_type(found: Mapping[str, Mapping[str, Sequence[Artifact]]]) -> dict[str, Artifact]:
-    """The run's first output of each type; a resolver's are of earlier runs."""
-    made: dict[str, Artifact] = {}
-    outputs_by_id = sorted(
+def _by_type(outputs: Mapping[str, Mapping[str, Sequence[Artifact]]]) -> dict[str, Artifact]:
+    """The run's first artifact of each type; those of a resolver belong to earlier runs."""
+    first: dict[str, Artifact] = {}
+    newest_first = sorted(
         (
             artifact
-            for node, keys in found.items()
+            for node, keys in outputs.items()
             if node != nodes.BASELINE
             for artifacts in keys.values()
             for artifact in artifacts
         ),
         key=lambda artifact: -int(artifact.id),
     )
-    for artifact in outputs_by_id:
-        made[artifact.type_name] = artifact
-    return {role: made[kind] for role, kind in _TYPES.items() if kind in made}
+    for artifact in newest_first:
+        first[artifact.type_name] = artifact
+    return {role: first[kind] for role, kind in _TYPES.items() if kind in first}
 
 
-def _log(run: runs.Found) -> str:
-    """The file that a run of ``stagecraft run`` wrote to; empty for one of another program."""
+def _log(run: runs.RecordedRun) -> str:
+    """The log of a run of ``stagecraft run``; empty for a run of another program."""
     folder = layout.logs(run.output)
     names = sorted(folder.glob("*.log"), reverse=True) if folder.is_dir() else []
     for path in names:
@@ -104,8 +106,8 @@ def _log(run: runs.Found) -> str:
     return ""
 
 
-def _named(metadata_db: str, run: runs.Found) -> tuple[str, str]:
-    """The pipeline's name, and the settings that its report was told."""
+def _name_and_settings(metadata_db: str, run: runs.RecordedRun) -> tuple[str, str]:
+    """The pipeline's name, and the settings in its report's execution."""
     store = file.open_store(metadata_db)
     pipeline = history.pipeline_of(store, run.context)
     for execution in store.get_executions_by_context(run.context):

@@ -1,6 +1,7 @@
-"""The runs that output folders keep: found, listed, chosen. Nothing is read of them but names.
+"""Finds, lists and chooses the runs in output folders, by their names.
 
-Needs ML Metadata alone, which takes half a second; stores are opened to be read.
+Imports ML Metadata, which takes half a second, but neither TFX nor TensorFlow. Opens stores only to
+read them.
 """
 
 from __future__ import annotations
@@ -15,167 +16,183 @@ from stagecraft.pipeline.local import layout
 from stagecraft.schemas.errors import UserError
 
 RUNS = pathlib.Path("runs")
-"""Where ``stagecraft run`` makes its output folders, unless it is told otherwise."""
+"""Default folder for the output folders of ``stagecraft run``."""
 
 _NAMED = 5
-"""Runs that a refusal names."""
+"""The maximum number of runs that a message names."""
 
 
-class Found(NamedTuple):
-    """A run, and where it is kept."""
+class RecordedRun(NamedTuple):
+    """A run in the metadata of an output folder."""
 
     output: pathlib.Path
     id: str
     context: int
-    """Its id in ML Metadata, where a later run has a higher one."""
+    """Its ID in ML Metadata; later runs have higher ones."""
     began: float
     """Seconds since 1970."""
 
     @property
     def address(self) -> str:
-        """What names it on a command line."""
+        """Its name on a command line."""
         return f"{self.output}@{self.id}"
 
 
-def of_output(output: pathlib.Path) -> list[Found]:
+def list_runs(output: pathlib.Path) -> list[RecordedRun]:
     """The runs of an output folder, newest first.
 
     Raises:
-        UserError: no run left anything there; a MetadataFileError: what is there cannot be read.
+        UserError: the folder has no metadata; a MetadataFileError: they cannot be read.
     """
     metadata_db = layout.metadata_db(output)
     if not metadata_db.exists():
         raise UserError(
-            f"{output}: no run left anything here (there is no {metadata_db.name}); give the "
-            "folder that stagecraft run wrote, such as runs/quickstart"
+            f"{output}: this is no output of a run (it has no {metadata_db.name}); name a folder "
+            "that stagecraft run wrote, such as runs/quickstart",
+            file=str(output),
         )
     file.check(metadata_db)
     contexts = file.open_store(metadata_db).get_contexts_by_type("pipeline_run")
     return [
-        Found(output, context.name, context.id, context.create_time_since_epoch / 1000)
+        RecordedRun(output, context.name, context.id, context.create_time_since_epoch / 1000)
         for context in sorted(contexts, key=lambda context: -context.id)
     ]
 
 
-def choose(output: pathlib.Path, run_id: str | None = None) -> Found:
+def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
     """One of an output folder's runs.
 
     Args:
         output: the folder.
-        run_id: of the run, or how it begins; None: the newest one.
+        run_id: of the run, or the beginning of its ID; None chooses the newest run.
 
     Raises:
-        UserError: there is no such run, or there are several.
+        UserError: no run, or more than one, matches.
     """
-    runs = of_output(output)
+    runs = list_runs(output)
     if not runs:
-        raise UserError(f"{output}: no run has begun here; run stagecraft run first")
+        raise UserError(
+            f"{output}: no run has begun here; use stagecraft run first", file=str(output)
+        )
     if run_id is None:
         return runs[0]
-    found = _matching(runs, run_id)
-    if not found:
+    matching = _matching(runs, run_id)
+    if not matching:
         newest = ", ".join(run.id for run in runs[:_NAMED])
-        raise UserError(f"{output}: there is no run {run_id}; the newest are {newest}")
-    return _only(found, run_id)
+        raise UserError(
+            f"{output}: there is no run {run_id!r}; the newest are {newest}",
+            file=str(output),
+            value=run_id,
+            suggestion=runs[0].id,
+        )
+    return _only(matching, run_id)
 
 
-def named(text: str, root: pathlib.Path = RUNS) -> Found:
+def find(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
     """The run that a command line names.
 
     Args:
-        text: an output folder, for its newest run; ``FOLDER@ID``; or an ID, of a run below
-            ``root``. An ID may be cut short.
+        text: an output folder, for its newest run; ``FOLDER@ID``; or the ID of a run below
+            ``root``. The beginning of an ID is enough.
         root: folder of output folders.
 
     Raises:
-        UserError: there is no such run, or there are several.
+        UserError: no run, or more than one, matches.
     """
     folder, at, run_id = text.rpartition("@")
     if pathlib.Path(text).is_dir():
         return choose(pathlib.Path(text))
     if at:
         return choose(pathlib.Path(folder), run_id)
-    found = _matching(below([root])[0], text) if root.is_dir() else []
-    if not found:
+    matching = _matching(find_all([root])[0], text) if root.is_dir() else []
+    if not matching:
         raise UserError(
-            f"{text}: there is no such folder, and no run below {root}/ whose ID begins so; "
-            "stagecraft history lists the runs"
+            f"{text}: there is no such folder, and no run below {root}/ with an ID that begins "
+            "with it; stagecraft history lists the runs",
+            value=text,
         )
-    return _only(found, text)
+    return _only(matching, text)
 
 
-def before(run: Found) -> Found:
-    """The run that came before one, in the same output folder.
+def previous(run: RecordedRun) -> RecordedRun:
+    """The run before another one in the same output folder.
 
     Raises:
         UserError: it is the first.
     """
-    earlier = [other for other in of_output(run.output) if other.context < run.context]
+    earlier = [other for other in list_runs(run.output) if other.context < run.context]
     if not earlier:
         raise UserError(
-            f"{run.address} is the first run in {run.output}: there is none before it to compare "
-            "with; name another run too"
+            f"{run.address} is the first run in {run.output}: there is no run before it; name two "
+            "runs",
+            value=run.address,
         )
     return earlier[0]
 
 
-def below(folders: Sequence[pathlib.Path]) -> tuple[list[Found], list[str]]:
-    """All runs kept in some folders, at any depth, newest first.
+def find_all(folders: Sequence[pathlib.Path]) -> tuple[list[RecordedRun], list[str]]:
+    """All runs in some folders, at any depth, newest first.
 
     Returns:
-        The runs; and why some stores could not be read, a sentence each.
+        The runs; and a sentence for each store that cannot be read.
 
     Raises:
-        UserError: a folder is not there, or no run left anything in it, or none can be read.
+        UserError: a folder does not exist or has no output of a run, or no store can be read.
     """
-    found: list[Found] = []
+    runs: list[RecordedRun] = []
     problems = []
-    for output in {each.resolve(): each for folder in folders for each in outputs(folder)}.values():
+    outputs = {each.resolve(): each for folder in folders for each in find_outputs(folder)}
+    for output in outputs.values():
         try:
-            found += of_output(output)
+            runs += list_runs(output)
         except UserError as error:
             problems.append(str(error))
-    if problems and not found:
+    if problems and not runs:
         raise UserError("; ".join(problems))
-    return sorted(found, key=lambda run: -run.began), problems
+    return sorted(runs, key=lambda run: -run.began), problems
 
 
-def outputs(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The output folders in a folder, at any depth, or itself.
+def find_outputs(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The output folders in a folder, at any depth; may be the folder itself.
 
     Raises:
-        UserError: there is no such folder, or no run left anything in it.
+        UserError: the folder does not exist, or has no output of a run.
     """
     if not folder.is_dir():
-        what = "is a file" if folder.exists() else "there is no such folder"
-        raise UserError(f"{folder}: {what}; give a folder that holds runs' outputs")
-    found = []
+        problem = "is a file" if folder.exists() else "there is no such folder"
+        raise UserError(
+            f"{folder}: {problem}; name a folder with outputs of runs", file=str(folder)
+        )
+    folders_of_runs = []
     for place, folders, files in os.walk(folder):
         folders.sort()
         if layout.metadata_db(pathlib.Path(place)).name in files:
-            found.append(pathlib.Path(place))
-            folders.clear()  # its artifacts are many
-    if not found:
+            folders_of_runs.append(pathlib.Path(place))
+            folders.clear()  # it has many artifacts, and no other output
+    if not folders_of_runs:
         raise UserError(
-            f"{folder}: no run left anything here or below; give a folder that stagecraft run "
-            "wrote, or one that holds such folders"
+            f"{folder}: neither this folder nor one below it is the output of a run; name a folder "
+            "that stagecraft run wrote, or one that holds such folders",
+            file=str(folder),
         )
-    return found
+    return folders_of_runs
 
 
-def _matching(runs: list[Found], run_id: str) -> list[Found]:
-    """Those with the ID, or else those whose ID begins so."""
+def _matching(runs: list[RecordedRun], run_id: str) -> list[RecordedRun]:
+    """The runs with the ID; without one, the runs whose ID begins with it."""
     if not run_id:
         return []
     exact = [run for run in runs if run.id == run_id]
     return exact or [run for run in runs if run.id.startswith(run_id)]
 
 
-def _only(found: list[Found], run_id: str) -> Found:
-    if len(found) > 1:
-        several = ", ".join(run.address for run in found[:_NAMED])
-        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+def _only(runs: list[RecordedRun], run_id: str) -> RecordedRun:
+    if len(runs) > 1:
+        several = ", ".join(run.address for run in runs[:_NAMED])
+        more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
         raise UserError(
-            f"the IDs of {len(found)} runs begin with {run_id!r}: {several}{more}; name one of them"
+            f"{len(runs)} runs have an ID that begins with {run_id!r}: {several}{more}; name one",
+            value=run_id,
+            suggestion=runs[0].address,
         )
-    return found[0]
+    return runs[0]

@@ -1,1 +1,1 @@
-"""Running on this machine: a process that runs the pipeline, and one that watches over it."""
+"""Local runs: one process runs the pipeline, another one shows and supervises it."""

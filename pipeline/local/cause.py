@@ -1,4 +1,4 @@
-"""From an exception to one paragraph for people."""
+"""Explains an exception in one paragraph."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from stagecraft.schemas.plain_text import plain
 # Beam appends the step to a DoFn's exception, once per nesting.
 _BEAM_STEP = re.compile(r"\s*\[while running '[^']*'\]")
 
-# Several workers: Beam hands over an exception as the text of its traceback.
+# With several workers, Beam raises an exception with the text of the original traceback.
 _IN_TEXT = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): (.*)", re.MULTILINE)
 
 _FULL_DISK = re.compile(r"No space left on device|database or disk is full")
 
 
 def explain(error: BaseException) -> str:
-    """The cause of a failure: a UserError's message as it is, else type and message, shortened.
+    """The cause of a failure, without secrets and control characters.
 
-    The second kind ends with the file and line, where they are not inside a package. It is kept in
-    ML Metadata and in reports: secrets and control characters are left out.
+    For a UserError, this is its message. For other exceptions, it is the type and the shortened
+    message, with file and line unless they are inside a package. ML Metadata and reports hold it.
     """
     return secrets.redact(plain(_explain(error)))
 
@@ -50,6 +50,6 @@ def _explain(error: BaseException) -> str:
 def _full_disk(error: BaseException) -> str:
     path = getattr(error, "filename", None)
     return (
-        f"no space left on the disk{f' while writing {path}' if path else ''}; free some, or give "
-        "--output a folder on a larger disk; the next run goes on from what is finished"
+        f"no space left on the disk{f' while writing {path}' if path else ''}; free some space, or "
+        "use --output with a folder on a larger disk; the next run reuses all finished results"
     )

@@ -1,12 +1,12 @@
-"""What the process that runs a pipeline tells the one that shows it.
+"""Events that the process of a run sends to the process that shows it.
 
-Everything is a log record of a ``stagecraft`` logger with a flat dict attached, so that the same
-code tells its story in any program; here those dicts become JSON lines in a pipe. Kinds:
+An event is a log record of a ``stagecraft`` logger with a flat dict attached, so that the same code
+works in any program. Here, the dicts become JSON lines in a pipe. Kinds:
 
 * ``pipeline``: ``name``, ``run_id``, ``nodes`` (in order), ``skipped`` (in a partial run)
 * ``node``: ``node``, ``state`` (running, done, cached, skipped, failed, interrupted),
   ``seconds``, ``figure``, ``cause``
-* ``note``: ``text``, what the user has to know before the training
+* ``note``: ``text``, a remark about the model before the training
 * ``progress``: ``phase`` and its numbers
 * ``end``: ``status`` (ok, failed, interrupted), ``cause``, ``report``
 """
@@ -25,19 +25,19 @@ _log.setLevel(logging.INFO)
 
 
 def emit(kind: str, text: str, /, **fields: Any) -> None:
-    """Tells of an event; ``text`` is for whoever reads the log."""
+    """Emits an event; the log shows ``text``."""
     _log.info(text, extra={"event": {"kind": kind, **fields}})
 
 
 class PipeHandler(logging.Handler):
-    """Writes events, and the progress that components report, to a file descriptor."""
+    """Writes events, and the progress of components, to a file descriptor."""
 
     def __init__(self, descriptor: int):
         super().__init__()
         self._descriptor = descriptor
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes one line, if the record has an event or progress."""
+        """Writes one line if the record has an event or progress."""
         event: Event | None = getattr(record, "event", None)
         progress = getattr(record, "progress", None)
         if event is None and progress is not None:
@@ -48,7 +48,7 @@ class PipeHandler(logging.Handler):
         try:
             while line:
                 line = line[os.write(self._descriptor, line) :]
-        except OSError:  # nobody listens any more
+        except OSError:  # the reader has gone
             pass
 
 

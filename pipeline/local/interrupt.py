@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM in the process that runs the pipeline.
 
-A signal raises KeyboardInterrupt in the main thread, wherever that is. It doesn't always arrive:
-Beam turns it into a RuntimeError, and code may swallow it. So it is also remembered. A training
-in this process is asked to end instead, and saves first; a second signal doesn't wait for that.
+A signal raises KeyboardInterrupt in the main thread. Beam turns it into a RuntimeError, and other
+code may swallow it; therefore this module also remembers the signal. If a training runs in this
+process, the first signal lets it save and end; a second signal does not wait for that.
 """
 
 from __future__ import annotations
@@ -16,25 +16,24 @@ from types import FrameType
 from stagecraft.trainer_module.processes import preemption
 
 GRACE_SECONDS = 5.0
-"""How long a run may take to clean up after a signal before its process is killed."""
+"""Seconds that a run has to clean up after a signal, before the supervisor kills it."""
 
 _requested = threading.Event()
 _deferred = threading.Event()
 
 
 def requested() -> bool:
-    """Whether this run was asked to stop."""
+    """Whether a signal asked this run to stop."""
     return _requested.is_set()
 
 
 @contextlib.contextmanager
 def handled() -> Iterator[None]:
-    """In the block, SIGINT and SIGTERM raise KeyboardInterrupt, and :func:`requested` says so.
+    """In the block, SIGINT and SIGTERM raise KeyboardInterrupt and set :func:`requested`.
 
-    A training that asks ``preemption`` raises it itself, once it has saved.
-
-    Does nothing outside the main thread, where Python allows no handlers; leaves signals alone
-    that this process was started to ignore. Nests.
+    A training that checks ``preemption`` raises it after it has saved. Outside the main thread,
+    where Python allows no handlers, this does nothing. It keeps signals ignored that the process
+    ignored at its start. Blocks may nest.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -56,7 +55,7 @@ def handled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """In the block (cleaning up), further signals are only remembered."""
+    """In the block, such as one that cleans up, further signals only set :func:`requested`."""
     _deferred.set()
     try:
         yield

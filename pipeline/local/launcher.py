@@ -1,4 +1,4 @@
-"""TFX's launcher, telling what becomes of each node."""
+"""TFX's launcher, which reports the state of each node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfx.proto.orchestration import execution_result_pb2
 from tfx.types.standard_artifacts import ModelBlessing
 
 from stagecraft.components.report import history
-from stagecraft.pipeline.local import events, forced, interrupt, nodes, summary
+from stagecraft.pipeline.local import events, interrupt, nodes, partial_run, summary
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import STOPPED
 
@@ -31,8 +31,8 @@ class ReportingLauncher(launcher.Launcher):
         """See the base class.
 
         Raises:
-            KeyboardInterrupt: the run was asked to stop, also where Beam made it another error.
-            RuntimeError: the node's inputs could not be resolved (which the base class lets pass).
+            KeyboardInterrupt: a signal asked the run to stop, even if Beam raised another error.
+            RuntimeError: the node's inputs could not be resolved (the base class ignores this).
         """
         node = self._pipeline_node.node_info.id
         if interrupt.requested():
@@ -68,11 +68,13 @@ class ReportingLauncher(launcher.Launcher):
         return info
 
     def _prepare_execution(self) -> Any:
-        """As TFX does, and notes which result the execution is to replace."""
+        """As in TFX; also notes the cached result that the execution will replace."""
         prepared = super()._prepare_execution()
         if prepared.is_execution_needed:
             with self._mlmd_connection as metadata:
-                forced.note(metadata, prepared.execution_info.execution_id, prepared.contexts)
+                partial_run.note_cache_key(
+                    metadata, prepared.execution_info.execution_id, prepared.contexts
+                )
         return prepared
 
     def _publish_failed_execution(
@@ -81,10 +83,10 @@ class ReportingLauncher(launcher.Launcher):
         contexts: list[metadata_store_pb2.Context],
         executor_output: execution_result_pb2.ExecutorOutput | None = None,
     ) -> None:
-        """As TFX does, and notes the cause where TFX notes none; called as it is handled."""
+        """As in TFX; also notes the cause of the exception that is being handled."""
         error = sys.exc_info()[1]
         output = executor_output or execution_result_pb2.ExecutorOutput()
-        if interrupt.requested():  # Beam, and whoever swallows it, makes another error of it
+        if interrupt.requested():  # Beam may have raised another error
             output.execution_result.result_message = STOPPED
             output.execution_result.code = history.CANCELLED
         elif error is not None and not output.execution_result.result_message:
@@ -92,7 +94,7 @@ class ReportingLauncher(launcher.Launcher):
         super()._publish_failed_execution(execution_id, contexts, output)
 
     def _outcome(self, info: data_types.ExecutionInfo | None) -> tuple[str, str]:
-        """State and figure of a node that was launched, from ML Metadata."""
+        """State and figure of a launched node, from ML Metadata."""
         if info is None or info.execution_id is None:
             return "skipped", ""
         with self._mlmd_connection as metadata:
@@ -106,13 +108,13 @@ class ReportingLauncher(launcher.Launcher):
             )
         if execution.last_known_state == _State.Value("FAILED"):
             result = execution_lib.get_execution_result(execution, ignore_parse_errors=True)
-            # The text of a traceback, of which the last line says it: class and message.
+            # The text of a traceback; its last line is class and message.
             last = (result.result_message if result else "").strip().rpartition("\n")[2]
             raise RuntimeError(f"no inputs: {last.partition(': ')[2] or 'see the log'}")
         cached = execution.last_known_state == _State.Value("CACHED")
         try:
             figure = summary.figure(node, outputs, has_blessed=has_blessed)
-        except Exception:  # a figure is not worth a run
+        except Exception:  # a missing figure must not fail a run
             logging.getLogger(__name__).exception("no figure")
             figure = ""
         return "cached" if cached else "done", figure
@@ -120,11 +122,11 @@ class ReportingLauncher(launcher.Launcher):
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """In the block, TFX's local and Beam runners launch with :class:`ReportingLauncher`."""
+    """In the block, TFX's local and Beam runners use :class:`ReportingLauncher`."""
     stock = launcher.Launcher
     launcher.Launcher = ReportingLauncher
     try:
-        with forced.respected():
+        with partial_run.failures_respected():
             yield
     finally:
         launcher.Launcher = stock

@@ -1,8 +1,28 @@
-"""Where things are in an output folder."""
+"""Paths in an output folder."""
 
 from __future__ import annotations
 
 import pathlib
+
+from stagecraft.schemas.errors import UserError
+
+
+class OutputError(UserError):
+    """A file or folder of ``--output`` that cannot be written."""
+
+    def __init__(self, path: pathlib.Path, error: OSError):
+        """Makes the message.
+
+        Args:
+            path: of the file or folder.
+            error: names what failed.
+        """
+        super().__init__(
+            f"{path}: cannot be written ({error.strerror or error}); use another --output",
+            setting="--output",
+            value=str(path),
+            file=str(error.filename or path),
+        )
 
 
 def pipeline_root(output: pathlib.Path) -> pathlib.Path:
@@ -16,15 +36,15 @@ def metadata_db(output: pathlib.Path) -> pathlib.Path:
 
 
 def checkpoints(output: pathlib.Path) -> pathlib.Path:
-    """What stopped trainings go on from: one folder for each."""
+    """Checkpoints of interrupted trainings: one folder each."""
     return output / "checkpoints"
 
 
 def logs(output: pathlib.Path) -> pathlib.Path:
-    """One file a run, named by the time it started."""
+    """Logs: one file per run, named after its start time."""
     return output / "logs"
 
 
 def serving(output: pathlib.Path) -> pathlib.Path:
-    """Pushed models: one folder a version, unless ``push.directory`` names another place."""
+    """Pushed models, one folder per version; ``push.directory`` overrides it."""
     return output / "serving"

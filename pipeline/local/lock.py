@@ -1,4 +1,4 @@
-"""One run at a time in an output folder."""
+"""A lock that lets one run at a time use an output folder."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import pathlib
 import time
 from collections.abc import Iterator
 
+from stagecraft.pipeline.local.layout import OutputError
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes.running import runs
 
 _NAMING_SECONDS = 5.0
-"""How long a run that got the lock may take to write its number; another one's may be there."""
+"""Seconds that a new holder may take to write its process ID over its predecessor's."""
 
-_held: set[pathlib.Path] = set()  # by this process; an inner hold of the same folder is free
+_held: set[pathlib.Path] = set()  # by this process, which may hold a folder twice
 
 
 @contextlib.contextmanager
 def held(folder: pathlib.Path) -> Iterator[None]:
-    """Holds ``folder/.lock`` for the time of the block; the kernel frees it if the process dies.
+    """Holds ``folder/.lock`` in the block; if the process dies, the kernel releases the lock.
 
     Raises:
         UserError: another process holds it, or the folder cannot be written.
@@ -40,13 +41,13 @@ def held(folder: pathlib.Path) -> Iterator[None]:
 
 
 def held_since(folder: pathlib.Path) -> float | None:
-    """When the process that holds ``folder/.lock`` took it, in seconds since 1970.
+    """The time at which the holder of ``folder/.lock`` took it, in seconds since 1970.
 
-    The kernel's table is read (proc_locks(5)): to try the lock could have a run refused that
-    begins in the same moment.
+    Reads the kernel's table (proc_locks(5)). Trying to take the lock could make a run fail that
+    begins at the same moment.
 
     Returns:
-        None where nobody holds it.
+        None if no process holds it.
     """
     path = folder / ".lock"
     try:
@@ -68,29 +69,29 @@ def _acquire(folder: pathlib.Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror}); give --output a folder that can"
-        ) from error
+        raise OutputError(path, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = _owner(descriptor)
         os.close(descriptor)
         raise UserError(
-            f"{folder} is in use by another run (process {owner}); wait for it to end, or give "
-            "--output another folder"
+            f"{folder} is in use by another run (process {owner}); wait for it to end, or use "
+            "another --output",
+            setting="--output",
+            value=str(folder),
         ) from None
-    except OSError as error:  # a file system that knows no locks
+    except OSError as error:  # a file system without locks
         logging.getLogger(__name__).warning("%s: not locked: %s", path, error)
         return descriptor
-    with contextlib.suppress(OSError):  # a full disk: the lock holds without the note
+    with contextlib.suppress(OSError):  # a full disk: the lock works without the process ID
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return descriptor
 
 
 def _owner(descriptor: int) -> str:
-    """Who has the lock: whoever just got it has not written its number yet, and may do so now."""
+    """The process ID of the holder; waits for a new holder to write it."""
     deadline = time.monotonic() + _NAMING_SECONDS
     while True:
         owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()

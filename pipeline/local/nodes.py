@@ -1,4 +1,4 @@
-"""Names of the pipeline's nodes, known without importing TFX."""
+"""Names of the pipeline's nodes. Imports no TFX."""
 
 from __future__ import annotations
 
@@ -21,65 +21,72 @@ NODES = (
     "Pusher",
     "TrainingReport",
 )
-"""In the order in which they run."""
+"""In execution order."""
 
 TRAINER = "Trainer"
 
 BASELINE = "Baseline"
-"""Resolves a model of an earlier run; makes nothing."""
+"""Resolves a model of an earlier run; has no output of its own."""
 
 PARITY_GATE = "ParityGate"
-"""Comes before the Trainer where ``parity.enabled`` says so."""
+"""Runs before the Trainer if ``parity.enabled``."""
 
 REPORT = "TrainingReport"
-"""Comes last, unless ``report.enabled`` says no."""
+"""Runs last, unless ``report.enabled`` is false."""
 
 
 def names(*, parity: bool, report: bool = True) -> tuple[str, ...]:
-    """All nodes of a pipeline, with the optional ones that it has."""
+    """All nodes of a pipeline, with its optional nodes."""
     before = NODES.index(TRAINER)
-    found = (*NODES[:before], *([PARITY_GATE] if parity else []), *NODES[before:])
-    return found if report else found[:-1]
+    gate = (PARITY_GATE,) if parity else ()
+    return (*NODES[:before], *gate, *NODES[before : None if report else -1])
 
 
 def between(
-    node: str, there: Sequence[str], from_node: str | None = None, to_node: str | None = None
+    node: str, known: Sequence[str], from_node: str | None = None, to_node: str | None = None
 ) -> bool:
-    """Whether a pipeline has a node, and a partial run of it does not leave it out.
+    """Whether a partial run of a pipeline runs a node.
 
     Args:
         node: its name.
-        there: the pipeline's, in the order in which they run.
-        from_node: where the run starts.
-        to_node: what it stops after.
+        known: the pipeline's nodes, in execution order.
+        from_node: the first node of the partial run.
+        to_node: the last node of the partial run.
     """
-    first = there.index(from_node) if from_node in there else 0
-    last = there.index(to_node) if to_node in there else len(there) - 1
-    return node in there[first : last + 1]
+    first = known.index(from_node) if from_node in known else 0
+    last = known.index(to_node) if to_node in known else len(known) - 1
+    return node in known[first : last + 1]
 
 
-def check_order(from_node: str, to_node: str, there: Sequence[str]) -> None:
+def check_order(from_node: str, to_node: str, known: Sequence[str]) -> None:
     """Refuses a partial run that would run nothing.
 
     Raises:
-        UserError: it ends before it begins.
+        UserError: its last node runs before its first one.
     """
-    if there.index(to_node) < there.index(from_node):
+    if known.index(to_node) < known.index(from_node):
+        use = f"--from {to_node} --to {from_node}"
         raise UserError(
-            f"--to {to_node} comes before --from {from_node}: nothing would run; use --from "
-            f"{to_node} --to {from_node}"
+            f"--to {to_node} comes before --from {from_node}: nothing would run; use {use}",
+            setting="--to",
+            value=to_node,
+            suggestion=use,
         )
 
 
 def check(names: Iterable[str], known: Sequence[str] = NODES) -> None:
-    """Refuses names that are no node's.
+    """Refuses names that no node has.
 
     Raises:
-        UserError: names the nearest node, or all of them.
+        UserError: suggests the nearest name, or lists all.
     """
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name.lower(), [node.lower() for node in known], n=1)
-            named = [node for node in known if node.lower() in near]
-            hint = f"did you mean {named[0]}?" if named else f"there are {', '.join(known)}"
-            raise UserError(f"there is no component {name!r} in this pipeline; {hint}")
+            nearest = next((node for node in known if node.lower() in near), "")
+            hint = f"did you mean {nearest}?" if nearest else f"use one of {', '.join(known)}"
+            raise UserError(
+                f"there is no component {name!r} in this pipeline; {hint}",
+                value=name,
+                suggestion=nearest,
+            )

@@ -1,4 +1,4 @@
-"""TFX's own runners, which also report, clean up when interrupted, and stay on this machine."""
+"""TFX's runners, which also report events, clean up after a signal, and use only this machine."""
 
 from __future__ import annotations
 
@@ -15,37 +15,52 @@ from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
 from tfx.orchestration.local import runner_utils
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.portable import runtime_parameter_utils
-from tfx.orchestration.portable.mlmd import context_lib
+from tfx.orchestration.portable.mlmd import context_lib, execution_lib
 from tfx.proto.orchestration import pipeline_pb2
+from tfx.types import Artifact
 
 from stagecraft.components.metadata import file, outputs, run_notes
 from stagecraft.pipeline import beam
-from stagecraft.pipeline.local import base_run, events, interrupt, launcher, lock, nodes
+from stagecraft.pipeline.local import events, interrupt, launcher, lock, nodes, partial_run
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import sweep
 
 
 class Run(NamedTuple):
-    """A run that was started."""
+    """A run in ML Metadata."""
 
     run_id: str
     connection: metadata.ConnectionConfigType
 
+    def outputs(self) -> dict[str, dict[str, list[Artifact]]]:
+        """Node id -> output key -> artifacts, for nodes that succeeded, were cached or reused."""
+        outputs: dict[str, dict[str, list[Artifact]]] = {}
+        with metadata.Metadata(self.connection) as handle:
+            store = handle.store
+            context = store.get_context_by_type_and_name("pipeline_run", self.run_id)
+            executions = store.get_executions_by_context(context.id) if context else []
+            for execution in filter(execution_lib.is_execution_successful, executions):
+                for owner in store.get_contexts_by_execution(execution.id):
+                    if owner.type == "node":
+                        node = owner.name.partition(".")[2]
+                        outputs[node] = execution_lib.get_output_artifacts(handle, execution.id)
+        return outputs
+
 
 class _Runner:
-    """What both runners add; stands before TFX's runner in the order of base classes.
+    """The common part of both runners: a base class before TFX's runner.
 
-    ``run`` stays TFX's own, which the ``tfx`` command patches.
+    ``run`` stays TFX's own, because the ``tfx`` command patches it.
     """
 
     last_run: Run | None = None
-    """Set as soon as a run has its id."""
+    """The latest run, from the moment when it has an ID."""
 
     command: str = ""
-    """The command line that asked for the run, without secrets; noted for the report."""
+    """The command line of the run, without secrets, for the report."""
 
     settings: str = ""
-    """YAML of the pipeline's settings that are not the default; noted for the report."""
+    """YAML of the settings that differ from the defaults, for the report."""
 
     def run_with_ir(
         self, pipeline: pipeline_pb2.Pipeline, run_options: pipeline_pb2.RunOptions | None = None
@@ -53,10 +68,10 @@ class _Runner:
         """Runs a compiled pipeline.
 
         Raises:
-            UserError: the output is in use; a node that isn't there; nothing to start from; a
-                metadata store that cannot be opened, or that does not know what lies in the
-                pipeline root.
-            KeyboardInterrupt: SIGINT or SIGTERM; nothing half-done is left.
+            UserError: another run uses the output; there is no such node, or no earlier run to
+                start from; the metadata store cannot be opened, or does not know the outputs in
+                the pipeline root.
+            KeyboardInterrupt: after SIGINT or SIGTERM, and after the cleanup.
         """
         connection = _connection(pipeline)
         self.last_run = Run(_substitute_run_id(pipeline), connection)
@@ -67,19 +82,19 @@ class _Runner:
             stack.enter_context(launcher.installed())
             skipped = _prepare_partial(connection, pipeline, run_options)
             self._note(pipeline, skipped)
-            _tell_plan(pipeline, skipped)
+            _emit_plan(pipeline, skipped)
             try:
                 super().run_with_ir(pipeline, run_options)  # type: ignore[misc]
             except Exception as error:
-                if interrupt.requested():  # Beam makes a RuntimeError of it
+                if interrupt.requested():  # Beam raises a RuntimeError instead
                     raise KeyboardInterrupt from error
                 raise
 
     def _note(self, pipeline: pipeline_pb2.Pipeline, skipped: list[str]) -> None:
-        """Notes the run in ML Metadata, with all of its steps, before the first one begins."""
+        """Notes the run and its nodes in ML Metadata, before the first node begins."""
         assert self.last_run
         with metadata.Metadata(self.last_run.connection) as handle:
-            # As TFX's launcher does for the first node: the run, and the pipeline as its parent.
+            # As TFX's launcher does for the first node: the run, with the pipeline as its parent.
             contexts = pipeline.nodes[0].pipeline_node.contexts
             context_lib.prepare_contexts(metadata_handle=handle, node_contexts=contexts)
             notes = run_notes.Notes(
@@ -103,9 +118,9 @@ def _connection(pipeline: pipeline_pb2.Pipeline) -> metadata.ConnectionConfigTyp
 
 @contextlib.contextmanager
 def _swept(connection: Any, pipeline: pipeline_pb2.Pipeline) -> Iterator[None]:
-    """Locks the metadata's folder; removes unfinished executions before, and after a failure.
+    """Locks the metadata's folder; sweeps unfinished executions before, and after a failure.
 
-    Only for SQLite files: in a database server, other people's runs are going on.
+    Only for SQLite files: a database server also holds running executions of other users.
     """
     if not connection.HasField("sqlite"):
         yield
@@ -127,13 +142,13 @@ def _swept(connection: Any, pipeline: pipeline_pb2.Pipeline) -> Iterator[None]:
             with interrupt.deferred():
                 try:
                     sweep(*place, cause="" if stopped else explain(error))
-                except Exception:  # such as a full disk; the next run does it
+                except Exception:  # such as a full disk; the next run sweeps
                     logging.getLogger(__name__).exception("not cleaned up")
             raise
 
 
 def _substitute_run_id(pipeline: pipeline_pb2.Pipeline) -> str:
-    """Does what the base class does later, so that the id is known before anything runs."""
+    """Chooses the run ID, which the base class would do later."""
     run_id = datetime.datetime.now().isoformat()
     runtime_parameter_utils.substitute_runtime_parameter(
         pipeline, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}
@@ -146,18 +161,18 @@ def _prepare_partial(
     pipeline: pipeline_pb2.Pipeline,
     run_options: pipeline_pb2.RunOptions | None,
 ) -> list[str]:
-    """Checks a partial run and chooses its base; the names of the nodes that it leaves out."""
+    """Checks a partial run and chooses its base; the names of the nodes that it skips."""
     if run_options is None:
         return []
     partial = run_options.partial_run
     nodes.check([*partial.from_nodes, *partial.to_nodes], _names(pipeline))
-    for node in pipeline.nodes:  # who says where to start wants that node executed
+    for node in pipeline.nodes:  # --from means: run this node, cached or not
         if node.pipeline_node.node_info.id in partial.from_nodes:
             node.pipeline_node.execution_options.caching_options.enable_cache = False
-    return base_run.choose(connection, pipeline, partial)
+    return partial_run.choose_base(connection, pipeline, partial)
 
 
-def _tell_plan(pipeline: pipeline_pb2.Pipeline, skipped: list[str]) -> None:
+def _emit_plan(pipeline: pipeline_pb2.Pipeline, skipped: list[str]) -> None:
     run_id = pipeline.runtime_spec.pipeline_run_id.field_value.string_value
     name = pipeline.pipeline_info.id
     events.emit(

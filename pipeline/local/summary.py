@@ -1,4 +1,4 @@
-"""What a node's artifacts say, in a figure for people and in numbers for ``--json``."""
+"""The results of nodes, from their artifacts: a figure for people, numbers for ``--json``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Artifacts = Mapping[str, Sequence[Artifact]]
 
 
 def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> str:
-    """One figure for the table: examples, anomalies, accuracy, …; empty where there is none.
+    """One figure for the table, such as examples, anomalies or accuracy; may be empty.
 
     Args:
         node_id: of the node.
         artifacts: its outputs.
-        has_blessed: whether a model was blessed before, such as the candidate itself.
+        has_blessed: whether any model has a blessing, such as the candidate itself.
     """
     if node_id == "Cifar10ExampleGen":
         return f"{sum(example_counts(artifacts).values()):,} examples"
@@ -42,11 +42,11 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
         accuracy = model.get_float_custom_property("val_accuracy")
         steps = model.get_int_custom_property("steps")
         if steps and steps == model.get_int_custom_property("resumed_from"):
-            return f"an earlier run had trained all {steps} steps, val accuracy {accuracy:.3f}"
+            return f"an earlier run trained all {steps} steps, val accuracy {accuracy:.3f}"
         loaded = model.get_int_custom_property("variables_loaded")
-        began = f"{loaded} of {model.get_int_custom_property('variables')} variables loaded, "
+        initial = f"{loaded} of {model.get_int_custom_property('variables')} variables loaded, "
         return (
-            f"{began if loaded else ''}"
+            f"{initial if loaded else ''}"
             f"{model.get_float_custom_property('images_per_second'):,.0f} images/s, "
             f"val accuracy {accuracy:.3f}"
         )
@@ -79,7 +79,7 @@ def example_counts(artifacts: Artifacts) -> dict[str, int]:
 
 
 def evaluation(artifacts: Artifacts, class_names: Sequence[str] = ()) -> Evaluation:
-    """What the Evaluator found, from its artifacts; sentences have the class names, if given."""
+    """The Evaluator's results, from its artifacts; class names appear in their sentences."""
     return read_evaluation(artifacts["evaluation"][0].uri, class_names)
 
 
@@ -89,7 +89,7 @@ def blessed(artifacts: Artifacts) -> bool:
 
 
 def pushed_to(artifacts: Artifacts) -> str | None:
-    """The folder that the model was pushed to, from the Pusher's artifacts; None if it was not."""
+    """The folder of the pushed model, from the Pusher's artifacts; None if not pushed."""
     model = artifacts["pushed_model"][0]
     if not model.get_int_custom_property("pushed"):
         return None
@@ -97,7 +97,7 @@ def pushed_to(artifacts: Artifacts) -> str | None:
 
 
 def already_pushed(artifacts: Artifacts) -> bool:
-    """Whether an earlier run had pushed the model, from the Pusher's artifacts."""
+    """Whether an earlier run pushed the same model, from the Pusher's artifacts."""
     return bool(artifacts["pushed_model"][0].get_int_custom_property(ALREADY))
 
 
@@ -107,19 +107,19 @@ def page(artifacts: Artifacts) -> str:
 
 
 def timeline(artifacts: Artifacts) -> dict[str, Any] | None:
-    """The step that was watched, from the Trainer's artifacts; None: none was."""
+    """The timeline of a step, from the Trainer's artifacts; None if there is none."""
     folder = artifacts["model_run"][0].uri
     path = os.path.join(folder, DATA)
     if not fileio.exists(path):
         return None
     with fileio.open(path) as file:
-        found = json.load(file)
-    wanted = ("step", "seconds", "bubble", "idle", "shares")
-    return {name: found[name] for name in wanted} | {"trace": os.path.join(folder, TRACE)}
+        recorded = json.load(file)
+    names = ("step", "seconds", "bubble", "idle", "shares")
+    return {name: recorded[name] for name in names} | {"trace": os.path.join(folder, TRACE)}
 
 
 def profile(artifacts: Artifacts) -> str | None:
-    """The folder of a profile, for TensorBoard, from the Trainer's artifacts; None: no profile."""
+    """The folder of a profile, from the Trainer's artifacts; None if there is none."""
     folder = str(artifacts["model_run"][0].uri)
     return folder if fileio.exists(os.path.join(folder, "plugins", "profile")) else None
 
@@ -130,23 +130,23 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
     Args:
         outputs: node id to its output artifacts; nodes that did not run are absent.
     """
-    found: dict[str, Any] = {"examples": {}, "metrics": {}, "blessed": False, "pushed": None}
+    fields: dict[str, Any] = {"examples": {}, "metrics": {}, "blessed": False, "pushed": None}
     if "Cifar10ExampleGen" in outputs:
-        found["examples"] = example_counts(outputs["Cifar10ExampleGen"])
-    if "Trainer" in outputs and (watched := timeline(outputs["Trainer"])):
-        found["timeline"] = watched
+        fields["examples"] = example_counts(outputs["Cifar10ExampleGen"])
+    if "Trainer" in outputs and (recorded := timeline(outputs["Trainer"])):
+        fields["timeline"] = recorded
     if "Trainer" in outputs and (folder := profile(outputs["Trainer"])):
-        found["profile"] = folder
+        fields["profile"] = folder
     if "Evaluator" in outputs:
         schema = outputs.get("ImportSchema", {}).get("schema")
         names = class_names(io_utils.get_only_uri_in_dir(schema[0].uri)) if schema else ()
         result = evaluation(outputs["Evaluator"], names)
-        found["metrics"] = result.metrics
-        found["not_blessed_because"] = result.failures
-        found["blessed"] = blessed(outputs["Evaluator"])
+        fields["metrics"] = result.metrics
+        fields["not_blessed_because"] = result.failures
+        fields["blessed"] = blessed(outputs["Evaluator"])
     if "Pusher" in outputs:
-        found["pushed"] = pushed_to(outputs["Pusher"])
-        found["already_pushed"] = already_pushed(outputs["Pusher"])
+        fields["pushed"] = pushed_to(outputs["Pusher"])
+        fields["already_pushed"] = already_pushed(outputs["Pusher"])
     if "TrainingReport" in outputs:
-        found["report"] = page(outputs["TrainingReport"])
-    return found
+        fields["report"] = page(outputs["TrainingReport"])
+    return fields

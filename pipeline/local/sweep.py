@@ -1,12 +1,12 @@
-"""Removes what an interrupted run leaves behind.
+"""Removes the leftovers of an interrupted run.
 
-TFX cleans up after a component under ``except Exception`` only, and drivers run outside that
-``try``: Ctrl-C, SIGTERM, a kill and a failed driver leave an execution that looks RUNNING for
-ever, and half-written folders. Here such executions end FAILED, with a note of why, and their
-folders are removed, so that the next run goes on from the cache.
+TFX cleans up after a component only under ``except Exception``, and drivers run outside that
+``try``. Ctrl-C, SIGTERM, a kill or a failed driver leave half-written folders and an execution that
+stays RUNNING. The sweep marks such executions FAILED, notes the cause, and removes their folders,
+so that the next run can continue from the cache.
 
-Needs neither TFX nor TensorFlow, only ML Metadata (0.3 s), so that it can also run from outside,
-after the process that ran the pipeline was killed::
+The sweep needs only ML Metadata (0.3 s), neither TFX nor TensorFlow. The supervisor can run it
+after the process of the run was killed::
 
     python -m stagecraft.pipeline.local.sweep OUTPUT PIPELINE_NAME [CAUSE]
 """
@@ -37,22 +37,21 @@ def sweep(
 ) -> list[str]:
     """Marks unfinished executions of a pipeline failed and removes their folders.
 
-    Only for who holds the lock of the metadata's folder: it takes nobody else's running
-    execution for a dead one.
+    The caller must hold the lock of the metadata's folder: without it, the sweep could mistake a
+    running execution for a dead one.
 
     Args:
         metadata_db: SQLite file.
         pipeline_root: folder of the outputs.
         pipeline_name: as in ML Metadata.
-        cause: of the failure that left them behind; empty: the run was stopped.
+        cause: of the failure; empty if the run was stopped.
 
     Returns:
-        Names of the nodes that were swept; empty where nothing was left behind.
+        Names of the nodes that the sweep marked failed.
     """
     if not metadata_db.exists():
         return []
-    # The output of a driver that did not end, and what belongs to no later run: a local run
-    # makes a new stateful folder each time, and removes it only when the node succeeds.
+    # A local run makes a new stateful folder each time, and removes it only if the node succeeds.
     for folder in pipeline_root.glob("*/.system/stateful_working_dir/*"):
         shutil.rmtree(folder, ignore_errors=True)
     for folder in pipeline_root.glob("*/.system/driver_execution/*"):
@@ -68,14 +67,14 @@ def sweep(
         if execution.last_known_state not in _UNFINISHED:
             continue
         node = _node(store, execution.id, pipeline_name)
-        # First the folders, which also makes room on a full disk. What could not be removed
-        # (somebody still writes) stays unfinished, for the next sweep.
+        # First the folders, to make room on a full disk. If one cannot be removed because a
+        # process still writes, the execution stays unfinished until the next sweep.
         if _remove_folders(pipeline_root / node, execution.id):
             execution.last_known_state = metadata_store_pb2.Execution.FAILED
-            noted = execution.custom_properties[history.RESULT]
-            if not noted.string_value:
+            result = execution.custom_properties[history.RESULT]
+            if not result.string_value:
                 code = history.UNKNOWN if cause else history.CANCELLED
-                noted.string_value = history.result(cause or STOPPED, code)
+                result.string_value = history.result(cause or STOPPED, code)
             store.put_executions([execution])
             swept.append(node)
             _log.info("%s: execution %d was interrupted: removed", node, execution.id)
@@ -89,7 +88,7 @@ def _node(store: ml_metadata.MetadataStore, execution_id: int, pipeline_name: st
 
 
 def _remove_folders(node_dir: pathlib.Path, execution_id: int) -> bool:
-    """Removes ``<output key>/<id>`` and ``.system/executor_execution/<id>``; whether all went."""
+    """Removes ``<output key>/<id>`` and ``.system/*/<id>``; whether all are gone."""
     folders = [
         *node_dir.glob(f"*/{execution_id}"),
         *node_dir.glob(f".system/*/{execution_id}"),
@@ -100,7 +99,7 @@ def _remove_folders(node_dir: pathlib.Path, execution_id: int) -> bool:
 
 
 def main() -> None:
-    """Sweeps OUTPUT after its run was killed; the log goes to stderr."""
+    """Sweeps OUTPUT after its run was killed; logs to stderr."""
     output, pipeline_name, *causes = pathlib.Path(sys.argv[1]), *sys.argv[2:]
     logging.basicConfig(level=logging.INFO)
     with lock.held(output):

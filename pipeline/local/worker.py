@@ -1,7 +1,7 @@
 """The process that runs a pipeline, started by :mod:`stagecraft.pipeline.local.supervisor`.
 
-The first line of standard input is a RunSpec; its end says that the supervisor is gone. Events go
-to the file descriptor that is the only argument. Everything else that anybody prints is the log.
+The first line of standard input is a RunSpec; the end of standard input means that the supervisor
+is gone. The only argument is the file descriptor for events. All other output is the log.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from stagecraft.pipeline.settings import changes_as_yaml
 
 
 def main() -> None:
-    """Runs, tells the end, and leaves without waiting for anybody's threads."""
+    """Runs the pipeline, emits the end, and exits without waiting for threads."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
     redaction = redacted_log.install()
-    events.attach(int(sys.argv.pop()))  # TFX hands what is left of sys.argv to executors
+    events.attach(int(sys.argv.pop()))  # TFX passes the rest of sys.argv on to executors
     spec = RunSpec.from_json(sys.stdin.readline())
     redaction.hide(spec.settings.beam.args)
     supervised = threading.Event()
@@ -53,7 +53,7 @@ def main() -> None:
             logging.shutdown()
     if not supervised.is_set():
         _kill_group()
-    # Beam, gRPC and TensorFlow leave threads behind, for which Python would wait.
+    # Beam, gRPC and TensorFlow leave threads running, and Python would wait for them.
     os._exit(0 if end["status"] == "ok" else 1)
 
 
@@ -62,7 +62,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     from tfx.orchestration.pipeline import RunOptions
 
     from stagecraft.pipeline.checks import preflight
-    from stagecraft.pipeline.local import nodes, outputs, summary
+    from stagecraft.pipeline.local import nodes, summary
     from stagecraft.pipeline.local.runners import BeamRunner, LocalRunner
     from stagecraft.trainer_module.checkpointing.checkpoints import forget
     from stagecraft.trainer_module.models import registry
@@ -79,11 +79,11 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
             from_nodes=[spec.from_node] if spec.from_node else None,
             to_nodes=[spec.to_node] if spec.to_node else None,
         )
-    # Now: whichever component uses TensorFlow first would settle the devices for all.
+    # Before any component uses TensorFlow, which fixes the devices of the process.
     configure_devices(spec.settings.parallel)
-    there = nodes.names(parity=spec.settings.parity.enabled, report=spec.settings.report.enabled)
-    trains = nodes.between(nodes.TRAINER, there, spec.from_node, spec.to_node)
-    # What preflight builds, the components do not build again.
+    known = nodes.names(parity=spec.settings.parity.enabled, report=spec.settings.report.enabled)
+    trains = nodes.between(nodes.TRAINER, known, spec.from_node, spec.to_node)
+    # The components reuse the model that preflight builds.
     with registry.files_shared(builds=trains):
         if trains and spec.create == CREATE_PIPELINE:
             for note in preflight.check(spec.settings):
@@ -95,16 +95,16 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
     try:
         runner.run(pipeline, run_options=options)
     except Exception:
-        with contextlib.suppress(Exception):  # what is known all the same
+        with contextlib.suppress(Exception):  # results of the nodes that succeeded
             if runner.last_run:
-                end["report"] = summary.report(outputs.of_run(runner.last_run))
+                end["report"] = summary.report(runner.last_run.outputs())
         raise
     if runner.last_run:
-        end["report"] = summary.report(outputs.of_run(runner.last_run))
+        end["report"] = summary.report(runner.last_run.outputs())
 
 
 def _watch(supervised: threading.Event) -> None:
-    """Waits for the end of standard input: then nobody is left who would stop this process."""
+    """Waits for the end of standard input, which means that the supervisor is gone."""
     sys.stdin.read()
     supervised.clear()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -113,11 +113,11 @@ def _watch(supervised: threading.Event) -> None:
 
 
 def _kill_group() -> None:
-    """Ends this process and those that it started, in the place of the supervisor that is gone."""
+    """Ends this process and its children, as the supervisor would have done."""
     scratch = pathlib.Path(tempfile.gettempdir())
     if scratch.name.startswith(SCRATCH):
         shutil.rmtree(scratch, ignore_errors=True)
-    os.killpg(os.getpgrp(), signal.SIGKILL)  # with Beam's worker processes, if there are any
+    os.killpg(os.getpgrp(), signal.SIGKILL)  # with Beam's worker processes, if any
 
 
 if __name__ == "__main__":

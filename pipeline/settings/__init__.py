@@ -1,4 +1,4 @@
-"""The settings of a pipeline: the whole tree, its presets, and how files and options are read."""
+"""The settings of a pipeline: the tree, its presets, and their files and options."""
 
 from stagecraft.pipeline.settings.errors import SettingsError
 from stagecraft.pipeline.settings.tree import (

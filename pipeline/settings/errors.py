@@ -1,4 +1,4 @@
-"""The error of settings that cannot be."""
+"""The error of wrong settings."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from stagecraft.schemas.errors import UserError
 
 
 class SettingsError(UserError):
-    """Settings that cannot be; the message names the field, the value and what would work."""
+    """Wrong settings; the message names the setting, its value and what works."""

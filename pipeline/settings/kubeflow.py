@@ -23,61 +23,62 @@ def _address(value: str) -> str:
 
 
 class Step(PodSettings):
-    """What one step of the pipeline gets from Kubernetes."""
+    """Resources of one step of the pipeline."""
 
     retries: int = Field(0, ge=0, description="attempts after a failed one")
     timeout_seconds: int = Field(
-        0, ge=0, description="after which the step is ended; 0: the cluster's limit"
+        0, ge=0, description="seconds until the step is killed; 0: the cluster's limit"
     )
 
 
 class KubeflowSettings(Settings):
-    """Where things are, and what each step gets."""
+    """Addresses, folders, and the resources of each step."""
 
     image: str = Field(
         "stagecraft:latest",
-        description="container image of all steps (see Dockerfile); best by its digest, "
-        "registry/name@sha256:…, so that a run can be repeated",
+        description="container image of all steps (see Dockerfile); use its digest, "
+        "registry/name@sha256:…, to make runs repeatable",
     )
     pipeline_root: Annotated[str, AfterValidator(_address)] = Field(
         "minio://mlpipeline/stagecraft",
-        description="object-store address below which artifacts are written",
+        description="object-store address for artifacts",
     )
     checkpoints: str = Field(
         "checkpoints",
-        description="folder for what a stopped training goes on from; on a volume it outlives the "
-        "pod, relative to the working directory it does not; with parallel.launcher: kubernetes "
-        "also an address, as s3://bucket/checkpoints",
+        description="folder for checkpoints; on a volume they outlive the pod, in a relative "
+        "folder they do not; with parallel.launcher: kubernetes also an address, such as "
+        "s3://bucket/checkpoints",
     )
     job: JobSettings = JobSettings()
-    every_step: Step = Field(Step(), description="what every step gets")
+    every_step: Step = Field(Step(), description="resources of every step")
     steps: dict[str, Step] = Field(
-        {}, description="by component, such as Trainer: what it gets instead"
+        {}, description="resources by component, such as Trainer; they override every_step"
     )
 
     def check_names(self, names: list[str]) -> None:
-        """Checks that ``steps`` are of a pipeline.
+        """Refuses ``steps`` that a pipeline does not have.
 
         Args:
             names: of its components.
 
         Raises:
-            UserError: one is not.
+            UserError: names those steps.
         """
         if unknown := sorted(set(self.steps) - set(names)):
             raise UserError(
-                f"kubeflow.steps: {', '.join(unknown)}: no such component; there are "
-                f"{', '.join(names)}."
+                f"kubeflow.steps: {', '.join(unknown)}: no such component; use {', '.join(names)}.",
+                setting="kubeflow.steps",
+                value=unknown,
             )
 
     def has_own_image(self, name: str) -> bool:
-        """Whether an image is named for this one step."""
+        """Whether the step has an image of its own."""
         return name in self.steps and self.steps[name].image is not None
 
     def step(self, name: str) -> Step:
-        """What a step gets: its own fields, and all others from ``every_step``.
+        """The resources of a step: its own fields, and the others of ``every_step``.
 
-        Of ``env`` and ``node_selector``, keys are taken together.
+        ``env`` and ``node_selector`` merge by key.
         """
         own = self.steps.get(name)
         if own is None:

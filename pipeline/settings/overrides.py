@@ -1,4 +1,4 @@
-"""Single settings in place of a file's: ``--set KEY=VALUE``, and options that mean one."""
+"""Overrides of single settings: ``--set KEY=VALUE``, and options that stand for a setting."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _OTHER = {"steps": "epochs", "epochs": "steps"}
 
 
 class Override(NamedTuple):
-    """One setting, and what a person wrote for it."""
+    """One setting, and the option that sets it."""
 
-    given: str
-    """Such as ``--set train.steps=5`` or ``--data FILE``; without secrets."""
+    text: str
+    """The option, such as ``--set train.steps=5`` or ``--data FILE``; without secrets."""
 
     path: tuple[str, ...]
     """Sections and name."""
@@ -31,41 +31,48 @@ class Override(NamedTuple):
         """An option of a command that stands for a setting.
 
         Args:
-            option: its name, as ``--data``.
-            key: the setting's, as ``data.source``.
+            option: its name, such as ``--data``.
+            key: name of the setting, such as ``data.source``.
             value: of both.
         """
         return cls(secrets.redact(f"{option} {value}"), tuple(key.split(".")), value)
 
 
 def parse(text: str) -> Override:
-    """``key.path=value``, the value in YAML.
+    """Parses ``key.path=value``, with the value in YAML.
 
     Raises:
-        SettingsError: it is not of that form, or the value cannot be.
+        SettingsError: the text has another form, or the value is no YAML.
     """
     key, equals, value = text.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not path[-1]:
         shown = shortened(secrets.redact(text))
-        raise SettingsError(f"--set {shown}: expected key=value, such as train.steps=500")
+        raise SettingsError(
+            f"--set {shown}: expected key=value, such as train.steps=500",
+            setting="--set",
+            value=shown,
+            suggestion="train.steps=500",
+        )
     shown = shortened(str(shown_value(path, value)))
-    given = f"--set {shortened(secrets.redact(key.strip()))}={shown}"
+    option = f"--set {shortened(secrets.redact(key.strip()))}={shown}"
     try:
-        return Override(given, path, strict_yaml.parse(value))
+        return Override(option, path, strict_yaml.parse(value))
     except strict_yaml.YamlError as error:
         if not error.reason.startswith("not YAML"):
-            raise SettingsError(f"{given}: {error.reason}") from None
-        return Override(given, path, value)  # such as a pattern that begins with *
+            raise SettingsError(
+                f"{option}: {error.reason}", setting=".".join(path), value=shown
+            ) from None
+        return Override(option, path, value)  # such as a pattern that begins with *
 
 
 def applied(tree: Tree, overrides: Sequence[Override]) -> Tree:
-    """A copy of a tree with the overrides in it, the last one on top.
+    """A copy of a tree with the overrides; the last one of a setting counts.
 
     Raises:
-        SettingsError: a section of one is a value.
+        SettingsError: an override needs a section where the tree has a value.
     """
-    tree = {name: dict(part) if isinstance(part, dict) else part for name, part in tree.items()}
+    tree = {name: dict(value) if isinstance(value, dict) else value for name, value in tree.items()}
     _make_room(tree, overrides)
     for override in overrides:
         *sections, name = override.path
@@ -74,7 +81,10 @@ def applied(tree: Tree, overrides: Sequence[Override]) -> Tree:
             below = inner.get(section)
             below = {} if below is None else below  # a section without settings
             if not isinstance(below, dict):
-                raise SettingsError(f"{override.given}: {section} is a value, not a section")
+                raise SettingsError(
+                    f"{override.text}: {section} is a value, not a section",
+                    setting=".".join(override.path),
+                )
             inner[section] = inner = dict(below)
         inner[name] = override.value
     return tree
@@ -90,12 +100,12 @@ def shown_value(path: Sequence[str], value: Any) -> Any:
 
 
 def shortened(text: str, limit: int = 80) -> str:
-    """The beginning of a text, where it is long."""
+    """A text, cut to a limit."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _make_room(tree: Tree, overrides: Sequence[Override]) -> None:
-    """Steps and epochs say the same: one that is overridden with counts, not the file's other."""
+    """An override of steps removes the file's epochs, and the other way round."""
     section = tree.get("train")
     if not isinstance(section, dict):
         return

@@ -1,7 +1,7 @@
-"""YAML as settings have it: a mistake is one sentence, and nothing is read two ways.
+"""Strict YAML for settings: an error is one sentence, and no value is ambiguous.
 
-PyYAML takes a key that is there twice, reads dates, and raises Python's own errors for a number
-of many digits or for brackets nested deeply (https://yaml.org/spec/1.1).
+PyYAML accepts duplicate keys, parses dates, and raises Python's own errors for long numbers and
+deeply nested brackets (https://yaml.org/spec/1.1).
 """
 
 from __future__ import annotations
@@ -17,58 +17,58 @@ from stagecraft.schemas.errors import UserError
 _TAG = "tag:yaml.org,2002:"
 
 MAX_BYTES = 1_000_000
-"""Of a file; all settings there are take less than 20,000."""
+"""The largest file; all settings together need less than 20,000."""
 
 MAX_NODES = 100_000
-"""Values of a document, counted as often as its aliases repeat them."""
+"""The maximum number of values in a document; each repetition by an alias counts."""
 
 MAX_DEPTH = 50
-"""Levels of a document; settings have six."""
+"""The deepest document; settings have six levels."""
 
-_TOO_DEEP = f"brackets or sections are nested in more than {MAX_DEPTH} levels"
+_TOO_DEEP = f"brackets or sections are nested deeper than {MAX_DEPTH} levels"
 
 _DIGITS = 40
-"""Of a number. Settings end at 19."""
+"""The longest number. Settings need at most 19 digits."""
 
 
 class YamlError(UserError):
-    """Text that is no YAML, or that settings cannot be."""
+    """Text that is no YAML, or no settings."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
-        """Words it.
+        """Makes the message.
 
         Args:
-            reason: what is wrong, and what works.
-            line: in the file, from 1; None: not known.
+            reason: the problem, and what works.
+            line: in the file, from 1, if known.
         """
         self.reason, self.line = reason, line
-        super().__init__(f"line {line}: {reason}" if line else reason)
+        super().__init__(f"line {line}: {reason}" if line else reason, record=f"line {line}")
 
 
 class FileError(UserError):
     """A file of settings that cannot be read."""
 
     def __init__(self, file: str, cause: YamlError) -> None:
-        """Names the file.
+        """Makes the message.
 
         Args:
             file: its path.
-            cause: what is wrong with it.
+            cause: the problem in it.
         """
-        self.file, self.line, self.reason = file, cause.line, cause.reason
+        self.line, self.reason = cause.line, cause.reason
         where = f"{file}, line {cause.line}" if cause.line else file
-        super().__init__(f"{where}: {cause.reason}")
+        super().__init__(f"{where}: {cause.reason}", file=file, record=cause.record)
 
 
 def read(path: pathlib.Path) -> Any:
-    """The value that a file holds; None where it holds none.
+    """Reads a file; None if it is empty.
 
     Args:
         path: of the file, in UTF-8.
 
     Raises:
         OSError: it cannot be read.
-        FileError: it is no YAML, or not as :func:`parse` takes it.
+        FileError: :func:`parse` refuses it.
     """
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
@@ -79,11 +79,11 @@ def read(path: pathlib.Path) -> Any:
 
 
 def parse(text: str) -> Any:
-    """The value of a text; dates stay text.
+    """Parses a text; dates stay text.
 
     Raises:
-        YamlError: it is no YAML; a key is there twice; a number, the nesting or what aliases
-            repeat is too large.
+        YamlError: it is no YAML; it has a duplicate key; a number is too long, nesting too deep,
+            or aliases repeat too many values.
     """
     loader = None
     try:
@@ -96,7 +96,7 @@ def parse(text: str) -> Any:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise YamlError(
-            f"the character {chr(error.character)!a} cannot be in YAML; take it out", line
+            f"the character {chr(error.character)!a} is not allowed in YAML; remove it", line
         ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -108,15 +108,15 @@ def parse(text: str) -> Any:
 
 def _decoded(content: bytes) -> str:
     if len(content) > MAX_BYTES:
-        raise YamlError(f"is longer than {MAX_BYTES:,} bytes; expected a file of settings")
+        raise YamlError(f"is larger than {MAX_BYTES:,} bytes; expected a file of settings")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise YamlError("is in UTF-16; save it as UTF-8")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        found = f"0x{content[error.start]:02x}"
-        raise YamlError(f"the byte {found} is not UTF-8; save the file as UTF-8", line) from None
+        byte = f"0x{content[error.start]:02x}"
+        raise YamlError(f"the byte {byte} is not UTF-8; save the file as UTF-8", line) from None
 
 
 def _reason(error: yaml.MarkedYAMLError) -> str:
@@ -129,19 +129,19 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
 
 
 class _Refusal(yaml.constructor.ConstructorError):
-    """What YAML allows, and settings do not."""
+    """Valid YAML that settings do not allow."""
 
     def __init__(self, reason: str, where: yaml.Mark) -> None:
         super().__init__(None, None, reason, where)
 
 
 class _Loader(yaml.SafeLoader):
-    """Text to values."""
+    """Loads values from text."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """A node of a level that settings can have."""
+        """Composes a node, unless it is nested too deep."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise _Refusal(_TOO_DEEP, self.peek_event().start_mark)
@@ -150,10 +150,10 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """A value; one that only looks like a number, a truth or a date is refused."""
+        """Constructs a value; refuses one that only looks like a number, a boolean or a date."""
         if node.tag == f"{_TAG}int" and len(node.value) > _DIGITS:
             raise _Refusal(
-                f"a number of {len(node.value):,} digits; a setting holds less than 2^63",
+                f"a number with {len(node.value):,} digits; numbers must be less than 2^63",
                 node.start_mark,
             )
         try:
@@ -162,27 +162,27 @@ class _Loader(yaml.SafeLoader):
             kind = node.tag.removeprefix(_TAG)
             shown = secrets.redact(f"{node.value!r:.60}")
             raise _Refusal(
-                f"{shown} is no {kind}; write it in quotes for text", node.start_mark
+                f"{shown} is no {kind}; if it is text, put it in quotes", node.start_mark
             ) from None
 
 
 class _Check:
-    """Looks through a document before values are made of it."""
+    """Checks a document before the loader constructs its values."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, int]] = {}
         self._open: set[int] = set()
 
     def size(self, node: yaml.Node) -> tuple[int, int]:
-        """Values in a node, itself included, and levels; what aliases repeat counts each time.
+        """Values and levels of a node, itself included; each repetition by an alias counts.
 
         Raises:
-            _Refusal: a key is there twice or is no scalar, aliases repeat too much, or an alias
-                stands within what it repeats.
+            _Refusal: a key is a duplicate or no scalar, aliases repeat too many values, or an alias
+                contains itself.
         """
         mark = node.start_mark
         if id(node) in self._open:
-            raise _Refusal("an alias stands within what it repeats; write the value out", mark)
+            raise _Refusal("an alias contains itself; write the value out", mark)
         if id(node) not in self._known:
             self._open.add(id(node))
             inner = [self.size(child) for child in _children(node)]
@@ -200,7 +200,7 @@ class _Check:
 def _children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         _check_keys(node)
-        return [part for pair in node.value for part in pair]
+        return [child for pair in node.value for child in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
@@ -213,7 +213,7 @@ def _check_keys(node: yaml.MappingNode) -> None:
             )
         if line := lines.get((key.tag, key.value)):
             raise _Refusal(
-                f"{key.value!r} is there twice, also in line {line}; keep one of them",
+                f"{key.value!r} is a duplicate of line {line}; keep one of them",
                 key.start_mark,
             )
         lines[key.tag, key.value] = key.start_mark.line + 1

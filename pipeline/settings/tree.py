@@ -1,6 +1,6 @@
-"""The whole tree of settings, its presets, files and overrides.
+"""The tree of settings, its presets, files and overrides.
 
-Imports neither TensorFlow, TFX, Beam nor Keras: ``--help`` and ``config`` are instant.
+Imports neither TensorFlow, TFX, Beam nor Keras, so that ``config`` is instant.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from stagecraft.pipeline.settings import strict_yaml
 from stagecraft.pipeline.settings.errors import SettingsError
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.pipeline.settings.overrides import Override, parse
-from stagecraft.pipeline.settings.validation import made
+from stagecraft.pipeline.settings.validation import validate
 from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.features import DATASETS, SAMPLE, DataSet
 from stagecraft.trainer_module.settings import Settings, TrainingSettings
 
@@ -29,7 +29,7 @@ PRESETS = pathlib.Path(__file__).resolve().parent / "presets"
 
 
 class DataSettings(Settings):
-    """What is read (``data:``)."""
+    """The data (``data:``)."""
 
     source: str = Field(
         "sample",
@@ -37,9 +37,9 @@ class DataSettings(Settings):
         "archive (.tar.gz) or a folder with its files: a path, or a gs://, s3:// or minio:// "
         "address",
     )
-    dataset: Literal["cifar10", "cifar100"] = Field("cifar10", description="which layout it has")
+    dataset: Literal["cifar10", "cifar100"] = Field("cifar10", description="layout of the data")
     label: Literal["fine", "coarse"] = Field(
-        "fine", description="which of CIFAR-100's two labels is learned"
+        "fine", description="which of CIFAR-100's two labels to learn"
     )
     val_fraction: float = Field(
         0.1, gt=0, le=0.5, description="share of the train part held out as the val split"
@@ -47,15 +47,15 @@ class DataSettings(Settings):
     shards: int = Field(
         48,
         ge=1,
-        description="files per split; fixed, so that another number of workers changes no data",
+        description="files per split; a fixed number, so that the data does not depend on the "
+        "number of workers",
     )
     sample_train: int = Field(5_000, ge=10, description="pictures in the sample's train part")
     sample_test: int = Field(1_000, ge=10, description="pictures in the sample's test part")
-    cache_dir: str = Field(
-        "~/.cache/stagecraft", description="where downloads are kept between runs"
-    )
+    cache_dir: str = Field("~/.cache/stagecraft", description="folder for downloads, for all runs")
     schema_file: str | None = Field(
-        None, description="TFDV schema (text proto) to hold the data against; default: dataset's"
+        None,
+        description="TFDV schema (text proto) that the data must match; default: the dataset's",
     )
 
     @field_validator("source")
@@ -70,9 +70,9 @@ class DataSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> DataSettings:
         if self.dataset == "cifar10" and self.label == "coarse":
-            raise ValueError("label: coarse exists in cifar100 only; use dataset: cifar100")
+            raise SettingError("label", "coarse", "exists only in cifar100", "dataset: cifar100")
         if self.source == "sample" and self.dataset != "cifar10":
-            raise ValueError("source: the sample has ten classes; use dataset: cifar10")
+            raise SettingError("source", "sample", "has ten classes", "dataset: cifar10")
         return self
 
     @property
@@ -82,7 +82,7 @@ class DataSettings(Settings):
 
     @property
     def schema_path(self) -> str:
-        """Path of the schema that the data is held against."""
+        """Path of the schema that the data must match."""
         return self.schema_file or self._dataset.schema_file
 
     @property
@@ -91,31 +91,32 @@ class DataSettings(Settings):
 
 
 class TransformSettings(Settings):
-    """How raw features become the model's (``transform:``)."""
+    """The transformation of raw features (``transform:``)."""
 
     materialize: bool = Field(
-        False, description="write the transformed examples too, instead of applying it on the fly"
+        False, description="also write the transformed examples, instead of transforming on the fly"
     )
 
 
 class EvaluateSettings(Settings):
-    """When a model is good enough (``evaluate:``)."""
+    """Conditions of the blessing (``evaluate:``)."""
 
     min_accuracy: float = Field(
-        0.0, ge=0, le=1, description="accuracy on the eval split below which nothing is pushed"
+        0.0, ge=0, le=1, description="least accuracy on the eval split for a blessing"
     )
     better_than_constant: bool = Field(
         True,
-        description="also require that the model is better, with 95 % confidence, than always "
-        "answering the most frequent class of the eval split",
+        description="also require that, with 95 % confidence, the model is better than the "
+        "constant answer of the most frequent class",
     )
     not_worse: bool = Field(
-        True, description="also compare with the last blessed model, if there is one"
+        True,
+        description="also require that the model is not worse than the last blessed model, if any",
     )
 
 
 class PushSettings(Settings):
-    """Where a blessed model goes (``push:``)."""
+    """The destination of blessed models (``push:``)."""
 
     directory: str | None = Field(
         None,
@@ -125,19 +126,19 @@ class PushSettings(Settings):
 
 
 class ParitySettings(Settings):
-    """The proof that the topology computes what one device does (``parity:``)."""
+    """The proof that the topology computes what one device computes (``parity:``)."""
 
     enabled: bool = Field(
-        False, description="prove it before every training, with the component ParityGate"
+        False, description="run it before each training, in the component ParityGate"
     )
     steps: int = Field(20, ge=4, description="optimizer steps of the compared trajectories")
     batch_size: int = Field(
         24,
         ge=2,
-        description="least examples per step; rounded up to what the topology divides",
+        description="least examples per step; the topology may round it up",
     )
     timeout_seconds: float = Field(
-        600.0, gt=0, le=86_400, description="how long one topology may take, in seconds"
+        600.0, gt=0, le=86_400, description="time limit for one topology, in seconds"
     )
 
 
@@ -145,28 +146,28 @@ class ReportSettings(Settings):
     """The page about a run (``report:``)."""
 
     enabled: bool = Field(
-        True, description="write it at the end of the run, with the component TrainingReport"
+        True, description="write it at the end of the run, in the component TrainingReport"
     )
 
 
 class BeamSettings(Settings):
-    """Where the data steps run (``beam:``)."""
+    """The runner of Beam components (``beam:``)."""
 
     runner: Literal["direct", "flink", "spark", "dataflow"] = Field(
-        "direct", description="direct runs in this process; the others need their cluster"
+        "direct", description="direct runs in this process; the others need a cluster"
     )
     args: tuple[str, ...] = Field(
-        (), description='further pipeline arguments, such as "--flink_master=localhost:8081"'
+        (), description='more pipeline arguments, such as "--flink_master=localhost:8081"'
     )
 
 
 class PipelineSettings(TrainingSettings):
-    """The whole tree."""
+    """The tree of all settings."""
 
     name: str = Field(
         "stagecraft",
         pattern=r"^[a-z][a-z0-9-]{0,62}$",
-        description="name of the pipeline, in ML Metadata and on screen",
+        description="name of the pipeline, in ML Metadata and in messages",
     )
     data: DataSettings = DataSettings()
     transform: TransformSettings = TransformSettings()
@@ -179,21 +180,21 @@ class PipelineSettings(TrainingSettings):
 
 
 def recorded(settings: PipelineSettings) -> dict[str, Any]:
-    """The settings as reports and ML Metadata have them: without ``kubeflow`` and secrets."""
+    """The settings that reports and ML Metadata record: without ``kubeflow`` and secrets."""
     return without_secrets(settings.model_dump(mode="json"))
 
 
 def changes_as_yaml(settings: PipelineSettings) -> str:
-    """Those of :func:`recorded` that are not the default, as a file for ``--config``."""
+    """The recorded settings that differ from the defaults, as a file for ``--config``."""
     changed = without_secrets(settings.model_dump(mode="json", exclude_defaults=True))
     return yaml.safe_dump(changed, sort_keys=False, allow_unicode=True)
 
 
 def without_secrets(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A tree of settings, as JSON has it, without what no record is to hold.
+    """A JSON tree of settings, without parts that no record should hold.
 
-    That is ``kubeflow``, which changes nothing of what is computed and holds a cluster's
-    addresses and variables; and of ``beam.args`` the values, as any may be a runner's secret.
+    ``kubeflow`` does not affect results, and holds a cluster's addresses and variables. The values
+    of ``beam.args`` may be secrets of a runner.
     """
     kept = {name: value for name, value in tree.items() if name != "kubeflow"}
     result: dict[str, Any] = secrets.redact_tree(kept)
@@ -205,23 +206,23 @@ def without_secrets(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def presets() -> list[str]:
-    """Names of the presets that come with the package."""
+    """Names of the package's presets."""
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
 def load(config: str | None = None, overrides: Sequence[str | Override] = ()) -> PipelineSettings:
-    """Resolves a preset's name or a YAML file, with overrides on top.
+    """Loads a preset or a YAML file, and applies overrides.
 
     Args:
         config: name of a preset, or path of a file.
-        overrides: ``key.path=value``, or what an option of a command stands for.
+        overrides: ``key.path=value``, or the setting that an option stands for.
 
     Raises:
-        SettingsError: no such preset or file, not YAML, or a value that cannot be.
+        SettingsError: no such preset or file, no YAML, or a wrong value.
     """
     tree = _read(config) if config else {}
-    given = [parse(each) if isinstance(each, str) else each for each in overrides]
-    return made(PipelineSettings, tree, given, config)
+    parsed = [parse(each) if isinstance(each, str) else each for each in overrides]
+    return validate(PipelineSettings, tree, parsed, config)
 
 
 def _read(config: str) -> dict[str, Any]:
@@ -231,16 +232,22 @@ def _read(config: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:  # ValueError: a null character
         reason = getattr(error, "strerror", None) or error
         raise SettingsError(
-            f"{config}: {reason}; give the path of a YAML file or one of the presets "
-            f"{', '.join(presets())}"
+            f"{config}: {reason}; use the path of a YAML file, or one of the presets "
+            f"{', '.join(presets())}",
+            setting="--config",
+            value=config,
+            file=config,
         ) from None
     except strict_yaml.FileError as error:
-        raise SettingsError(str(error)) from None
+        raise SettingsError(str(error), file=error.file, record=error.record) from None
     if tree is None:
         raise SettingsError(
-            f"{config}: is empty; expected sections such as 'train:', or {{}} for the defaults"
+            f"{config}: is empty; expected sections such as 'train:', or {{}} for the defaults",
+            file=config,
         )
     if not isinstance(tree, dict):
         shown = secrets.redact(f"{tree!r:.60}")
-        raise SettingsError(f"{config}: expected sections such as 'train:', found {shown}")
+        raise SettingsError(
+            f"{config}: expected sections such as 'train:', found {shown}", file=config
+        )
     return tree

@@ -1,4 +1,4 @@
-"""Makes settings of a tree, or says what is wrong with it, and who gave it."""
+"""Validates a tree of settings; errors name the setting, and the file or option that set it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from stagecraft.pipeline.settings import overrides as given_overrides
+from stagecraft.pipeline.settings import overrides as settings_overrides
 from stagecraft.pipeline.settings.errors import SettingsError
 from stagecraft.pipeline.settings.overrides import Override, Tree
 from stagecraft.schemas import secrets
@@ -25,7 +25,7 @@ _EXPECTED = {
     "string_type": "expected text",
     "string_pattern_mismatch": "expected text that matches {pattern}",
     **dict.fromkeys(("tuple_type", "list_type"), "expected a list"),
-    "missing": "is needed",
+    "missing": "is required",
     **dict.fromkeys(
         ("model_type", "dict_type"), "expected settings below it, each a name and a value"
     ),
@@ -35,63 +35,65 @@ _EXPECTED = {
     "less_than_equal": "expected {le} or less",
     "less_than": "expected less than {lt}",
 }
-"""Kind of pydantic's error -> what is said in its place (https://docs.pydantic.dev, Errors)."""
+"""Type of pydantic's error -> our message (https://docs.pydantic.dev, Errors)."""
 
 
 class _Problem(NamedTuple):
-    """One mistake."""
+    """One wrong setting."""
 
     path: tuple[str, ...]
     message: str
     shown: str
-    """What was given, for the message."""
+    """Its value, for the message."""
 
     def __str__(self) -> str:
         where = ".".join(self.path)
         return f"{where}: {self.message}{self.shown}" if where else self.message
 
 
-def made(
+def validate(
     model: type[Model], tree: Tree, overrides: Sequence[Override], source: str | None
 ) -> Model:
-    """Settings of a tree.
+    """Validates a tree of settings.
 
     Args:
         model: of the whole tree.
-        tree: what a file holds.
-        overrides: what is given in place of parts of it.
-        source: the file's name; None where there is none.
+        tree: the content of a file.
+        overrides: take precedence over the tree.
+        source: the file's name, if there is a file.
 
     Raises:
-        SettingsError: a value cannot be. It names each mistake, and what gave it: the file, or
-            overrides without which the mistake is gone.
+        SettingsError: a value is wrong. The message names each wrong setting and its origin: the
+            file, or the overrides without which the error disappears.
     """
-    whole = given_overrides.applied(tree, overrides)
+    whole = settings_overrides.applied(tree, overrides)
     try:
         settings = model.model_validate(whole)
     except ValidationError as error:
-        found = list(_problems(error))
+        problems = list(_problems(error))
     else:
         for override in overrides:
-            _refuse_left_out(override.value, override.given, override.path)
+            _refuse_left_out(override.value, override.text, override.path)
         _refuse_left_out(whole, source)
         return settings
 
     def remaining(kept: Sequence[Override]) -> list[_Problem]:
         try:
-            model.model_validate(given_overrides.applied(tree, kept))
+            model.model_validate(settings_overrides.applied(tree, kept))
         except ValidationError as error:
             return list(_problems(error))
-        except SettingsError:  # of one that needs another one
+        except SettingsError:  # an override that needs another one
             return []
         return []
 
     lines = []
-    for problem in found:
+    for problem in problems:
         blamed = _blamed(problem, overrides, remaining)
-        who = ", ".join(override.given for override in blamed) or source
-        lines.append(f"{who}: {problem}" if who else str(problem))
-    raise SettingsError("; ".join(_grouped(lines, source)))
+        origin = ", ".join(override.text for override in blamed) or source
+        lines.append(f"{origin}: {problem}" if origin else str(problem))
+    raise SettingsError(
+        "; ".join(_grouped(lines, source)), setting=".".join(problems[0].path), file=source or ""
+    )
 
 
 def _blamed(
@@ -99,8 +101,8 @@ def _blamed(
     overrides: Sequence[Override],
     remaining: Callable[[Sequence[Override]], list[_Problem]],
 ) -> list[Override]:
-    """The overrides that make a problem; none where the file does."""
-    last = {override.path: override for override in overrides}  # which counts
+    """The overrides that cause a problem; none if the file causes it."""
+    last = {override.path: override for override in overrides}  # the last one counts
     below = [path for path in last if path[: len(problem.path)] == problem.path]
     if below == [problem.path]:
         return [last[problem.path]]
@@ -115,36 +117,36 @@ def _blamed(
     without = {each.path: remaining([o for o in overrides if o is not each]) for each in near}
     cured = [each for each in near if problem not in without[each.path]]
     alone = [each for each in cured if not without[each.path]]
-    found = alone or cured or near
-    deepest = max(len(each.path) for each in found)
-    return [each for each in found if len(each.path) == deepest]
+    blamed = alone or cured or near
+    deepest = max(len(each.path) for each in blamed)
+    return [each for each in blamed if len(each.path) == deepest]
 
 
 def _grouped(lines: list[str], source: str | None) -> Iterator[str]:
-    """The file is named once."""
-    prefix, named = f"{source}: ", False
+    """The lines, with the file's name only in the first of its lines."""
+    prefix, is_named = f"{source}: ", False
     for line in lines:
         of_file = source is not None and line.startswith(prefix)
-        yield line.removeprefix(prefix) if of_file and named else line
-        named = named or of_file
+        yield line.removeprefix(prefix) if of_file and is_named else line
+        is_named = is_named or of_file
 
 
 def _problems(error: ValidationError) -> Iterator[_Problem]:
     for problem in error.errors(include_url=False):
         path = tuple(str(part) for part in problem["loc"])
-        told = _EXPECTED.get(problem["type"])
+        expected = _EXPECTED.get(problem["type"])
         message = problem["msg"].removeprefix("Value error, ")
-        message = told.format(**problem.get("ctx", {})) if told else message
-        given = problem["input"]
+        message = expected.format(**problem.get("ctx", {})) if expected else message
+        value = problem["input"]
         shown = ""
-        if not isinstance(given, dict) and given is not None and problem["type"] != "missing":
-            value = repr(given_overrides.shown_value(path, given))
-            shown = f" (given: {given_overrides.shortened(value)})"
+        if not isinstance(value, dict) and value is not None and problem["type"] != "missing":
+            text = repr(settings_overrides.shown_value(path, value))
+            shown = f" (given: {settings_overrides.shortened(text)})"
         yield _Problem(path, secrets.redact(message), shown)
 
 
 def _refuse_left_out(tree: Any, source: str | None, path: Sequence[str] = ()) -> None:
-    """A secret that was left out of what is shown is not one that can be used."""
+    """Refuses the placeholder that stands for a secret in shown settings."""
     if isinstance(tree, dict):
         for name, value in tree.items():
             _refuse_left_out(value, source, (*path, str(name)))
@@ -154,5 +156,6 @@ def _refuse_left_out(tree: Any, source: str | None, path: Sequence[str] = ()) ->
     elif isinstance(tree, str) and secrets.is_left_out(tree):
         where = f"{source}: {'.'.join(path)}" if source else ".".join(path)
         raise SettingsError(
-            f"{where}: {tree}: a secret was left out here when the settings were shown; put it in"
+            f"{where}: {tree} stands for a secret that is not shown; put the secret in",
+            setting=".".join(path),
         )

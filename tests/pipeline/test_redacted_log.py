@@ -41,13 +41,13 @@ def redaction() -> Redaction:
     ],
 )
 def test_values_are_left_out(redaction: Redaction, text: str) -> None:
-    left = redaction.left(text)
+    left = redaction.redact(text)
     assert "c4n4ry" not in left and "…" in left
 
 
 def test_other_text_stays(redaction: Redaction) -> None:
     text = "cannot connect to localhost:8081; direct is the runner"
-    assert redaction.left(text) == text
+    assert redaction.redact(text) == text
 
 
 def test_a_traceback(redaction: Redaction, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import pathlib
-import sys
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from stagecraft.pipeline.cli.kubeflow.connecting import context_fields
+from stagecraft.pipeline.cli.command import Group
+from stagecraft.pipeline.cli.kubeflow.connection import context_fields
 from stagecraft.pipeline.cli.options import not_empty
+from stagecraft.pipeline.cli.terminal import console
+from stagecraft.schemas.errors import UserError
 
 
-@click.group(short_help="Named connections, in a file.")
+@click.group(cls=Group, short_help="Manage named connections.")
 def contexts() -> None:
-    """Names for clusters, with all that it takes to reach them.
+    """Manage contexts: names for clusters, with the options that connect to them.
 
-    They are kept in ~/.config/stagecraft/contexts.yaml (or where STAGECRAFT_CONTEXTS says). No
-    secret is in there: tokens and cookies stay in files of their own, read anew each time.
+    The file ~/.config/stagecraft/contexts.yaml (or the one that STAGECRAFT_CONTEXTS names) holds
+    the contexts, but no secrets: tokens and cookies stay in their own files, which each command
+    reads again.
 
     \b
     stagecraft kubeflow contexts set home --endpoint https://kubeflow.example.com/pipeline \\
@@ -28,118 +30,86 @@ def contexts() -> None:
     """
 
 
-@contexts.command("set", short_help="Make a context, or change one.")
+@contexts.command("set", short_help="Create or change a context.")
 @click.argument("name", callback=not_empty)
 @context_fields
 def set_(name: str, **fields: Any) -> None:
-    """Make the context NAME, or change what is given of it. The first one becomes the current."""
+    """Create the context NAME, or change those of its fields that options name.
 
-    def change() -> None:
-        from stagecraft.pipeline.cli import console
-        from stagecraft.pipeline.kubeflow.client import connection
-        from stagecraft.pipeline.kubeflow.client import contexts as kept
-        from stagecraft.schemas.errors import UserError
+    The first context becomes the current one.
+    """
+    from stagecraft.pipeline.kubeflow.client import connection
+    from stagecraft.pipeline.kubeflow.client import contexts as stored
 
-        if "-" in fields.values():
-            raise UserError("A context can name files only, and no standard input.")
-        known = kept.load()
-        given = {
-            field: _from_everywhere(value) if field.endswith("_file") else value
-            for field, value in fields.items()
-            if value is not None
-        }
-        before = known.contexts.get(name, kept.Context())
-        after = kept.made(before.model_dump() | given)
-        connection.checked(after)
-        current = known.current or name
-        kept.save(kept.Contexts(current=current, contexts={**known.contexts, name: after}))
-        console.say(f"{name}: set." + (" It is the current context." if current == name else ""))
-
-    _do(change)
+    if "-" in fields.values():
+        raise UserError("A context can name only files, not standard input.", value="-")
+    known = stored.load()
+    changes = {
+        field: _absolute(value) if field.endswith("_file") else value
+        for field, value in fields.items()
+        if value is not None
+    }
+    before = known.contexts.get(name, stored.Context())
+    after = stored.made(before.model_dump() | changes)
+    connection.checked(after)
+    current = known.current or name
+    stored.save(stored.Contexts(current=current, contexts={**known.contexts, name: after}))
+    console.say(f"{name}: set." + (" It is the current context." if current == name else ""))
 
 
 @contexts.command(short_help="Make a context the current one.")
 @click.argument("name")
 def use(name: str) -> None:
-    """Make NAME the context that counts when nothing else is given."""
+    """Make NAME the current context: commands use it when no option or variable names another."""
+    from stagecraft.pipeline.kubeflow.client import contexts as stored
 
-    def change() -> None:
-        from stagecraft.pipeline.cli import console
-        from stagecraft.pipeline.kubeflow.client import contexts as kept
-
-        known = kept.load()
-        known.named(name)
-        kept.save(known.model_copy(update={"current": name}))
-        console.say(f"{name}: is the current context now.")
-
-    _do(change)
+    known = stored.load()
+    known.named(name)
+    stored.save(known.model_copy(update={"current": name}))
+    console.say(f"{name} is now the current context.")
 
 
-@contexts.command("list", short_help="All contexts.")
-@click.option("--json", "as_json", is_flag=True, help="One object on stdout, no more.")
+@contexts.command("list", short_help="List all contexts.")
+@click.option("--json", "as_json", is_flag=True, help="Print only one JSON object on stdout.")
 def list_(as_json: bool) -> None:
-    """All contexts; the current one has a star."""
+    """List all contexts; a star marks the current one."""
+    from stagecraft.pipeline.kubeflow.client import contexts as stored
 
-    def show() -> None:
-        from stagecraft.pipeline.cli import console
-        from stagecraft.pipeline.kubeflow.client import contexts as kept
-
-        known = kept.load()
-        if as_json:
-            given = {
-                name: context.model_dump(exclude_defaults=True)
-                for name, context in known.contexts.items()
-            }
-            console.say_json({"current": known.current, "contexts": given})
-            return
-        console.columns(
-            ("", "NAME", "ENDPOINT", "NAMESPACE"),
-            [
-                (
-                    "*" if name == known.current else "",
-                    name,
-                    context.endpoint or "(from kubectl)",
-                    context.namespace or "",
-                )
-                for name, context in sorted(known.contexts.items())
-            ],
-        )
-
-    _do(show, as_json=as_json)
+    known = stored.load()
+    if as_json:
+        dumped = {
+            name: context.model_dump(exclude_defaults=True)
+            for name, context in known.contexts.items()
+        }
+        console.say_json({"current": known.current, "contexts": dumped})
+        return
+    console.table(
+        ("", "NAME", "ENDPOINT", "NAMESPACE"),
+        [
+            (
+                "*" if name == known.current else "",
+                name,
+                context.endpoint or "(from kubectl)",
+                context.namespace or "",
+            )
+            for name, context in sorted(known.contexts.items())
+        ],
+    )
 
 
 @contexts.command(short_help="Delete a context.")
 @click.argument("name")
 def delete(name: str) -> None:
-    """Delete the context NAME. The files that it names stay."""
+    """Delete the context NAME, but not the files that it names."""
+    from stagecraft.pipeline.kubeflow.client import contexts as stored
 
-    def change() -> None:
-        from stagecraft.pipeline.cli import console
-        from stagecraft.pipeline.kubeflow.client import contexts as kept
-
-        known = kept.load()
-        known.named(name)
-        rest = {other: context for other, context in known.contexts.items() if other != name}
-        current = None if known.current == name else known.current
-        kept.save(kept.Contexts(current=current, contexts=rest))
-        console.say(f"{name}: deleted." + ("" if current else " There is no current context now."))
-
-    _do(change)
+    known = stored.load()
+    known.named(name)
+    rest = {other: context for other, context in known.contexts.items() if other != name}
+    current = None if known.current == name else known.current
+    stored.save(stored.Contexts(current=current, contexts=rest))
+    console.say(f"{name}: deleted." + ("" if current else " No context is current now."))
 
 
-def _from_everywhere(file: str) -> str:
+def _absolute(file: str) -> str:
     return file if file.startswith(("-", "~")) else str(pathlib.Path(file).absolute())
-
-
-def _do(action: Callable[[], None], *, as_json: bool = False) -> NoReturn:
-    from stagecraft.pipeline.cli import console
-    from stagecraft.schemas.errors import UserError
-
-    try:
-        action()
-    except UserError as error:
-        if as_json:
-            console.say_json({"error": str(error)})
-        console.error(str(error))
-        sys.exit(1)
-    sys.exit(0)

@@ -11,7 +11,7 @@ from stagecraft.pipeline.cli.kubeflow.runs import runs
 
 @click.group(short_help="Upload, start and watch pipelines on a Kubeflow cluster.")
 def kubeflow() -> None:
-    """Pipelines and runs on an open-source Kubeflow Pipelines 2.x.
+    """Manage pipelines and runs on an open-source Kubeflow Pipelines 2.x.
 
     \b
     stagecraft compile --set kubeflow.image=registry/stagecraft@sha256:…
@@ -20,14 +20,13 @@ def kubeflow() -> None:
     stagecraft kubeflow runs create quickstart -p train_epochs=2 --watch
     stagecraft kubeflow runs logs RUN --step Trainer --follow
 
-    Where to, and as whom: options of each command; else a context (--context, or
-    STAGECRAFT_KUBEFLOW_CONTEXT), the environment (KF_PIPELINES_ENDPOINT and other variables of
-    kfp, STAGECRAFT_KUBEFLOW_TOKEN, STAGECRAFT_KUBEFLOW_COOKIES), or the current context; without
-    any of them, the cluster that this is a pod of, or that kubectl reaches.
+    Commands find the address and the credentials in this order: their options; a context (--context
+    or STAGECRAFT_KUBEFLOW_CONTEXT); the environment (KF_PIPELINES_ENDPOINT and other variables of
+    kfp, STAGECRAFT_KUBEFLOW_TOKEN, STAGECRAFT_KUBEFLOW_COOKIES); the current context; the cluster
+    of the pod that runs the command; the cluster of kubectl.
 
-    Tested against a server that speaks the published API (v2beta1) on a local port; no live
-    cluster was tried. Exit codes: 0; 1 when something cannot be, or the run failed; 2 for a
-    command line that cannot be; 130 after Ctrl-C.
+    Tested against a local server that speaks the published API (v2beta1), never on a live cluster.
+    Exit codes: 0; 1 if the command or the run failed; 2 for a wrong command line; 130 after Ctrl-C.
     """
 
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import datetime
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from stagecraft.pipeline.cli.kubeflow.connecting import Given, act, connection_options
-from stagecraft.pipeline.cli.options import not_empty
+from stagecraft.pipeline.cli.command import Group
+from stagecraft.pipeline.cli.kubeflow.connection import connection_options
+from stagecraft.pipeline.cli.kubeflow.text import day, links, optional_time
+from stagecraft.pipeline.cli.options import name_values, not_empty, parameter_option
+from stagecraft.pipeline.cli.terminal import console
+from stagecraft.pipeline.cli.terminal.wording import duration
+from stagecraft.schemas.errors import UserError
 
-_run = click.argument("run")
+if TYPE_CHECKING:
+    from stagecraft.pipeline.kubeflow.client.api import Api
+    from stagecraft.pipeline.kubeflow.client.objects import Run
+    from stagecraft.pipeline.kubeflow.client.steps import Progress
+
+_run_id = click.argument("run_id", metavar="RUN")
 
 
-@click.group(short_help="Start runs, watch them, read their logs, stop them.")
+@click.group(cls=Group, short_help="Start, watch and stop runs, and read their logs.")
 def runs() -> None:
-    """Runs of uploaded pipelines. RUN is a run's ID."""
+    """Manage the runs of uploaded pipelines. RUN is the ID of a run."""
 
 
 @runs.command(short_help="Start a run.")
@@ -20,33 +33,35 @@ def runs() -> None:
 @click.option(
     "--version",
     callback=not_empty,
-    help="Name or ID of the pipeline's version. Default: the newest.",
+    help="The version of the pipeline, by name or ID. Default: the newest.",
+)
+@parameter_option
+@click.option(
+    "--name",
+    callback=not_empty,
+    help="The name of the run. Default: the name of the version, with the time.",
 )
 @click.option(
-    "--parameter",
-    "-p",
-    "parameters",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A parameter of the pipeline. May be repeated; others keep their defaults.",
-)
-@click.option(
-    "--name", callback=not_empty, help="Of the run. Default: the version's, with the time."
-)
-@click.option(
-    "--once", is_flag=True, help="Take the run of that --name and version, unless it failed."
+    "--once",
+    is_flag=True,
+    help="If a run of this --name and version exists and has not failed, start no other one.",
 )
 @click.option(
     "--experiment",
     callback=not_empty,
-    help="That the run belongs to. Default: the pipeline's name.",
+    help="The experiment of the run. Default: the name of the pipeline.",
 )
-@click.option("--pipeline-root", metavar="ADDRESS", help="Of outputs. Default: the pipeline's.")
-@click.option("--service-account", help="Of the run's pods. Default: the server's choice.")
-@click.option("--watch", is_flag=True, help="Show it until it is over.")
+@click.option(
+    "--pipeline-root", metavar="ADDRESS", help="Where outputs go. Default: the pipeline's root."
+)
+@click.option(
+    "--service-account",
+    help="The service account of the run's pods. Default: the server chooses.",
+)
+@click.option("--watch", "watches", is_flag=True, help="Show the run until it is over.")
 @connection_options
 def create(
-    given: Given,
+    api: Api,
     pipeline: str,
     version: str | None,
     parameters: tuple[str, ...],
@@ -55,8 +70,9 @@ def create(
     experiment: str | None,
     pipeline_root: str | None,
     service_account: str | None,
-    watch: bool,
-) -> None:
+    watches: bool,
+    as_json: bool,
+) -> int:
     """Start a run of PIPELINE (name or ID).
 
     \b
@@ -64,106 +80,286 @@ def create(
     stagecraft kubeflow runs create quickstart -p train_epochs=20 -p train_seed=1
     stagecraft kubeflow runs create quickstart --name nightly-2026-11-22 --once
     """
-    from stagecraft.pipeline.cli.kubeflow import showing_runs
+    from stagecraft.pipeline.kubeflow.client import pipelines
+    from stagecraft.pipeline.kubeflow.client import runs as of_server
 
-    request = showing_runs.Start(
-        pipeline=pipeline,
-        version=version,
-        parameters=parameters,
+    values = name_values(parameters)
+    uploaded = pipelines.get(api, pipeline)
+    run, is_new = of_server.create(
+        api,
+        uploaded,
+        pipelines.version(api, uploaded, version),
+        values,
+        experiment=experiment,
         name=name,
         once=once,
-        experiment=experiment,
         pipeline_root=pipeline_root,
         service_account=service_account,
-        watch=watch,
     )
-    act(given, lambda api: showing_runs.create(api, request, as_json=given.as_json))
+    if not as_json:
+        hint = ("watch it", f"stagecraft kubeflow runs watch {run.id}")
+        console.fields(
+            [
+                ("run", run.name + ("" if is_new else ", exists already")),
+                ("ID", run.id),
+                *links(api, f"runs/details/{run.id}"),
+                *([] if watches else [hint]),
+            ]
+        )
+    if watches:
+        return _watch(api, run.id, as_json=as_json)
+    if as_json:
+        console.say_json({**_run(api, run), "changed": is_new})
+    return 0
 
 
-@runs.command("list", short_help="Runs, newest first.")
+@runs.command("list", short_help="List runs, newest first.")
 @click.option(
     "--experiment",
     callback=not_empty,
-    help="Only of this one; runs are in one named after their pipeline.",
+    help="List only runs of this experiment; by default, a run's experiment has the name of its "
+    "pipeline.",
 )
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
 @connection_options
-def list_(given: Given, experiment: str | None, limit: int) -> None:
-    """Runs, newest first."""
-    from stagecraft.pipeline.cli.kubeflow import showing_runs
+def list_(api: Api, experiment: str | None, limit: int, as_json: bool) -> None:
+    """List runs, newest first."""
+    from stagecraft.pipeline.kubeflow.client import runs as of_server
 
-    act(given, lambda api: showing_runs.show_list(api, experiment, limit, as_json=given.as_json))
+    experiment_id = of_server.experiment_id(api, experiment) if experiment else None
+    listed = of_server.every(api, experiment_id=experiment_id, limit=limit)
+    if as_json:
+        console.say_json({"runs": [_run(api, each) for each in listed]})
+    elif listed:
+        console.table(
+            ("NAME", "STATE", "CREATED", "ID"),
+            [(each.name, each.state, day(each.created), each.id) for each in listed],
+        )
+        if len(listed) == limit:
+            console.say(f"The newest {limit}; --limit shows more.", stderr=True)
+    else:
+        console.say("No runs.")
 
 
-@runs.command(short_help="One run: steps, parameters, what failed.")
-@_run
+@runs.command(short_help="Show the steps and parameters of a run, and what failed.")
+@_run_id
 @connection_options
-def show(given: Given, run: str) -> None:
-    """State of RUN and of its steps, with its parameters."""
-    from stagecraft.pipeline.cli.kubeflow import showing_runs
+def show(api: Api, run_id: str, as_json: bool) -> None:
+    """Show the state of RUN and of its steps, and its parameters."""
+    from stagecraft.pipeline.kubeflow.client import follow
+    from stagecraft.pipeline.kubeflow.client import runs as of_server
 
-    act(given, lambda api: showing_runs.show(api, run, as_json=given.as_json))
+    run = of_server.get(api, run_id)
+    steps = _progress(run, follow.names(api, run))
+    if as_json:
+        console.say_json({**_run(api, run), "parameters": run.parameters, "steps": _steps(steps)})
+        return
+    console.fields(
+        [
+            ("run", run.name),
+            ("state", _state(run)),
+            ("created", day(run.created)),
+            *links(api, f"runs/details/{run.id}"),
+        ]
+    )
+    if steps:
+        console.say("")
+        lines = [
+            (
+                name,
+                step.state,
+                "" if step.seconds is None else f"{step.seconds:.0f}",
+                step.cause or "",
+            )
+            for name, step in steps.items()
+        ]
+        console.table(("STEP", "STATE", "SECONDS", ""), lines)
+    if run.parameters:
+        console.say("")
+        values = [(name, str(value)) for name, value in sorted(run.parameters.items())]
+        console.table(("PARAMETER", "VALUE"), values)
 
 
 @runs.command(short_help="Show a run until it is over.")
-@_run
+@_run_id
 @connection_options
-def watch(given: Given, run: str) -> None:
-    """Show RUN until it is over: step by step, as 'stagecraft run' shows a local one.
+def watch(api: Api, run_id: str, as_json: bool) -> int:
+    """Show RUN until it is over: step by step, as 'stagecraft run' shows a local run.
 
-    Ctrl-C ends the watching; the run goes on. Exit code: 0 when it succeeded; 1 when not; 130
-    after Ctrl-C.
+    Ctrl-C ends the command, not the run. Exit code: 0 if the run succeeded; 1 if not; 130 after
+    Ctrl-C.
     """
-    from stagecraft.pipeline.cli.kubeflow import showing_runs
-
-    act(given, lambda api: showing_runs.watch(api, run, as_json=given.as_json))
+    return _watch(api, run_id, as_json=as_json)
 
 
-@runs.command(short_help="What a run's steps have printed.")
-@_run
-@click.option("--step", help="Of this step alone, as Trainer; see 'show'.")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run is over.")
-@click.option("--tail", type=click.IntRange(min=0), help="How many lines of each log's end.")
+@runs.command(short_help="Print the logs of a run's steps.")
+@_run_id
+@click.option("--step", help="Print only the log of this step, such as Trainer; see 'show'.")
+@click.option("--follow", "-f", "follows", is_flag=True, help="Continue until the run is over.")
+@click.option("--tail", type=click.IntRange(min=0), help="Print only this many lines of each log.")
 @connection_options
-def logs(given: Given, run: str, step: str | None, follow: bool, tail: int | None) -> None:
-    """What the steps of RUN have printed, each line with its step in front.
+def logs(
+    api: Api, run_id: str, step: str | None, follows: bool, tail: int | None, as_json: bool
+) -> None:
+    """Print the logs of the steps of RUN, each line after the name of its step.
 
-    Kubeflow Pipelines has no call for logs: they are read from the run's pods, through the
-    Kubernetes API, with kubectl's configuration. It takes a role that may list pods and read
-    their logs (manifests/base/logs-access.yaml). Pods of a run that is over are deleted after a
-    time. With --json, each line is an object.
+    The API of Kubeflow Pipelines has no logs. The command reads them from the run's pods, through
+    the Kubernetes API, with kubectl's configuration. It needs a role that may list pods and read
+    their logs (manifests/base/logs-access.yaml). Kubernetes deletes the pods some time after the
+    run. With --json, each line is an object.
 
     \b
     stagecraft kubeflow runs logs 5a3c… --step Trainer --follow
     """
-    from stagecraft.pipeline.cli.kubeflow import showing_runs
+    from stagecraft.pipeline.kubeflow.client import follow, steps
+    from stagecraft.pipeline.kubeflow.client import logs as of_pods  # the Kubernetes client
+    from stagecraft.pipeline.kubeflow.client import runs as of_server
 
-    act(
-        given,
-        lambda api: showing_runs.logs(
-            api, run, step, follow=follow, tail=tail, as_json=given.as_json
-        ),
-    )
+    run = of_server.get(api, run_id)
+    names = follow.names(api, run)
+    if step and names and step.removesuffix(steps.DRIVER) not in names:
+        raise UserError(
+            f"--step: {step}: the run has no such step; use one of {', '.join(names)}.",
+            setting="--step",
+            value=step,
+        )
+
+    def on_waiting(name: str, reason: str) -> None:
+        console.say(f"{name}: {reason}", stderr=True)
+
+    for name, line in of_pods.read(
+        api,
+        run,
+        step,
+        follow=follows,
+        tail=tail,
+        on_waiting=on_waiting,
+        on_hiccup=_say_retry,
+    ):
+        if as_json:
+            console.say_json({"step": name, "line": line})
+        else:
+            console.say(line if step else f"{name} | {line}")
 
 
 @runs.command(short_help="Stop a run.")
-@_run
+@_run_id
 @connection_options
-def terminate(given: Given, run: str) -> None:
-    """Stop RUN. One that is over stays as it is."""
-    from stagecraft.pipeline.cli.kubeflow import showing_runs
+def terminate(api: Api, run_id: str, as_json: bool) -> None:
+    """Stop RUN. The command does not change a run that is over."""
+    from stagecraft.pipeline.kubeflow.client import runs as of_server
 
-    act(given, lambda api: showing_runs.terminate(api, run, as_json=given.as_json))
+    run, stopped = of_server.terminate(api, of_server.get(api, run_id))
+    if as_json:
+        console.say_json({"terminated": stopped, "state": run.state})
+    elif run.is_over:
+        console.say(f"{run.name}: is over already ({run.state}).")
+    else:
+        console.say(f"{run.name}: {'stopping' if stopped else 'is stopping already'}.")
 
 
 @runs.command(short_help="Delete a run.")
-@_run
+@_run_id
 @connection_options
-def delete(given: Given, run: str) -> None:
-    """Delete RUN, and stop it if it is not over. What it wrote to the store stays.
+def delete(api: Api, run_id: str, as_json: bool) -> None:
+    """Delete RUN, and stop it if it is not over. Its outputs stay in the object store.
 
-    If there is none, nothing happens, and that is said.
+    If there is no such run, the command says so and exits with 0.
     """
-    from stagecraft.pipeline.cli.kubeflow import showing_runs
+    from stagecraft.pipeline.kubeflow.client import runs as of_server
 
-    act(given, lambda api: showing_runs.delete(api, run, as_json=given.as_json))
+    deleted = of_server.delete(api, run_id)
+    if as_json:
+        console.say_json({"deleted": deleted})
+    else:
+        console.say(f"{run_id}: {'deleted' if deleted else 'no such run; nothing to delete'}.")
+
+
+def _watch(api: Api, run_id: str, *, as_json: bool) -> int:
+    """Shows a run until it is over; the command's exit code."""
+    from stagecraft.pipeline.cli.terminal.run_state import RunState
+    from stagecraft.pipeline.cli.terminal.run_view import run_view
+    from stagecraft.pipeline.kubeflow.client import follow
+    from stagecraft.pipeline.kubeflow.client import runs as of_server
+
+    patience = follow.Patience(_say_retry)
+    run = patience.ask(lambda: of_server.get(api, run_id))
+    names = patience.ask(lambda: follow.names(api, run))
+    state = RunState(names)
+    state.run_id = run.id
+    with run_view(state, stderr=as_json) as show_event:
+
+        def on_progress(name: str, step: Progress) -> None:
+            event: dict[str, Any] = {"kind": "node", "node": name, "state": step.state}
+            if step.state == "running":
+                event["elapsed"] = step.seconds or 0.0
+            else:
+                event |= {"seconds": step.seconds or 0.0, "cause": step.cause}
+            show_event(event)
+
+        try:
+            run = follow.follow(api, run_id, names, on_progress, patience)
+        except KeyboardInterrupt:
+            hint = f"stagecraft kubeflow runs watch {run.id}"
+            console.say(f"The run continues; watch it with: {hint}", stderr=True)
+            raise
+    steps = _progress(run, names)
+    if as_json:
+        console.say_json({**_run(api, run), "steps": _steps(steps)})
+    else:
+        took = (run.finished - run.created).total_seconds() if run.finished and run.created else 0
+        console.fields(
+            [
+                ("state", _state(run)),
+                ("took", duration(took)),
+                *links(api, f"runs/details/{run.id}"),
+            ]
+        )
+    if run.state == "SUCCEEDED":
+        return 0
+    failed = [name for name, step in steps.items() if step.state == "failed"]
+    for name in failed:
+        console.error(
+            f"{name}: {steps[name].cause or 'failed'}\n"
+            f"its log: stagecraft kubeflow runs logs {run.id} --step {name}"
+        )
+    if not failed:
+        console.error(f"{run.name}: {_state(run)}")
+    return 1
+
+
+def _say_retry(problem: str) -> None:
+    console.say(f"{problem} Trying again.", stderr=True)
+
+
+def _state(run: Run) -> str:
+    reason = run.error or ("it was stopped" if run.stopped else "")
+    return f"{run.state}: {reason}" if reason else run.state
+
+
+def _progress(run: Run, names: list[str]) -> dict[str, Progress]:
+    from stagecraft.pipeline.kubeflow.client import steps
+
+    return steps.progress(run, names, datetime.datetime.now(datetime.timezone.utc))
+
+
+def _run(api: Api, run: Run) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "name": run.name,
+        "state": run.state,
+        "stopped": run.stopped,
+        "error": run.error or None,
+        "created": optional_time(run.created),
+        "finished": optional_time(run.finished),
+        "pipeline_id": run.pipeline_id,
+        "version_id": run.version_id,
+        "link": api.link(f"runs/details/{run.id}"),
+    }
+
+
+def _steps(steps: dict[str, Progress]) -> dict[str, Any]:
+    return {
+        name: {"state": step.state, "seconds": step.seconds, "cause": step.cause}
+        for name, step in steps.items()
+    }

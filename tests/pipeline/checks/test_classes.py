@@ -6,12 +6,12 @@ import pathlib
 import sys
 
 import pytest
+from click.testing import CliRunner
 
-from stagecraft.pipeline import parity_data
-from stagecraft.pipeline.checks import classes, preflight
-from stagecraft.pipeline.cli import planning, proving
+from stagecraft.pipeline.checks import classes, parity_data, preflight
+from stagecraft.pipeline.cli.commands import parity
+from stagecraft.pipeline.cli.main import main
 from stagecraft.pipeline.settings import DataSettings, load
-from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.features import DATASETS
 from stagecraft.trainer_module.parity import cases
 
@@ -57,16 +57,9 @@ def test_without_a_schema_of_ones_own_they_are_the_data_sets(dataset) -> None:
 
 
 def test_plan_builds_for_the_schema(seen: list[int]) -> None:
-    request = planning.Request(
-        config="quickstart",
-        overrides=SETTINGS,
-        devices="1xT4-16GB",
-        measure=False,
-        network_gbit=10.0,
-        as_json=True,
-    )
-    assert planning.show(request) == 0
-    assert seen == [7]
+    words = [f"--set={setting}" for setting in SETTINGS]
+    ran = CliRunner().invoke(main, ["plan", *words, "--devices=1xT4-16GB", "--json"])
+    assert (ran.exit_code, seen) == (0, [7])
 
 
 def test_run_and_compile_build_for_the_schema(seen: list[int]) -> None:
@@ -87,15 +80,8 @@ def test_parity_builds_for_the_schema(
         def rows(self, chosen: object) -> list[object]:
             return []
 
-    monkeypatch.setattr(proving, "Check", Check)
-    monkeypatch.setattr(proving.parity_data, "save", lambda *given: told.update(saved=given[-1]))
+    monkeypatch.setattr("stagecraft.trainer_module.parity.check.Check", Check)
+    monkeypatch.setattr(parity_data, "save", lambda *given: told.update(saved=given[-1]))
     chosen = cases.select("mirrored-2", settings, steps=4, batch_size=4)
-    assert proving._rows(settings, chosen, tmp_path, 0.0, stderr=True) == []
+    assert parity.check_topologies(settings, chosen, tmp_path, stderr=True) == []
     assert told == {"classes": 7, "saved": 7}
-
-
-def test_pictures_of_a_class_that_the_schema_does_not_have(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "data.npz"
-    with pytest.raises(UserError, match=r"schema has 7 classes, but .* label 9; .*max: 9"):
-        parity_data.save(DataSettings(), 24, path, 7)
-    assert not path.exists()

@@ -7,10 +7,10 @@ import json
 import sys
 
 import pytest
+from click.testing import CliRunner, Result
 
 from stagecraft.pipeline.checks import preflight
-from stagecraft.pipeline.cli import compiling, execute
-from stagecraft.pipeline.history import runs
+from stagecraft.pipeline.cli.main import main
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.settings import load
 from stagecraft.schemas.errors import UserError
@@ -50,35 +50,33 @@ def models(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    "overrides",
     [
-        (("train.model=preflight_models:softmax",), "gives probabilities; give logits"),
-        (("train.model=preflight_models:eleven",), r"expected logits \[batch, 10\]"),
-        (("train.model=preflight_models:god",), "did you mean 'good'"),
-        ((*STAGES, "parallel.cuts=nowhere"), "nowhere"),
-        ((*STAGES, "parallel.memory_mb=1"), "parallel.memory_mb: 1 MB is less than a stage takes"),
-        (("data.schema_file=gone.pbtxt",), "gone.pbtxt: cannot read the schema"),
-        (("data.schema_file=label.pbtxt",), "label.pbtxt: no features 'image' and 'id'"),
+        ("train.model=preflight_models:softmax",),
+        ("train.model=preflight_models:eleven",),
+        ("train.model=preflight_models:god",),
+        (*STAGES, "parallel.cuts=nowhere"),
+        (*STAGES, "parallel.memory_mb=1"),
+        ("data.schema_file=gone.pbtxt",),
+        ("data.schema_file=label.pbtxt",),
     ],
+    ids=lambda overrides: overrides[-1],
 )
-def test_what_no_training_can_be_made_of(models, overrides, message):
-    with pytest.raises(UserError, match=message):
+def test_errors(models, messages, overrides):
+    with messages.raises(UserError):
         preflight.check(load("quickstart", overrides))
 
 
 @pytest.mark.parametrize(
-    ("parallel", "message"),
+    "parallel",
     [
-        ({"strategy": "mirrored", "replicas": 9}, "parallel.replicas: 9 needs 9 devices, but"),
-        ({"devices": "GPU:7"}, "parallel.devices: GPU:7 names GPU:7, but this machine has"),
-        (
-            {"strategy": "multi_worker_mirrored", "workers": 2, "all_reduce": "nccl"},
-            "parallel.all_reduce: nccl is between GPUs, and this machine has none",
-        ),
+        {"strategy": "mirrored", "replicas": 9},
+        {"devices": "GPU:7"},
+        {"strategy": "multi_worker_mirrored", "workers": 2, "all_reduce": "nccl"},
     ],
 )
-def test_devices_that_are_not_here(parallel, message):
-    with pytest.raises(UserError, match=message):
+def test_devices_that_the_machine_does_not_have(parallel):
+    with pytest.raises(UserError, match=r"parallel\."):
         preflight.check_devices(ParallelSettings(**parallel))
 
 
@@ -111,36 +109,24 @@ def test_what_can_be_trained_passes(models):
     preflight.check(load("quickstart", ("train.model=preflight_models:good", *cut)))
 
 
+def command(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
 @pytest.mark.slow
-def test_a_run_is_refused_before_its_first_component(models, tmp_path, capsys):
-    wrong = execute.Request(
-        config="quickstart",
-        overrides=("train.model=preflight_models:softmax",),
-        data=None,
-        output=tmp_path / "out",
-        runner="local",
-        from_node=None,
-        to_node=None,
-        fresh=False,
-        require_blessing=False,
-        as_json=True,
-    )
-    assert execute.execute(wrong) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert found["error"].startswith("train.model: preflight_models:softmax gives probabilities")
+def test_a_run_is_refused_before_its_first_component(models, tmp_path):
+    output = tmp_path / "out"
+    model = "--set=train.model=preflight_models:softmax"
+    done = command("run", model, "--output", output, "--json")
+    assert done.exit_code == 1
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["error"].startswith("train.model: preflight_models:softmax ")
     assert {each["state"] for each in found["components"].values()} == {"waiting"}
-    assert not layout.pipeline_root(tmp_path / "out").exists()
-    with pytest.raises(UserError, match="no run left anything here"):
-        runs.of_output(tmp_path / "out")
+    assert not layout.pipeline_root(output).exists() and not layout.metadata_db(output).exists()
 
 
-def test_nothing_is_compiled_that_could_not_be_trained(models, tmp_path, capsys):
-    wrong = compiling.Request(
-        config="quickstart",
-        overrides=("train.model=preflight_models:eleven",),
-        data=None,
-        output=tmp_path / "out.yaml",
-    )
-    assert compiling.run(wrong) == 1
-    assert "expected logits [batch, 10]" in " ".join(capsys.readouterr().err.split())
+def test_nothing_is_compiled_that_could_not_be_trained(models, tmp_path):
+    model = "--set=train.model=preflight_models:eleven"
+    done = command("compile", model, "--output", tmp_path / "out.yaml")
+    assert done.exit_code == 1 and "[batch, 10]" in done.stderr
     assert not (tmp_path / "out.yaml").exists()

@@ -14,7 +14,7 @@ FAKE_WORKER = pathlib.Path(__file__).parent.parent / "local" / "fake_worker.py"
 
 @dataclasses.dataclass
 class Ran:
-    """What a command came to."""
+    """The result of a command."""
 
     code: int
     stdout: str
@@ -42,3 +42,19 @@ def stagecraft(monkeypatch, tmp_path):
         return Ran(ran.exit_code, ran.stdout, ran.stderr)
 
     return stagecraft
+
+
+@pytest.fixture
+def refused(stagecraft, messages):
+    """``refused("run", "--set", …)``: checks exit code and message of an error; its JSON object."""
+
+    def refused(*arguments: str) -> dict:
+        ran = stagecraft(*arguments, "--json", fake=["kill"])
+        assert ran.code == 1
+        (line,) = ran.stdout.splitlines()
+        error = json.loads(line)["error"]
+        assert ran.stderr == f"Error: {error}\n"
+        messages.check(error)
+        return json.loads(line)
+
+    return refused

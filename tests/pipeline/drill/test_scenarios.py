@@ -29,7 +29,7 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
         for name in SCENARIOS
     ],
 )
-def test_it_comes_out_as_it_should(drill: Drill, name: str) -> None:
-    row = SCENARIOS[name][1](drill, name)
+def test_recovery(drill: Drill, name: str) -> None:
+    result = SCENARIOS[name].run(drill, name)
     tail = (drill.folder / "log").read_text(errors="replace")[-3000:]
-    assert row.passed, f"{row}\n{tail}"
+    assert result.passed, f"{result}\n{tail}"

@@ -129,7 +129,7 @@ def test_reading_changes_nothing_and_hinders_no_writer(output):
     def keep_reading() -> int:
         times = 0
         while not over.is_set():
-            for each in runs.of_output(output.folder)[:2]:
+            for each in runs.list_runs(output.folder)[:2]:
                 past_run.read(each)
             times += 1
         return times
@@ -142,7 +142,7 @@ def test_reading_changes_nothing_and_hinders_no_writer(output):
         finally:
             over.set()
         assert reading.result() > 1
-    assert len(runs.of_output(output.folder)) == 21
+    assert len(runs.list_runs(output.folder)) == 21
 
 
 def test_a_run_that_has_only_just_a_name(output):

@@ -66,6 +66,6 @@ def test_holding_twice_in_one_process_is_fine(tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    refused = pytest.raises(UserError, match="file/out/.lock: cannot be written")
+    refused = pytest.raises(UserError, match=r"file/out/\.lock")
     with refused, lock.held(tmp_path / "file" / "out"):
         pass

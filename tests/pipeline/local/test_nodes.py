@@ -32,17 +32,18 @@ def test_a_node_between_others(from_node, to_node, runs):
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
+    ("name", "suggestion"),
     [
-        ("Trainr", "did you mean Trainer?"),
-        ("trainer", "did you mean Trainer?"),
-        ("ExampleGen", "did you mean Cifar10ExampleGen?"),
-        ("x", "there are Cifar10ExampleGen, ImportSchema, "),
+        ("Trainr", "Trainer"),
+        ("trainer", "Trainer"),
+        ("ExampleGen", "Cifar10ExampleGen"),
+        ("x", ""),
     ],
 )
-def test_an_unknown_one_is_refused_with_the_nearest(name, hint):
-    with pytest.raises(UserError, match=f"no component '{name}' in this pipeline; {hint}"):
+def test_an_unknown_name(name, suggestion):
+    with pytest.raises(UserError) as caught:
         nodes.check([name])
+    assert (caught.value.value, caught.value.suggestion) == (name, suggestion)
 
 
 def test_known_ones_pass():

@@ -14,7 +14,7 @@ from stagecraft.pipeline.local.summary import figure
     [
         (0, "1,530 images/s, val accuracy 0.250"),
         (8, "1,530 images/s, val accuracy 0.250"),
-        (12, "an earlier run had trained all 12 steps, val accuracy 0.250"),
+        (12, "an earlier run trained all 12 steps, val accuracy 0.250"),
     ],
 )
 def test_a_training_that_took_no_step_says_so(resumed_from: int, said: str) -> None:

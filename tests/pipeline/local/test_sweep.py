@@ -8,47 +8,26 @@ import subprocess
 import sys
 from typing import Any
 
-import ml_metadata
+import past_runs
 import pytest
 from google.protobuf import json_format
-from ml_metadata.proto import metadata_store_pb2
+from past_runs import State
 from tfx.proto.orchestration import execution_result_pb2
 
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.local.sweep import sweep
 
-State = metadata_store_pb2.Execution
 
+class Output(past_runs.Output):
+    """An output folder with executions and folders as TFX creates them."""
 
-class Output:
-    """An output folder with executions as TFX makes them."""
-
-    def __init__(self, folder: pathlib.Path):
-        self.folder = folder
+    def __init__(self, folder: pathlib.Path, pipeline: str = "mine"):
+        super().__init__(folder, pipeline)
         self.root = layout.pipeline_root(folder)
-        config = metadata_store_pb2.ConnectionConfig()
-        config.sqlite.filename_uri = str(layout.metadata_db(folder))
-        config.sqlite.connection_mode = config.sqlite.READWRITE_OPENCREATE
-        self.store = ml_metadata.MetadataStore(config)
-        self._types = {
-            name: self.store.put_context_type(metadata_store_pb2.ContextType(name=name))
-            for name in ("pipeline", "node")
-        }
-        node_type = metadata_store_pb2.ExecutionType(name="Some")
-        self._execution_type = self.store.put_execution_type(node_type)
 
-    def add(self, node: str, state: int, pipeline: str = "mine") -> int:
+    def add(self, node: str, state: int) -> int:
         """An execution, its output with a file in it, and its working folders."""
-        contexts = [
-            metadata_store_pb2.Context(type_id=self._types["pipeline"], name=pipeline),
-            metadata_store_pb2.Context(type_id=self._types["node"], name=f"{pipeline}.{node}"),
-        ]
-        execution = metadata_store_pb2.Execution(
-            type_id=self._execution_type, last_known_state=state
-        )
-        execution_id, _, _ = self.store.put_execution(
-            execution, [], contexts, reuse_context_if_already_exist=True
-        )
+        execution_id = self.step(self._context("pipeline", self.pipeline), node, state).id
         system = self.root / node / ".system"
         for folder in (
             self.root / node / "examples" / str(execution_id) / "Split-train",
@@ -75,8 +54,8 @@ class Output:
         ]
         return sorted(str(path.relative_to(self.root / node)) for path in found)
 
-    def sweep(self, pipeline: str = "mine", cause: str = "") -> list[str]:
-        return sweep(layout.metadata_db(self.folder), self.root, pipeline, cause)
+    def sweep(self, cause: str = "") -> list[str]:
+        return sweep(layout.metadata_db(self.folder), self.root, self.pipeline, cause)
 
 
 @pytest.fixture
@@ -115,8 +94,8 @@ def test_why_is_noted_as_tfx_does(output):
     ) == execution_result_pb2.ExecutionResult(result_message="stopped before its end", code=1)
 
 
-def test_other_pipelines_are_left_alone(output):
-    theirs = output.add("Gen", State.RUNNING, pipeline="theirs")
+def test_other_pipelines_are_left_alone(output, tmp_path):
+    theirs = Output(tmp_path, "theirs").add("Gen", State.RUNNING)
     assert output.sweep() == []
     assert output.state(theirs) == State.RUNNING
     assert output.folders("Gen", theirs)

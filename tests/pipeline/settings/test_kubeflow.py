@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from messages import Messages
 
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
@@ -29,16 +30,15 @@ def test_a_step_can_take_back_what_every_step_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    "override",
     [
-        ("steps.Trainer.memory=16 GB", "steps.Trainer.memory: expected a Kubernetes quantity"),
-        ("steps.Trainer.gpu=2", "did you mean 'gpus'?"),
-        ("pipeline_root=/home/me", "kubeflow.pipeline_root"),
-        ("steps.Trainer.volumes=[{claim: data, path: data}]", "volumes.0.path"),
-        ("every_step.image_pull_policy=never", "'Always', 'IfNotPresent' or 'Never'"),
+        "steps.Trainer.memory=16 GB",
+        "steps.Trainer.gpu=2",
+        "pipeline_root=/home/me",
+        "steps.Trainer.volumes=[{claim: data, path: data}]",
+        "every_step.image_pull_policy=never",
     ],
 )
-def test_what_cannot_be_is_refused(override: str, said: str) -> None:
-    with pytest.raises(SettingsError) as refused:
+def test_errors(messages: Messages, override: str) -> None:
+    with messages.raises(SettingsError):
         load(None, (f"kubeflow.{override}",))
-    assert said in str(refused.value)

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ import yaml
 from click.testing import CliRunner, Result
 from kfp_server import Server, serving
 from kube_api import KubeApi, kube_api
+from messages import Messages
 
 from stagecraft.pipeline.cli.main import main
 
@@ -28,6 +30,8 @@ _TINY = two_steps.pipeline(
     say="print('done')",
     description="says something",
 )
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _OURS = ("KF_PIPELINES", "STAGECRAFT_", "KUBE", "XDG_", "GOOGLE_", "HTTP_PROXY", "HTTPS_PROXY")
 
@@ -121,6 +125,20 @@ def told(ask: Command) -> Callable[..., dict[str, Any]]:
         return answer
 
     return told
+
+
+@pytest.fixture
+def refused(ask: Command, messages: Messages) -> Callable[..., str]:
+    """``refused("runs", "show", "none")``: the command's one error, which is in the snapshot."""
+
+    def refused(*words: object) -> str:
+        done = ask(*words, "--json")
+        error: str = json.loads(done.stdout)["error"]
+        assert (done.exit_code, done.stderr) == (1, f"Error: {error}\n")
+        messages.check(UUID.sub("UUID", error))
+        return error
+
+    return refused
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ def nothing(run: Run) -> None:
 
 Ask = Callable[..., Result]
 AddPod = Callable[..., None]
+Refused = Callable[..., str]
 NODE = "workflows.argoproj.io/node-name"
 
 
@@ -69,16 +70,14 @@ def test_all_steps_have_their_names_in_front(ask: Ask, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("two_steps")
-def test_one_step(ask: Ask, run: Run) -> None:
+def test_one_step(ask: Ask, refused: Refused, run: Run) -> None:
     assert ask("runs", "logs", run.id, "--step", "say").stdout == "hello\n\n  world \nünï\n"
     assert ask("runs", "logs", run.id, "--step", "say", "--tail", 1).stdout == "ünï\n"
     assert ask("runs", "logs", run.id, "--step", "say-driver").stdout == "driving\n"
     done = ask("runs", "logs", run.id, "--step", "say", "--json")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines[0] == {"step": "say", "line": "hello"} and len(lines) == 4
-    none = ask("runs", "logs", run.id, "--step", "Say")
-    assert none.exit_code == 1
-    assert "Say: the run has no such step; it has say, after." in none.stderr
+    refused("runs", "logs", run.id, "--step", "Say")
 
 
 @pytest.mark.usefixtures("two_steps")
@@ -191,18 +190,12 @@ def test_a_driver_that_failed(cluster: KubeApi, ask: Ask, run: Run, add_pod: Add
     assert ask("runs", "logs", run.id).stdout == "say-driver | KFP driver: no such artifact\n"
 
 
-def test_no_pods(cluster: KubeApi, ask: Ask, run: Run) -> None:
-    said = f"Error: run {run.id}: no pods in namespace kubeflow. A cached step has none;"
-    done = ask("runs", "logs", run.id)
-    assert done.exit_code == 1 and said in done.stderr
-    done = ask("runs", "logs", run.id, "--json")
-    assert json.loads(done.stdout)["error"] in done.stderr
+def test_no_pods(cluster: KubeApi, refused: Refused, run: Run) -> None:
+    refused("runs", "logs", run.id)
     run.end()
-    done = ask("runs", "logs", run.id, "--follow")
-    assert done.exit_code == 1 and said in done.stderr
-    done = ask("runs", "logs", run.id, "-n", "elsewhere")
-    assert "no pods in namespace elsewhere" in done.stderr
-    assert "no such run" in ask("runs", "logs", "none").stderr
+    refused("runs", "logs", run.id, "--follow")
+    refused("runs", "logs", run.id, "-n", "elsewhere")
+    refused("runs", "logs", "none")
 
 
 @pytest.mark.usefixtures("two_steps")
@@ -215,7 +208,7 @@ def test_forbidden(
     done = ask("runs", "logs", run.id, *follow)
     assert (done.exit_code, done.stdout) == (1, "")
     assert f'User "ci@example.com" cannot {verb} resource "{resource}"' in done.stderr
-    assert "manifests/base/logs-access.yaml of the project has a role" in done.stderr
+    assert "manifests/base/logs-access.yaml" in done.stderr
 
 
 def test_unknown_to_the_cluster(cluster: KubeApi, home: pathlib.Path, ask: Ask, run: Run) -> None:
@@ -231,8 +224,7 @@ def test_no_cluster(home: pathlib.Path, ask: Ask, run: Run, text: str | None) ->
         (home / "kubeconfig").write_text(text)
     done = ask("runs", "logs", run.id)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "No Kubernetes cluster: this is no pod, and kubectl's configuration" in done.stderr
-    assert "Set KUBECONFIG, or try 'kubectl config get-contexts'." in done.stderr
+    assert "KUBECONFIG" in done.stderr
 
 
 def test_a_cluster_that_does_not_answer(home: pathlib.Path, ask: Ask, run: Run) -> None:
@@ -240,8 +232,7 @@ def test_a_cluster_that_does_not_answer(home: pathlib.Path, ask: Ask, run: Run) 
     nobody.url = "http://127.0.0.1:1"
     nobody.kubeconfig(home / "kubeconfig")
     done = ask("runs", "logs", run.id)
-    assert done.exit_code == 1
-    assert "Pods of namespace kubeflow cannot be listed: the cluster's API does not" in done.stderr
+    assert done.exit_code == 1 and "namespace kubeflow" in done.stderr
     other = ask("runs", "logs", run.id, "--kube-context", "none")
     assert other.exit_code == 1 and "No Kubernetes cluster" in other.stderr
 

@@ -12,6 +12,7 @@ from kfp_server import Server
 
 Ask = Callable[..., Result]
 Told = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
 Write = Callable[..., pathlib.Path]
 
 NAMES = ["with space, a+b, 100% and 50%41", 'say "it", it\'s back\\slash', "ünï a&b=c#d?"]
@@ -37,7 +38,7 @@ def test_create_twice_uploads_once(
         "start a run": "stagecraft kubeflow runs create tiny --watch",
     }
     assert pipeline.description == "says something"
-    assert "pipeline     tiny, there already" in ask("pipelines", "create", tiny).stdout
+    assert "pipeline     tiny, exists already" in ask("pipelines", "create", tiny).stdout
     again = told("pipelines", "create", tiny)
     assert again["changed"] is False and again["pipeline"]["id"] == pipeline.id
     assert again["version"]["name"] == "tiny"
@@ -45,16 +46,11 @@ def test_create_twice_uploads_once(
 
 
 def test_create_does_not_change_another_one(
-    server: Server, ask: Ask, tiny: pathlib.Path, write: Write
+    server: Server, ask: Ask, refused: Refused, tiny: pathlib.Path, write: Write
 ) -> None:
     assert ask("pipelines", "create", tiny).exit_code == 0
     changed = write("changed.yaml", command="other")
-    refused = ask("pipelines", "create", changed)
-    assert refused.exit_code == 1 and refused.stdout == ""
-    assert (
-        "tiny: there is such a pipeline already, and it is not this one. 'stagecraft kubeflow "
-        f"pipelines update {changed}' adds a version to it; or upload under another --name."
-    ) in refused.stderr
+    refused("pipelines", "create", changed)
     assert uploads(server) == 1
     assert ask("pipelines", "update", changed).exit_code == 0
     assert ask("pipelines", "create", changed, "--name", "mine").exit_code == 0
@@ -80,10 +76,8 @@ def test_update_twice_uploads_once(
     assert len(server.versions) == 3
 
 
-def test_update_needs_a_pipeline(server: Server, ask: Ask, tiny: pathlib.Path) -> None:
-    refused = ask("pipelines", "update", tiny)
-    assert refused.exit_code == 1
-    assert f"'stagecraft kubeflow pipelines create {tiny}' makes it" in refused.stderr
+def test_update_needs_a_pipeline(server: Server, refused: Refused, tiny: pathlib.Path) -> None:
+    refused("pipelines", "update", tiny)
     assert uploads(server) == 0
 
 
@@ -116,7 +110,8 @@ def test_list_has_all_pages(server: Server, ask: Ask, told: Told, tiny: pathlib.
     assert newest.startswith("p204 ") and newest.endswith("id-204")
 
 
-def test_show(server: Server, ask: Ask, told: Told, tiny: pathlib.Path, write: Write) -> None:
+@pytest.mark.usefixtures("server")
+def test_show(ask: Ask, told: Told, refused: Refused, tiny: pathlib.Path, write: Write) -> None:
     assert ask("pipelines", "create", tiny).exit_code == 0
     ask("pipelines", "update", write("changed.yaml", command="other"), "--version", "second one")
     shown = told("pipelines", "show", "tiny")
@@ -129,9 +124,8 @@ def test_show(server: Server, ask: Ask, told: Told, tiny: pathlib.Path, write: W
     assert ["word", "text", "hello"] in rows
     assert ["loud", "true", "or", "false", "False"] in rows
     assert ["PARAMETER", "TYPE", "DEFAULT"] in rows
-    missing = told("pipelines", "show", "none", code=1)["error"]
-    assert missing == "none: there is no such pipeline; see 'stagecraft kubeflow pipelines list'."
-    assert told("pipelines", "show", "0" * 8 + "-0000-4000-8000-" + "0" * 12, code=1)["error"]
+    refused("pipelines", "show", "none")
+    refused("pipelines", "show", "0" * 8 + "-0000-4000-8000-" + "0" * 12)
 
 
 def test_delete_takes_the_versions_first_and_is_done_once(
@@ -145,10 +139,7 @@ def test_delete_takes_the_versions_first_and_is_done_once(
     assert ["/versions/" in path for path in gone] == [True, True, False]
     assert not server.pipelines and not server.versions
     again = ask("pipelines", "delete", "tiny")
-    assert (again.exit_code, again.stdout) == (
-        0,
-        "tiny: there is no such pipeline; nothing to delete.\n",
-    )
+    assert again.exit_code == 0 and "nothing to delete" in again.stdout
     assert told("pipelines", "delete", "tiny") == {"deleted": False, "versions": []}
 
 
@@ -176,7 +167,7 @@ def test_a_preset_is_found_unchanged(
 
 
 def test_somebody_else_creates_at_the_same_time(
-    server: Server, told: Told, tiny: pathlib.Path, write: Write
+    server: Server, told: Told, refused: Refused, tiny: pathlib.Path, write: Write
 ) -> None:
     """What a look before the upload did not find."""
     assert told("pipelines", "create", tiny)["changed"] is True
@@ -185,13 +176,13 @@ def test_somebody_else_creates_at_the_same_time(
     assert told("pipelines", "create", tiny)["changed"] is False
     nothing.times = 1
     other = write("other.yaml", command="other")
-    assert "it is not this one" in told("pipelines", "create", other, code=1)["error"]
+    refused("pipelines", "create", other)
     nothing.times = 2
     assert "409" in told("pipelines", "create", tiny, code=1)["error"]
 
 
 def test_pipelines_of_a_namespace_and_shared_ones(
-    shared_server: Server, ask: Ask, told: Told, tiny: pathlib.Path
+    shared_server: Server, told: Told, refused: Refused, tiny: pathlib.Path
 ) -> None:
     mine = told("pipelines", "create", tiny)["pipeline"]
     row = shared_server.pipelines[mine["id"]]
@@ -207,7 +198,7 @@ def test_pipelines_of_a_namespace_and_shared_ones(
     assert told("pipelines", "delete", "tiny")["deleted"] is True
     assert told("pipelines", "delete", "tiny")["deleted"] is False
     assert "tiny-" in shared_server.pipelines
-    assert "no such pipeline to update" in told("pipelines", "update", tiny, code=1)["error"]
+    refused("pipelines", "update", tiny)
     assert told("pipelines", "create", tiny)["changed"] is True
 
 
@@ -215,7 +206,6 @@ def test_several_users_need_a_namespace(
     shared_server: Server, command: Ask, tiny: pathlib.Path
 ) -> None:
     done = command("pipelines", "create", tiny, "--endpoint", shared_server.url)
-    assert done.exit_code == 1 and "give --namespace, your profile's" in done.stderr
+    assert done.exit_code == 1 and "--namespace" in done.stderr
     done = command("pipelines", "list", "--endpoint", shared_server.url, "-n", "foreign")
-    assert done.exit_code == 1
-    assert "403" in done.stderr and "may not do that in namespace foreign" in done.stderr
+    assert done.exit_code == 1 and "403" in done.stderr

@@ -13,6 +13,7 @@ from kfp_server import Server, end, finish, start, whole
 
 Ask = Callable[..., Result]
 Told = Callable[..., dict[str, Any]]
+Refused = Callable[..., str]
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
@@ -44,67 +45,60 @@ def test_create(server: Server, ask: Ask, told: Told) -> None:
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_parameters_have_types(server: Server, told: Told) -> None:
+def test_parameters_have_types(server: Server, told: Told, refused: Refused) -> None:
     words = ("-p", "word=3", "-p", "count=-7", "--parameter", "loud=true")
     told("runs", "create", "tiny", *words)
     values = server.run().runtime_config["parameters"]
     assert values == {"word": "3", "count": -7, "loud": True}
     told("runs", "create", "tiny", "-p", "word=a=b, 'c'", "-p", "loud=False")
     assert server.run().runtime_config["parameters"]["word"] == "a=b, 'c'"
-    for words, said in (
-        (("-p", "count=many"), "--parameter count=many: expected an integer."),
-        (("-p", "count=true"), "--parameter count=true: expected an integer."),
-        (("-p", "loud=1"), "--parameter loud=1: expected true or false."),
-        (("-p", "louder=1"), "the pipeline has no such parameter; it has count, loud, word."),
-        (("-p", "loud"), "--parameter loud: expected NAME=VALUE"),
-        (("-p", "count=[1"), "--parameter count=[1: expected an integer."),
-        (("-p", "count=1.5"), "--parameter count=1.5: expected an integer."),
-    ):
-        assert said in told("runs", "create", "tiny", *words, code=1)["error"]
+    for word in ("count=many", "count=true", "loud=1", "louder=1", "loud", "count=[1", "count=1.5"):
+        refused("runs", "create", "tiny", "-p", word)
     assert len(server.runs) == 2
 
 
+@pytest.mark.usefixtures("server")
 def test_a_parameter_without_a_default(
-    server: Server, ask: Ask, told: Told, write: Callable[..., pathlib.Path]
+    ask: Ask, told: Told, refused: Refused, write: Callable[..., pathlib.Path]
 ) -> None:
     path = write()
     path.write_text(path.read_text().replace("defaultValue: hello", "description: greeting"))
     assert ask("pipelines", "create", path).exit_code == 0
-    missing = told("runs", "create", "tiny", code=1)["error"]
-    assert missing == "word: give it with --parameter; it has no default."
+    refused("runs", "create", "tiny")
     assert told("runs", "create", "tiny", "-p", "word=")["changed"] is True
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_versions(server: Server, ask: Ask, told: Told, write: Callable[..., pathlib.Path]) -> None:
+def test_versions(
+    server: Server, ask: Ask, told: Told, refused: Refused, write: Callable[..., pathlib.Path]
+) -> None:
     ask("pipelines", "update", write("b.yaml", command="b"), "--version", "v 2")
     by_name = {row.name: row.id for row in server.versions.values()}
     assert told("runs", "create", "tiny")["version_id"] == by_name["v 2"]
     assert told("runs", "create", "tiny", "--version", "tiny")["version_id"] == by_name["tiny"]
     by_id = told("runs", "create", "tiny", "--version", by_name["tiny"])
     assert by_id["version_id"] == by_name["tiny"]
-    assert told("runs", "create", "tiny", "--version", "3", code=1)["error"] == (
-        "tiny: has no version 3; it has v 2, tiny."
-    )
-    assert "no such pipeline" in told("runs", "create", "huge", code=1)["error"]
+    refused("runs", "create", "tiny", "--version", "3")
+    refused("runs", "create", "huge")
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_once(server: Server, ask: Ask, told: Told, write: Callable[..., pathlib.Path]) -> None:
+def test_once(
+    server: Server, ask: Ask, told: Told, refused: Refused, write: Callable[..., pathlib.Path]
+) -> None:
     words = ("runs", "create", "tiny", "--name", "nightly 1+1", "--once")
     first = told(*words)
     again = told(*words)
     assert (first["changed"], again["changed"]) == (True, False)
     assert again["id"] == first["id"] and len(server.runs) == 1
-    assert "run       nightly 1+1, there already" in ask(*words).stdout
+    assert "run       nightly 1+1, exists already" in ask(*words).stdout
     # Another experiment or version is another run.
     assert told(*words, "--experiment", "e")["changed"] is True
     ask("pipelines", "update", write("b.yaml", command="b"))
     assert told(*words)["changed"] is True
     assert told(*words[:-1])["changed"] is True
     assert len(server.runs) == 4
-    unnamed = told("runs", "create", "tiny", "--once", code=1)["error"]
-    assert unnamed == "--once: give --name, too, by which a run is found again."
+    refused("runs", "create", "tiny", "--once")
 
 
 @pytest.mark.parametrize("name", ["with space", "a+b", "50%41", 'say "it"', "back\\slash"])
@@ -119,7 +113,7 @@ def test_any_experiment_is_found_again(server: Server, told: Told, name: str) ->
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_list(server: Server, ask: Ask, told: Told) -> None:
+def test_list(server: Server, ask: Ask, told: Told, refused: Refused) -> None:
     assert ask("runs", "list").stdout == "No runs.\n"
     for number in range(3):
         told("runs", "create", "tiny", "--name", f"r{number}")
@@ -135,12 +129,11 @@ def test_list(server: Server, ask: Ask, told: Told) -> None:
     head, first, *rest = ask("runs", "list", "--limit", 2).stdout.splitlines()
     assert head.split() == ["NAME", "STATE", "CREATED", "ID"] and len(rest) == 1
     assert first.split()[:2] == ["r129", "FAILED"] and first.endswith("id129")
-    none = told("runs", "list", "--experiment", "none", code=1)["error"]
-    assert none == "none: there is no such experiment."
+    refused("runs", "list", "--experiment", "none")
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_show(server: Server, ask: Ask, told: Told) -> None:
+def test_show(server: Server, ask: Ask, told: Told, refused: Refused) -> None:
     server.play(*whole("say", "after"))
     made = told("runs", "create", "tiny")
     shown = told("runs", "show", made["id"])
@@ -159,11 +152,7 @@ def test_show(server: Server, ask: Ask, told: Told) -> None:
     rows = [line.split() for line in ask("runs", "show", made["id"]).stdout.splitlines()]
     assert ["state", "SUCCEEDED"] in rows and ["PARAMETER", "VALUE"] in rows
     assert ["say", "done"] in [row[:2] for row in rows] and ["count", "3"] in rows
-    missing = told("runs", "show", NOBODY, code=1)["error"]
-    assert (
-        missing
-        == f"{NOBODY}: there is no such run; it takes an ID, see 'stagecraft kubeflow runs list'."
-    )
+    refused("runs", "show", NOBODY)
 
 
 @pytest.mark.usefixtures("uploaded")
@@ -175,12 +164,12 @@ def test_a_run_whose_pipeline_is_gone(server: Server, told: Told) -> None:
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_terminate(server: Server, ask: Ask, told: Told) -> None:
+def test_terminate(server: Server, ask: Ask, told: Told, refused: Refused) -> None:
     made = told("runs", "create", "tiny", "--name", "mine")
-    assert ask("runs", "terminate", made["id"]).stdout == "mine: is being stopped.\n"
+    assert ask("runs", "terminate", made["id"]).stdout == "mine: stopping.\n"
     assert server.run().state == "CANCELING"
     again = ask("runs", "terminate", made["id"])
-    assert (again.exit_code, again.stdout) == (0, "mine: is being stopped already.\n")
+    assert (again.exit_code, again.stdout) == (0, "mine: is stopping already.\n")
     server.run().begin()  # as the agent tells of pods that end
     server.run().end("FAILED")
     over = ask("runs", "terminate", made["id"])
@@ -189,7 +178,7 @@ def test_terminate(server: Server, ask: Ask, told: Told) -> None:
     shown = told("runs", "show", made["id"])
     assert (shown["state"], shown["stopped"]) == ("FAILED", True)
     assert "FAILED: it was stopped" in ask("runs", "show", made["id"]).stdout
-    assert "no such run" in told("runs", "terminate", NOBODY, code=1)["error"]
+    refused("runs", "terminate", NOBODY)
 
 
 @pytest.mark.usefixtures("uploaded")
@@ -206,10 +195,7 @@ def test_delete(server: Server, ask: Ask, told: Told) -> None:
     assert ask("runs", "delete", made["id"]).stdout == f"{made['id']}: deleted.\n"
     assert not server.runs
     again = ask("runs", "delete", made["id"])
-    assert (again.exit_code, again.stdout) == (
-        0,
-        f"{made['id']}: there is no such run; nothing to delete.\n",
-    )
+    assert again.exit_code == 0 and "nothing to delete" in again.stdout
     assert told("runs", "delete", made["id"]) == {"deleted": False}
 
 
@@ -227,6 +213,6 @@ def test_runs_of_a_namespace(
     for verb in ("show", "terminate", "delete"):
         assert command("runs", verb, first["id"], *at).exit_code == 0
     foreign = command("runs", "list", *at, "-n", "foreign")
-    assert foreign.exit_code == 1 and "may not do that in namespace foreign" in foreign.stderr
+    assert foreign.exit_code == 1 and "403" in foreign.stderr
     nobody = command("runs", "list", *at)
     assert nobody.exit_code == 1 and "give --namespace" in nobody.stderr

@@ -1,0 +1,60 @@
+"""Pictures for ``stagecraft parity``, which needs no pipeline."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from stagecraft.components.example_gen import source
+from stagecraft.components.example_gen.archives.archive import Block
+from stagecraft.components.example_gen.archives.layouts import TRAIN
+from stagecraft.pipeline.settings import DataSettings
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+
+BATCHES = 8
+"""Batches that the steps repeat."""
+
+
+def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) -> None:
+    """Writes the first pictures of the train part, normalized per channel.
+
+    Args:
+        data: the source.
+        batch_size: examples per batch.
+        path: the ``.npz``: images float32 ``[n, 32, 32, 3]``, labels int64 ``[n]``.
+        classes: number of classes in the schema.
+
+    Raises:
+        UserError: the source cannot be read, has too few pictures for a batch, or has a label that
+            is not in the schema.
+    """
+    properties = data.model_dump() | {"dataset": data.dataset_name}
+    blocks = _first(source.resolve(properties).blocks(lambda done, total: None), batch_size)
+    planes = np.concatenate([block.planes for block in blocks])[: BATCHES * batch_size]
+    labels = np.concatenate([block.labels for block in blocks])[: BATCHES * batch_size]
+    if labels.max() >= classes:
+        raise UserError(
+            f"{data.schema_path}: the schema has {classes} classes, but data.source: {data.source} "
+            f"has a picture with label {labels.max()}; use a data.schema_file with int_domain "
+            f"{{ min: 0 max: {labels.max()} }} or more",
+            setting="data.schema_file",
+            value=int(labels.max()),
+            file=str(data.schema_path),
+        )
+    height, width, channels = features.IMAGE_SHAPE
+    images = planes.reshape(-1, channels, height, width).transpose(0, 2, 3, 1).astype(np.float64)
+    images = (images - images.mean((0, 1, 2))) / images.std((0, 1, 2))
+    np.savez(path, images=images.astype(np.float32), labels=labels.astype(np.int64))
+
+
+def _first(blocks: Iterator[Block], batch_size: int) -> list[Block]:
+    first: list[Block] = []
+    for block in blocks:
+        if block.part == TRAIN:
+            first.append(block)
+        if sum(len(one.labels) for one in first) >= BATCHES * batch_size:
+            break
+    return first

@@ -1,0 +1,80 @@
+"""``stagecraft compile``."""
+
+from __future__ import annotations
+
+import pathlib
+
+import click
+
+from stagecraft.pipeline.cli import options
+from stagecraft.pipeline.cli.command import Command
+from stagecraft.pipeline.cli.terminal import console
+
+
+@click.command("compile", cls=Command, short_help="Compile the pipeline for Kubeflow Pipelines.")
+@options.settings_options
+@options.data_option
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=pathlib.Path),
+    help="The YAML file to write. Default: NAME.yaml, after the setting name.",
+)
+def compile_command(
+    config: str, overrides: tuple[str, ...], data: str | None, output: pathlib.Path | None
+) -> None:
+    """Compile the pipeline for open-source Kubeflow Pipelines 2.x.
+
+    The file passes the rules of the backend (see stagecraft lint). Upload it with stagecraft
+    kubeflow or in the UI of Kubeflow Pipelines, or try it on this machine with stagecraft emulate.
+    The settings below kubeflow: set images, resources and volumes of the steps; stagecraft config
+    --describe lists them.
+
+    \b
+    stagecraft compile --config cifar10 --data s3://bucket/cifar-10-binary.tar.gz \\
+        --set kubeflow.image=registry/stagecraft@sha256:… \\
+        --set kubeflow.pipeline_root=s3://bucket/pipelines
+    stagecraft compile --set kubeflow.steps.Trainer.gpus=2
+
+    A run can change epochs, steps, learning rate, batch size, seed and the data's address (unless
+    the pipeline was compiled for the sample), and the topology's strategy, replicas, stages and
+    microbatches. The rules were ported from the backend's code; no live cluster has confirmed them.
+    Exit code: 0; 1 if the pipeline cannot be compiled.
+    """
+    from stagecraft.pipeline.checks import early_checks
+    from stagecraft.pipeline.kubeflow import document, visible_secrets
+    from stagecraft.pipeline.local.layout import OutputError
+    from stagecraft.trainer_module.models.initial_weights import source as initial_weights
+
+    settings = options.load_settings(config, overrides, data or None)
+    early_checks.check_files(settings)
+    output = output or pathlib.Path(f"{settings.name}.yaml")
+    weights = settings.train.initial_weights
+    try:
+        document.check_output(output)
+        if weights:
+            initial_weights.find(weights)
+        from stagecraft.pipeline.kubeflow.compiling import compile_pipeline  # with TensorFlow
+        from stagecraft.trainer_module.models import registry
+
+        with registry.files_shared():
+            compile_pipeline(settings, output)
+            files = registry.files_read(settings.train.model)
+    except OSError as error:
+        raise OutputError(output, error) from error
+    if warning := visible_secrets.warning(settings, str(output)):
+        console.warning(warning)
+    needed = [("initial weights", weights)] if weights else []
+    needed += [("the model reads", file) for file in files]
+    console.fields(
+        [
+            ("written", str(output)),
+            ("image", settings.kubeflow.image),
+            ("pipeline root", settings.kubeflow.pipeline_root),
+            *(
+                (name, f"{file}: the image or a volume needs the same file at this path")
+                for name, file in needed
+            ),
+            ("try it here", f"stagecraft emulate {output}"),
+        ]
+    )

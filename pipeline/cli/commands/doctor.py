@@ -1,0 +1,148 @@
+"""``stagecraft doctor``."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from stagecraft.pipeline.cli import options
+from stagecraft.pipeline.cli.command import Command
+from stagecraft.pipeline.cli.terminal import console
+
+if TYPE_CHECKING:
+    from stagecraft.pipeline.settings import PipelineSettings
+
+_OF_CLUSTER = ("config", "overrides", "namespace", "kube_context", "service_account")
+
+_JOB = "preflight"
+"""Name of a job that the checks describe and never create."""
+
+
+class Check(Protocol):
+    """One line of output: a check of this machine, or of a cluster's preflight."""
+
+    @property
+    def name(self) -> str:
+        """The subject."""
+
+    @property
+    def found(self) -> str:
+        """Its state."""
+
+    @property
+    def verdict(self) -> str:
+        """``ok``, ``note`` or ``missing``."""
+
+    @property
+    def advice(self) -> str:
+        """How to fix it."""
+
+
+@click.command(
+    cls=Command,
+    quiet=False,
+    failure=lambda params: {"ok": False},
+    short_help="Check what this machine or a cluster can run, and how to fix the rest.",
+)
+@click.option("--cluster", is_flag=True, help="Check a cluster, through kubectl's configuration.")
+@options.settings_options
+@click.option(
+    "--namespace",
+    default="kubeflow",
+    show_default=True,
+    help="The namespace of the Trainer's step and of its training job.",
+)
+@click.option(
+    "--kube-context", help="The context of kubectl's configuration. Default: the current context."
+)
+@click.option(
+    "--service-account",
+    metavar="NAME",
+    help="The account whose permissions to check: pipeline-runner, or default-editor in a profile. "
+    "Default: your own.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def doctor(
+    context: click.Context,
+    cluster: bool,
+    config: str,
+    overrides: tuple[str, ...],
+    namespace: str,
+    kube_context: str | None,
+    service_account: str | None,
+    as_json: bool,
+) -> int:
+    """Check what this machine or a cluster can run, and how to fix the rest.
+
+    Checks the interpreter, the installed stack, pip, processors, memory, disk, the network and
+    TensorFlow's devices (which takes a few seconds). Exit code: 1 only if something is missing that
+    every run needs.
+
+    With --cluster, checks what a training with parallel.launcher: kubernetes needs there: version,
+    operator, permissions, quotas, volumes, image. It changes nothing. Exit code: 1 if something is
+    missing. If you may not look at something, the command prints a note.
+
+    \b
+    stagecraft doctor --cluster --config my.yaml --service-account pipeline-runner
+    """
+    if not cluster:
+        for name in _OF_CLUSTER:
+            if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+                option = "set" if name == "overrides" else name.replace("_", "-")
+                raise click.UsageError(f"--{option} needs --cluster.")
+        from stagecraft.pipeline.checks import machine
+
+        checks = machine.all_checks(pathlib.Path.cwd())
+        return _print(checks, as_json, "everything that a run needs is here")
+    settings = options.load_settings(config, overrides)
+    of_cluster = list(_cluster_checks(settings, namespace, kube_context, service_account))
+    return _print(of_cluster, as_json, "everything that a training needs is there")
+
+
+def _cluster_checks(
+    settings: PipelineSettings, namespace: str, kube_context: str | None, account: str | None
+) -> Iterator[Check]:
+    from stagecraft.components.kubernetes.api import connection
+    from stagecraft.components.kubernetes.preflight import preflight
+    from stagecraft.pipeline.checks import machine
+    from stagecraft.pipeline.cli.commands.render import job_request
+    from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
+
+    launcher = f"parallel.launcher: {settings.parallel.launcher}"
+    if settings.parallel.launcher == "kubernetes":
+        yield machine.Check("launcher", launcher)
+    else:
+        advice = "the Trainer starts jobs only with parallel.launcher=kubernetes"
+        yield machine.Check("launcher", launcher, "note", advice)
+    folder = settings.kubeflow.job.folder
+    wanted = preflight.Wanted(
+        request=job_request(
+            settings, name=_JOB, namespace=namespace, folder=f"{folder.rstrip('/')}/{_JOB}"
+        ),
+        folder=folder,
+        checkpoints=settings.kubeflow.checkpoints,
+        default_image=KubeflowSettings().image,
+        account=account,
+    )
+    yield from preflight.rows(connection.connect(kube_context), wanted)
+
+
+def _print(checks: Iterable[Check], as_json: bool, all_ok: str) -> int:
+    """Prints checks as they come; the exit code."""
+    done = []
+    for check in checks:
+        done.append(check)
+        if not as_json:
+            console.say(f"{check.verdict:<8}{f'{check.name} ':<12}{check.found}")
+            if check.advice:
+                console.say(f"{'':<20}{check.advice}")
+    ok = not any(check.verdict == "missing" for check in done)
+    if as_json:
+        console.say_json({"ok": ok, "checks": {check.name: vars(check) for check in done}})
+    elif ok:
+        console.say(all_ok)
+    return 0 if ok else 1

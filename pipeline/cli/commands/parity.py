@@ -1,0 +1,153 @@
+"""``stagecraft parity``."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from stagecraft.pipeline.cli import options
+from stagecraft.pipeline.cli.command import Command
+from stagecraft.pipeline.cli.terminal import console
+
+if TYPE_CHECKING:
+    from stagecraft.pipeline.settings import PipelineSettings
+    from stagecraft.trainer_module.parity.cases import Case
+    from stagecraft.trainer_module.parity.report import Row
+
+
+@click.command(
+    cls=Command,
+    quiet=False,
+    failure=lambda params: {"equal": False, "topologies": []},
+    short_help="Prove that topologies compute what one device computes.",
+)
+@options.settings_options
+@options.data_option
+@click.option(
+    "--topologies",
+    default="all",
+    show_default=True,
+    metavar="NAME,NAME…|all",
+    help="The topologies to check; --list shows their names.",
+)
+@click.option("--list", "as_list", is_flag=True, help="List the topologies, and check nothing.")
+@options.json_option
+def parity(
+    config: str,
+    overrides: tuple[str, ...],
+    data: str | None,
+    topologies: str,
+    as_list: bool,
+    as_json: bool,
+) -> int:
+    """Prove that topologies compute what one device computes.
+
+    Each topology trains some steps in processes of its own, on logical devices of this machine's
+    CPU. One device trains the same model with the same pictures, seed and global batch. The check
+    compares gradients from equal weights, the weights after some steps in float64, and the bits of
+    all replicas. It also reports the difference of weights after some steps in float32, where
+    training amplifies rounding.
+
+    \b
+    stagecraft parity --list
+    stagecraft parity --topologies mirrored-2,stages-3
+    stagecraft parity --config cifar10 --data ~/cifar-10-binary.tar.gz
+    stagecraft parity --set parallel.strategy=grid --set parallel.stages=2 \\
+        --set parallel.virtual_devices=2 --topologies configured
+
+    The settings parity.steps, parity.batch_size and parity.timeout_seconds size the check. Exit
+    code: 0 if all topologies are equal; 1 if one differs or fails; 130 after Ctrl-C.
+    """
+    started = time.monotonic()
+    from stagecraft.pipeline.checks import early_checks
+    from stagecraft.trainer_module.parity import cases, report
+
+    settings = options.load_settings(config, overrides, data)
+    early_checks.check_data(settings)
+    early_checks.check_model(settings)
+    chosen = cases.select(
+        "all" if as_list else topologies,
+        settings,
+        steps=settings.parity.steps,
+        batch_size=settings.parity.batch_size,
+    )
+    if as_list:
+        descriptions = {case.name: cases.description(case) for case in chosen}
+        if as_json:
+            console.say_json(descriptions)
+        else:
+            console.fields(list(descriptions.items()))
+        return 0
+
+    folder, failed = pathlib.Path(tempfile.mkdtemp(prefix="stagecraft-parity-")), False
+    try:
+        rows = check_topologies(settings, chosen, folder, stderr=as_json)
+        failed = any(row.cause is not None for row in rows)
+    finally:
+        if not failed:
+            shutil.rmtree(folder)
+    equal = all(row.equal for row in rows)
+    console.say(report.text(rows), stderr=as_json)
+    for row in rows:
+        if not row.equal:
+            console.error(f"{row.topology}: {row.why}")
+        if row.note:
+            console.say(f"{row.topology}: {row.note}", stderr=as_json)
+    if failed:
+        console.error(f"logs: {folder}")
+    if as_json:
+        console.say_json(
+            {
+                "equal": equal,
+                "seconds": round(time.monotonic() - started, 2),
+                "topologies": [row.as_json() for row in rows],
+            }
+        )
+    return 0 if equal else 1
+
+
+def check_topologies(
+    settings: PipelineSettings, chosen: Sequence[Case], folder: pathlib.Path, *, stderr: bool
+) -> list[Row]:
+    """Checks topologies one after the other, and prints the progress.
+
+    Args:
+        settings: the data, and the size of the check.
+        chosen: the topologies.
+        folder: for data and logs.
+        stderr: prints to stderr.
+
+    Raises:
+        UserError: the data cannot be used.
+    """
+    from stagecraft.pipeline.checks import classes, parity_data  # with TensorFlow
+    from stagecraft.trainer_module.parity.check import Check
+
+    started = time.monotonic()
+    data, count = folder / "data.npz", classes.count(settings.data)
+    largest = max(case.settings.train.batch_size for case in chosen)
+    parity_data.save(settings.data, largest, data, count)
+
+    def report_phase(topology: str, phase: str) -> None:
+        seconds = time.monotonic() - started
+        console.say(f"{seconds:5.0f} s  {topology}: {phase}", stderr=stderr)
+
+    check = Check(
+        data,
+        count,
+        folder,
+        steps=settings.parity.steps,
+        timeout_seconds=settings.parity.timeout_seconds,
+        on_phase=report_phase,
+    )
+    rows = []
+    for row in check.rows(chosen):
+        rows.append(row)
+        report_phase(row.topology, row.verdict)
+    return rows

@@ -1,0 +1,157 @@
+"""``stagecraft render``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import yaml
+
+from stagecraft.pipeline.cli import options
+from stagecraft.pipeline.cli.command import Command
+from stagecraft.pipeline.cli.terminal import console
+from stagecraft.schemas.errors import UserError
+
+if TYPE_CHECKING:
+    from stagecraft.components.kubernetes.jobs.request import JobRequest
+    from stagecraft.pipeline.settings import PipelineSettings
+
+WORKER = "stagecraft.components.kubernetes.worker"
+"""The module that each pod runs."""
+
+
+@click.command(
+    cls=Command,
+    short_help="Print a training's Kubernetes objects, or Vertex AI's worker pools, as YAML.",
+)
+@options.settings_options
+@click.option(
+    "--launcher",
+    type=click.Choice(["job", "tfjob", "trainjob", "vertex"]),
+    help="An Indexed Job with its Service, a TFJob, a TrainJob, or the worker pools of Vertex AI. "
+    "Default: kubeflow.job.kind.",
+)
+@click.option("--name", help="The name of the job. Default: the setting name.")
+@click.option(
+    "--namespace", default="kubeflow", show_default=True, help="The namespace of the objects."
+)
+@click.option(
+    "--image", help="The image of all pods. Default: the Trainer's image, or kubeflow.image."
+)
+@click.option(
+    "--machine-type",
+    "machines",
+    multiple=True,
+    metavar="[KIND=]TYPE",
+    help="With vertex: n1-standard-8 for all processes, ps=n1-highmem-4 for one kind (chief, "
+    "worker, ps, evaluator). Repeatable.",
+)
+def render(
+    config: str,
+    overrides: tuple[str, ...],
+    launcher: str | None,
+    name: str | None,
+    namespace: str,
+    image: str | None,
+    machines: tuple[str, ...],
+) -> None:
+    """Print a training's Kubernetes objects, or Vertex AI's worker pools, as YAML.
+
+    Each process of the topology (settings below parallel) gets a pod, with the resources of the
+    Trainer's step. Use this if you apply objects yourself; with parallel.launcher: kubernetes, the
+    Trainer creates them. The processes look in kubeflow.job.folder/NAME, on a volume or in an
+    object store, for two files. task.json holds {"run_fn": …, "fn_args": …} (see
+    stagecraft.trainer_module.worker). lease.json holds {"until": …}: the processes may run until
+    this time, in seconds since 1970. The Trainer's step writes both files.
+
+    \b
+    stagecraft render --launcher tfjob --config my.yaml --name training-1 > training-1.yaml
+    kubectl apply -f training-1.yaml
+
+    With vertex, the output is the job_spec for TFX's own Trainer on Vertex AI: put it in the
+    Trainer's custom_config below ai_platform_training_args. That Trainer writes the commands of the
+    containers.
+
+    \b
+    stagecraft render --launcher vertex --config my.yaml --machine-type n1-standard-8
+
+    Exit code: 0; 1 if the objects cannot be rendered.
+    """
+    from stagecraft.components.kubernetes.job_folder import handover
+    from stagecraft.components.kubernetes.jobs import kinds
+    from stagecraft.pipeline.kubeflow import visible_secrets
+    from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
+
+    settings = options.load_settings(config, overrides)
+    objects: list[dict[str, Any]]
+    if launcher == "vertex":
+        by_kind = dict(each.rpartition("=")[::2] for each in machines)
+        objects = [{"worker_pool_specs": worker_pool_specs(settings, by_kind, image)}]
+    elif machines:
+        raise UserError(
+            f"--machine-type {machines[0]}: needs --launcher vertex; for a Kubernetes job, set "
+            "kubeflow.steps.Trainer.cpu, memory, gpus and node_selector.",
+            setting="--machine-type",
+            value=machines[0],
+            suggestion="--launcher vertex",
+        )
+    else:
+        name = name or settings.name
+        folder = settings.kubeflow.job.folder.rstrip("/")
+        volumes = settings.kubeflow.step("Trainer").volumes
+        handover.check(folder, volumes, "kubeflow.job.folder")
+        objects = kinds.render(
+            job_request(
+                settings,
+                name=name,
+                namespace=namespace,
+                folder=f"{folder}/{name}",
+                image=image,
+                kind=launcher,
+            )
+        )
+    if warning := visible_secrets.warning(settings, "the manifest"):
+        console.warning(warning)
+    console.document(yaml.safe_dump_all(objects, sort_keys=False).rstrip())
+
+
+def job_request(
+    settings: PipelineSettings,
+    *,
+    name: str,
+    namespace: str,
+    folder: str,
+    image: str | None = None,
+    kind: str | None = None,
+) -> JobRequest:
+    """A training as a job of a cluster.
+
+    Args:
+        settings: the topology, and the resources of its pods.
+        name: of the job.
+        namespace: of the job.
+        folder: in which the processes look for their task.
+        image: of all pods; default: the Trainer's, or ``kubeflow.image``.
+        kind: of the job; default: ``kubeflow.job.kind``.
+
+    Raises:
+        UserError: Kubernetes does not allow a name.
+    """
+    from stagecraft.components.kubernetes.jobs.request import JobRequest
+    from stagecraft.trainer_module.parallel import roles
+
+    kubeflow, parallel = settings.kubeflow, settings.parallel
+    pod = kubeflow.step("Trainer")
+    if image:
+        pod = pod.model_copy(update={"image": image})
+    return JobRequest(
+        name=name,
+        namespace=namespace,
+        image=kubeflow.image,
+        command=("python", "-m", WORKER, folder),
+        processes=roles.jobs(parallel) or {"worker": 1},
+        serves=frozenset(role.job for role in roles.roles(parallel) if role.serves),
+        max_restarts=parallel.max_restarts,
+        pod=pod,
+        job=kubeflow.job.model_copy(update={"kind": kind or kubeflow.job.kind}),
+    )

@@ -1,0 +1,89 @@
+"""``stagecraft report``."""
+
+from __future__ import annotations
+
+import pathlib
+import webbrowser
+from typing import TYPE_CHECKING
+
+import click
+
+from stagecraft.pipeline.cli import options
+from stagecraft.pipeline.cli.command import Command
+from stagecraft.pipeline.cli.terminal import console
+
+if TYPE_CHECKING:
+    from stagecraft.pipeline.history import runs
+
+
+@click.command(cls=Command, short_help="Write a page about a finished run.")
+@click.argument("run", callback=options.not_empty)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=pathlib.Path),
+    metavar="FILE",
+    help="The file to write. Default: report.html in the run's folder; for an older run, "
+    "report-ID.html.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@options.json_option
+def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) -> None:
+    """Write a page about a run: how good the model is, how it learned, on which devices.
+
+    RUN is a folder that `stagecraft run --output` wrote, such as runs/quickstart (its newest run);
+    FOLDER@ID; or the ID of a run below runs. You may shorten an ID, as `stagecraft history` does.
+
+    A pipeline with report.enabled writes this page as an artifact. This command writes it again,
+    also for runs that failed or that have no report. The page is one file and loads nothing from
+    any network.
+
+    \b
+    stagecraft report runs/quickstart --open
+    stagecraft report runs/first@2026-01-02T03:04:05 --output first.html
+
+    Exit code: 0; 1 if no run, or more than one, has this ID.
+    """
+    from stagecraft.pipeline.history import runs
+
+    recorded = runs.find(run)
+    from stagecraft.components.report.pages import page, wording  # with TensorFlow
+    from stagecraft.pipeline.history.report import facts as gather_facts
+    from stagecraft.pipeline.local.layout import OutputError
+
+    path = output or recorded.output / _file_name(recorded)
+    facts = gather_facts(recorded)
+    text = page.render(facts)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(path, error) from None
+    console.fields(
+        [("run", facts.run_id), ("verdict", wording.verdict(facts)), ("report", str(path))],
+        stderr=as_json,
+    )
+    if as_json:
+        quality = facts.quality
+        console.say_json(
+            {
+                "run_id": facts.run_id,
+                "report": str(path),
+                "metrics": quality.metrics if quality else {},
+                "blessed": bool(quality and quality.blessed),
+                "pushed": facts.pushed_to,
+            }
+        )
+    if opens:
+        webbrowser.open(path.absolute().as_uri())
+
+
+def _file_name(run: runs.RecordedRun) -> str:
+    """The plain name for the newest run, so that no older run's page replaces it."""
+    from stagecraft.components.report.artifacts import REPORT
+    from stagecraft.pipeline.cli.terminal.past_run_text import short_id
+    from stagecraft.pipeline.history import runs
+
+    if run == runs.choose(run.output):
+        return REPORT
+    stem, dot, suffix = REPORT.partition(".")
+    return f"{stem}-{short_id(run.id).replace(':', '')}{dot}{suffix}"

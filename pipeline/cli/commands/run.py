@@ -1,0 +1,225 @@
+"""``stagecraft run``."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from stagecraft.pipeline.cli import options
+from stagecraft.pipeline.cli.command import Command
+from stagecraft.pipeline.cli.terminal import command_line, console
+
+if TYPE_CHECKING:
+    from stagecraft.pipeline.cli.terminal.run_state import RunState
+    from stagecraft.pipeline.local.spec import RunSpec
+    from stagecraft.pipeline.local.supervisor import Outcome
+    from stagecraft.pipeline.settings import PipelineSettings
+
+
+def _failure(params: dict[str, Any]) -> dict[str, Any]:
+    """The JSON object of a run that did not start."""
+    from stagecraft.pipeline.cli.terminal import run_result
+    from stagecraft.pipeline.cli.terminal.run_state import RunState
+    from stagecraft.pipeline.local import nodes
+    from stagecraft.pipeline.local.supervisor import Outcome
+
+    state = RunState(nodes.NODES)
+    return run_result.as_json(None, state, Outcome("failed"), 0.0, params["output"], None)
+
+
+@click.command(
+    cls=Command, quiet=False, failure=_failure, short_help="Run the pipeline and show its progress."
+)
+@options.settings_options
+@options.data_option
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=pathlib.Path),
+    metavar="DIR",
+    help="The folder for everything that the run writes. Default: runs/NAME, after the setting "
+    "name.",
+)
+@click.option(
+    "--runner",
+    type=click.Choice(["local", "beam"]),
+    default="local",
+    show_default=True,
+    help="TFX's LocalDagRunner, or its BeamDagRunner.",
+)
+@click.option(
+    "--from", "from_node", metavar="COMPONENT", help="Start at this component, cached or not."
+)
+@click.option("--to", "to_node", metavar="COMPONENT", help="Stop after this component.")
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Delete the checkpoints in the output folder: the training starts at step 0.",
+)
+@click.option(
+    "--require-blessing", is_flag=True, help="Fail if the Evaluator does not bless the model."
+)
+@click.option(
+    "--timeline",
+    type=int,
+    metavar="STEP",
+    help="Record the passes of each stage in this step, with parallel.strategy: grid. Same as "
+    "--set parallel.timeline_step=STEP.",
+)
+@click.option(
+    "--profile",
+    metavar="FIRST:LAST",
+    help="Write TensorFlow's profile of these steps for TensorBoard. Same as --set "
+    "parallel.profile_steps=FIRST:LAST.",
+)
+@options.json_option
+def run(
+    config: str,
+    overrides: tuple[str, ...],
+    data: str | None,
+    output: pathlib.Path | None,
+    runner: str,
+    from_node: str | None,
+    to_node: str | None,
+    fresh: bool,
+    require_blessing: bool,
+    timeline: int | None,
+    profile: str | None,
+    as_json: bool,
+) -> int:
+    """Run the pipeline from data to pushed model, and show its progress.
+
+    A run with the same output folder reuses the results of all components whose inputs have not
+    changed. Ctrl-C leaves no half-written results; the command then prints how to resume the run.
+
+    \b
+    stagecraft run
+    stagecraft run --config cifar10 --data ~/cifar-10-binary.tar.gz --output runs/first
+    stagecraft run --set train.model=resnet20 --set train.epochs=20
+    stagecraft run --from Trainer
+
+    Exit code: 0 if the run finished, blessed or not (see --require-blessing); 1 if it failed;
+    130 after Ctrl-C.
+    """
+    started = time.monotonic()
+    from stagecraft.pipeline.cli.terminal import run_result  # --help needs none of it
+    from stagecraft.pipeline.cli.terminal.run_state import RunState
+    from stagecraft.pipeline.local import nodes
+    from stagecraft.pipeline.local.spec import RunSpec
+
+    state = RunState(nodes.NODES)
+    asked: dict[str, Any] = {
+        "config": config,
+        "data": data,
+        "overrides": (
+            *overrides,
+            *options.override("--timeline", "parallel.timeline_step", timeline),
+            *options.override("--profile", "parallel.profile_steps", profile),
+        ),
+        "output": output,
+        "runner": runner,
+        "from_node": from_node,
+        "to_node": to_node,
+        "fresh": fresh,
+    }
+    settings = options.load_settings(config, asked["overrides"], data)
+    _check(settings, from_node, to_node)
+    output = output or pathlib.Path("runs") / settings.name
+    _check_output(output)
+    log = _open_log(output)
+    log_path = pathlib.Path(log.name)
+    console.fields([("output", str(output)), ("log", str(log_path))], stderr=as_json)
+    spec = RunSpec(
+        settings=settings,
+        output=output.absolute(),
+        runner=runner,
+        from_node=from_node,
+        to_node=to_node,
+        fresh=fresh,
+        command=command_line.run_command(**asked),
+    )
+    outcome = _follow(spec, log, state, stderr=as_json)
+    seconds = time.monotonic() - started
+
+    problem = run_result.failure(state, outcome, require_blessing, _resume_command(asked, state))
+    if outcome.status == "ok":
+        lines = run_result.as_fields(settings, state, outcome, seconds, log_path)
+        console.fields(lines, stderr=as_json)
+    if problem:
+        in_log = outcome.status in ("failed", "died")
+        console.error(f"{problem}\nlog: {log_path}" if in_log else problem)
+    if as_json:
+        console.say_json(run_result.as_json(settings, state, outcome, seconds, output, problem))
+    if outcome.status == "interrupted":
+        return 128 + outcome.signal
+    return 1 if problem else 0
+
+
+def _resume_command(asked: dict[str, Any], state: RunState) -> str:
+    """The command that resumes an interrupted run.
+
+    Once the run has begun, the command has no ``--fresh``, which would delete the checkpoints, and
+    no ``--from`` a component that is done.
+    """
+    if state.run_id is not None:
+        first = state.nodes.get(asked["from_node"] or "")
+        from_node = None if first and first.state == "done" else asked["from_node"]
+        asked = asked | {"fresh": False, "from_node": from_node}
+    return command_line.run_command(**asked)
+
+
+def _check(settings: PipelineSettings, from_node: str | None, to_node: str | None) -> None:
+    """Refuses everything that can be refused before anything starts.
+
+    Raises:
+        UserError: names the setting or the option.
+    """
+    from stagecraft.pipeline.checks import early_checks
+    from stagecraft.pipeline.local import nodes
+    from stagecraft.trainer_module.parallel import cluster
+
+    all_nodes = nodes.names(parity=settings.parity.enabled, report=settings.report.enabled)
+    nodes.check([name for name in (from_node, to_node) if name], all_nodes)
+    if from_node and to_node:
+        nodes.check_order(from_node, to_node, all_nodes)
+    if nodes.between(nodes.EXAMPLE_GEN, all_nodes, from_node, to_node):
+        early_checks.check_data(settings)
+    early_checks.check_files(settings)
+    if nodes.between(nodes.TRAINER, all_nodes, from_node, to_node):
+        cluster.check(settings.parallel)
+
+
+def _check_output(output: pathlib.Path) -> None:
+    """Refuses an output folder on whose earlier runs this one cannot build.
+
+    Raises:
+        UserError: names the file or folder.
+    """
+    from stagecraft.components.metadata import file, outputs  # with ML Metadata: half a second
+    from stagecraft.pipeline.local import layout
+
+    metadata_db = layout.metadata_db(output)
+    file.check(metadata_db)
+    outputs.check_known(metadata_db, layout.pipeline_root(output))
+
+
+def _open_log(output: pathlib.Path) -> IO[bytes]:
+    from stagecraft.pipeline.local import layout
+    from stagecraft.pipeline.local.supervisor import open_log
+
+    try:
+        return open_log(layout.logs(output))
+    except OSError as error:
+        raise layout.OutputError(output, error) from error
+
+
+def _follow(spec: RunSpec, log: IO[bytes], state: RunState, *, stderr: bool) -> Outcome:
+    from stagecraft.pipeline.cli.terminal.run_view import run_view
+    from stagecraft.pipeline.local.supervisor import supervise
+
+    with log, run_view(state, stderr=stderr, starts=True) as on_event:
+        outcome = supervise(spec, log, on_event)
+        state.stop("interrupted" if outcome.status == "interrupted" else "failed")
+    return outcome

@@ -1,0 +1,38 @@
+"""``stagecraft tfx``."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+
+import click
+
+from stagecraft.pipeline.cli.command import hide_warnings
+
+
+@click.command(
+    short_help="Run TFX's tfx command, with a kubeflow engine that works.",
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def tfx(words: tuple[str, ...]) -> None:
+    """Run TFX's own command: stagecraft tfx pipeline create …, stagecraft tfx run list …
+
+    Its engine kubeflow works with open-source Kubeflow Pipelines 2.x; its engine auto detects the
+    engine of a file. The command passes everything else on to TFX unchanged.
+    """
+    own = os.environ.copy()
+    hide_warnings()
+    from tfx.tools.cli.cli_main import cli_group
+
+    from stagecraft.pipeline.tfx_command import engines
+
+    if "TF_CPP_MIN_LOG_LEVEL" not in own:  # a run that the command starts has its own log
+        os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    # TFX runs pip by its name.
+    scripts = str(pathlib.Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join(filter(None, [scripts, own.get("PATH")]))
+    engines.register()
+    cli_group.main(args=list(words), prog_name="stagecraft tfx")

@@ -1,0 +1,68 @@
+"""A past run in words; empty where nothing is known."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from stagecraft.pipeline.cli.terminal.wording import duration
+
+if TYPE_CHECKING:
+    from stagecraft.pipeline.history.past_run import PastRun
+
+
+def short_id(run_id: str) -> str:
+    """The time at which the run began, to the second; commands accept it as an ID."""
+    return run_id.partition(".")[0]
+
+
+def state(run: PastRun) -> str:
+    """``done``, or ``failed: Trainer``."""
+    return f"{run.state}: {run.component}" if run.component else run.state
+
+
+def data(run: PastRun) -> str:
+    """The data: source, first digits of its SHA-256, and number of examples."""
+    source = os.path.basename(run.source.rstrip("/"))
+    count = f"{sum(run.examples.values()):,}" if run.examples else ""
+    return " ".join(word for word in (source, run.fingerprint[:8], count) if word)
+
+
+def time(run: PastRun) -> str:
+    """The time that the run took, or has taken so far."""
+    return duration(run.seconds)
+
+
+def trained(run: PastRun) -> str:
+    """The steps that this run trained; a cached model shows the metrics of an earlier run."""
+    if "steps" not in run.metrics:
+        return ""
+    steps, before = int(run.metrics["steps"]), run.resumed_from or 0
+    cached = any(each.name == "Trainer" and each.state == "cached" for each in run.components)
+    if cached or before == steps:
+        return f"by an earlier run, {steps:,} steps"
+    return f"steps {before + 1:,} to {steps:,}"
+
+
+def accuracy(run: PastRun) -> str:
+    """Accuracy on the eval split."""
+    fraction = run.metrics.get("accuracy")
+    return "" if fraction is None else f"{fraction:.1%}"
+
+
+def blessed(run: PastRun) -> str:
+    """``yes`` or ``no``."""
+    return "" if run.blessed is None else "yes" if run.blessed else "no"
+
+
+def pushed(run: PastRun) -> str:
+    """The version of the pushed model, or ``no``."""
+    if run.pushed is None:
+        return "" if run.blessed is None else "no"
+    return os.path.basename(run.pushed)
+
+
+def value(setting: Any) -> str:
+    """A setting, as ``--set`` takes it."""
+    return setting if isinstance(setting, str) else json.dumps(setting)

@@ -1,0 +1,151 @@
+"""A plan in words, a table and a diagram."""
+
+from __future__ import annotations
+
+from stagecraft.trainer_module.planning import schedule
+from stagecraft.trainer_module.planning.plan import Plan
+
+_WIDEST = 100
+"""Characters in a line of the diagram."""
+
+_TIMES = {
+    "flops": "floating-point operations: they compare stages, but ignore copies and the network; "
+    "use --measure or --devices for seconds",
+    "peak": "from published peak rates: real times are longer; the ratio between stages holds",
+    "measured": "measured on this machine, each kind of layer by itself",
+}
+
+
+def plan_text(plan: Plan) -> str:
+    """What ``stagecraft plan`` prints."""
+    stages = len(plan.stages)
+    paragraphs = [
+        _heading(plan),
+        _devices(plan),
+        _table(plan),
+        _diagram(plan) if stages > 1 or plan.microbatches > 1 else "",
+        _figures(plan),
+    ]
+    return "\n\n".join(filter(None, paragraphs))
+
+
+def _heading(plan: Plan) -> str:
+    replicas = len(plan.devices)
+    examples = f"{plan.batch_size:,} examples a step"
+    if plan.accumulate > 1:
+        examples += f", in {plan.accumulate} accumulation steps"
+    if plan.microbatches > 1:
+        examples += f", in {plan.microbatches} microbatches of {plan.microbatch_size:,}"
+    grid = f"{replicas} × {len(plan.stages)} (replicas × stages)"
+    if plan.workers > 1:
+        grid = f"{plan.workers} × {grid[:-1].replace('(', '(workers × ')})"
+    return f"{plan.model} under {plan.strategy}, {grid}; {examples}"
+
+
+def _devices(plan: Plan) -> str:
+    return "\n".join(
+        f"replica {number}  {' → '.join(row)}" for number, row in enumerate(plan.devices)
+    )
+
+
+def _table(plan: Plan) -> str:
+    seconds = plan.stages[0].forward_seconds is not None
+    names = ["stage", "layers", "", "parameters", "MFLOP", "activations", "memory", "time share"]
+    rows = [[*names, *(["forward", "backward"] if seconds else [])]]
+    for number, stage in enumerate(plan.stages):
+        rows.append(
+            [
+                str(number),
+                str(stage.layers),
+                f"{stage.first} … {stage.last}",
+                f"{stage.parameters:,}",
+                f"{stage.flops / 1e6:,.1f}",
+                _size(stage.activation_bytes),
+                _size(stage.memory_bytes),
+                f"{stage.share:.0%}",
+            ]
+        )
+        if stage.forward_seconds is not None and stage.backward_seconds is not None:
+            rows[-1] += [_time(stage.forward_seconds), _time(stage.backward_seconds)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            text.ljust(width) if column == 2 else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    legend = "MFLOP (forward pass) and activations: per example; memory: peak of the device"
+    return "\n".join([*lines, legend + ("; times: per microbatch" if seconds else "")])
+
+
+def _diagram(plan: Plan) -> str:
+    stages = len(plan.stages)
+    orders = schedule.passes(plan.schedule, plan.microbatches, stages)
+    slots = schedule.timetable(orders, [1.0] * stages, [2.0] * stages)
+    lines = [
+        line if len(line) <= _WIDEST else line[: _WIDEST - 2] + " …"
+        for line in schedule.picture(slots).splitlines()
+    ]
+    return "\n".join([f"{plan.schedule}, drawn with equal stages:", *lines])
+
+
+def _figures(plan: Plan) -> str:
+    stages, microbatches = len(plan.stages), plan.microbatches
+    lines = [f"times         {_TIMES[plan.times]}"]
+    if plan.step_seconds is not None:
+        rate = plan.batch_size / plan.step_seconds
+        if plan.strategy == "parameter_server":  # each step is one worker's
+            rate *= plan.workers
+        lines.append(f"step          {_time(plan.step_seconds)}, {rate:,.0f} examples/s")
+    if plan.all_reduce_seconds:
+        name = "fetching" if plan.strategy == "parameter_server" else "all-reduce"
+        lines.append(f"{name:13} {_time(plan.all_reduce_seconds)} of it")
+        if plan.network_gbit:
+            lines[-1] += f", with {plan.network_gbit:g} Gbit/s between hosts (--network)"
+    if stages > 1:
+        lines.append(
+            f"bubble        {plan.bubble:.1%} = (K - 1) / (M + K - 1), K = {stages}, M = "
+            f"{microbatches}; {plan.idle:.1%} with these stages"
+        )
+    lines.append(f"speed-up      {plan.speedup:.2f} over one device (at most {plan.ideal_speedup})")
+    if stages > 1:
+        lines[-1] += f", {plan.speedup_over_naive:.2f} over stages without microbatches"
+    alone = len(plan.devices) == plan.workers == 1
+    if plan.all_reduce_seconds is None and not alone:
+        lines[-1] += "; without the all-reduce"
+    lines.append(f"limited by    {plan.limit}")
+    if plan.suggestion:
+        better = plan.suggestion
+        now = {
+            "strategy": plan.strategy,
+            "replicas": len(plan.devices),
+            "stages": stages,
+            "microbatches": microbatches,
+            "cuts": plan.cuts_asked,
+        }
+        changes = [
+            f"parallel.{name}: {getattr(better, name)}"
+            for name, value in now.items()
+            if getattr(better, name) != value
+        ]
+        lines.append(
+            f"faster        {', '.join(changes)}: {better.speedup:.2f} over one device, with "
+            f"{_size(better.memory_bytes)} on each"
+        )
+        if better.replicas > 1 and plan.times != "peak":
+            lines[-1] += "; without its all-reduce"
+    return "\n".join(lines)
+
+
+def _size(count: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def _time(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"

@@ -1,0 +1,169 @@
+"""The result of a run: an object for programs, a few lines for people."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from stagecraft.components.evaluator.binomial import BETTER_THAN_CONSTANT, ENOUGH
+from stagecraft.pipeline.cli.terminal.run_state import RunState
+from stagecraft.pipeline.cli.terminal.wording import duration
+from stagecraft.pipeline.local.supervisor import Outcome
+from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.training.steps import DEFAULT_EPOCHS
+
+
+def failure(
+    state: RunState, outcome: Outcome, require_blessing: bool, resume_command: str
+) -> str | None:
+    """Why the command fails, in a paragraph; None if it does not fail.
+
+    Args:
+        state: of the run.
+        outcome: how it ended.
+        require_blessing: whether a model without blessing is a failure.
+        resume_command: resumes an interrupted run.
+    """
+    if outcome.status == "interrupted":
+        return f"interrupted; resume with: {resume_command}"
+    if outcome.status != "ok":
+        prefix = f"{state.failed} failed: " if state.failed else ""
+        # The component's own cause is more precise than the runner's.
+        of_node = state.nodes[state.failed].cause if state.failed else None
+        return prefix + (of_node or outcome.cause or "see the log")
+    if require_blessing and not outcome.report.get("blessed"):
+        return f"the model was not blessed{_because(outcome)}"
+    return None
+
+
+def as_json(
+    settings: PipelineSettings | None,
+    state: RunState,
+    outcome: Outcome,
+    seconds: float,
+    output: pathlib.Path | None,
+    error: str | None,
+) -> dict[str, Any]:
+    """The object of ``--json``; it has ``error`` only if there is one."""
+    report = outcome.report
+    fields: dict[str, Any] = {
+        "pipeline": settings.name if settings else None,
+        "run_id": state.run_id,
+        "seconds": round(seconds, 2),
+        "examples": report.get("examples", {}),
+        "components": {
+            name: {"seconds": node.seconds, "state": node.state}
+            for name, node in state.nodes.items()
+        },
+        "metrics": report.get("metrics", {}),
+        "blessed": report.get("blessed", False),
+        "pushed": report.get("pushed"),
+        "report": report.get("report"),
+        "output": str(output) if output else None,
+    }
+    if state.notes:
+        fields["notes"] = state.notes
+    fields |= {name: report[name] for name in ("timeline", "profile") if name in report}
+    return fields if error is None else {**fields, "error": error}
+
+
+def as_fields(
+    settings: PipelineSettings, state: RunState, outcome: Outcome, seconds: float, log: pathlib.Path
+) -> list[tuple[str, str]]:
+    """Names and values for people; the last one suggests what to do next."""
+    report = outcome.report
+    lines = []
+    if report.get("metrics"):
+        lines.append(("accuracy", _accuracy(report["metrics"])))
+        lines.append(("blessed", "yes" if report["blessed"] else f"no{_because(outcome)}"))
+        if report["blessed"]:
+            lines.append(("pushed", _pushed(report)))
+        else:
+            lines.append(("pushed", "no: the Pusher pushes only a blessed model"))
+    if report.get("timeline"):
+        lines.append(("timeline", _timeline(report["timeline"])))
+    elif settings.parallel.timeline_step and state.nodes["Trainer"].state == "done":
+        lines.append(("timeline", _not_recorded(f"step {settings.parallel.timeline_step}")))
+    if report.get("profile"):
+        lines.append(("profile", f"tensorboard --logdir {report['profile']}"))
+    elif settings.parallel.profile_steps and state.nodes["Trainer"].state == "done":
+        steps = settings.parallel.profile_steps
+        lines.append(("profile", _not_recorded(f"any of the steps {steps}")))
+    if report.get("report"):
+        lines.append(("report", report["report"]))
+    lines += [("log", str(log)), ("time", _time(seconds, state.start_up_seconds))]
+    next_step = _next(settings, state, report)
+    return [*lines, ("next", next_step)] if next_step else lines
+
+
+def _time(seconds: float, start_up: float | None) -> str:
+    """The seconds of the command; ``stagecraft history`` shows them without the start-up."""
+    text = duration(seconds)
+    return text if start_up is None else f"{text}, {duration(start_up)} of it to start up"
+
+
+def _accuracy(metrics: dict[str, float]) -> str:
+    extra = [f"{name} {metrics[key]:.3f}" for name, key in _EXTRA if key in metrics]
+    return f"{metrics['accuracy']:.4f}" + (f" ({', '.join(extra)})" if extra else "")
+
+
+def _timeline(timeline: dict[str, Any]) -> str:
+    return (
+        f"step {timeline['step']}: stages waited {timeline['idle']:.1%} of the time "
+        f"({timeline['bubble']:.1%} if they were equal); open in a trace viewer: "
+        f"{timeline['trace']}"
+    )
+
+
+def _not_recorded(steps: str) -> str:
+    return (
+        f"none: this run did not train {steps}, an earlier run did; use --fresh --from Trainer to "
+        "train again"
+    )
+
+
+def _pushed(report: dict[str, Any]) -> str:
+    if not report["pushed"]:
+        return "no"
+    note = " (already: the newest version is this model)" if report.get("already_pushed") else ""
+    return f"{report['pushed']}{note}"
+
+
+_EXTRA = (("top 3", "top_3_accuracy"), ("loss", "loss"))
+
+
+def _because(outcome: Outcome) -> str:
+    reasons = outcome.report.get("not_blessed_because") or []
+    return f": {'; '.join(reasons)}" if reasons else ""
+
+
+def _next(settings: PipelineSettings, state: RunState, report: dict[str, Any]) -> str | None:
+    if not report.get("metrics"):
+        return None
+    if not report["blessed"]:
+        return f"train longer, such as --set {_longer(settings.train)}{_lower(settings, report)}"
+    if all(node.state != "done" for name, node in state.nodes.items() if name != "Baseline"):
+        return "nothing had changed; change a setting with --set or --config"
+    if settings.data.source == "sample":
+        return "this was a generated sample; for real pictures: stagecraft run --data download"
+    if report["pushed"]:
+        return f'tf.saved_model.load("{report["pushed"]}").signatures["serving_images"]'
+    return None
+
+
+def _longer(train: TrainSettings) -> str:
+    """A training three times as long."""
+    if train.steps is not None:
+        return f"train.steps={3 * train.steps}"
+    return f"train.epochs={3 * (train.epochs or DEFAULT_EPOCHS):g}"
+
+
+def _lower(settings: PipelineSettings, report: dict[str, Any]) -> str:
+    """The setting that would bless this model, if it is good enough for its user."""
+    metrics, wanted = report["metrics"], settings.evaluate
+    if metrics["accuracy"] < wanted.min_accuracy:
+        return ", or lower evaluate.min_accuracy"
+    if wanted.better_than_constant and metrics.get(BETTER_THAN_CONSTANT, 1) < ENOUGH:
+        return ", or turn the check off: --set evaluate.better_than_constant=false"
+    return ", or give up the comparison: --set evaluate.not_worse=false"

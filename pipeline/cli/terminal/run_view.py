@@ -1,0 +1,154 @@
+"""Views of a run in progress: a live table on a terminal, elsewhere a line per event."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import Progress
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from stagecraft.pipeline.cli.terminal.console import cell, say
+from stagecraft.pipeline.cli.terminal.run_state import NOTICES, RunState
+from stagecraft.pipeline.cli.terminal.wording import progress_text
+from stagecraft.pipeline.local.events import Event
+
+_COLOURS = {
+    "waiting": "dim",
+    "running": "bold cyan",
+    "done": "green",
+    "cached": "blue",
+    "skipped": "dim",
+    "failed": "bold red",
+    "interrupted": "yellow",
+}
+
+_STARTING = "starting: importing TensorFlow and TFX takes 10 to 20 seconds"
+
+_UNEVENTFUL = ("done", "cached", "skipped", "waiting")
+
+_OTHER_LINES = 5
+"""Lines of a live table other than the nodes: header, bar, progress, notice, cursor."""
+
+_LINE_SECONDS = 10.0
+"""Least time between two lines of progress, where there is no terminal."""
+
+
+@contextlib.contextmanager
+def run_view(
+    state: RunState, *, stderr: bool, starts: bool = False
+) -> Iterator[Callable[[Event], None]]:
+    """Shows a run.
+
+    Args:
+        state: of the run.
+        stderr: shows it on stderr.
+        starts: whether the run has yet to start, which takes a while.
+
+    Yields:
+        A function that takes an event, applies it to ``state`` and shows it.
+    """
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        if starts:
+            say(_STARTING, stderr=stderr)
+        yield _Lines(state, stderr).show
+        return
+    with Live(
+        get_renderable=lambda: _table(state, console.height), console=console, refresh_per_second=4
+    ) as live:
+        yield state.apply
+        live.refresh()
+
+
+@contextlib.contextmanager
+def progress_bar(description: str, *, stderr: bool) -> Iterator[Callable[[int, int], None]]:
+    """Shows a bar on a terminal, and removes it at the end of the block.
+
+    Yields:
+        A function that the caller calls with the units that are done, and with all units.
+    """
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(description, total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+class _Lines:
+    def __init__(self, state: RunState, stderr: bool):
+        self._state, self._stderr = state, stderr
+        self._last: float = -math.inf
+
+    def show(self, event: Event) -> None:
+        self._state.apply(event)
+        if event["kind"] == "pipeline":
+            self._say(f"{event['name']}: run {event['run_id']}")
+        elif event["kind"] == "note":
+            self._say(f"note: {event['text']}")
+        elif event["kind"] == "node" and event["state"] == "running":
+            self._last = time.monotonic()
+            self._say(f"{event['node']}: running")
+        elif event["kind"] == "node":
+            figure = f" ({event['figure']})" if event.get("figure") else ""
+            self._say(f"{event['node']}: {event['state']}, {event['seconds']:.1f} s{figure}")
+        elif event["kind"] == "progress" and (
+            event.get("phase") in NOTICES or time.monotonic() - self._last >= _LINE_SECONDS
+        ):
+            self._last = time.monotonic()
+            self._say(f"  {progress_text(event)}")
+
+    def _say(self, text: str) -> None:
+        say(text, stderr=self._stderr)
+
+
+def _table(state: RunState, height: int) -> RenderableType:
+    """All nodes; on a terminal with fewer lines, only those that matter now."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("component")
+    table.add_column("state", min_width=11)
+    table.add_column("seconds", justify="right")
+    table.add_column("")
+    folded = len(state.nodes) + _OTHER_LINES > height
+    for name, node in state.nodes.items():
+        if folded and node.state in _UNEVENTFUL:
+            continue
+        seconds = node.seconds_so_far
+        table.add_row(
+            Text(cell(name), style="dim" if node.state in ("waiting", "skipped") else ""),
+            Text(node.state, style=_COLOURS[node.state]),
+            "" if seconds is None else f"{seconds:.1f}",
+            Text(cell(node.figure)),
+        )
+    if folded:
+        counts = collections.Counter(node.state for node in state.nodes.values())
+        for state_name in _UNEVENTFUL:
+            if counts[state_name]:
+                text = Text(f"({counts[state_name]} components)", style="dim")
+                table.add_row(text, Text(state_name, style=_COLOURS[state_name]))
+    return Group(table, *(Text(cell(f"note: {note}")) for note in state.notes), _below(state))
+
+
+def _below(state: RunState) -> RenderableType:
+    if state.progress is None:
+        return Text("" if state.run_id else _STARTING, style="dim")
+    total = state.progress.get("total")
+    done = state.progress.get("done", state.progress.get("step"))
+    text = Text(cell(progress_text(state.progress)))
+    lines: list[RenderableType] = [text]
+    if total and done is not None:
+        row = Table.grid(padding=(0, 1))
+        row.add_row(ProgressBar(total=total, completed=done, width=40), text)
+        lines = [row]
+    if state.notice and state.notice is not state.progress:
+        lines.append(Text(cell(progress_text(state.notice)), style="dim"))
+    return Group(*lines)

@@ -1,0 +1,41 @@
+"""Progress and durations in words."""
+
+from __future__ import annotations
+
+from stagecraft.pipeline.local.events import Event
+
+
+def progress_text(event: Event) -> str:
+    """One line for a ``progress`` event, such as ``step 120 of 700, 1,234 images/s``."""
+    phase, total = event.get("phase", ""), event.get("total") or 0
+    done: int = event.get("step") or event.get("done") or 0
+    if phase == "train":
+        words = [f"step {done:,}" + (f" of {total:,}" if total else "")]
+        if event.get("images_per_second") is not None:
+            words.append(f"{event['images_per_second']:,.0f} images/s")
+        for name in ("loss", "accuracy"):
+            if event.get(name) is not None:
+                words.append(f"{name} {event[name]:.3f}")
+        if event.get("eta_seconds") is not None:
+            words.append(f"{duration(event['eta_seconds'])} left")
+        return ", ".join(words)
+    if phase == "resume":
+        complete = ": the training is complete" if done >= total else ""
+        return f"resuming from step {done:,} of {total:,}{complete}"
+    if phase == "export":
+        return "exporting the model"
+    if phase == "restart":
+        return f"restart {done:,}: {event['message']}"
+    if phase == "download":
+        return f"download: {done / 1e6:.1f}" + (f" of {total / 1e6:.1f}" if total else "") + " MB"
+    return f"{phase}: {done:,}" + (f" of {total:,}" if total else "")
+
+
+def duration(seconds: float) -> str:
+    """``12 s``, ``3 min 20 s`` or ``1 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

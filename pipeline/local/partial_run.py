@@ -1,0 +1,140 @@
+"""Partial runs (``--from``, ``--to``): the earlier run that they reuse, and the cache.
+
+``--from Trainer`` runs the Trainer although the cache has its result. If that run is interrupted,
+the cache still has the older result, and a run without ``--from`` would take it. Therefore this
+module associates each execution with its cache key before the execution begins, as TFX does after
+its end. A cached result counts only if no later execution of the same key failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import ml_metadata
+from ml_metadata.proto import metadata_store_pb2
+from tfx.orchestration import metadata
+from tfx.orchestration.portable import cache_utils, partial_run_utils
+from tfx.orchestration.portable.mlmd import context_lib, execution_lib
+from tfx.proto.orchestration import pipeline_pb2
+
+from stagecraft.schemas.errors import UserError
+
+
+def choose_base(
+    connection: metadata.ConnectionConfigType,
+    pipeline: pipeline_pb2.Pipeline,
+    partial: pipeline_pb2.PartialRun,
+) -> list[str]:
+    """Sets the base of a partial run: the newest run in which all reused nodes succeeded.
+
+    TFX chooses the newest run, and fails if that run was stopped early.
+
+    Returns:
+        Names of the nodes that the partial run skips.
+
+    Raises:
+        UserError: there is no such run; names the missing nodes.
+    """
+    marked = pipeline_pb2.Pipeline()
+    marked.CopyFrom(pipeline)
+    partial_run_utils.mark_pipeline(
+        marked, from_nodes=partial.from_nodes or None, to_nodes=partial.to_nodes or None
+    )
+    skips = {
+        node.pipeline_node.node_info.id: node.pipeline_node.execution_options.skip
+        for node in marked.nodes
+        if node.pipeline_node.execution_options.HasField("skip")
+    }
+    required = pipeline_pb2.NodeExecutionOptions.Skip.REQUIRED
+    needed = {node for node, skip in skips.items() if skip.reuse_artifacts_mode == required}
+    settings = partial.snapshot_settings
+    if needed and not settings.HasField("base_pipeline_run_strategy"):
+        newest = _newest_with(connection, pipeline.pipeline_info.id, needed)
+        settings.base_pipeline_run_strategy.base_run_id = newest
+    return list(skips)
+
+
+def _newest_with(
+    connection: metadata.ConnectionConfigType, pipeline_name: str, needed: set[str]
+) -> str:
+    missing = needed
+    with metadata.Metadata(connection) as handle:
+        for run in _runs(handle.store, pipeline_name):
+            absent = needed - _succeeded(handle.store, run.id, pipeline_name)
+            if not absent:
+                return str(run.name)
+            missing = min(missing, absent, key=len)
+    raise UserError(
+        f"--from: no earlier run with this output finished {', '.join(sorted(missing))}; run once "
+        "without --from",
+        setting="--from",
+        value=sorted(missing),
+    )
+
+
+def _runs(
+    store: ml_metadata.MetadataStore, pipeline_name: str
+) -> Sequence[metadata_store_pb2.Context]:
+    """Contexts of the pipeline's runs, newest first."""
+    pipeline = store.get_context_by_type_and_name("pipeline", pipeline_name)
+    if pipeline is None:
+        return []
+    runs = store.get_children_contexts_by_context(pipeline.id)
+    return sorted(
+        (run for run in runs if run.type == "pipeline_run"), key=lambda run: run.id, reverse=True
+    )
+
+
+def _succeeded(store: ml_metadata.MetadataStore, run_id: int, pipeline_name: str) -> set[str]:
+    prefix = f"{pipeline_name}."
+    return {
+        context.name.removeprefix(prefix)
+        for execution in store.get_executions_by_context(run_id)
+        if execution_lib.is_execution_successful(execution)
+        for context in store.get_contexts_by_execution(execution.id)
+        if context.name.startswith(prefix)
+    }
+
+
+def note_cache_key(
+    handle: metadata.Metadata, execution_id: int, contexts: Sequence[metadata_store_pb2.Context]
+) -> None:
+    """Associates an execution with its cache key, before it begins.
+
+    Args:
+        handle: an open connection.
+        execution_id: of the execution.
+        contexts: of the execution; the key is one of them.
+    """
+    kind = handle.store.get_context_type(context_lib.CONTEXT_TYPE_EXECUTION_CACHE)
+    keys = [each for each in contexts if each.type_id == kind.id]
+    handle.store.put_attributions_and_associations(
+        [],
+        [
+            metadata_store_pb2.Association(context_id=key.id, execution_id=execution_id)
+            for key in keys
+        ],
+    )
+
+
+@contextlib.contextmanager
+def failures_respected() -> Iterator[None]:
+    """In the block, TFX reuses no result that a later execution was meant to replace."""
+    stock = cache_utils.get_cached_outputs
+
+    def get_cached_outputs(
+        metadata_handle: metadata.Metadata, cache_context: metadata_store_pb2.Context
+    ) -> Any:
+        executions = metadata_handle.store.get_executions_by_context(cache_context.id)
+        newest = max(executions, key=lambda execution: int(execution.id), default=None)
+        if newest is not None and newest.last_known_state == metadata_store_pb2.Execution.FAILED:
+            return None
+        return stock(metadata_handle=metadata_handle, cache_context=cache_context)
+
+    cache_utils.get_cached_outputs = get_cached_outputs
+    try:
+        yield
+    finally:
+        cache_utils.get_cached_outputs = stock

@@ -1,0 +1,41 @@
+"""Pictures for ``stagecraft parity``."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from stagecraft.pipeline.checks import parity_data
+from stagecraft.pipeline.settings import DataSettings
+from stagecraft.schemas.errors import UserError
+
+
+def test_pictures_are_normalized(tmp_path):
+    parity_data.save(DataSettings(), 24, tmp_path / "data.npz", 10)
+    with np.load(tmp_path / "data.npz") as data:
+        images, labels = data["images"], data["labels"]
+    assert (images.shape, images.dtype) == ((192, 32, 32, 3), np.float32)
+    assert (labels.shape, labels.dtype) == ((192,), np.int64)
+    assert set(labels) <= set(range(10))
+    # Each number was rounded to float32: by 2**-24 = 6e-8 of itself, and the largest is below 4.
+    images = images.astype(np.float64)
+    np.testing.assert_allclose(images.mean((0, 1, 2)), 0, atol=2.4e-7)
+    np.testing.assert_allclose(images.std((0, 1, 2)), 1, atol=2.4e-7)
+
+
+def test_pictures_come_from_an_archive(cifar10_small, tmp_path):
+    archive = DataSettings(source=str(cifar10_small / "cifar-10-binary.tar.gz"))
+    parity_data.save(archive, 16, tmp_path / "data.npz", 10)
+    assert (tmp_path / "data.npz").exists()
+    with pytest.raises(UserError):
+        parity_data.save(DataSettings(source="/none"), 16, tmp_path / "data.npz", 10)
+
+
+def test_a_label_that_the_schema_does_not_have(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "data.npz"
+    with pytest.raises(UserError) as caught:
+        parity_data.save(DataSettings(), 24, path, 7)
+    assert (caught.value.setting, caught.value.value) == ("data.schema_file", 9)
+    assert not path.exists()

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import yaml
+
+from stagecraft.pipeline.settings import PipelineSettings, load
+
+
+def test_what_it_prints_is_a_config(stagecraft, tmp_path):
+    result = stagecraft("config", "--config", "cifar10", "--set", "train.epochs=7")
+    assert result.code == 0
+    (tmp_path / "mine.yaml").write_text(result.stdout)
+    assert load(str(tmp_path / "mine.yaml")) == load("cifar10", ("train.epochs=7",))
+    assert yaml.safe_load(result.stdout)["train"]["epochs"] == 7
+
+
+def test_it_describes_every_setting(stagecraft):
+    text = stagecraft("config", "--describe").stdout
+    assert "train.optimizer  (sgd | adamw, default sgd)\n    sgd (Nesterov" in text
+    assert "train.steps  (integer or null, default null)" in text
+    assert "beam.args  (list of text, default [])" in text
+
+    def leaves(tree: dict, prefix: str = "") -> list[str]:
+        found = []
+        for key, value in tree.items():
+            inner = isinstance(value, dict) and value
+            found += leaves(value, f"{prefix}{key}.") if inner else [prefix + key]
+        return found
+
+    described = {paragraph.split()[0] for paragraph in text.split("\n\n")}
+    assert described == set(leaves(PipelineSettings().model_dump(mode="json")))
+    assert "\n    None" not in text
+
+
+def test_secrets_are_left_out_and_have_to_be_put_back(stagecraft, tmp_path):
+    secret = ("--set", "kubeflow.every_step.env.HF_TOKEN=c4n4ry")
+    result = stagecraft("config", *secret)
+    assert result.code == 0 and "c4n4ry" not in result.stdout + result.stderr
+    (tmp_path / "mine.yaml").write_text(result.stdout)
+    again = stagecraft("config", "--config", "mine.yaml")
+    assert again.code == 1
+    assert "mine.yaml: kubeflow.every_step.env.HF_TOKEN: … " in again.stderr
+    assert stagecraft("config", "--config", "mine.yaml", *secret).code == 0

@@ -1,0 +1,49 @@
+"""All commands refuse a wrong ``--data`` before anything starts."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+import pytest
+from messages import Messages
+
+from stagecraft.components import Cifar10ExampleGen
+from stagecraft.components.example_gen import source
+from stagecraft.pipeline.settings import SettingsError, load
+from stagecraft.schemas.errors import UserError
+
+HTTP = "https://host/cifar-10-binary.tar.gz"
+
+
+@pytest.mark.parametrize("command", ["run", "compile"])
+def test_an_address_of_http(stagecraft: Any, messages: Messages, command: str) -> None:
+    ran = stagecraft(command, "--data", HTTP)
+    assert ran.code == 1
+    messages.check(ran.stderr)
+    assert not list(pathlib.Path.cwd().iterdir())
+
+
+@pytest.mark.parametrize("address", [HTTP, HTTP.replace("https", "http"), "ftp://host/x.tar.gz"])
+def test_an_address_that_no_file_system_reads(address: str, messages: Messages) -> None:
+    with messages.raises(SettingsError):
+        load("quickstart", (f"data.source={address}",))
+    with messages.raises(UserError):
+        Cifar10ExampleGen(source=address)
+    given = {"source": address, "dataset": "cifar10", "sample_train": 0, "sample_test": 0}
+    with messages.raises(UserError):
+        source.resolve(given)  # a run on a cluster may have another address
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3", "minio", "hdfs"])
+def test_an_address_that_is_read(scheme: str) -> None:
+    address = f"{scheme}://bucket/x.tar.gz"
+    assert load("quickstart", (f"data.source={address}",)).data.source == address
+
+
+def test_a_pipe_starts_nothing(stagecraft: Any) -> None:
+    os.mkfifo("pipe")
+    ran = stagecraft("run", "--data", "pipe", "--output", "out")
+    assert ran.code == 1 and "named pipe" in ran.stderr
+    assert not pathlib.Path("out").exists()

@@ -1,0 +1,140 @@
+"""``stagecraft doctor``, for this machine and for a cluster."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import urllib.error
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kube_api import KubeApi, kube_api
+
+from stagecraft.pipeline.checks import machine
+
+SETTINGS = (
+    "--set=parallel.strategy=multi_worker_mirrored",
+    "--set=parallel.workers=2",
+    "--set=parallel.launcher=kubernetes",
+    "--set=kubeflow.image=registry.example.com/stagecraft@sha256:0123",
+    "--set=kubeflow.checkpoints=/mnt/training/checkpoints",
+    "--set=kubeflow.job.folder=/mnt/training/jobs",
+    "--set=kubeflow.steps.Trainer.volumes=[{claim: training, path: /mnt/training}]",
+)
+
+
+@pytest.fixture
+def server(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeApi]:
+    with kube_api() as api:
+        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
+        api.add("namespaces", "kubeflow")
+        spec, status = {"accessModes": ["ReadWriteMany"]}, {"phase": "Bound"}
+        api.add("persistentvolumeclaims", "training", spec=spec, status=status)
+        yield api
+
+
+def test_a_cluster_that_has_everything(stagecraft: Any, server: KubeApi) -> None:
+    ran = stagecraft("doctor", "--cluster", *SETTINGS, "--service-account=pipeline-runner")
+    assert (ran.code, ran.stderr) == (0, "")
+    *lines, last = ran.stdout.splitlines()
+    assert last == "everything that a training needs is there"
+    assert lines[0] == "ok      launcher    parallel.launcher: kubernetes"
+    assert all(line.startswith("ok ") for line in lines)
+
+
+def test_a_cluster_that_has_not(stagecraft: Any, server: KubeApi) -> None:
+    server.forbid("create", "tfjobs.kubeflow.org")
+    given = (*SETTINGS, "--set=kubeflow.job.kind=tfjob", "--set=kubeflow.image=stagecraft:latest")
+    ran = stagecraft("doctor", "--cluster", "--json", *given)
+    assert ran.code == 1
+    found = json.loads(ran.stdout)
+    missing = {name for name, row in found["checks"].items() if row["verdict"] == "missing"}
+    assert found["ok"] is False and missing == {"kind", "image", "tfjobs"}
+    ran = stagecraft("doctor", "--cluster", *given)
+    assert ran.code == 1 and "missing kind        no tfjobs.kubeflow.org/v1" in ran.stdout
+
+
+def test_the_defaults_say_what_to_set(stagecraft: Any, server: KubeApi) -> None:
+    ran = stagecraft("doctor", "--cluster")
+    assert ran.code == 1
+    for setting in (
+        "parallel.launcher=kubernetes",
+        "kubeflow.image",
+        "kubeflow.steps.Trainer.volu",
+    ):
+        assert setting in ran.stdout
+
+
+def test_errors_are_one_sentence(
+    stagecraft: Any, server: KubeApi, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for given, said in (
+        (("--set=kubeflow.job.kind=ray",), "kubeflow.job.kind"),
+        (("--namespace=A",), "a namespace: 'A'"),
+        (("--kube-context=none",), "No Kubernetes cluster"),
+    ):
+        ran = stagecraft("doctor", "--cluster", *given)
+        assert (ran.code, ran.stdout) == (1, "") and said in ran.stderr
+        assert len(ran.stderr.splitlines()) == 1
+    server.users.clear()
+    ran = stagecraft("doctor", "--cluster", "--json", *SETTINGS)
+    assert ran.code == 1 and "Unauthorized" in ran.last_line["error"]
+
+
+def test_options_of_a_cluster_need_one(stagecraft: Any) -> None:
+    for given in ("--set=train.epochs=1", "--namespace=team", "--service-account=runner"):
+        ran = stagecraft("doctor", given)
+        assert ran.code == 2 and f"{given.partition('=')[0]} needs --cluster" in ran.stderr
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise urllib.error.URLError("no route")
+
+    monkeypatch.setattr(machine.urllib.request, "urlopen", refuse)
+    found = machine.Check("devices", "CPU:0")
+    monkeypatch.setattr(machine, "devices", lambda: found)
+
+
+@pytest.mark.usefixtures("offline")
+def test_no_network_is_a_note(stagecraft):
+    result = stagecraft("doctor", "--json")
+    assert result.code == 0
+    found = result.last_line
+    assert found["ok"] is True
+    assert found["checks"]["network"]["verdict"] == "note"
+    assert "--data PATH" in found["checks"]["network"]["advice"]
+    assert found["checks"]["stack"]["found"].startswith("tfx 1.")
+
+
+@pytest.mark.usefixtures("offline")
+def test_people_get_lines_and_advice(stagecraft):
+    lines = stagecraft("doctor").stdout.splitlines()
+    assert [line for line in lines if line.startswith("note    network")]
+    assert lines[-1] == "everything that a run needs is here"
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_missing_package_fails_it(stagecraft, monkeypatch):
+    monkeypatch.setattr(machine, "_NEEDED", ("tfx", "no-such-package"))
+    result = stagecraft("doctor")
+    assert result.code == 1
+    assert "not installed: no-such-package; run `make setup`" in result.stdout
+
+
+def test_a_tensorflow_that_does_not_start_is_missing(monkeypatch):
+    monkeypatch.setattr(machine, "_DEVICES", "raise ImportError('libx.so: not found')")
+    assert machine.devices().verdict == "missing"
+    assert "libx.so: not found" in machine.devices().found
+    monkeypatch.setattr(machine, "_DEVICES", "print('devices: CPU:0, GPU:0')")
+    assert machine.devices() == machine.Check("devices", "CPU:0, GPU:0")
+
+
+def test_little_memory_and_disk_are_notes(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "_available_bytes", lambda: 1e9)
+    assert machine.memory().verdict == "note"
+    usage = type(machine.shutil.disk_usage(tmp_path))(10, 9, 1)
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder: usage)
+    assert machine.disk(pathlib.Path(tmp_path)).verdict == "note"

@@ -1,0 +1,98 @@
+"""Commands refuse wrong settings before they import TensorFlow or write anything.
+
+Each command runs in a process of its own, which prints at its end what it has imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from messages import Messages
+
+HEAVY = ("tensorflow", "tfx", "keras", "apache_beam", "ml_metadata")
+
+PROGRAM = f"""
+import atexit, sys
+sys.path[:] = [entry for entry in sys.path if entry]
+found = lambda: [name for name in {HEAVY} if name in sys.modules]
+atexit.register(lambda: print("imported", found(), file=sys.stderr))
+from stagecraft.pipeline.cli.main import main
+main()
+"""
+
+TWO_WORKERS = ("--set", "parallel.strategy=multi_worker_mirrored", "--set", "parallel.workers=2")
+UNKNOWN = ("--set", "train.stps=3")
+NO_MODULE = ("--set", "train.model=no_such_module:net")
+NO_FUNCTION = ("--set", "train.model=mine:nett")
+
+
+@pytest.mark.parametrize(
+    ("words", "tf_config"),
+    [
+        (("plan", *UNKNOWN), ""),
+        (("plan", *NO_MODULE), ""),
+        (("plan", "--devices", "4xFoo"), ""),
+        (("parity", *UNKNOWN), ""),
+        (("parity", *NO_FUNCTION), ""),
+        (("parity", "--data", "empty"), ""),
+        (("run", *UNKNOWN), ""),
+        (("run", *NO_MODULE), ""),
+        (("run", *NO_FUNCTION), ""),
+        (("run", "--data", "/etc"), ""),
+        (("run", "--data", "notes.txt"), ""),
+        (("run", "--data", "nowhere"), ""),
+        (("run", "--set", "data.schema_file=nowhere.pbtxt"), ""),
+        (("run", "--set", "data.schema_file=empty"), ""),
+        (("run", *TWO_WORKERS), "garbage"),
+        (("run", *TWO_WORKERS), "[1]"),
+        (("run", *TWO_WORKERS), "[" * 100_000),
+        (
+            ("run", *TWO_WORKERS),
+            '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}',
+        ),
+        (("run", *TWO_WORKERS, "--set", "parallel.launcher=in_process"), ""),
+    ],
+)
+def test_refused_before_anything_heavy_is_imported(
+    tmp_path: pathlib.Path, messages: Messages, words: tuple[str, ...], tf_config: str
+) -> None:
+    folder = tmp_path / "here"
+    (folder / "empty").mkdir(parents=True)
+    (folder / "notes.txt").write_text("no data")
+    (folder / "mine.py").write_text("import keras\n\ndef net(): ...\n")
+    before = sorted(folder.rglob("*"))
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words, "--json"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "TF_CONFIG": tf_config},
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert done.stderr == f"Error: {error}\nimported []\n"
+    if words[1:] == NO_MODULE:  # the message names the folders of sys.path
+        assert "no_such_module" in error
+    elif len(tf_config) > 1000:  # Python words the reason
+        assert "TF_CONFIG: not JSON" in error
+    else:
+        messages.check(error)
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_tf_config_is_no_matter_where_nothing_trains(
+    stagecraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", "garbage")
+    end = {"kind": "end", "status": "ok", "cause": None, "report": {}}
+    assert stagecraft("run", *TWO_WORKERS, "--to", "Transform", fake=[end]).code == 0
+    assert stagecraft("run", fake=[end]).code == 0  # one device
+    local = ("--set", "parallel.launcher=local")
+    assert stagecraft("run", *TWO_WORKERS, *local, fake=[end]).code == 0
+    assert stagecraft("run", *TWO_WORKERS, fake=[end]).code == 1

@@ -1,0 +1,125 @@
+"""``stagecraft plan``: what is shown, as text and as JSON, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from chains import A100, chain, make, settings
+
+from stagecraft.pipeline.cli.terminal.plan_text import plan_text
+
+GRID = ("--set", "parallel.strategy=grid", "--set", "parallel.stages=3")
+GRID += ("--set", "parallel.microbatches=4")
+THERE = ("--devices", "3xT4-16GB")
+
+
+def test_text(stagecraft):
+    ran = stagecraft("plan", *GRID, *THERE, "--set", "train.model=resnet20")
+    assert ran.code == 0
+    lines = ran.stdout.splitlines()
+    assert lines[0].startswith("resnet20 under grid, 1 × 3 (replicas × stages); 64 examples a step")
+    assert lines[0].endswith(", in 4 microbatches of 16")
+    assert "replica 0  T4-16GB:0 → T4-16GB:1 → T4-16GB:2" in lines
+    table = [line.split() for line in lines if line.strip()[:2] in ("0 ", "1 ", "2 ")]
+    assert sum(int(row[1]) for row in table) == 70
+    shares = [int(word.rstrip("%")) for row in table for word in row if word.endswith("%")]
+    assert len(shares) == 3 and sum(shares) == pytest.approx(100, abs=1)
+    assert "stage 0  F0 F1 F2             B0--- F3 B1---    B2---    B3---" in lines
+    assert any(
+        line.startswith("bubble        33.3% = (K - 1) / (M + K - 1), K = 3, M = 4")
+        for line in lines
+    )
+    assert any(line.startswith("faster        parallel.microbatches: ") for line in lines)
+
+
+def test_json_says_the_same(stagecraft):
+    ran = stagecraft("plan", *GRID, "--devices", "4xA100-40GB", "--json")
+    assert ran.code == 0
+    assert len(ran.stdout.splitlines()) == 1
+    found = ran.last_line
+    assert found["bubble"] == pytest.approx(2 / 6)
+    assert found["devices"] == [["A100-40GB:0", "A100-40GB:1", "A100-40GB:2"]]
+    assert found["times"] == "peak"
+    assert len(found["stages"]) == 3 and len(found["cuts"]) == 2
+    assert f"step          {found['step_seconds'] * 1e6:.0f} µs" in ran.stderr
+    assert f"{found['speedup']:.2f} over one device (at most 3)" in ran.stderr
+    better = found["suggestion"]
+    assert (better["strategy"], better["replicas"], better["stages"]) == ("grid", 4, 1)
+    assert "faster        parallel.replicas: 4, parallel.stages: 1, parallel.microb" in ran.stderr
+
+
+WORKERS = ("--set", "parallel.strategy=multi_worker_mirrored", "--set", "parallel.workers=4")
+
+
+def test_four_workers_are_not_four_times_as_fast_for_nothing(stagecraft):
+    ran = stagecraft("plan", *WORKERS, "--devices", "1xA100-40GB", "--json")
+    assert ran.code == 0
+    found = ran.last_line
+    bytes_summed = 4 * found["stages"][0]["trainable_parameters"]
+    # A ring of four, at 10 Gbit/s.
+    assert found["all_reduce_seconds"] == pytest.approx(1.5 * bytes_summed / 1.25e9)
+    assert found["network_gbit"] == 10
+    assert found["speedup"] < 2
+    assert "limited by    the all-reduce" in ran.stderr
+    faster = stagecraft(
+        "plan", *WORKERS, "--devices", "1xA100-40GB", "--network", "100", "--json"
+    ).last_line
+    assert faster["all_reduce_seconds"] == pytest.approx(found["all_reduce_seconds"] / 10)
+
+
+def test_workers_without_a_cluster(stagecraft):
+    ran = stagecraft("plan", *WORKERS)
+    assert ran.code == 0, ran.stderr
+    assert "speed-up      4.00 over one device (at most 4); without the all-reduce" in ran.stdout
+
+
+def test_what_would_be_faster_says_what_is_not_counted():
+    given = settings(stages=2, microbatches=2)
+    (line,) = [each for each in _lines(given) if each.startswith("faster ")]
+    assert "parallel.replicas: 4, parallel.stages: 1" in line
+    assert line.endswith("; without its all-reduce")
+    (line,) = [each for each in _lines(given, accelerator=A100) if each.startswith("faster ")]
+    assert line.endswith(" on each")
+
+
+def _lines(given, **more):
+    return plan_text(make(chain(8), given, available=4, **more)).splitlines()
+
+
+def test_one_device_and_measured(stagecraft):
+    ran = stagecraft("plan", "--measure")
+    assert ran.code == 0
+    assert "cnn under one_device, 1 × 1 (replicas × stages); 64 examples a step" in ran.stdout
+    assert "measured on" in ran.stdout and "examples/s" in ran.stdout
+    assert "speed-up      1.00 over one device (at most 1)" in ran.stdout
+    assert "bubble" not in ran.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*GRID, "--devices", "2xA100-40GB"),
+        (*GRID, "--devices", "3xB7"),
+        (*GRID, "--devices", "3xT4-16GB", "--measure"),
+        (*GRID, *THERE, "--set", "parallel.memory_mb=1"),
+        (*GRID, *THERE, "--set", "parallel.cuts=a,b"),
+        ("--config", "no.yaml"),
+        (*GRID, *THERE, "--network", "nan"),
+        (*GRID, *THERE, "--network", "inf"),
+    ],
+)
+def test_errors(refused, arguments):
+    refused("plan", *arguments)
+
+
+def test_a_model_in_the_present_folder(stagecraft, tmp_path):
+    lines = (
+        "from keras import Sequential, layers",
+        "def build(input_shape, num_classes):",
+        "    middle = [layers.Flatten(), layers.Dense(4), layers.Dense(4)]",
+        "    parts = [layers.Input(input_shape), *middle, layers.Dense(num_classes)]",
+        "    return Sequential(parts, name='beside')",
+    )
+    (tmp_path / "model_beside.py").write_text("\n".join(lines))
+    ran = stagecraft("plan", *GRID, *THERE, "--set", "train.model=model_beside:build")
+    assert ran.code == 0, ran.stderr
+    assert ran.stdout.startswith("beside under grid, 1 × 3")

@@ -1,0 +1,68 @@
+"""``stagecraft report``: the page, its file name and its errors."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+from past_runs import Output, State
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path) -> pathlib.Path:
+    """The folder of two runs: a killed one, and one that failed."""
+    output = Output(tmp_path / "runs" / "quickstart")
+    cause = json.dumps({"resultMessage": "data.source: /gone: no such file"})
+    for name, state, result in (("first", State.RUNNING, ""), ("second", State.FAILED, cause)):
+        result = {"__execution_result__": result} if result else {}
+        output.step(output.begin(name), "Cifar10ExampleGen", state, **result)
+    (output.folder / "logs").mkdir()
+    (output.folder / "logs" / "20260102-030405.log").write_text("quickstart: run second\n")
+    return output.folder
+
+
+def test_the_newest_run(stagecraft, run):
+    ran = stagecraft("report", str(run), "--json")
+    assert ran.code == 0
+    assert ran.last_line == {
+        "run_id": "second",
+        "report": str(run / "report.html"),
+        "metrics": {},
+        "blessed": False,
+        "pushed": None,
+    }
+    text = (run / "report.html").read_text()
+    assert "run second" in text
+    assert "<h1>Cifar10ExampleGen failed</h1>" in text
+    assert "data.source: /gone: no such file</p>" in text
+    assert "logs/20260102-030405.log</code>" in text
+    verdict = "verdict  Cifar10ExampleGen failed: data.source: /gone: no such file."
+    assert verdict in stagecraft("report", str(run)).stdout.splitlines()
+
+
+def test_an_older_run_does_not_take_the_newest_ones_place(stagecraft, run, tmp_path):
+    stagecraft("report", str(run))
+    ran = stagecraft("report", "fir")  # below runs/, cut short
+    assert ran.code == 0
+    page = pathlib.Path("runs", "quickstart", "report-first.html")
+    assert f"report   {page}" in ran.stdout.splitlines()
+    assert "run first" in (tmp_path / page).read_text()
+    assert "run second" in (run / "report.html").read_text()
+
+
+def test_a_run_that_was_killed_was_stopped(stagecraft, run, tmp_path):
+    page = tmp_path / "a.html"
+    ran = stagecraft("report", f"{run}@first", "--output", str(page))
+    assert f"report   {page}" in ran.stdout.splitlines()
+    said = "Cifar10ExampleGen was stopped before its end; the same command goes on from what is"
+    assert f"verdict  {said} finished." in ran.stdout.splitlines()
+    assert "<h1>Cifar10ExampleGen was stopped</h1>" in page.read_text()
+    assert said in page.read_text()
+    assert "All that was printed" not in page.read_text()  # no log says that it is this run's
+
+
+def test_errors(refused, run, tmp_path):
+    for name in ("runs/quickstart@third", "quickstrat", "runs"):
+        refused("report", name)
+    refused("report", "runs/quickstart", "--output", "runs/no/such/page.html")
