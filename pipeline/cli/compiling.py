@@ -33,7 +33,7 @@ def run(request: Request) -> int:
         document.check_output(output)
         if settings.train.initial_weights:
             initial_weights.find(settings.train.initial_weights)
-        from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
+        from stagecraft.pipeline.kubeflow.compile import compile_pipeline
         from stagecraft.trainer_module.models import registry
 
         with registry.files_shared():

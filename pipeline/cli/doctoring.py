@@ -73,7 +73,7 @@ def _rows(settings: PipelineSettings, request: Request) -> list[Check]:
     from stagecraft.pipeline.cli import rendering
 
     folder = settings.kubeflow.job.folder
-    wanted = preflight.Wanted(
+    wanted = preflight.PlannedTraining(
         request=rendering.requested(
             settings,
             name=_NAME,
@@ -85,7 +85,7 @@ def _rows(settings: PipelineSettings, request: Request) -> list[Check]:
         default_image=KubeflowSettings().image,
         account=request.account,
     )
-    return list(preflight.rows(connection.connect(request.context), wanted))
+    return list(preflight.check_cluster(connection.connect(request.context), wanted))
 
 
 def _launcher(settings: PipelineSettings) -> checks.Check:

@@ -29,8 +29,7 @@ def show(files: tuple[str, ...], *, as_json: bool) -> int:
             {
                 "accepted": accepted,
                 "files": {
-                    file: [finding._asdict() for finding in found]
-                    for file, found in findings.items()
+                    file: [finding.json() for finding in found] for file, found in findings.items()
                 },
             }
         )
@@ -53,7 +52,7 @@ def _read(file: str) -> str:
 
 def _paragraph(file: str, finding: Finding) -> str:
     return (
-        f"{file}: {finding.where} ({finding.rule})\n"
+        f"{file}: {finding.location} ({finding.rule})\n"
         f"  {finding.problem}\n"
         f"  {finding.remedy}\n"
         f"  {finding.source}"

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
 from stagecraft.pipeline.cli.options import settings_options
 from stagecraft.pipeline.cli.quiet import quiet
 
@@ -14,7 +15,7 @@ from stagecraft.pipeline.cli.quiet import quiet
 @settings_options
 @click.option(
     "--launcher",
-    type=click.Choice(["job", "tfjob", "trainjob", "vertex"]),
+    type=click.Choice([*CLUSTER_JOBS.names(), "vertex"]),
     help="An Indexed Job with its Service, a TFJob, a TrainJob, or the worker pools of Vertex AI. "
     "Default: kubeflow.job.kind.",
 )

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from stagecraft.components.kubernetes.job_folder import handover
-from stagecraft.components.kubernetes.jobs import kinds
+from stagecraft.components.kubernetes.job_folder import exchange
+from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
 from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.kubeflow import visible_secrets
@@ -57,7 +57,9 @@ def _objects(settings: PipelineSettings, request: Request) -> list[dict[str, Any
             f"--machine-type {request.machines[0]}: goes with --launcher vertex; a Kubernetes job "
             "has kubeflow.steps.Trainer.cpu, memory, gpus and node_selector."
         )
-    return kinds.render(job_request(settings, request))
+    wanted = job_request(settings, request)
+    rendered: list[dict[str, Any]] = CLUSTER_JOBS.get(wanted.job.kind).render(wanted)
+    return rendered
 
 
 def _machines(given: tuple[str, ...]) -> dict[str, str]:
@@ -74,7 +76,7 @@ def job_request(settings: PipelineSettings, request: Request) -> JobRequest:
     """
     name, kubeflow = request.name or settings.name, settings.kubeflow
     folder = kubeflow.job.folder.rstrip("/")
-    handover.check(folder, kubeflow.step("Trainer").volumes, "kubeflow.job.folder")
+    exchange.check(folder, kubeflow.step("Trainer").volumes, "kubeflow.job.folder")
     return requested(
         settings,
         name=name,

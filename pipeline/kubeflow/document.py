@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from stagecraft.pipeline.kubeflow import loader
 from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow import yaml_loader
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings import strict_yaml
 from stagecraft.schemas import secrets
@@ -135,7 +135,7 @@ def load(path: pathlib.Path) -> Document:
         UserError: it cannot be read, or holds no pipeline.
     """
     try:
-        documents = loader.load_all(path.read_text())
+        documents = yaml_loader.load_all(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}.") from None
     except yaml.YAMLError as error:

@@ -23,8 +23,9 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
-from stagecraft.pipeline.kubeflow import cluster_job, linter, nodes, platform, refusals
+from stagecraft.pipeline.kubeflow import linter
 from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.compiler import nodes, platform, trainer_step, unsupported
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.schemas.errors import UserError
@@ -115,10 +116,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
         documents = [spec, *([platform.document(executors)] if any(executors.values()) else [])]
         text = _header(spec) + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=True, width=100)
         if findings := linter.check(text):
-            raise UserError(
-                f"{name}: Kubeflow Pipelines would not run this:\n"
-                + "\n".join(f"{item.where}: {item.problem} {item.remedy}" for item in findings)
-            )
+            raise UserError(linter.refusal(name, findings))
         if write_out:
             _write(pathlib.Path(self._output_dir) / self._output_filename, text)
         return {
@@ -146,8 +144,8 @@ class KubeflowRunner(KubeflowV2DagRunner):
                 wanted = wanted.model_copy(update={"image": None})  # it has its author's
             if step.name in drivers:  # it reads, and computes nothing
                 wanted = wanted.model_copy(update={"gpus": 0, "shared_memory": None})
-            elif cluster_job.starts_job(components.get(name)):
-                wanted = cluster_job.step_of(components[name], wanted, self.settings)
+            elif trainer_step.starts_job(components.get(name)):
+                wanted = trainer_step.step_of(components[name], wanted, self.settings)
             executors[step.component["executorLabel"]] = platform.apply(step, wanted)
         specs.name_plainly(spec)
         specs.tell(spec, str(pipeline.pipeline_info.pipeline_root))
@@ -176,9 +174,9 @@ def _without_resolvers(pipeline: Pipeline) -> Pipeline:
     """A copy that TFX's compiler takes: it knows two resolvers, which the backend does not run."""
     for node in pipeline.components:
         if isinstance(node, Resolver):
-            refusals.check_resolver(node)
+            unsupported.check_resolver(node)
         else:
-            refusals.check(node)
+            unsupported.check(node)
     pipeline.finalize()
     result = copy.copy(pipeline)
     # Not through the property, which sorts again, by nodes that are then missing.

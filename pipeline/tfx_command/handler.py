@@ -21,9 +21,9 @@ from tfx.tools.cli.handler.base_handler import BaseHandler
 
 from stagecraft.components.object_store import filesystem
 from stagecraft.pipeline.kubeflow.client import pipelines, runs
-from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.connection import resolve
+from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run
 from stagecraft.pipeline.tfx_command.patcher import KubeflowPatcher
 from stagecraft.schemas.errors import UserError

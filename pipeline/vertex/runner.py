@@ -15,11 +15,11 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
-from stagecraft.pipeline.kubeflow import nodes, platform
 from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.compiler import nodes, platform
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
-from stagecraft.pipeline.vertex import driver, refusals
+from stagecraft.pipeline.vertex import driver, unsupported
 from stagecraft.schemas.errors import UserError
 
 
@@ -73,7 +73,7 @@ class VertexRunner(KubeflowV2DagRunner):
         for node in pipeline.components:
             # A resolver is Vertex AI's own code, on no machine of ours.
             if not isinstance(node, Resolver):
-                refusals.check_step(self.settings, node.id)
+                unsupported.check_step(self.settings, node.id)
         try:
             job: Json | None = super().run(pipeline, parameter_values, write_out=False)
         except (NotImplementedError, TypeError, ValueError) as error:

@@ -27,7 +27,7 @@ from typing import Any
 from stagecraft.components.kubernetes.jobs import pods
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.pipeline.vertex import refusals
+from stagecraft.pipeline.vertex import unsupported
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import roles
 
@@ -53,7 +53,7 @@ def worker_pool_specs(
     Raises:
         UserError: Vertex AI, or TFX's Trainer, has no way to do it.
     """
-    refusals.check_step(settings.kubeflow, "Trainer")
+    unsupported.check_step(settings.kubeflow, "Trainer")
     pod = settings.kubeflow.step("Trainer")
     counts = _counts(roles.jobs(settings.parallel))
     _check(settings, counts, machines)

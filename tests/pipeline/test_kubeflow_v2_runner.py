@@ -17,9 +17,9 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from tfx.tools.cli.cli_context import Context
 
 from stagecraft.pipeline import configs
-from stagecraft.pipeline.kubeflow import compiling, linter
+from stagecraft.pipeline.kubeflow import compile, linter
 from stagecraft.pipeline.settings import load
-from stagecraft.pipeline.tfx_command import running
+from stagecraft.pipeline.tfx_command import engine_option
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNER = ROOT / "kubeflow_v2_runner.py"
@@ -56,7 +56,7 @@ def test_by_hand_it_writes_what_stagecraft_compile_writes(tmp_path, monkeypatch)
     run_file(monkeypatch, tmp_path)
     text = (tmp_path / "quickstart.yaml").read_text()
     assert not linter.check(text)
-    compiling.compile_pipeline(load("quickstart"), tmp_path / "other.yaml")
+    compile.compile_pipeline(load("quickstart"), tmp_path / "other.yaml")
     assert text == (tmp_path / "other.yaml").read_text()
 
 
@@ -72,13 +72,13 @@ def test_the_engine_is_the_running_commands() -> None:
     given.flags_dict["engine"] = "vertex"
     group = click.Context(click.Command("tfx"), obj=given)
     with click.Context(click.Command("compile"), parent=group):
-        assert running.engine() == "vertex"
+        assert engine_option.engine() == "vertex"
 
 
 def test_without_a_command_of_tfx_there_is_no_engine():
-    assert running.engine() is None
+    assert engine_option.engine() is None
     with click.Context(click.Command("something else")):
-        assert running.engine() is None
+        assert engine_option.engine() is None
 
 
 def test_the_vertex_job(compile_vertex):

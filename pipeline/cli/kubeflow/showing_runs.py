@@ -12,10 +12,10 @@ from stagecraft.pipeline.cli.options import name_values
 from stagecraft.pipeline.cli.state import RunState
 from stagecraft.pipeline.cli.wording import duration
 from stagecraft.pipeline.kubeflow.client import follow as following
-from stagecraft.pipeline.kubeflow.client import pipelines, runs, steps
+from stagecraft.pipeline.kubeflow.client import pipelines, progress, runs
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.objects import Run
-from stagecraft.pipeline.kubeflow.client.steps import Progress
+from stagecraft.pipeline.kubeflow.client.progress import Progress
 from stagecraft.schemas.errors import UserError
 
 
@@ -174,7 +174,7 @@ def logs(
 
     run = runs.get(api, run_id)
     names = following.names(api, run)
-    if step and names and step.removesuffix(steps.DRIVER) not in names:
+    if step and names and step.removesuffix(progress.DRIVER) not in names:
         raise UserError(f"{step}: the run has no such step; it has {', '.join(names)}.")
 
     def on_waiting(name: str, why: str) -> None:
@@ -229,7 +229,7 @@ def _state(run: Run) -> str:
 
 
 def _progress(run: Run, names: list[str]) -> dict[str, Progress]:
-    return steps.progress(run, names, datetime.datetime.now(datetime.timezone.utc))
+    return progress.progress(run, names, datetime.datetime.now(datetime.timezone.utc))
 
 
 def _run(api: Api, run: Run) -> dict[str, Any]:

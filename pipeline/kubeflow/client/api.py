@@ -18,8 +18,8 @@ import kfp_server_api
 import urllib3
 from kfp.client import auth
 
-from stagecraft.pipeline.kubeflow.client import answers
 from stagecraft.pipeline.kubeflow.client import connection as connections
+from stagecraft.pipeline.kubeflow.client import errors
 from stagecraft.pipeline.kubeflow.client.connection import Connection
 from stagecraft.schemas.errors import UserError
 
@@ -154,7 +154,7 @@ class _Client(kfp.Client):
         try:
             token = connections.read(str(self._connection.renewed_token), "token_file")
         except UserError as error:  # it may be there again in a moment
-            raise answers.ApiError(str(error)) from None
+            raise errors.ApiError(str(error)) from None
         configuration.api_key["authorization"] = token.get_secret_value()
 
 
@@ -174,15 +174,15 @@ def _guard(rest: Any, connection: Connection) -> None:
             response = plain(method, url, **options)
         except kfp_server_api.ApiException as error:
             if not error.status:  # of TLS
-                raise answers.unreachable(connection, url, error) from None
-            raise answers.refused(
+                raise errors.unreachable(connection, url, error) from None
+            raise errors.refused(
                 connection, url, error.status, error.body, options.get("headers")
             ) from None
         except urllib3.exceptions.HTTPError as error:
-            raise answers.unreachable(connection, url, error) from None
+            raise errors.unreachable(connection, url, error) from None
         # Kfp makes an object without any fields of a page for people.
         if "html" in (response.getheader("Content-Type") or "").lower():
-            raise answers.no_api(url)
+            raise errors.no_api(url)
         return response
 
     rest.request = request

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from stagecraft.pipeline.kubeflow.client import runs, steps
-from stagecraft.pipeline.kubeflow.client.answers import ApiError
+from stagecraft.pipeline.kubeflow.client import progress, runs
 from stagecraft.pipeline.kubeflow.client.api import Api
+from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Run, Version, document
-from stagecraft.pipeline.kubeflow.client.steps import Progress
+from stagecraft.pipeline.kubeflow.client.progress import Progress
 from stagecraft.schemas.errors import UserError
 
 Answer = TypeVar("Answer")
@@ -38,8 +38,10 @@ def names(api: Api, run: Run) -> list[str]:
         except ApiError as error:
             if error.status != 404:  # the run stays when its pipeline is deleted
                 raise
-    ended = [task.display_name for task in run.tasks if task.display_name.endswith(steps.DRIVER)]
-    return [name.removesuffix(steps.DRIVER) for name in ended if name != f"root{steps.DRIVER}"]
+    ended = [task.display_name for task in run.tasks if task.display_name.endswith(progress.DRIVER)]
+    return [
+        name.removesuffix(progress.DRIVER) for name in ended if name != f"root{progress.DRIVER}"
+    ]
 
 
 class Patience:
@@ -100,7 +102,7 @@ def follow(
     while True:
         run = patience.ask(lambda: runs.get(api, run_id))
         now = datetime.datetime.now(datetime.timezone.utc)
-        for name, found in steps.progress(run, step_names, now).items():
+        for name, found in progress.progress(run, step_names, now).items():
             if told.get(name, "waiting") != found.state:
                 told[name] = found.state
                 on_progress(name, found)

@@ -12,7 +12,7 @@ from stagecraft.pipeline.kubeflow.client import runs
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.follow import Patience
 from stagecraft.pipeline.kubeflow.client.objects import Run
-from stagecraft.pipeline.kubeflow.client.steps import DRIVER, EXECUTOR
+from stagecraft.pipeline.kubeflow.client.progress import DRIVER, EXECUTOR
 from stagecraft.schemas.errors import UserError
 
 _RUN_LABEL = "pipeline/runid"

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from stagecraft.pipeline.kubeflow import document as documents
 from stagecraft.pipeline.kubeflow import linter
-from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
-from stagecraft.pipeline.kubeflow.client.comparing import same
-from stagecraft.pipeline.kubeflow.client.listing import named, pages
+from stagecraft.pipeline.kubeflow.client.canonical import same
+from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Version
+from stagecraft.pipeline.kubeflow.client.paging import named, pages
 from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.schemas.errors import UserError
 
@@ -220,10 +220,7 @@ def _checked(file: pathlib.Path) -> Document:
         if finding.rule != "root-parameter"  # refused of a run that gives no value
     ]
     if findings:
-        raise UserError(
-            f"{file}: Kubeflow Pipelines would not run this:\n"
-            + "\n".join(f"{item.where}: {item.problem} {item.remedy}" for item in findings)
-        )
+        raise UserError(linter.refusal(str(file), findings), file=str(file))
     return document
 
 

@@ -6,10 +6,10 @@ import datetime
 import itertools
 from collections.abc import Mapping
 
-from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
-from stagecraft.pipeline.kubeflow.client.listing import named, pages
+from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run, Version
+from stagecraft.pipeline.kubeflow.client.paging import named, pages
 from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError

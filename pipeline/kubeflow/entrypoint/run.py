@@ -18,7 +18,7 @@ from tfx.proto.orchestration import driver_output_pb2
 from tfx.types.standard_artifacts import ModelBlessing
 from tfx.utils import io_utils, name_utils
 
-from stagecraft.components.object_store import beam_filesystem, originals
+from stagecraft.components.object_store import beam_filesystem, permanent_uris
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
@@ -72,7 +72,7 @@ def run(
             json_serialized_invocation_args=json.dumps(invocation.input),
             json_serialized_inputs_spec_args=json.dumps(invocation.inputs_spec),
         )
-        with beam.in_process(), originals.known(kept):
+        with beam.in_process(), permanent_uris.copied(kept):
             kubeflow_v2_run_executor._run_executor(arguments, beam_args)
         output = addresses.in_strings(invocation.output(), copies)
     for name, written in output.get("artifacts", {}).items():

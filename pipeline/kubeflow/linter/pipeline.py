@@ -7,7 +7,7 @@ from typing import Any
 
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.proto.messages import PIPELINE
-from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader
+from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader, Wrong
 
 ROOT = "root"
 EXIT = "ALL_UPSTREAM_TASKS_COMPLETED"
@@ -29,12 +29,12 @@ class Component:
     importer: dict[str, Any] | None = None
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Its place in the document."""
         return ROOT if self.name == ROOT else f"components.{self.name}"
 
     @property
-    def executor_where(self) -> str:
+    def executor_location(self) -> str:
         """The place of its executor."""
         return f"deploymentSpec.executors.{self.label}"
 
@@ -58,9 +58,9 @@ class Task:
     """None if it refers to no component that there is."""
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Its place in the document."""
-        return f"{self.dag.component.where}.dag.tasks.{self.name}"
+        return f"{self.dag.component.location}.dag.tasks.{self.name}"
 
     @property
     def is_exit(self) -> bool:
@@ -121,7 +121,7 @@ def walk(spec: dict[str, Any]) -> tuple[Pipeline, list[Finding]]:
     deployment = reader.read(
         "PipelineDeploymentConfig", spec.get("deploymentSpec", {}), "deploymentSpec"
     )
-    findings = [_not_as_in_proto(wrong.where, wrong.what, wrong.unknown) for wrong in reader.wrong]
+    findings = [_malformed(wrong) for wrong in reader.wrong]
     pipeline = Pipeline(spec, deployment.get("executors", {}))
     if "root" in spec:
         _visit(pipeline, ROOT, spec["root"], findings)
@@ -140,7 +140,7 @@ def _visit(
         findings.append(
             Finding(
                 "no-implementation",
-                component.where,
+                component.location,
                 "The run is refused: the component has neither a dag nor an executor.",
                 "Give it an executorLabel.",
                 f"{_ACCEPT} dfs",
@@ -167,7 +167,7 @@ def _find_executor(pipeline: Pipeline, component: Component) -> list[Finding]:
         return [
             Finding(
                 "executor-missing",
-                f"{component.where}.executorLabel",
+                f"{component.location}.executorLabel",
                 f"The run is refused: there is no executor {component.label!r}.",
                 "Put it under deploymentSpec.executors, or correct the label.",
                 f"{_ACCEPT} dfs",
@@ -185,7 +185,7 @@ def _find_executor(pipeline: Pipeline, component: Component) -> list[Finding]:
     return [
         Finding(
             "executor-kind",
-            f"{component.executor_where}.{kind}" if executor else component.executor_where,
+            f"{component.executor_location}.{kind}" if executor else component.executor_location,
             f"The run is refused: executors are containers or importers, and this is {kind}.",
             remedy.get(kind, "Give the executor a container."),
             f"{_ACCEPT} dfs",
@@ -196,7 +196,7 @@ def _find_executor(pipeline: Pipeline, component: Component) -> list[Finding]:
 def _no_component(task: Task, ref: str) -> Finding:
     return Finding(
         "component-missing",
-        f"{task.where}.componentRef.name",
+        f"{task.location}.componentRef.name",
         f"The run is refused: there is no component {ref!r}."
         if ref
         else "The run is refused: the task names no component.",
@@ -205,19 +205,19 @@ def _no_component(task: Task, ref: str) -> Finding:
     )
 
 
-def _not_as_in_proto(where: str, what: str, unknown: bool) -> Finding:
-    if unknown:
+def _malformed(wrong: Wrong) -> Finding:
+    if wrong.unknown:
         return Finding(
             "executor-field-ignored",
-            where,
-            f"It is dropped without a word: {what}.",
+            wrong.location,
+            f"It is dropped without a word: {wrong.problem}.",
             "Leave the field out, or correct its name.",
             f"{_ACCEPT} GetDeploymentConfig",
         )
     return Finding(
         "malformed-field",
-        where,
-        f"The run is refused: {what}.",
+        wrong.location,
+        f"The run is refused: {wrong.problem}.",
         "Give it as pipeline_spec.proto has it.",
         f"{_ACCEPT} GetDeploymentConfig",
     )

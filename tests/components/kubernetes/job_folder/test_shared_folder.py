@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 import pytest
+from messages import Messages
 
 from stagecraft.components.kubernetes.job_folder import shared_folder
 from stagecraft.schemas.errors import UserError
@@ -41,7 +42,7 @@ def test_what_is_in_several(root: str) -> None:
     shared_folder.at(f"{root}/none").clear()
 
 
-def test_a_volume_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
+def test_a_volume_that_cannot_be_written(tmp_path: pathlib.Path, messages: Messages) -> None:
     (tmp_path / "jobs").write_text("")
-    with pytest.raises(UserError, match="jobs.*cannot be written"):
+    with messages.raises(UserError):
         shared_folder.at(str(tmp_path / "jobs" / "one")).write("task.json", b"")
