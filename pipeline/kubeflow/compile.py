@@ -1,4 +1,4 @@
-"""Our pipeline for Kubeflow: places in the object store, and parameters that a run can change."""
+"""Compiles the project's pipeline for Kubeflow, with parameters that a run can change."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from stagecraft.pipeline.checks import preflight
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.pipeline import Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models import registry
 
 _TRAINING = {
     "train": ("epochs", "steps", "learning_rate", "batch_size", "seed"),
     "parallel": ("strategy", "replicas", "stages", "microbatches"),
 }
-"""What a run may change. A topology that the compiled resources do not allow is refused when the
-Trainer starts."""
+"""Runtime parameters. The Trainer refuses a topology that does not fit its step's resources."""
 
 
 def create_pipeline(
@@ -32,7 +31,7 @@ def create_pipeline(
     """The pipeline, with artifacts below ``kubeflow.pipeline_root`` and runtime parameters.
 
     Args:
-        settings: what is asked for.
+        settings: of the pipeline.
         baseline_strategy: see :func:`~stagecraft.pipeline.pipeline.assemble`.
 
     Raises:
@@ -55,9 +54,9 @@ def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
     """Writes the pipeline to a YAML file.
 
     Raises:
-        UserError: something in it cannot work on Kubeflow, or its model cannot be trained so.
+        UserError: a component cannot run on Kubeflow, or the model cannot be trained.
     """
-    with registry.files_shared():  # what is built to be checked is not built again
+    with registry.files_shared():  # checks and pipeline build the model's files once
         check(settings)
         pipeline = create_pipeline(settings)
     runner = KubeflowRunner(
@@ -70,34 +69,36 @@ def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
 
 
 def check(settings: PipelineSettings) -> None:
-    """Refuses what the Trainer's step could not train.
+    """Refuses a training that the Trainer's step cannot run.
 
     Raises:
-        UserError: it has too few devices for the topology, or as :func:`preflight.check`.
+        UserError: the step has too few devices, or see :func:`preflight.check`.
     """
     preflight.check(settings)
     parallel, gpus = settings.parallel, settings.kubeflow.step("Trainer").gpus
     needed = parallel.replicas * parallel.stages
     if parallel.strategy == "tpu" or parallel.virtual_devices or needed <= max(gpus, 1):
         return
-    raise UserError(
-        f"Trainer: {parallel.replicas} replicas of {parallel.stages} stages need {needed} devices, "
-        f"and its step gets {gpus or 'no'} GPUs; use kubeflow.steps.Trainer.gpus: {needed}, or "
-        f"parallel.virtual_devices: {needed} for logical CPU devices."
+    raise SettingError(
+        "kubeflow.steps.Trainer.gpus",
+        gpus,
+        f"is too few for {parallel.replicas} replicas of {parallel.stages} stages",
+        f"kubeflow.steps.Trainer.gpus: {needed}, or parallel.virtual_devices: {needed} for logical "
+        "CPU devices",
     )
 
 
 def defaults(settings: PipelineSettings) -> dict[str, Any]:
-    """Values of all runtime parameters, by flat name; 0 stands for none."""
+    """Defaults of all runtime parameters, by flat name; 0 means none."""
     training = {
         f"{section}_{name}": getattr(getattr(settings, section), name) or 0
         for section, names in _TRAINING.items()
-        # ParityGate proves the topology that was compiled, and no other.
+        # ParityGate proves only the compiled topology.
         if section == "train" or not settings.parity.enabled
         for name in names
     }
     training["train_epochs"] = float(training["train_epochs"])
-    # The schema is compiled in, with the names of the classes: the sample's are its own.
+    # The compiled schema has the names of the classes; the sample's differ.
     data = {} if settings.data.source == "sample" else {"data_source": settings.data.source}
     return data | training
 

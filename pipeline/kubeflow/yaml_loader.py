@@ -1,4 +1,4 @@
-"""The parser of compiled pipelines, which are long: libyaml's takes a tenth of Python's time."""
+"""Parses compiled pipelines with libyaml, which takes a tenth of the time of PyYAML's parser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 if TYPE_CHECKING:
     FASTEST = yaml.SafeLoader
 else:
-    FASTEST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of a PyYAML without libyaml
+    FASTEST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # where PyYAML has no libyaml
 
 DEEPEST = 200
 """Levels of nesting; a compiled pipeline has about 15. libyaml's parser crashes at thousands."""
@@ -20,11 +20,11 @@ def load_all(text: str, loader: type[yaml.SafeLoader] = FASTEST) -> list[Any]:
 
     Args:
         text: YAML.
-        loader: makes values of it.
+        loader: makes the values.
 
     Raises:
-        yaml.YAMLError: it is no YAML, nested too deeply, or has a value that cannot be, such as a
-            number of thousands of digits.
+        yaml.YAMLError: the text is not YAML, nested too deeply, or has an impossible value, such
+            as a number of thousands of digits.
     """
     depth = 0
     for event in yaml.parse(text, Loader=loader):

@@ -1,4 +1,4 @@
-"""How a file that the ``tfx`` command runs knows what it is compiled for."""
+"""The ``--engine`` of the ``tfx`` command, for the file that the command runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 
 def engine() -> str | None:
-    """The ``--engine`` of the ``tfx`` command that is running; None: none is."""
+    """The ``--engine`` of the running ``tfx`` command; None: no such command runs."""
     running = click.get_current_context(silent=True)
     if running is None:
         return None

@@ -1,1 +1,1 @@
-"""Our pipeline on Vertex AI Pipelines, as TFX's own runner and entrypoint take it there."""
+"""Vertex AI Pipelines, with TFX's runner and entrypoint."""

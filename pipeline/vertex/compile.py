@@ -1,4 +1,4 @@
-"""Our pipeline for Vertex AI: artifacts in Cloud Storage, and the resolver that TFX compiles."""
+"""Compiles the project's pipeline for Vertex AI."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from stagecraft.trainer_module.models import registry
 
 
 def create_pipeline(settings: PipelineSettings) -> Pipeline:
-    """The pipeline as it is compiled for Kubeflow, but for the resolver and the report.
+    """The pipeline as for Kubeflow, with TFX's resolver and without the report.
 
     Raises:
-        UserError: a setting that cannot be on Vertex AI; a named module or file does not exist.
+        UserError: Vertex AI does not support a setting; a named module or file does not exist.
     """
     unsupported.check(settings)
-    # TFX's entrypoint, which runs the steps there, does not find the types of the report.
+    # TFX's entrypoint, which runs the steps, does not find the types of the report.
     without = settings.model_copy(update={"report": ReportSettings(enabled=False)})
     return compile.create_pipeline(without, LatestBlessedModelStrategy)
 
 
 def compile_pipeline(settings: PipelineSettings, output_dir: str | None = None) -> None:
-    """Writes ``pipeline.json``; the ``tfx`` command may have it written elsewhere.
+    """Writes ``pipeline.json``; the ``tfx`` command may set another path.
 
     Raises:
-        UserError: something in it cannot work on Vertex AI, or its model cannot be trained so.
+        UserError: Vertex AI does not support the pipeline, or the model cannot be trained.
     """
-    with registry.files_shared():  # what is built to be checked is not built again
+    with registry.files_shared():  # checks and pipeline build the model's files once
         compile.check(settings)
         pipeline = create_pipeline(settings)
     runner = VertexRunner(settings.kubeflow, output_dir)

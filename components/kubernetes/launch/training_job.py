@@ -143,7 +143,7 @@ class TrainingJob:
             self._objects.delete(self._job, self._uid)
             self.is_over = True
         except UserError as error:
-            _log.error("%s; its pods end when their lease expires", error)
+            _log.error("%s Its pods end when the heartbeat expires.", error)
 
     def _start(self) -> datetime.datetime:
         """Creates the job, or adopts the job of an earlier attempt.
@@ -175,9 +175,7 @@ class TrainingJob:
             # Two trainings must not write the same checkpoints. A lost node's pod never ends.
             left = [pod for pod in self._ask(self._all_pods) if not pod.is_over]
             if left and waited < STUCK_SECONDS:
-                self._reporter.report(
-                    self.name, f"waits for {len(left)} pods of an earlier job to end"
-                )
+                self._reporter.report(self.name, f"waits for pods of an earlier job: {len(left)}")
                 return None
             created = self._ask(lambda: self._create(self._job))
             if created is not None:

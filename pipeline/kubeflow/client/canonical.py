@@ -1,4 +1,4 @@
-"""Whether two compiled pipelines are the same to the server."""
+"""Compares compiled pipelines as the server stores them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from stagecraft.pipeline.kubeflow.spec import Json
 
 
 def same(one: Document, other: Document) -> bool:
-    """Whether the server would store them as the same."""
+    """Whether the server would store both alike."""
     return _canonical(one) == _canonical(other)
 
 
 def _canonical(document: Document) -> Json:
-    """As the server stores it: ``V2Spec.Bytes`` in apiserver/template/v2_template.go."""
+    """The stored form: ``V2Spec.Bytes`` in apiserver/template/v2_template.go."""
     try:
         message = json_format.ParseDict(document.spec, pipeline_spec_pb2.PipelineSpec())
         spec = json_format.MessageToDict(message)
-    except json_format.ParseError:  # a field that this kfp does not know yet
+    except json_format.ParseError:  # a field that this version of kfp does not know
         spec = document.spec
     return _numbers({"spec": spec, "executors": document.executors})
 
 
 def _numbers(value: Any) -> Any:
-    """With all numbers as ``structpb.Struct`` has them: floating-point ones."""
+    """The value with floats for all numbers, as in ``structpb.Struct``."""
     if isinstance(value, dict):
         return {key: _numbers(item) for key, item in value.items()}
     if isinstance(value, list):

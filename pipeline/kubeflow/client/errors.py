@@ -1,4 +1,4 @@
-"""What the server's refusals mean, in words; and what is wrong when it does not answer."""
+"""Errors of Kubeflow Pipelines' API, with advice."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from stagecraft.pipeline.kubeflow.client.connection import Connection
 from stagecraft.schemas.errors import UserError
 
 _ADVICE = {
-    401: "No credentials that it takes: give --token-file, --cookies-file or --iap-client-id; "
-    "tokens and cookies end after hours.",
-    403: "These credentials may not do that{namespace}: ask who runs the cluster for a role there.",
+    401: "The server accepts no such credentials: give --token-file, --cookies-file or "
+    "--iap-client-id; tokens and cookies expire after hours.",
+    403: "These credentials may not do that{namespace}: ask an administrator for a role.",
     404: "",
     409: "",
-    429: "It asks to come more slowly: try again in a minute.",
+    429: "The server limits requests: try again in a minute.",
 }
 
-_FAILED = "The server failed: try again; if it stays so, look at the log of deployment/ml-pipeline."
+_FAILED = "The server failed: try again; if it fails again, read the log of deployment/ml-pipeline."
 
 
 class ApiError(UserError):
-    """Kubeflow Pipelines refused, failed, or could not be reached."""
+    """Kubeflow Pipelines refused a request, failed, or could not be reached."""
 
     def __init__(self, message: str, status: int | None = None):
         super().__init__(message)
         self.status = status
-        """Of HTTP; None: there was no answer."""
+        """HTTP status; None: the server did not answer."""
 
     @property
     def transient(self) -> bool:
-        """Whether asking again may help."""
+        """Whether a retry may help."""
         return self.status is None or self.status == 429 or self.status >= 500
 
 
@@ -45,50 +45,49 @@ def refused(
     body: str | bytes | None,
     headers: Mapping[str, str] | None = None,
 ) -> ApiError:
-    """The error for an answer that is none of 200 to 299, to a request with these headers."""
+    """The error for an answer outside 200 to 299, to a request with these headers."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
-    # Before it is cut: no part of a secret is told, either.
-    said = _said(connection.redact(text, headers))
+    # Before it is cut, so that no part of a secret remains.
+    message = _message(connection.redact(text, headers))
     if status == 404 and not text.lstrip().startswith("{"):
         return ApiError(
-            f"{_place(url)}: 404, and not from Kubeflow Pipelines 2: its address is often the "
+            f"{_address(url)}: 404, and not from Kubeflow Pipelines 2, whose address is often the "
             "cluster's with /pipeline at the end.",
             status,
         )
     advice = _FAILED if status >= 500 else _ADVICE.get(status, "")
     namespace = connection.context.namespace
     advice = advice.format(namespace=f" in namespace {namespace}" if namespace else "")
-    message = f"{_place(url)}: {status}" + (f": {said}" if said else "")
-    message = f"{message.rstrip('.')}. {advice}".strip()
-    return ApiError(connection.redact(message, headers), status)
+    text = f"{_address(url)}: {status}" + (f": {message}" if message else "")
+    text = f"{text.rstrip('.')}. {advice}".strip()
+    return ApiError(connection.redact(text, headers), status)
 
 
 def no_api(url: str) -> ApiError:
-    """The error for an answer that is a page for people."""
+    """The error for an answer that is a web page."""
     return ApiError(
-        f"{_place(url)}: answered with a web page. Either it wants a sign-in: give --cookies-file, "
-        "--token-file or --iap-client-id. Or Kubeflow Pipelines is at another address, often the "
+        f"{_address(url)} answered with a web page. If it requires a sign-in, give --cookies-file, "
+        "--token-file or --iap-client-id. Or Kubeflow Pipelines has another address, often the "
         "cluster's with /pipeline at the end.",
         401,
     )
 
 
 def unreachable(connection: Connection, url: str, error: Exception) -> ApiError:
-    """The error for no answer at all."""
+    """The error for a missing answer."""
     reason: object = error
-    while getattr(reason, "reason", None):  # urllib3 wraps what happened
+    while getattr(reason, "reason", None):  # urllib3 wraps the cause
         reason = reason.reason  # type: ignore[attr-defined]
-    place, text = _place(url), str(reason)
+    text = str(reason)
     if "CERTIFICATE_VERIFY_FAILED" in text:
         advice = (
-            "its certificate is not trusted: give the one that signed it by --ca-file, or "
-            "--insecure to take any."
+            "its certificate is not trusted: give the signing certificate with --ca-file, or "
+            "--insecure to accept any."
         )
     elif isinstance(reason, urllib3.exceptions.SSLError) or "SSL" in text:
-        advice = f"no TLS connection ({_short(text)}): is it http:// that is served there?"
-    elif isinstance(
-        reason, urllib3.exceptions.NewConnectionError
-    ):  # in urllib3 1, it is a timeout, too
+        advice = f"no TLS connection ({_short(text)}): the server may use http://."
+    # Before TimeoutError: in urllib3 1, it is a subclass.
+    elif isinstance(reason, urllib3.exceptions.NewConnectionError):
         advice = (
             f"cannot be reached ({_short(text.rpartition(': ')[2])}). From outside a cluster: "
             "kubectl port-forward --namespace kubeflow service/ml-pipeline-ui 8080:80, and "
@@ -96,23 +95,21 @@ def unreachable(connection: Connection, url: str, error: Exception) -> ApiError:
         )
     elif isinstance(reason, urllib3.exceptions.TimeoutError):
         seconds = connection.context.timeout_seconds
-        advice = (
-            f"no answer within {seconds:g} s; give it longer by --timeout, or look at the network."
-        )
+        advice = f"no answer within {seconds:g} s; raise --timeout, or check the network."
     else:
         advice = f"the connection broke ({_short(text)}): try again."
-    return ApiError(connection.redact(f"{place}: {advice}"))
+    return ApiError(connection.redact(f"{_address(url)}: {advice}"))
 
 
-def _place(url: str) -> str:
-    """The address without a query and without credentials that somebody wrote into it."""
+def _address(url: str) -> str:
+    """The URL without path of the API, query and credentials."""
     parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
     path = re.sub(r"/apis/v\dbeta1/.*", "", parts.path)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
 
 
-def _said(body: str) -> str:
-    """The server's own words: of grpc-gateway, of the upload's handlers, or plain ones."""
+def _message(body: str) -> str:
+    """The server's message, from grpc-gateway, the upload handlers, or plain text."""
     try:
         answer = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Lists of the server's: page by page, and by name."""
+"""Reads lists of the server in pages, and filters them by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGE = 100
 
 
 def pages(api: Api, method: str, field: str, **arguments: Any) -> Iterator[Any]:
-    """All entries of a list that comes in pages."""
+    """Yields all entries of a list."""
     token = ""
     while True:
         answer = api.call(method, page_token=token, page_size=_PAGE, **arguments)
@@ -23,11 +23,11 @@ def pages(api: Api, method: str, field: str, **arguments: Any) -> Iterator[Any]:
             return
 
 
-def named(name: str) -> str:
+def name_filter(name: str) -> str:
     """A filter: ``Filter`` in backend/api/v2beta1/filter.proto.
 
-    Quoted, because the server takes quotes away once more than the gateway before it does
-    (``parseAPIFilter`` in apiserver/server/list_request_util.go).
+    Quoted twice: the gateway unquotes it, and so does the server (``parseAPIFilter`` in
+    apiserver/server/list_request_util.go).
     """
     predicate = {"operation": 1, "key": "display_name", "stringValue": name}  # 1: EQUALS
     return urllib.parse.quote(json.dumps({"predicates": [predicate]}))

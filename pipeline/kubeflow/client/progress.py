@@ -1,4 +1,4 @@
-"""How far each step of a run is, from what Argo's nodes tell."""
+"""The progress of a run's steps, from Argo's nodes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _STATES = {
 }
 
 DRIVER = "-driver"
-"""Ending of the node that looks up a step's inputs and its cache: argocompiler/dag.go."""
+"""Suffix of the node that resolves a step's inputs and its cache: argocompiler/dag.go."""
 
 EXECUTOR = "executor"
 """Name of the node, below a step's, whose pod runs the container: argocompiler/container.go."""
 
 _NO_POD_SECONDS = 2.0
-"""No pod is scheduled, started and over in that time; Argo's times are whole seconds."""
+"""No pod starts and ends in this time; Argo's times are whole seconds."""
 
 
 class Progress(NamedTuple):
@@ -35,18 +35,18 @@ class Progress(NamedTuple):
     """waiting, running, done, cached, skipped, failed or interrupted."""
 
     seconds: float | None = None
-    """How long it took, or has been running; None: not begun."""
+    """Run time so far; None: not started."""
 
     cause: str | None = None
 
 
 def progress(run: Run, names: list[str], now: datetime.datetime) -> dict[str, Progress]:
-    """Of all steps, by name.
+    """Progress of all steps, by name.
 
     Args:
-        run: as the server gives it.
-        names: the steps.
-        now: the time, for those that are running.
+        run: of the steps.
+        names: of the steps.
+        now: the current time.
     """
     nodes = {node.display_name: node for node in run.tasks}
     without_pod = [
@@ -60,7 +60,7 @@ def progress(run: Run, names: list[str], now: datetime.datetime) -> dict[str, Pr
         if node is not None and node.state:
             found = _of_node(node, without_pod, now)
         elif driver is not None and _STATES.get(driver.state) in ("failed", "interrupted"):
-            cause = _message(driver) or "its driver failed: inputs that are not there, or no image"
+            cause = _message(driver) or "its driver failed: missing inputs, or no image"
             found = Progress(_STATES[driver.state], _seconds(driver, now), cause)
         elif driver is not None and driver.state:  # Argo's Omitted comes without a state
             found = Progress("running", _seconds(driver, now))
@@ -76,7 +76,7 @@ def progress(run: Run, names: list[str], now: datetime.datetime) -> dict[str, Pr
 
 def _of_node(node: Any, without_pod: list[datetime.datetime], now: datetime.datetime) -> Progress:
     state, seconds = _STATES.get(node.state, "waiting"), _seconds(node, now)
-    # The server does not tell which executor is whose, nor that a step came from the cache.
+    # The server reports neither the step of an executor nor the use of the cache.
     if (
         state == "done"
         and (seconds or 0.0) <= _NO_POD_SECONDS

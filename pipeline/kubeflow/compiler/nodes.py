@@ -1,4 +1,4 @@
-"""What becomes of nodes that the backend does not run: drivers, resolvers, values of other nodes.
+"""Replaces nodes that the backend does not run: drivers, resolvers, values of other nodes.
 
 Kubeflow Pipelines runs containers and nothing else: ``pipelineDFS.dfs`` in
 backend/src/v2/compiler/visitor.go refuses resolvers, and nothing reads lifecycle hooks.
@@ -26,16 +26,16 @@ from stagecraft.schemas.errors import UserError
 
 
 def driver_of(node: Any) -> str | None:
-    """Dotted path of a component's own driver; None if it has none."""
+    """Dotted path of a component's driver; None: it has the default one."""
     driver = node.driver_class if isinstance(node, BaseComponent) else base_driver.BaseDriver
     return None if driver is base_driver.BaseDriver else name_utils.get_full_name(driver)
 
 
 def add_driver(spec: Json, node: Any, image: str) -> str:
-    """Puts an uncached step before the node that does what its driver does elsewhere.
+    """Adds an uncached step before the node that runs the node's driver.
 
-    The driver looks at the data at run time (span, version, fingerprint). What it found is an
-    input of the node, and so part of the backend's cache key.
+    The driver reads span, version and fingerprint of the data at run time. Its output is an input
+    of the node, and so part of the backend's cache key.
 
     Returns:
         The new step's name.
@@ -43,7 +43,7 @@ def add_driver(spec: Json, node: Any, image: str) -> str:
     [step] = [step for step in specs.steps(spec) if step.name == node.id]
     assert step.container is not None
     step.container.pop("lifecycle", None)
-    name = f"{node.id}-inputs"  # "-driver" is taken by the backend
+    name = f"{node.id}-inputs"  # the backend uses "-driver"
     outputs = {
         key: definition["artifactType"]["instanceSchema"]
         for key, definition in step.component["outputDefinitions"]["artifacts"].items()
@@ -79,11 +79,10 @@ def add_driver(spec: Json, node: Any, image: str) -> str:
 
 
 def add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
-    """Puts an uncached step in the resolver's place, which looks up the latest blessed model.
+    """Replaces the resolver with an uncached step that looks up the latest blessed model.
 
     Its outputs are parameters (an address and properties, or nothing), not artifacts: a new
-    artifact in every run would be a new input of whatever reads it, and nothing after it would
-    come from the cache.
+    artifact in each run would be a new input of later steps, and prevent their caching.
     """
     candidates = {
         f"candidate_{index}": channel
@@ -127,7 +126,7 @@ def add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:
             },
             "outputDefinitions": {
                 "parameters": {name: {"parameterType": "STRING"} for name in types},
-                # For people: the parameters are in no artifact that the UI shows.
+                # For people: the UI shows artifacts, not parameters.
                 "artifacts": {specs.LOOKUP: {"artifactType": {"schemaTitle": "system.Artifact"}}},
             },
         },
@@ -155,8 +154,9 @@ def _take_parameters(step: specs.Step, producer: str) -> None:
         return
     if not specs.is_ours(step):
         raise UserError(
-            f"{step.name}: takes {', '.join(resolved)} from {producer}, a resolver; a container of "
-            "its own cannot read that on Kubeflow, an executor in Python can."
+            f"{step.name}: takes {', '.join(resolved)} from the resolver {producer}. On Kubeflow, "
+            "only an executor in Python can read it, not a container of one's own.",
+            record=step.name,
         )
     args = step.executor["container"]["args"]
     if specs.RESOLVED_INPUTS in args:
@@ -167,9 +167,10 @@ def _take_parameters(step: specs.Step, producer: str) -> None:
 
 
 def name_producers(spec: Json) -> None:
-    """Mends the names of steps whose value another step takes: TFX adds ``_task`` to them.
+    """Corrects names and types of dynamic execution properties.
 
-    And the value's type: TFX says STRING, and the backend makes a text of a number then.
+    TFX adds ``_task`` to the producer's name. It declares each type as STRING, for which the
+    backend turns numbers into text.
     """
     names = {step.name: step for step in specs.steps(spec)}
     for step in specs.steps(spec):
@@ -179,13 +180,13 @@ def name_producers(spec: Json) -> None:
             if producer not in names and producer.removesuffix("_task") in names:
                 output["producerTask"] = producer = producer.removesuffix("_task")
                 specs.depend(step, producer)
-                made = names[producer].component["outputDefinitions"]["parameters"]
-                kind = made[output["outputParameterKey"]]["parameterType"]
+                outputs = names[producer].component["outputDefinitions"]["parameters"]
+                kind = outputs[output["outputParameterKey"]]["parameterType"]
                 specs.parameters(step)[name] = {"parameterType": kind}
 
 
 def keep_platform_config(spec: Json, node: Any) -> None:
-    """Gives a file-based ExampleGen the resources that its author asked for, as others have."""
+    """Gives a file-based ExampleGen the resources of its ``platform_config``."""
     if isinstance(node, FileBasedExampleGen) and node.platform_config:
         from google.protobuf import json_format
 
@@ -195,18 +196,18 @@ def keep_platform_config(spec: Json, node: Any) -> None:
 
 
 def _produced(node: resolver.Resolver) -> list[OutputChannel]:
-    """The resolver's inputs that another node of the pipeline makes, each once."""
+    """Inputs of the resolver that another node of the pipeline produces, each once."""
     channels = {
         (channel.producer_component_id, channel.output_key): channel
-        for given in node.inputs.values()
-        for channel in _individual(given)
+        for union in node.inputs.values()
+        for channel in _individual(union)
         if isinstance(channel, OutputChannel)
     }
     return [channels[key] for key in sorted(channels)]
 
 
 def _individual(channel: BaseChannel) -> list[BaseChannel]:
-    """What a resolver's function or strategy takes."""
+    """The channels of a resolver's input."""
     if not isinstance(channel, ResolvedChannel):
         return [channel]
     return [leaf.wrapped for leaf in resolver_op.get_input_nodes(channel.output_node)]

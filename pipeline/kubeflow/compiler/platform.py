@@ -1,4 +1,4 @@
-"""What a step gets from Kubernetes: in its container, its task, and the platform document.
+"""Writes a step's Kubernetes settings into its container, its task, and the platform document.
 
 The second YAML document, ``platforms.kubernetes.deploymentSpec.executors``, is read by
 ``extendPodSpecPatch`` (backend/src/v2/driver/k8s.go); its fields are those of
@@ -22,10 +22,10 @@ _UNITS = {
 
 
 def apply(step: specs.Step, wanted: Step) -> Json:
-    """Puts into the step's container and task what stands there.
+    """Writes settings into the step's container and task.
 
     Returns:
-        The step's entry in the platform document; empty if there is nothing to say.
+        The step's entry in the platform document; may be empty.
     """
     container = step.container
     if container is None:
@@ -48,13 +48,13 @@ def apply(step: specs.Step, wanted: Step) -> Json:
 
 
 def document(executors: Json) -> Json:
-    """The platform document; empty if there is nothing to say."""
+    """The platform document; empty without entries."""
     used = {label: entry for label, entry in executors.items() if entry}
     return {"platforms": {"kubernetes": {"deploymentSpec": {"executors": used}}}} if used else {}
 
 
 def _resources(wanted: Step) -> Json:
-    """Numbers for older backends (memory in 10^9 bytes), quantities for newer, which prefer them.
+    """Numbers for older backends (memory in 10^9 bytes), and quantities for newer ones.
 
     ``initPodSpecPatch`` in backend/src/v2/driver/driver.go.
     """

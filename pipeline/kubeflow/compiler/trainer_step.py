@@ -1,4 +1,4 @@
-"""A Trainer that starts a job of the cluster: what its step gets, and what the job's pods get."""
+"""Splits the Trainer's settings between its step and the pods of its cluster job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, ClusterS
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings, Step
 
-_FOR_THE_JOB: dict[str, Any] = {
+_WITHOUT_RESOURCES: dict[str, Any] = {
     "cpu": None,
     "memory": None,
     "gpus": 0,
@@ -18,19 +18,19 @@ _FOR_THE_JOB: dict[str, Any] = {
     "node_selector": {},
     "tolerations": (),
 }
-"""What a step has no use for that waits for others; it has its volumes, secrets and variables."""
+"""The step only waits: it gets volumes, secrets and variables, and no resources."""
 
 
 def starts_job(node: Any) -> bool:
-    """Whether a component is a Trainer of ours with ``parallel.launcher: kubernetes``."""
+    """Whether a component is this project's Trainer with ``parallel.launcher: kubernetes``."""
     return isinstance(node, Trainer) and node.exec_properties["parallel_launcher"] == "kubernetes"
 
 
 def step_of(node: Any, wanted: Step, settings: KubeflowSettings) -> Step:
-    """What the Trainer's step itself gets of what is wanted for its training.
+    """Settings of the Trainer's step.
 
     Raises:
-        UserError: a folder is where the job's pods do not see it.
+        UnsharedFolderError: the job's pods cannot reach a folder.
     """
     pods = PodSettings.model_validate(
         {name: getattr(wanted, name) for name in PodSettings.model_fields}
@@ -40,4 +40,4 @@ def step_of(node: Any, wanted: Step, settings: KubeflowSettings) -> Step:
     exchange.check(str(root), pods.volumes, "kubeflow.checkpoints")
     cluster = ClusterSettings(image=wanted.image or settings.image, job=settings.job, pod=pods)
     variable = {CLUSTER: cluster.model_dump_json(exclude_defaults=True)}
-    return wanted.model_copy(update={**_FOR_THE_JOB, "env": {**wanted.env, **variable}})
+    return wanted.model_copy(update={**_WITHOUT_RESOURCES, "env": {**wanted.env, **variable}})

@@ -1,4 +1,4 @@
-"""What cannot be compiled for Kubeflow, said before anything is compiled."""
+"""Refuses components that cannot be compiled for Kubeflow."""
 
 from __future__ import annotations
 
@@ -18,71 +18,85 @@ from stagecraft.components import LatestBlessedBaseline
 from stagecraft.schemas.errors import UserError
 
 
+class UnsupportedNodeError(UserError):
+    """A node that cannot be compiled for Kubeflow."""
+
+    def __init__(self, node: Any, problem: str):
+        super().__init__(f"{node.id}: {problem}", record=node.id)
+
+
 def check(node: Any) -> None:
-    """Refuses a component that TFX's compiler has no step for.
+    """Refuses a component that cannot be a step.
 
     Raises:
-        UserError: a component that needs Kubernetes' own hands, an input that is not one artifact,
-            or an output whose type has a name that does not say where its class is.
+        UnsupportedNodeError: the component needs Kubernetes, an input is not one artifact, or the
+            name of an output's type does not locate its class.
     """
     if isinstance(node, Pipeline):
-        raise UserError(
-            f"{node.id}: a pipeline within a pipeline cannot be compiled for Kubeflow; put its "
-            "components into the outer one."
+        raise UnsupportedNodeError(
+            node,
+            "a pipeline within a pipeline cannot be compiled for Kubeflow. Move its components "
+            "into the outer one.",
         )
     if isinstance(node, InfraValidator):
-        raise UserError(
-            f"{node.id}: InfraValidator starts a server in a container of its own, which a step of "
-            "Kubeflow Pipelines cannot. Leave it out."
+        raise UnsupportedNodeError(
+            node,
+            "InfraValidator starts a server in a container, which a step of Kubeflow Pipelines "
+            "cannot do. Leave it out.",
         )
     if node.exec_properties.get("module_file"):
-        raise UserError(
-            f"{node.id}: TFX packs its module_file into a wheel below the pipeline root, which a "
-            "step on Kubeflow cannot install. Put the module into the image, and name its function "
-            "instead (run_fn, preprocessing_fn) or the module (module_path)."
+        raise UnsupportedNodeError(
+            node,
+            "TFX packs its module_file into a wheel below the pipeline root, which a step on "
+            "Kubeflow cannot install. Put the module into the image, and name its function "
+            "(run_fn, preprocessing_fn) or the module (module_path) instead.",
         )
-    for what in _classes(node):
-        if what.__module__ == "__main__":
-            raise UserError(
-                f"{node.id}: {what.__name__} is defined in the script that compiles, which a step "
-                "does not have. Put it into a module that is in the image."
+    for each in _classes(node):
+        if each.__module__ == "__main__":
+            raise UnsupportedNodeError(
+                node,
+                f"{each.__name__} is defined in the script that compiles, which is not in the "
+                "image. Move it into a module in the image.",
             )
     for key, channel in node.inputs.items():
         if not isinstance(channel, Channel):
-            raise UserError(
-                f"{node.id}: its input {key} is not the output of one component (a union, a "
-                "ForEach or a resolver function), which cannot be compiled for Kubeflow."
+            raise UnsupportedNodeError(
+                node,
+                f"its input {key} is not the output of one component, but a union, a ForEach or a "
+                "resolver function, which cannot be compiled for Kubeflow.",
             )
     for key, channel in node.outputs.items():
         try:
             compiler_utils.get_artifact_schema(channel.type)
         except ValueError:
             path = name_utils.get_full_name(channel.type)
-            raise UserError(
-                f"{node.id}: a step finds the class of its output {key} by the type's name, and "
-                f"{channel.type.TYPE_NAME!r} does not say where it is. Give {path} a TYPE_NAME "
-                f"such as 'my_types.{channel.type.__name__}': a module at the top level, of 3 to "
-                "21 small letters, a dot, and the class's name there."
+            raise UnsupportedNodeError(
+                node,
+                f"a step finds the class of its output {key} by the type's name, and "
+                f"{channel.type.TYPE_NAME!r} does not locate it. Give {path} a TYPE_NAME such as "
+                f"'my_types.{channel.type.__name__}': a top-level module of 3 to 21 lower-case "
+                "letters, a dot, and the class's name.",
             ) from None
 
 
 def check_resolver(node: resolver.Resolver) -> None:
-    """Refuses what has no counterpart on Kubeflow.
+    """Refuses resolvers without a counterpart on Kubeflow.
 
     Raises:
-        UserError: a strategy other than "the latest blessed model".
+        UnsupportedNodeError: the strategy is not "the latest blessed model".
     """
     strategy = node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS]
     if not issubclass(strategy, (LatestBlessedModelStrategy, LatestBlessedBaseline)):
-        raise UserError(
-            f"{node.id}: Kubeflow Pipelines has no resolvers, and the strategy "
+        raise UnsupportedNodeError(
+            node,
+            "Kubeflow Pipelines has no resolvers, and the strategy "
             f"{strategy.__name__} has no replacement there. Use LatestBlessedModelStrategy or "
-            "stagecraft.components.LatestBlessedBaseline, or an Importer with a fixed address."
+            "stagecraft.components.LatestBlessedBaseline, or an Importer with a fixed address.",
         )
 
 
 def _classes(node: Any) -> list[type]:
-    """What a step imports: executor, driver, and the types of its artifacts."""
-    given = [getattr(node.executor_spec, "executor_class", None), node.driver_class]
+    """Classes that a step imports: executor, driver, and types of artifacts."""
+    code = [getattr(node.executor_spec, "executor_class", None), node.driver_class]
     types = [channel.type for channel in (*node.inputs.values(), *node.outputs.values())]
-    return [what for what in (*given, *types) if what is not None]
+    return [each for each in (*code, *types) if each is not None]

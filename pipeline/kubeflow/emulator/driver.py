@@ -1,4 +1,4 @@
-"""What the driver does before a step: its inputs' values, and places for its outputs.
+"""The driver: resolves a step's inputs, and provisions its outputs.
 
 backend/src/v2/driver: ``resolveInputs`` and ``resolveInputParameter`` in resolve.go,
 ``provisionOutputs`` in driver.go.
@@ -27,13 +27,13 @@ def resolve_inputs(
     """``ExecutorInput.inputs``.
 
     Args:
-        step: what is to run.
+        step: to run.
         arguments: values of the pipeline's parameters.
-        done: outputs of the steps before it.
-        run: what the placeholders in constants stand for, such as ``{{$.pipeline_job_uuid}}``.
+        done: outputs of earlier steps.
+        run: values of placeholders in constants, such as ``{{$.pipeline_job_uuid}}``.
 
     Raises:
-        UserError: an input that the backend would not resolve.
+        UserError: the backend would not resolve an input.
     """
     definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
     parameters = {}
@@ -45,7 +45,10 @@ def resolve_inputs(
         if name not in parameters and "defaultValue" in definition:
             parameters[name] = definition["defaultValue"]
         elif name not in parameters and not definition.get("isOptional"):
-            raise UserError(f"{step.name}: neither value nor default for the parameter {name}.")
+            raise UserError(
+                f"{step.name}: the parameter {name} has neither a value nor a default.",
+                record=step.name,
+            )
     return {
         "parameterValues": parameters,
         "artifacts": {
@@ -55,8 +58,8 @@ def resolve_inputs(
     }
 
 
-def place_of_outputs(run_address: str, step: str) -> str:
-    """``ROOT/PIPELINE/RUN/TASK/SALT``: the driver runs once, so all attempts share it."""
+def outputs_address(run_address: str, step: str) -> str:
+    """``ROOT/PIPELINE/RUN/TASK/SALT``; the driver runs once for all attempts."""
     return f"{run_address}/{step}/{uuid.uuid4()}"
 
 
@@ -66,8 +69,8 @@ def provision_outputs(
     """``ExecutorInput.outputs``.
 
     Args:
-        step: what is to run.
-        task: address below which its outputs go.
+        step: to run.
+        task: address of its outputs.
         launcher_root: folder in place of ``/``, for the launcher's copies.
         scratch: folder in place of ``/tmp``.
     """
@@ -112,20 +115,24 @@ def _parameter(
     if "constant" in source.get("runtimeValue", {}):
         value = source["runtimeValue"]["constant"]
         return run.get(value, value) if isinstance(value, str) else value
-    raise UserError(f"{step}: the backend does not resolve the parameter {name}: {source}.")
+    raise UserError(
+        f"{step}: the backend does not resolve the parameter {name}: {source}.", record=step
+    )
 
 
 def _artifact(step: str, name: str, source: Json, done: dict[str, Outputs]) -> Json:
     output = source.get("taskOutputArtifact")
     if output is None:
-        raise UserError(f"{step}: the backend does not resolve the artifact {name}: {source}.")
+        raise UserError(
+            f"{step}: the backend does not resolve the artifact {name}: {source}.", record=step
+        )
     artifact = done[output["producerTask"]]["artifacts"][output["outputArtifactKey"]]
     title = artifact["type"].get("schemaTitle")
-    # What a schema was given for comes back without it, and numbers come back as doubles.
+    # The backend returns types without their schema, and numbers as doubles.
     return {
         **artifact,
         "type": {"schemaTitle": title} if title else {"instanceSchema": ""},
-        # And with what RecordArtifact has added.
+        # RecordArtifact adds these.
         "metadata": {
             **_double(artifact["metadata"]),
             "display_name": output["outputArtifactKey"],
@@ -144,7 +151,7 @@ def _text(value: Any) -> str:
 
 
 def _double(value: Any) -> Any:
-    """As protobuf's Struct has it: every number is a double."""
+    """The value as a protobuf Struct: each number is a double."""
     if isinstance(value, dict):
         return {key: _double(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A folder that stands for object stores. It holds objects, so an empty folder is nothing in it."""
+"""A folder in place of object stores: it contains objects, and no empty folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def knows(address: str) -> bool:
 
 
 def below(folder: pathlib.Path, address: str) -> pathlib.Path:
-    """Where an address is in a folder that holds ``gcs``, ``s3`` and ``minio``.
+    """The path of an address in a folder with ``gcs``, ``s3`` and ``minio``.
 
     ``LocalPathForURI`` in backend/src/v2/component/launcher_v2.go.
     """
@@ -27,7 +27,7 @@ def below(folder: pathlib.Path, address: str) -> pathlib.Path:
 def transfer(source: pathlib.Path, target: pathlib.Path) -> None:
     """Copies the files at or below ``source``, ``DownloadBlob`` and ``UploadBlob``.
 
-    Nothing there is no error.
+    A missing source is no error.
     """
     paths = [source] if source.is_file() else sorted(source.rglob("*"))
     for path in paths:

@@ -1,4 +1,4 @@
-"""Addresses of the object store, and where the launcher keeps its copies of what is there.
+"""Addresses in object stores, and paths of the launcher's copies.
 
 ``LocalPathForURI`` and ``provisionOutputs``, backend/src/v2/component/launcher_v2.go and
 backend/src/v2/driver/driver.go in kubeflow/pipelines.
@@ -10,14 +10,14 @@ import os
 from typing import Any
 
 ROOT = "STAGECRAFT_LAUNCHER_ROOT"
-"""Environment variable: below which folder the launcher keeps its copies. In a pod it is not set,
-and the folder is ``/``; an emulated launcher sets it."""
+"""Environment variable: the folder of the launcher's copies. Only the emulated launcher sets it;
+in a pod, the folder is ``/``."""
 
 _FOLDERS = {"gs://": "gcs", "s3://": "s3", "minio://": "minio"}
 
 
 def to_local(address: str) -> str:
-    """The launcher's copy of what is at an address; other paths are returned as they are."""
+    """Path of the launcher's copy of an address; returns other paths unchanged."""
     for scheme, folder in _FOLDERS.items():
         if address.startswith(scheme):
             return f"{_root()}/{folder}/{address.removeprefix(scheme)}"
@@ -33,11 +33,11 @@ def to_remote(path: str) -> str:
 
 
 def in_strings(value: Any, changed: dict[str, str]) -> Any:
-    """The same JSON, with local paths in its strings as addresses.
+    """JSON with addresses in place of local paths.
 
     Args:
         value: JSON.
-        changed: further folders, and the address that each stands for.
+        changed: further folders -> addresses.
     """
     if isinstance(value, dict):
         return {key: in_strings(item, changed) for key, item in value.items()}

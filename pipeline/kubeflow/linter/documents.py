@@ -1,4 +1,4 @@
-"""Which document of a file is the pipeline, which is the platform's, and which are neither."""
+"""Splits a file into the pipeline document, the platform document, and others."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ SCHEMA_VERSION = "2.1.0"
 
 @dataclasses.dataclass
 class File:
-    """What is in a file; None for what is not."""
+    """The documents of a file."""
 
     pipeline: dict[str, Any] | None = None
     prefix: str = ""
-    """What the places in the pipeline begin with, if it is not the document itself."""
+    """Prefix of locations in a pipeline that is part of a document."""
 
     platform: dict[str, Any] | None = None
 
 
 class _Loader(yaml_loader.FASTEST):
-    """Reads as Go's yaml.v3 does, where PyYAML differs: no yes/no, no dates, no key given twice."""
+    """Reads like Go's yaml.v3: no yes/no, no dates, no duplicate keys."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 
@@ -44,7 +44,7 @@ class _Loader(yaml_loader.FASTEST):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"{key.value!r} is given twice", key.start_mark
+                    None, None, f"{key.value!r} is a duplicate key", key.start_mark
                 )
             seen.add((key.tag, str(key.value)))
         return super().construct_mapping(node, deep)
@@ -64,7 +64,7 @@ for _tag, _pattern, _first in (
 
 
 def read(text: str) -> tuple[File, list[Finding]]:
-    """The documents of a file, and what is wrong with them as documents."""
+    """The documents of a file, and findings about them."""
     file = File()
     try:
         documents = _documents(text)
@@ -104,7 +104,7 @@ def read(text: str) -> tuple[File, list[Finding]]:
 
 
 def parse_pipeline(document: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
-    """The pipeline spec as the backend reads it, and what keeps it from being one."""
+    """The pipeline spec as the backend reads it, and findings."""
     reader = Reader(PIPELINE)
     spec = reader.read("PipelineSpec", document)
     findings = [
@@ -112,7 +112,7 @@ def parse_pipeline(document: dict[str, Any]) -> tuple[dict[str, Any], list[Findi
             "unknown-field" if wrong.unknown else "malformed-field",
             wrong.location,
             f"The upload is refused as an unknown template format: {wrong.problem}.",
-            "Leave the field out." if wrong.unknown else "Give it as pipeline_spec.proto has it.",
+            "Leave the field out." if wrong.unknown else "Use the type of pipeline_spec.proto.",
             _IS_PIPELINE,
         )
         for wrong in reader.wrong
@@ -126,8 +126,8 @@ def _head(spec: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "schema-version",
             "schemaVersion",
-            f"The upload is refused: only schema version {SCHEMA_VERSION} is taken, and this is "
-            f"{version or 'none'}.",
+            f"The upload is refused: the backend accepts schema version {SCHEMA_VERSION}, "
+            f"not {version or 'none'}.",
             "Compile with use_pipeline_spec_2_1=True.",
             _NEW,
         )
@@ -144,7 +144,7 @@ def _head(spec: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "pipeline-name",
             "pipelineInfo.name",
-            f"The upload is refused: there is no lower-case letter and no digit in {name!r}.",
+            f"The upload is refused: {name!r} has no lower-case letter and no digit.",
             "Name it in lower-case letters, digits and hyphens.",
             _NEW,
         )
@@ -152,8 +152,8 @@ def _head(spec: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "pipeline-name",
             "pipelineInfo.name",
-            f"The upload passes, and the run is refused: {name!r} begins the name of the Workflow, "
-            "and Kubernetes takes lower-case letters, digits, '-' and '.' there.",
+            f"The upload passes, and the run is refused: the Workflow's name begins with {name!r}, "
+            "and Kubernetes allows lower-case letters, digits, '-' and '.'.",
             "Name it in lower-case letters, digits and hyphens.",
             "backend/src/v2/compiler/argocompiler/argo.go Compile (generateName)",
         )
@@ -161,7 +161,7 @@ def _head(spec: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "root-missing",
             "root",
-            "The upload is refused as an unknown template format: there is no root component.",
+            "The upload is refused as an unknown template format: the root component is missing.",
             "Put the tasks under root.dag.tasks.",
             _IS_PIPELINE,
         )
@@ -172,7 +172,7 @@ def _documents(text: str) -> list[Any]:
         try:
             return [json.loads(text)]
         except (ValueError, RecursionError):
-            pass  # a mapping in YAML's own flow style
+            pass  # a mapping in YAML's flow style
     return yaml_loader.load_all(text, _Loader)
 
 
@@ -180,7 +180,7 @@ def _not_yaml(error: yaml.YAMLError) -> Finding:
     return Finding(
         "not-yaml",
         "file",
-        f"The upload is refused: the file is no YAML ({' '.join(str(error).split())}).",
+        f"The upload is refused: the file is not YAML ({' '.join(str(error).split())}).",
         "Correct the YAML, or compile again.",
         _NEW,
     )
@@ -191,7 +191,7 @@ def _not_a_mapping(location: str) -> Finding:
         "not-a-mapping",
         location,
         "The upload is refused: each document must be a mapping.",
-        "Take the document out of the file.",
+        "Remove the document.",
         _NEW,
     )
 
@@ -200,8 +200,8 @@ def _pipeline_job(location: str) -> Finding:
     return Finding(
         "pipeline-job",
         location,
-        "The upload is refused as an unknown template format: this is a PipelineJob, and a "
-        "PipelineSpec is wanted; that it is JSON would be no reason.",
+        "The upload is refused as an unknown template format: this is a PipelineJob, and the "
+        "backend expects a PipelineSpec; JSON is allowed.",
         "Upload what is under pipelineSpec, and give runtimeConfig's values when a run is started.",
         _IS_PIPELINE,
     )
@@ -211,7 +211,7 @@ def _several(location: str, what: str) -> Finding:
     return Finding(
         f"several-{what}s",
         location,
-        f"The upload is refused: there is a {what} spec before this one, and one is taken.",
+        f"The upload is refused: the file has a {what} spec before this one, and one is allowed.",
         "Keep one of them in the file.",
         _NEW,
     )
@@ -221,9 +221,9 @@ def _ignored(location: str) -> Finding:
     return Finding(
         "document-ignored",
         location,
-        "It is dropped without a word: it is no pipeline spec, and no platform spec with "
-        "platforms.kubernetes.",
-        "Take the document out of the file, or make it one of the two.",
+        "The backend silently ignores it: it is neither a pipeline spec nor a platform spec "
+        "with platforms.kubernetes.",
+        "Remove the document, or make it one of the two.",
         _NEW,
     )
 
@@ -232,7 +232,7 @@ def _no_pipeline() -> Finding:
     return Finding(
         "no-pipeline",
         "file",
-        "The upload is refused as an unknown template format: there is no pipeline spec in it.",
+        "The upload is refused as an unknown template format: it has no pipeline spec.",
         "Put a compiled pipeline into the file.",
         "backend/src/apiserver/template/template.go inferTemplateFormat",
     )

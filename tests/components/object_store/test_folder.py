@@ -105,7 +105,7 @@ def test_a_store_that_comes_back(stored: StoredFolder, monkeypatch: pytest.Monke
             raise TransientError("the store cannot be used.")
         return b"content"
 
-    monkeypatch.setattr(folder.object_store, "read", fail_twice)
+    monkeypatch.setattr(folder.filesystem, "read", fail_twice)
     assert stored.read("file") == b"content"
 
 
@@ -126,7 +126,7 @@ def test_what_tensorflow_says_of_gs(
     def fail(uri: str) -> bytes:
         raise error
 
-    monkeypatch.setattr(folder.object_store, "read", fail)
+    monkeypatch.setattr(folder.filesystem, "read", fail)
     with pytest.raises(expected) as found:
         stored.read("file")
     assert found.type is expected

@@ -12,6 +12,7 @@ from gcs_server import Gcs, gcs_server
 from messages import Messages
 
 from stagecraft.components.object_store import leases
+from stagecraft.components.object_store.endpoint import NoBucketError
 from stagecraft.components.object_store.lease_gcs import GcsLease
 from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
@@ -90,7 +91,7 @@ def test_what_is_no_lease_is_replaced_once(gcs: Gcs) -> None:
 
 
 def test_a_bucket_that_is_not_there(gcs: Gcs) -> None:
-    with pytest.raises(UserError, match="no such bucket"):
+    with pytest.raises(NoBucketError):
         lease(address="gs://nowhere/key").claim()
 
 

@@ -11,8 +11,9 @@ import starts
 from messages import Messages
 
 from stagecraft.components.object_store import filesystem, leases
+from stagecraft.components.object_store.endpoint import NoBucketError
 from stagecraft.components.object_store.lease_s3 import NoLeasesError, S3Lease
-from stagecraft.schemas.errors import TransientError, UserError
+from stagecraft.schemas.errors import TransientError
 from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
 
@@ -107,7 +108,7 @@ def test_a_store_without(old_bucket: str, messages: Messages) -> None:
 
 
 def test_a_bucket_that_is_not_there(bucket: str) -> None:
-    with pytest.raises(UserError, match="no such bucket"):
+    with pytest.raises(NoBucketError):
         lease(f"s3://not-{bucket}/key").claim()
 
 

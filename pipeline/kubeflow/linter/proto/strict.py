@@ -1,8 +1,8 @@
-"""Reading a message as Go's protojson does: unknown fields, wrong types and two of a oneof refused.
+"""Reads a message as Go's protojson does: refuses unknown fields, wrong types and two of a oneof.
 
-Gives the message with every key in lower camel case (protojson takes the proto's own snake case as
-well) and without nulls, which mean "not set"; and what is wrong, with its place, where
-``google.protobuf.json_format`` stops at the first and names no place.
+Returns the message with keys in lower camel case (protojson also accepts snake case) and without
+nulls, which mean "not set". Collects all errors with their locations;
+``google.protobuf.json_format`` stops at the first error and gives no location.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _DURATION = re.compile(r"-?\d+(\.\d{1,9})?s")
 
 
 class Wrong(NamedTuple):
-    """A part of a message that is not as the proto has it."""
+    """A part of a message that does not match the proto."""
 
     location: str
     problem: str
     unknown: bool
-    """No such field: dropped where unknown fields are; everything else is refused everywhere."""
+    """Whether the field does not exist: some readers ignore it. No reader ignores other errors."""
 
 
 class Reader:
     """Reads messages of one table.
 
     Attributes:
-        wrong: What was found wrong so far.
+        wrong: Errors so far.
     """
 
     def __init__(self, table: dict[str, dict[str, str]]):
@@ -36,7 +36,7 @@ class Reader:
         self.wrong: list[Wrong] = []
 
     def read(self, kind: str, value: Any, location: str = "") -> Any:
-        """The value as one of ``kind``; a part that is wrong is left out, and noted."""
+        """The value as one of ``kind``, without wrong parts, which are recorded."""
         if kind in self._table:
             return self._message(kind, value, location)
         if kind[0] == "[":
@@ -56,17 +56,17 @@ class Reader:
 
     def _message(self, kind: str, value: Any, location: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            self._refuse(location, f"{_shown(value)} stands where fields of {kind} belong")
+            self._refuse(location, f"expected fields of {kind}, not {_shown(value)}")
             return {}
         fields = self._table[kind]
         result: dict[str, Any] = {}
         for key, item in value.items():
-            # protojson takes a field's JSON name and its proto name, and no third.
+            # protojson accepts a field's JSON name and its proto name.
             name = key if key in fields else _camel(str(key)) if _SNAKE.fullmatch(str(key)) else key
             if name not in fields:
                 self._refuse(_join(location, key), f"{kind} has no field {key!r}", unknown=True)
             elif name in result:
-                self._refuse(_join(location, key), f"{name} is given twice")
+                self._refuse(_join(location, key), f"{name} is a duplicate")
             elif item is not None or fields[name] == "Value":
                 result[name] = self.read(fields[name], item, _join(location, key))
         given = [name for name in ONE_OF.get(kind, ()) if name in result]
@@ -76,20 +76,20 @@ class Reader:
 
     def _list(self, kind: str, value: Any, location: str) -> list[Any]:
         if not isinstance(value, list):
-            self._refuse(location, f"{_shown(value)} stands where a list belongs")
+            self._refuse(location, f"expected a list, not {_shown(value)}")
             return []
         return [self.read(kind, item, f"{location}[{index}]") for index, item in enumerate(value)]
 
     def _map(self, kind: str, value: Any, location: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            self._refuse(location, f"{_shown(value)} stands where a mapping belongs")
+            self._refuse(location, f"expected a mapping, not {_shown(value)}")
             return {}
         result = {}
         for key, item in value.items():
             if isinstance(key, str):
                 result[key] = self.read(kind, item, _join(location, key))
             else:
-                self._refuse(location, f"the key {key!r} is no text")
+                self._refuse(location, f"the key {key!r} is not text")
         return result
 
     def _enum(self, kind: str, value: Any, location: str) -> str:
@@ -120,14 +120,14 @@ class Reader:
                 pass
         if kind == "Duration" and isinstance(value, str) and _DURATION.fullmatch(value):
             return value
-        belongs = {
+        expected = {
             "string": "text",
             "bool": "true or false",
             "int": "a whole number",
             "double": "a number",
             "Duration": 'a duration such as "30s"',
         }[kind]
-        self._refuse(location, f"{_shown(value)} stands where {belongs} belongs")
+        self._refuse(location, f"expected {expected}, not {_shown(value)}")
         return {"string": "", "bool": False, "int": 0, "double": 0.0, "Duration": "0s"}[kind]
 
 

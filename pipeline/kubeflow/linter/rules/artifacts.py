@@ -1,4 +1,4 @@
-"""Artifacts: where they come from, their types, and what a DAG gives out."""
+"""Rules for artifacts: sources, types, and outputs of DAGs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TITLE = "backend/src/v2/metadata/client.go SchemaToArtifactType"
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
-    """Artifacts of every task and component."""
+    """Checks the artifacts of all tasks and components."""
     for task in pipeline.tasks:
         for name, source in task.inputs("artifacts").items():
             yield from artifact_source(source, task, f"{task.location}.inputs.artifacts.{name}")
@@ -28,9 +28,9 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def artifact_type(schema: dict[str, Any], location: str, when: str) -> Iterator[Finding]:
-    """What is wrong with an ArtifactTypeSchema; ``when`` begins the sentence that says so.
+    """Checks an ArtifactTypeSchema; ``when`` begins the problem's sentence.
 
-    Any title passes: the pattern that TFX holds custom types to is Vertex AI's.
+    Any title passes: TFX's pattern for custom types is Vertex AI's.
     """
     source = _TITLE
     if "schemaTitle" in schema:
@@ -39,13 +39,13 @@ def artifact_type(schema: dict[str, Any], location: str, when: str) -> Iterator[
         try:
             content = yaml.safe_load(schema["instanceSchema"])
         except yaml.YAMLError:
-            problem = "instanceSchema is no YAML"
+            problem = "instanceSchema is not YAML"
         else:
             titled = isinstance(content, dict) and content.get("title")
             problem = "" if titled else "instanceSchema has no title"
     else:
         source = _SCHEMA
-        kind = "schemaUri is not supported" if "schemaUri" in schema else "the type is not said"
+        kind = "schemaUri is not supported" if "schemaUri" in schema else "the type is missing"
         problem = kind
     if problem:
         yield Finding(
@@ -81,7 +81,7 @@ def _dag_outputs(dag: Dag) -> Iterator[Finding]:
 def _selected(dag: Dag, kind: str, name: str, subtask: str, key: str) -> Iterator[Finding]:
     task = dag.tasks.get(subtask)
     if task is None:
-        problem = f"there is no task {subtask!r} in it"
+        problem = f"it has no task {subtask!r}"
     elif task.component is not None and key not in task.component.outputs(kind):
         problem = f"its task {subtask!r} has no output {key!r}"
     else:

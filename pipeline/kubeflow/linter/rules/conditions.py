@@ -1,7 +1,7 @@
-"""Conditions of tasks: CEL expressions over what the task is given.
+"""Rules for conditions of tasks: CEL expressions over the task's inputs.
 
-A scan and not a parser: it finds names that CEL would not know, inputs that the task does not
-have, and brackets that do not match. What only a value decides is not looked at.
+A scanner, not a parser: it finds unknown names, inputs that the task does not have, and unbalanced
+brackets. It does not check what depends on values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CLOSING = {")": "(", "]": "[", "}": "{"}
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
-    """Conditions of all tasks that have one."""
+    """Checks the conditions of all tasks."""
     for task in pipeline.tasks:
         if task.condition and (problem := _problem(task, task.condition)):
             yield Finding(
@@ -52,14 +52,14 @@ def _problem(task: Task, condition: str) -> str:
     if problem:
         return problem
     if not names & _MACROS and (unknown := names - _NAMES):
-        return f"CEL knows no {min(unknown)!r} there"
+        return f"CEL has no {min(unknown)!r}"
     for field, single, double in _INPUT.findall(condition):
         key = single or double
         if field not in _FIELDS:
-            return f"inputs.{field} is never set (inputs has {' and '.join(sorted(_FIELDS))})"
+            return f"inputs.{field} does not exist (inputs has {' and '.join(sorted(_FIELDS))})"
         kind = "artifacts" if field == "artifacts" else "parameters"
         if key and key not in task.inputs(kind):
-            return f"the task is given no {kind.removesuffix('s')} {key!r}"
+            return f"the task gets no {kind.removesuffix('s')} {key!r}"
     for field in _ARTIFACT.findall(condition):
         if field not in _ARTIFACT_FIELDS:
             return f"an artifact has no field {field!r}"
@@ -67,7 +67,7 @@ def _problem(task: Task, condition: str) -> str:
 
 
 def _scan(condition: str) -> tuple[set[str], str]:
-    """Names that are no fields or methods; and what is wrong with the spelling."""
+    """Names that are neither fields nor methods; and a syntax error, or nothing."""
     names: set[str] = set()
     opened: list[str] = []
     position, before = 0, ""
@@ -75,7 +75,7 @@ def _scan(condition: str) -> tuple[set[str], str]:
     while position < len(condition):
         token = _TOKEN.match(condition, position)
         if token is None:
-            return names, f"CEL does not read {condition[position:].strip()[:20]!r}"
+            return names, f"CEL cannot parse {condition[position:].strip()[:20]!r}"
         sign = token["sign"] or ""
         name = token["name"]
         if name and (before != "." or name in _MACROS):

@@ -1,7 +1,7 @@
-"""Containers: an image, a command, placeholders that have a value, resources that Kubernetes reads.
+"""Rules for containers: image, command, placeholders.
 
-Placeholders are looked at task by task: what a task is not given has no value, whatever its
-component defines.
+Placeholders are checked for each task: an input that a task does not get has no value, even if its
+component defines it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _HASH = "backend/src/v2/compiler/argocompiler/argo.go hashComponentContainer"
 _PARAMETER = re.compile(r"\{\{\$\.inputs\.parameters\['(.+?)'\]\}\}")
 _LAUNCHERS = re.compile(r"\{\{\$\.(inputs|outputs)\.(parameters|artifacts)\['(.+?)'\]\.\w+\}\}")
 _OPERATIONS = ("argostub/createpvc", "argostub/deletepvc")
-"""Images that stand for something that the driver does by itself."""
+"""Images that stand for an operation of the driver."""
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
-    """The containers of all components."""
+    """Checks the containers of all components."""
     containers = [each for each in pipeline.components.values() if each.container is not None]
     for component in containers:
         users = [task for task in pipeline.tasks if task.component is component]
@@ -32,7 +32,7 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
             yield from _image(component, task)
         for task in users:
             yield from _placeholders(component, task)
-    yield from _taken_for_one(containers)
+    yield from _same_container(containers)
 
 
 def _container(component: Component) -> Iterator[Finding]:
@@ -43,8 +43,8 @@ def _container(component: Component) -> Iterator[Finding]:
         yield Finding(
             "container-image",
             f"{location}.image",
-            "The pod never starts: without an image the backend's stand-in stays, and there is no "
-            "such image.",
+            "The pod never starts: without an image the backend's placeholder remains, and no such "
+            "image exists.",
             "Give the container an image.",
             _DRIVER,
         )
@@ -54,8 +54,8 @@ def _container(component: Component) -> Iterator[Finding]:
         yield Finding(
             "container-command",
             f"{location}.command",
-            "The step crashes at its start (command and arguments are empty): the image's own "
-            "entrypoint is not used.",
+            "The step crashes at its start (command and arguments are empty): the backend does "
+            "not use the image's entrypoint.",
             "Give the container a command.",
             "backend/src/v2/component/launcher_v2.go NewLauncherV2",
         )
@@ -63,9 +63,9 @@ def _container(component: Component) -> Iterator[Finding]:
         yield Finding(
             "lifecycle-ignored",
             f"{location}.lifecycle",
-            "It is dropped without a word: preCacheCheck is never run, so a file-based ExampleGen "
+            "The backend silently ignores it: preCacheCheck never runs, so a file-based ExampleGen "
             "has no span, version or fingerprint, and a cached one gives stale data.",
-            "Take it out, and turn caching off for the component or give it what changes as a "
+            "Remove it, and disable caching of the component, or make the changing value a "
             "parameter.",
             "api/v2alpha1/pipeline_spec.proto Lifecycle (nothing under backend/src/v2 reads it)",
         )
@@ -82,9 +82,9 @@ def _image(component: Component, task: Task) -> Iterator[Finding]:
         yield Finding(
             "placeholder",
             location,
-            "The pod never starts: the parameter's value becomes the whole image, and the text "
-            "around it is dropped.",
-            "Let the parameter hold the whole name of the image.",
+            "The pod never starts: the parameter's value becomes the whole image, and the "
+            "text around it is lost.",
+            "Make the parameter the whole name of the image.",
             "backend/src/v2/driver/resolve.go resolvePodSpecInputRuntimeParameter",
         )
 
@@ -95,7 +95,7 @@ def _placeholders(component: Component, task: Task) -> Iterator[Finding]:
         for index, text in enumerate(component.container.get(part, [])):
             location = f"{component.executor_location}.container.{part}[{index}]"
             conditional = text.strip().startswith('{"IfPresent":')
-            # The driver leaves these to the launcher, which knows the outputs.
+            # The launcher, which knows the outputs, replaces these.
             names = [] if "$.outputs" in text or conditional else _PARAMETER.findall(text)
             for name in names:
                 if name not in task.inputs("parameters"):
@@ -106,9 +106,9 @@ def _placeholders(component: Component, task: Task) -> Iterator[Finding]:
                     yield Finding(
                         "placeholder",
                         location,
-                        f"The step is given the placeholder itself: there is no {side} "
+                        f"The step gets the placeholder itself: there is no {side} "
                         f"{kind.removesuffix('s')} {name!r} at {task.location}.",
-                        "Name one that there is, or define it.",
+                        "Name an existing one, or define it.",
                         _PLACEHOLDERS,
                     )
 
@@ -118,15 +118,15 @@ def _no_value(location: str, name: str, task: Task, function: str) -> Finding:
     return Finding(
         "placeholder",
         location,
-        f"The driver fails: {task.location} is given no parameter {name!r}, and a default is not "
-        "looked at there.",
-        f"Give the task {name!r}, or take the placeholder out.",
+        f"The driver fails: {task.location} gets no parameter {name!r}, and placeholders ignore "
+        "defaults.",
+        f"Give the task {name!r}, or remove the placeholder.",
         file,
     )
 
 
-def _taken_for_one(containers: list[Component]) -> Iterator[Finding]:
-    """Component specs are kept under a hash of the container; the first one stays."""
+def _same_container(containers: list[Component]) -> Iterator[Finding]:
+    """The backend stores component specs by a hash of the container, and keeps the first one."""
     for index, component in enumerate(containers):
         for other in containers[:index]:
             if component.container != other.container:
@@ -137,8 +137,8 @@ def _taken_for_one(containers: list[Component]) -> Iterator[Finding]:
             yield Finding(
                 "same-container",
                 f"{component.executor_location}.container",
-                f"One of them runs with the inputs and outputs of the other: it is equal to the "
-                f"container of {other.location}, and the backend keeps definitions by container.",
+                f"One of them runs with the inputs and outputs of the other: it equals the "
+                f"container of {other.location}, and the backend stores definitions by container.",
                 "Make the containers differ, for instance by an environment variable.",
                 _HASH,
             )

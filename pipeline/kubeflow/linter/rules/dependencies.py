@@ -1,4 +1,4 @@
-"""Which task waits for which, and what Argo takes as a name."""
+"""Rules for dependencies and for Argo's names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TAKEN = ("entrypoint", "system-container-driver", "system-dag-driver", "system-
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
-    """Dependencies, exit tasks, and the names that become Argo's."""
+    """Checks dependencies, exit tasks and names."""
     for component in pipeline.components.values():
         yield from _component_name(component)
     for dag in pipeline.dags:
@@ -26,8 +26,8 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
             yield Finding(
                 "empty-dag",
                 f"{dag.component.location}.dag.tasks",
-                "The run is refused: a DAG must have a task that is no exit task.",
-                "Put a task into it, or take the component out.",
+                "The run is refused: a DAG must have a task that is not an exit task.",
+                "Add a task, or remove the component.",
                 f"{_DAG} DAG",
             )
         for task in dag.tasks.values():
@@ -42,18 +42,18 @@ def _component_name(component: Component) -> Iterator[Finding]:
         return
     is_dag = "dag" in component.spec
     if is_dag and component.name in _TAKEN:
-        problem = f"{component.name!r} is the name of a template of the backend's own"
+        problem = f"{component.name!r} is the name of one of the backend's templates"
     elif is_dag and not _fits(component.name):
-        problem = "it becomes a template's, and those are letters, digits and hyphens, 128 at most"
+        problem = "it names a template, which allows at most 128 letters, digits and hyphens"
     elif component.container is None and not _PARAMETER_NAME.fullmatch(component.name):
-        problem = "it becomes part of a parameter's, and those are letters, digits, '_' and '-'"
+        problem = "it becomes part of a parameter's name, which allows letters, digits, '_' and '-'"
     else:
         return
     yield Finding(
         "argo-name",
         component.location,
         f"The run is refused for the component's name: {problem}.",
-        "Rename the component; letters, digits and hyphens always pass.",
+        "Use letters, digits and hyphens.",
         _ARGO,
     )
 
@@ -61,11 +61,10 @@ def _component_name(component: Component) -> Iterator[Finding]:
 def _task_name(task: Task) -> Iterator[Finding]:
     if not _fits(task.name + _DRIVER):
         problem = (
-            "Argo's task names are letters, digits and hyphens, and 128 at most with the "
-            f"backend's {_DRIVER!r}"
+            f"Argo allows letters, digits and hyphens, at most 128 with the backend's {_DRIVER!r}"
         )
     elif (owner := task.name.removesuffix(_DRIVER)) != task.name and owner in task.dag.tasks:
-        problem = f"the driver of {owner!r} has that name"
+        problem = f"the driver of {owner!r} has this name"
     else:
         return
     yield Finding(
@@ -87,7 +86,7 @@ def _renamed(name: str) -> str:
 
 
 def _dependencies(task: Task) -> Iterator[Finding]:
-    # Producers that are not there are told where the input is; here are those listed.
+    # Rules for sources find missing producers of inputs; this finds missing names of the list.
     for index, name in enumerate(task.spec.get("dependentTasks", [])):
         location = f"{task.location}.dependentTasks[{index}]"
         other = task.dag.tasks.get(name)
@@ -96,42 +95,42 @@ def _dependencies(task: Task) -> Iterator[Finding]:
                 "unknown-dependency",
                 location,
                 f"The run is refused: there is no task {name!r} in this DAG.",
-                "Correct the name, or take it out of the list.",
+                "Correct the name, or remove it from the list.",
                 f"{_DAG} depends, {_ARGO}",
             )
         elif other.is_exit and not task.is_exit:
             yield Finding(
                 "unknown-dependency",
                 location,
-                f"The run is refused: {name!r} is an exit task, which is not among the tasks that "
-                "others can wait for.",
-                "Take it out of the list.",
+                f"The run is refused: {name!r} is an exit task, and other tasks cannot wait "
+                "for it.",
+                "Remove it from the list.",
                 f"{_DAG} DAG",
             )
 
 
 def _cycle(dag: Dag) -> Iterator[Finding]:
-    """One finding for each DAG that goes round; at its first task that is part of a circle."""
+    """One finding per DAG with a cycle, at the first task of the cycle."""
     done: set[str] = set()
 
-    def circle(name: str, path: list[str]) -> list[str]:
+    def cycle(name: str, path: list[str]) -> list[str]:
         if name in path:
             return path[path.index(name) :]
         if name in done or name not in dag.tasks:
             return []
         for other in dag.tasks[name].depends_on():
-            if found := circle(other, [*path, name]):
+            if found := cycle(other, [*path, name]):
                 return found
         done.add(name)
         return []
 
     for task in dag.tasks.values():
-        if found := circle(task.name, []):
+        if found := cycle(task.name, []):
             yield Finding(
                 "dependency-cycle",
                 f"{dag.component.location}.dag.tasks.{found[0]}",
                 f"The run is refused: {' waits for '.join([*found, found[0]])}.",
-                "Break the circle: take one of the inputs or dependentTasks away.",
+                "Break the cycle: remove an input or an entry of dependentTasks.",
                 _ARGO,
             )
             return
@@ -144,15 +143,13 @@ def _exit_tasks(dag: Dag) -> Iterator[Finding]:
             continue
         names = task.spec.get("dependentTasks", [])
         if not names:
-            yield _never(task, "an exit task runs after its dependentTasks, and it has none")
+            yield _never(task, "an exit task runs after its dependentTasks, and this one has none")
         for name in names:
             upstream = dag.tasks.get(name)
             if upstream and upstream.component and upstream.component.importer is not None:
-                yield _never(task, f"{name!r} is an importer, and those have no exit hook")
+                yield _never(task, f"{name!r} is an importer, which has no exit hook")
             if name in handler:
-                yield _never(
-                    dag.tasks[handler[name]], f"{task.name!r} takes its place after {name!r}"
-                )
+                yield _never(dag.tasks[handler[name]], f"{task.name!r} replaces it after {name!r}")
             handler[name] = task.name
 
 
@@ -160,7 +157,7 @@ def _never(task: Task, why: str) -> Finding:
     return Finding(
         "exit-task",
         task.location,
-        f"The task never runs, without a word: {why}.",
-        "Let one exit task depend on one task that is a container or a DAG.",
+        f"The task silently never runs: {why}.",
+        "Make one exit task depend on one container or DAG.",
         f"{_DAG} DAG",
     )

@@ -1,4 +1,4 @@
-"""Importers: a URI that the backend can read, a type, and one output."""
+"""Rules for importers: URI, type, and one output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IMPORTER = "backend/src/v2/component/importer_launcher.go"
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
-    """The importers of all components, and the tasks that run them."""
+    """Checks the importers of all components, and their tasks."""
     for component in pipeline.components.values():
         if component.importer is None:
             continue
@@ -26,7 +26,7 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
             yield Finding(
                 "importer-output",
                 f"{component.location}.outputDefinitions.artifacts",
-                f"The step crashes: an importer has one output artifact, and this has {count}.",
+                f"The step crashes: an importer has one output artifact, not {count}.",
                 "Define one output artifact.",
                 f"{_IMPORTER} getOutPutArtifactName",
             )
@@ -41,7 +41,7 @@ def _uri(
     if "constant" in uri:
         value = uri["constant"]
         if not isinstance(value, str) or not value:
-            yield _no_uri(location, "the URI is empty, or no text")
+            yield _no_uri(location, "the URI is empty, or not text")
         elif value.startswith("oci://"):
             yield from _oci(component, value, location)
         elif problem := pipeline_root.problem(value):
@@ -51,7 +51,7 @@ def _uri(
         for task in tasks:
             source = task.inputs("parameters").get(name)
             if source is None:
-                yield _no_uri(location, f"{task.location} is given no parameter {name!r}")
+                yield _no_uri(location, f"{task.location} gets no parameter {name!r}")
             elif "componentInputParameter" not in source:
                 yield _no_uri(
                     location, f"{task.location} does not take {name!r} from its DAG's inputs"

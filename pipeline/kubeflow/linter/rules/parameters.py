@@ -1,4 +1,4 @@
-"""Parameters: values of the type that is wanted, and a value for each that must have one."""
+"""Rules for parameters: types, and values of required ones."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _VALIDATE = "backend/src/apiserver/template/v2_template.go validatePipelineJobIn
 _UNSPECIFIED = "PARAMETER_TYPE_ENUM_UNSPECIFIED"
 _NUMBERS = ("NUMBER_DOUBLE", "NUMBER_INTEGER")
 _FILLED_IN = "TASK_CONFIG"
-"""Type of a parameter whose value the driver makes itself."""
+"""Type of a parameter that the driver sets."""
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
-    """Parameters of the root, and of every task."""
+    """Checks the parameters of the root and of all tasks."""
     if ROOT in pipeline.components:
         yield from _root(pipeline)
     for task in pipeline.tasks:
-        yield from _given(task)
-        yield from _not_given(task)
+        yield from _set_parameters(task)
+        yield from _missing_parameters(task)
 
 
 def _root(pipeline: Pipeline) -> Iterator[Finding]:
@@ -35,7 +35,7 @@ def _root(pipeline: Pipeline) -> Iterator[Finding]:
             yield Finding(
                 "root-parameter",
                 location,
-                "Every run is refused that does not give a value: there is no default.",
+                "The backend refuses each run without a value: the parameter has no default.",
                 "Give it a defaultValue (TFX drops a RuntimeParameter's), or a value in each run.",
                 _VALIDATE,
             )
@@ -52,13 +52,13 @@ def _root(pipeline: Pipeline) -> Iterator[Finding]:
                 "parameter-type",
                 f"{location}.defaultValue",
                 f"The drivers of the tasks that take it fail: the default is {_type_of(default)}, "
-                f"and the parameter {wanted}.",
+                f"the parameter {wanted}.",
                 "Give a default of that type.",
                 _RESOLVE,
             )
 
 
-def _given(task: Task) -> Iterator[Finding]:
+def _set_parameters(task: Task) -> Iterator[Finding]:
     definitions = task.component.inputs("parameters") if task.component else {}
     for name, source in task.inputs("parameters").items():
         location = f"{task.location}.inputs.parameters.{name}"
@@ -68,7 +68,7 @@ def _given(task: Task) -> Iterator[Finding]:
         if problems or definition is None or definition.get("parameterType") == _FILLED_IN:
             continue
         if source.get("parameterExpressionSelector"):
-            continue  # what it selects is known at run time
+            continue  # its type is known at run time
         yield from _of_type(task, location, source, definition)
 
 
@@ -83,7 +83,7 @@ def _of_type(
             "parameter-type",
             location,
             "The driver of the task fails: its component defines the parameter without a "
-            "parameterType, and no value fits that.",
+            "parameterType, which no value matches.",
             f"Give {task.component.location} a parameterType (schema 2.0's type is not read).",
             _RESOLVE,
         )
@@ -91,7 +91,7 @@ def _of_type(
         yield Finding(
             "parameter-type",
             location,
-            f"The driver of the task fails: the value is {found}, and the parameter {wanted}.",
+            f"The driver of the task fails: the value is {found}, the parameter {wanted}.",
             "Give a value of that type.",
             _RESOLVE,
         )
@@ -108,7 +108,7 @@ def _of_type(
             )
 
 
-def _not_given(task: Task) -> Iterator[Finding]:
+def _missing_parameters(task: Task) -> Iterator[Finding]:
     if task.component is None:
         return
     iterator = task.spec.get("parameterIterator", {})
@@ -120,16 +120,16 @@ def _not_given(task: Task) -> Iterator[Finding]:
         if name == iterator.get("itemInput") or wanted == _FILLED_IN:
             continue
         if task.component.importer is not None:
-            continue  # no driver, and nothing is resolved
+            continue  # without a driver, which resolves inputs
         if definition.get("defaultValue") is None:
             problem = "the parameter has no value, and no default"
         elif wanted != "STRING":
-            problem = "the default of a parameter that is not optional is not used, and none is"
+            problem = "the backend ignores the default of a required parameter"
         else:
             yield Finding(
                 "missing-parameter",
                 f"{task.location}.inputs.parameters.{name}",
-                "The step is given an empty text in place of the default, because the parameter "
+                "The step gets an empty string in place of the default, because the parameter "
                 "is not optional.",
                 f"Set isOptional in {task.component.location}, or give the task a value.",
                 _RESOLVE,
@@ -146,7 +146,7 @@ def _not_given(task: Task) -> Iterator[Finding]:
 
 
 def _found(task: Task, source: dict[str, Any]) -> str | None:
-    """The type of what a source gives; None where that is not known."""
+    """The type of a source's value; None: unknown."""
     if "runtimeValue" in source:
         return _type_of(source["runtimeValue"]["constant"])
     if "componentInputParameter" in source:
@@ -174,7 +174,7 @@ def _type_of(value: Any) -> str:
 
 def _fits(found: str, wanted: str) -> bool:
     if wanted == "STRING" or found == wanted:
-        return True  # whatever it is, it is turned into text
+        return True  # the backend turns any value into text
     if found == "STRUCT":
         return wanted in ("TASK_FINAL_STATUS", _FILLED_IN)
     return found in _NUMBERS and wanted in _NUMBERS

@@ -1,4 +1,4 @@
-"""Object stores: which URIs the backend can use."""
+"""The rule for the pipeline root: URIs that the backend supports."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 
 SCHEMES = ("gs://", "s3://", "minio://")
-"""mem:// passes as well, and is for the backend's own tests."""
+"""The backend also accepts mem://, for its tests."""
 
 _BUCKET = re.compile(r"([a-z][a-z0-9]+:///?)([^/?]+)(/[^?]*)?(\?.+)?")
 
 
 def problem(uri: str) -> str:
-    """Why the backend could not use a URI; empty if it could.
+    """Why the backend cannot use a URI; empty: it can.
 
     As ParseBucketPathToConfig of backend/src/v2/objectstore/config.go.
     """
     found = _BUCKET.fullmatch(uri)
     if found is None:
-        return f"{uri!r} is no URI of a bucket"
+        return f"{uri!r} is not the URI of a bucket"
     if found[1] not in SCHEMES:
-        return f"{uri!r} is in no store that it knows ({', '.join(SCHEMES)})"
+        return f"{uri!r} is in no supported store ({', '.join(SCHEMES)})"
     return ""
 
 
 def check(spec: dict[str, Any]) -> Iterator[Finding]:
-    """The pipeline root, if the spec names one.
+    """Checks the pipeline root of a spec.
 
-    The backend itself does not read this one: a run's own root counts, or the launcher's
-    configuration. Its user interface fills the run's root in from here.
+    The backend uses the run's root, or the launcher's configuration. Its user interface copies the
+    run's root from here.
     """
     root = spec.get("defaultPipelineRoot", "")
     if root and (found := problem(root)):

@@ -1,4 +1,4 @@
-"""What a container asks for: CPUs, memory, accelerators."""
+"""Rules for resources of containers: CPUs, memory, accelerators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIELDS = ("cpuLimit", "memoryLimit", "cpuRequest", "memoryRequest")
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
-    """The resources of all containers."""
+    """Checks the resources of all containers."""
     for component in pipeline.components.values():
         if component.container is not None and "resources" in component.container:
             location = f"{component.executor_location}.container.resources"
@@ -24,7 +24,7 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether its value is known at run time only."""
+    """Whether the value is known only at run time."""
     return "$.inputs.parameters['" in text
 
 
@@ -40,7 +40,7 @@ def _resources(resources: dict[str, Any], location: str) -> Iterator[Finding]:
         if amount is None or amount < 0:
             yield _unreadable(f"{location}.{name}", text)
         elif amount:
-            # Numbers count in gigabytes where memory is meant.
+            # Numbers of memory are gigabytes.
             amounts[old] = amount * (10**9 if name == old and "memory" in old else 1)
     for what in ("cpu", "memory"):
         limit, request = amounts.get(f"{what}Limit"), amounts.get(f"{what}Request")
@@ -48,7 +48,7 @@ def _resources(resources: dict[str, Any], location: str) -> Iterator[Finding]:
             yield Finding(
                 "resources",
                 f"{location}.{what}Request",
-                f"Kubernetes refuses the pod: it requests {request:f}, over its limit {limit:f}.",
+                f"Kubernetes refuses the pod: its request {request:f} exceeds its limit {limit:f}.",
                 "Request no more than the limit.",
                 _POD_RESOURCE,
             )
@@ -64,7 +64,7 @@ def _accelerator(accelerator: dict[str, Any], location: str) -> Iterator[Finding
         yield Finding(
             "accelerator",
             location,
-            "It is dropped without a word: an accelerator has a type and a count above 0.",
+            "The backend silently ignores it: an accelerator needs a type and a count above 0.",
             "Give both, such as resourceType: nvidia.com/gpu and resourceCount: '1'.",
             _ACCELERATOR,
         )
@@ -72,9 +72,9 @@ def _accelerator(accelerator: dict[str, Any], location: str) -> Iterator[Finding
         yield Finding(
             "accelerator",
             location,
-            f"Kubernetes refuses the pod: the type is used as the name of a resource, and "
-            f"{kind!r} is none.",
-            "Use the device plugin's name, such as nvidia.com/gpu; choose a model of GPU with a "
+            f"Kubernetes refuses the pod: the type must be the name of a resource, "
+            f"and {kind!r} is not.",
+            "Use the device plugin's name, such as nvidia.com/gpu; select a GPU model with a "
             "node selector.",
             _ACCELERATOR,
         )
@@ -88,7 +88,7 @@ def _unreadable(location: str, text: str) -> Finding:
     return Finding(
         "resources",
         location,
-        f"The driver of the task fails, or Kubernetes refuses the pod: {text!r} is no amount.",
+        f"The driver of the task fails, or Kubernetes refuses the pod: {text!r} is not an amount.",
         "Give an amount such as 500m, 2 or 4Gi; of accelerators a whole number.",
         _POD_RESOURCE,
     )

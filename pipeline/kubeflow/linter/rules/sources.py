@@ -1,4 +1,4 @@
-"""Where a task's input comes from: a constant, an input of its DAG, an output of another task."""
+"""Rules for sources of inputs: a constant, an input of the DAG, an output of another task."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _IMPLICIT = "backend/src/v2/compiler/argocompiler/dag.go addImplicitDependencies
 def parameter_source(
     source: dict[str, Any], task: Task, location: str, *, makes_order: bool = True
 ) -> Iterator[Finding]:
-    """What is wrong with where a parameter comes from.
+    """Checks the source of a parameter.
 
     Args:
         source: An InputParameterSpec.
-        task: The task whose parameter it is.
-        where: Its place.
-        makes_order: Whether the backend lets the task wait for the producer by itself.
+        task: The parameter's task.
+        location: Of the source.
+        makes_order: Whether the backend makes the task wait for the producer.
     """
     if "taskOutputParameter" in source:
         output = source["taskOutputParameter"]
@@ -39,7 +39,7 @@ def parameter_source(
             yield Finding(
                 "runtime-value",
                 f"{location}.runtimeValue",
-                f"The driver of the task fails: a runtimeValue is a constant, and {kind} is not "
+                f"The driver of the task fails: a runtimeValue must be a constant; {kind} is not "
                 "implemented.",
                 "Compile with use_pipeline_spec_2_1=True, which writes runtimeValue.constant.",
                 f"{_RESOLVE} resolveInputParameter",
@@ -56,9 +56,9 @@ def parameter_source(
             yield Finding(
                 "final-status",
                 f"{location}.taskFinalStatus",
-                "The driver of the task fails: the status is that of the first of dependentTasks, "
-                "and there is none.",
-                "List the task whose status it is under dependentTasks.",
+                "The driver of the task fails: it gets the status of the first of dependentTasks, "
+                "which is empty.",
+                "List the task of the status under dependentTasks.",
                 f"{_RESOLVE} resolveInputParameter",
             )
     else:
@@ -66,7 +66,7 @@ def parameter_source(
 
 
 def artifact_source(source: dict[str, Any], task: Task, location: str) -> Iterator[Finding]:
-    """What is wrong with where an artifact (an InputArtifactSpec) comes from."""
+    """Checks the source of an artifact, an InputArtifactSpec."""
     if "taskOutputArtifact" in source:
         output = source["taskOutputArtifact"]
         yield from _output(
@@ -101,7 +101,7 @@ def _output(
             f"The run is refused: there is no task {producer!r} in this DAG.",
             f"Write {short!r}: TFX adds _task to the producers of dynamic execution properties."
             if short in tasks and short != producer
-            else "Name a task of the same DAG; from another one, pass it through its outputs.",
+            else "Name a task of the same DAG; pass values of another DAG through its outputs.",
             _IMPLICIT,
         )
         return
@@ -119,9 +119,9 @@ def _output(
         yield Finding(
             "unordered-producer",
             f"{location}.producerTask",
-            f"The driver of the task fails if it comes first: nothing makes it wait for "
-            f"{producer!r}, because a platform's settings order no tasks.",
-            f"Put {producer!r} into {task.location}.dependentTasks.",
+            f"The driver of the task fails if it runs first: the task does not wait for "
+            f"{producer!r}, because platform settings create no dependencies.",
+            f"Add {producer!r} to {task.location}.dependentTasks.",
             _IMPLICIT,
         )
 
@@ -144,7 +144,7 @@ def _dag_input(task: Task, location: str, kind: str, name: str) -> Iterator[Find
         yield Finding(
             f"unknown-input-{what}",
             location,
-            "The driver of the task fails: nothing can give the root an artifact.",
+            "The driver of the task fails: the root has no input artifacts.",
             "Import the artifact with an importer.",
             f"{_RESOLVE} resolveInputArtifact",
         )
@@ -163,7 +163,7 @@ def _no_source(location: str, function: str) -> Finding:
     return Finding(
         "no-source",
         location,
-        "The driver of the task fails: the input says nowhere where its value comes from.",
-        "Give it a constant, an output of a task, or an input of the DAG.",
+        "The driver of the task fails: the input has no source.",
+        "Use a constant, an output of a task, or an input of the DAG.",
         f"{_RESOLVE} {function}",
     )

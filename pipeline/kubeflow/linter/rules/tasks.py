@@ -1,4 +1,4 @@
-"""What a task says of itself: its name, retries, iterators, conditions on importers."""
+"""Rules for tasks: names, retries, iterators, conditions on importers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _RETRY = "backend/src/v2/compiler/argocompiler/container.go getTaskRetryParamete
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
-    """Everything about tasks but their inputs, their order and their conditions."""
+    """Checks all tasks."""
     for task in pipeline.tasks:
         is_importer = task.component is not None and task.component.importer is not None
         if not is_importer and not task.spec.get("taskInfo", {}).get("name"):
             yield Finding(
                 "task-info-name",
                 f"{task.location}.taskInfo.name",
-                "The driver of the task fails: it takes a task without this name for none.",
+                "The driver of the task fails: it requires this name.",
                 "Give it the task's own name.",
                 "backend/src/v2/driver/driver.go validateNonRoot",
             )
@@ -28,8 +28,8 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
             yield Finding(
                 "importer-condition",
                 f"{task.location}.triggerPolicy.condition",
-                "The run is refused: an importer has no driver that could decide on a condition.",
-                "Put the condition on the tasks that take what is imported.",
+                "The run is refused: an importer has no driver to evaluate a condition.",
+                "Move the condition to the tasks that use the import.",
                 f"{_DAG} task",
             )
         yield from _iterator(task)
@@ -50,18 +50,18 @@ def _iterator(task: Task) -> Iterator[Finding]:
         return
     items = iterator.get("items", {})
     if not iterator.get("itemInput"):
-        problem = "itemInput, the input that takes each item, is missing"
+        problem = "itemInput, the input for each item, is missing"
     elif "raw" in items:
         try:
             values = json.loads(items["raw"])
         except json.JSONDecodeError as error:
-            problem = f"items.raw is no JSON ({error})"
+            problem = f"items.raw is not JSON ({error})"
         else:
-            problem = "" if isinstance(values, list) else "items.raw is no list"
+            problem = "" if isinstance(values, list) else "items.raw is not a list"
     elif not items.get("inputParameter"):
-        problem = "items says neither raw nor inputParameter"
+        problem = "items has neither raw nor inputParameter"
     elif items["inputParameter"] not in task.inputs("parameters"):
-        problem = f"the task is given no parameter {items['inputParameter']!r}"
+        problem = f"the task gets no parameter {items['inputParameter']!r}"
     else:
         problem = ""
     if problem:
@@ -91,7 +91,7 @@ def _retries(task: Task) -> Iterator[Finding]:
         if seconds < 0:
             problems[name] = "a time below 0"
         elif not seconds.is_integer():
-            problems[name] = "whole seconds only; the fraction is dropped"
+            problems[name] = "whole seconds only; the backend drops the fraction"
     first, longest = durations.get("backoffDuration", 0), durations.get("backoffMaxDuration", 0)
     if 0 < longest < first:
         problems["backoffMaxDuration"] = f"less than backoffDuration ({first:g} s): no retry at all"
@@ -100,7 +100,7 @@ def _retries(task: Task) -> Iterator[Finding]:
             yield Finding(
                 "retry-policy",
                 f"{task.location}.retryPolicy.{name}",
-                f"It does not do what it says, or Argo fails the step: {problem}.",
+                f"Argo ignores it, or fails the step: {problem}.",
                 "Give whole numbers, 0 or more, and backoffMaxDuration not below backoffDuration.",
                 _RETRY,
             )

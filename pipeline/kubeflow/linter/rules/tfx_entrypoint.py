@@ -1,6 +1,6 @@
-"""What passes the backend and crashes in TFX's own entrypoint.
+"""Rules for TFX's entrypoint, which crashes on some pipelines that the backend accepts.
 
-Not ported: found by running TFX 1.16 and 1.21 under an emulated launcher.
+They come from runs of TFX 1.16 and 1.21 under an emulated launcher.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SOURCE = f"TFX: {ENTRYPOINT}"
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
-    """Components that run TFX's entrypoint."""
+    """Checks components that run TFX's entrypoint."""
     for component in pipeline.components.values():
         if _runs_tfx(component):
             location = f"{component.executor_location}.container.command"
@@ -24,7 +24,7 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
                     "tfx-input-type",
                     location,
                     "The step crashes (AttributeError on None): the backend sends input artifacts "
-                    "with an empty instanceSchema, in which TFX's entrypoint looks for a type.",
+                    "with an empty instanceSchema, where TFX's entrypoint looks for a type.",
                     "Compile with stagecraft's runner, whose entrypoint restores the types.",
                     f"{_SOURCE}; backend/src/v2/metadata/client.go toRuntimeArtifact",
                 )
@@ -32,7 +32,7 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
                 yield Finding(
                     "tfx-uri",
                     location,
-                    "The step crashes unless the pipeline root is gs://: TFX's entrypoint hands "
+                    "The step crashes unless the pipeline root is gs://: TFX's entrypoint passes "
                     "the URIs on, and Beam and TensorFlow have no s3:// or minio:// file system.",
                     "Compile with stagecraft's runner, whose entrypoint maps URIs to the "
                     "launcher's local copies.",

@@ -181,7 +181,7 @@ def test_pods_of_a_job_before_are_waited_for(by_hand: Any) -> None:
     by_hand.clock.at(60, lambda: by_hand.server.finish("old", "Failed", 143))
     by_hand.clock.at(100, by_hand.end)
     by_hand.training().run()
-    assert by_hand.printed[0] == "Job train-1: waits for pods of one before: 1"
+    assert by_hand.printed[0] == "Job train-1: waits for pods of an earlier job: 1"
     assert by_hand.clock.now >= 100
 
 

@@ -77,7 +77,7 @@ def test_an_image_that_is_not_there(by_hand: Any) -> None:
     with pytest.raises(UserError) as error:
         by_hand.training().run()
     assert str(error.value).splitlines()[0] == (
-        "Job train-1 failed: worker 1 (pod pod-1) does not begin: ImagePullBackOff"
+        "Job train-1 failed: worker 1 (pod pod-1) does not start: ImagePullBackOff"
     )
     assert "worker 1: ImagePullBackOff" in by_hand.printed
     assert 300 < by_hand.clock.now < 400

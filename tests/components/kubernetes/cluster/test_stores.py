@@ -205,9 +205,9 @@ def test_a_chief_whose_step_has_lost_the_lease(stored: Any, tmp_path: pathlib.Pa
 def test_a_store_without_conditional_writes(
     old_bucket: str, stored: Any, cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The cluster keeps the lease, and what it does not see is said."""
+    """The cluster keeps the lease, and a warning names the trainings that it does not see."""
     stored.run(IN_STEP, run_fn="stub_training.done")
     assert stored.model.get_int_custom_property("steps") == 4
-    [said] = [each.message for each in caplog.records if "keeps no lease" in each.message]
+    [said] = [each.message for each in caplog.records if "supports no leases" in each.message]
     assert f"{stored.checkpoints}/" in said and "namespace kubeflow" in said
     assert [name for name in names(stored, "checkpoints") if name.endswith(heartbeat.NAME)] == []

@@ -35,9 +35,9 @@ def test_what_is_in_several(root: str) -> None:
     for name in ("one", "two", "two/deeper"):
         shared_folder.at(f"{root}/{name}").write("lease.json", b"{}")
     shared_folder.at(f"{root}/three").write("task.json", b"{}")
-    assert sorted(shared_folder.at(root).having("lease.json")) == ["one", "two"]
+    assert sorted(shared_folder.at(root).folders_with("lease.json")) == ["one", "two"]
     shared_folder.at(f"{root}/two").clear(last="lease.json")
-    assert shared_folder.at(root).having("lease.json") == ["one"]
+    assert shared_folder.at(root).folders_with("lease.json") == ["one"]
     assert shared_folder.at(f"{root}/two/deeper").read("lease.json") is None
     shared_folder.at(f"{root}/none").clear()
 

@@ -82,7 +82,7 @@ def test_a_lease_in_a_store_that_fails_for_a_while(
 ) -> None:
     held = of(server, f"s3://{bucket}/key", "train-1")
     monkeypatch.setattr("stagecraft.components.object_store.folder._PAUSES", (0.0,))
-    write, failures = lease_s3._written, [OSError(5, "Service unavailable")]
+    write, failures = lease_s3._put, [OSError(5, "Service unavailable")]
 
     def fails_once(place: Any, content: bytes, **condition: str) -> str:
         if failures:
@@ -90,7 +90,7 @@ def test_a_lease_in_a_store_that_fails_for_a_while(
                 raise failures.pop()
         return write(place, content, **condition)
 
-    monkeypatch.setattr(lease_s3, "_written", fails_once)
+    monkeypatch.setattr(lease_s3, "_put", fails_once)
     with leases.held(held, lambda: True):
         assert until(held[1]) > 800
     assert failures == []

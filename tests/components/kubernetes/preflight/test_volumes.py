@@ -11,6 +11,7 @@ from kubernetes import client
 
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.components.kubernetes.preflight import volumes
 
 MANY, ONE, READ = "ReadWriteMany", "ReadWriteOnce", "ReadOnlyMany"
 

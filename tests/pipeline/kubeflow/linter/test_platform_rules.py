@@ -172,7 +172,7 @@ def test_the_document_itself_is_strict(sample):
     sample.platform["platforms"]["kubernetes"]["colour"] = "red"
     [found] = check(sample.text)
     assert (found.rule, found.location) == ("platform-field", "platforms.kubernetes.colour")
-    assert "dropped without a word" in found.problem
+    assert "silently ignores" in found.problem
 
 
 def test_a_name_from_a_task_that_is_not_waited_for(sample):

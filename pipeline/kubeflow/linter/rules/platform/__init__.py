@@ -1,1 +1,1 @@
-"""Checks of the platform document: what each pod gets from Kubernetes."""
+"""Rules for the platform document: Kubernetes settings of each pod."""

@@ -1,4 +1,4 @@
-"""The platform document: what Kubernetes is told of each executor's pod."""
+"""Rules for the platform document: Kubernetes settings of each executor's pod."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _INSTEAD = {
 
 
 def check(document: dict[str, Any], pipeline: Pipeline) -> Iterator[Finding]:
-    """Everything that a platform document says of a pipeline's executors."""
+    """Checks a platform document."""
     reader = Reader(KUBERNETES)
     spec = reader.read("PlatformSpec", document)
     for wrong in reader.wrong:
         yield Finding(
             "platform-field",
             wrong.location,
-            f"The whole platform document is dropped without a word: {wrong.problem}.",
-            "Leave the field out." if wrong.unknown else "Give it as pipeline_spec.proto has it.",
+            f"The backend silently ignores the whole platform document: {wrong.problem}.",
+            "Leave the field out." if wrong.unknown else "Use the type of pipeline_spec.proto.",
             _IS_PLATFORM,
         )
     kubernetes = spec.get("platforms", {}).get("kubernetes", {})
@@ -46,16 +46,16 @@ def _executor(
         yield Finding(
             "platform-executor",
             location,
-            f"It is dropped without a word: no component that is used has executor {label!r}.",
-            f"Name one of: {', '.join(sorted(pipeline.executors)) or 'there is none'}.",
+            f"The backend silently ignores it: no used component has the executor {label!r}.",
+            f"Name one of: {', '.join(sorted(pipeline.executors)) or 'none exists'}.",
             "backend/src/v2/compiler/visitor.go dfs",
         )
     elif all(component.importer is not None for component in components):
         yield Finding(
             "platform-ignored",
             location,
-            "It is dropped without a word: an importer's pod takes no settings.",
-            "Take it out.",
+            "The backend silently ignores it: the pod of an importer has no settings.",
+            "Remove it.",
             "backend/src/v2/compiler/argocompiler/importer.go importerTask",
         )
     reader = Reader(KUBERNETES)
@@ -66,7 +66,7 @@ def _executor(
             yield Finding(
                 "platform-ignored",
                 f"{location}.{name}",
-                "It is dropped without a word: no code of the backend reads it.",
+                "The backend silently ignores it: no code of the backend reads it.",
                 _INSTEAD[name],
                 "kubernetes_platform/proto/kubernetes_executor_config.proto "
                 "(nothing under backend/src reads it)",
@@ -83,6 +83,6 @@ def _refused(wrong: Wrong) -> Finding:
         f"The run is refused: {wrong.problem}.",
         "Correct the field's name, or leave it out."
         if wrong.unknown
-        else "Give it as kubernetes_executor_config.proto has it.",
+        else "Use the type of kubernetes_executor_config.proto.",
         _ADD,
     )

@@ -1,4 +1,4 @@
-"""How a pod is started, by the platform document: where, as whom, with what before it."""
+"""Rules for the start of a pod: image pulls, deadline, users, nodes, init containers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _PULL = ("Always", "Never", "IfNotPresent")
 _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 _SELECTORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _USED = ("main", "init", "wait", "kfp-launcher")
-"""Containers that Argo and the backend put into a pod."""
+"""Containers that Argo and the backend add to a pod."""
 
 
 def check(config: dict[str, Any], location: str) -> Iterator[Finding]:
-    """How one executor's pod is started; ``where`` is the place of its ``config``."""
+    """Checks the start of one executor's pod; ``location`` is that of its ``config``."""
     policy = config.get("imagePullPolicy", "")
     if policy and policy not in _PULL:
         yield Finding(
             "image-pull-policy",
             f"{location}.imagePullPolicy",
-            f"The driver of the task fails: {policy!r} is no policy.",
+            f"The driver of the task fails: {policy!r} is not a policy.",
             f"Use one of {', '.join(_PULL)}.",
             EXTEND,
         )
@@ -31,8 +31,8 @@ def check(config: dict[str, Any], location: str) -> Iterator[Finding]:
         yield Finding(
             "active-deadline",
             f"{location}.activeDeadlineSeconds",
-            "It is dropped without a word: a deadline is above 0.",
-            "Give seconds above 0, or leave it out.",
+            "The backend silently ignores it: a deadline must be above 0.",
+            "Use seconds above 0, or leave it out.",
             EXTEND,
         )
     context = config.get("securityContext", {})
@@ -57,7 +57,7 @@ def check(config: dict[str, Any], location: str) -> Iterator[Finding]:
                 "init-container",
                 f"{location}.initContainers[{index}]",
                 f"The driver of the task fails: {problem}.",
-                "Give each a name of its own, an image, and mounts with absolute paths.",
+                "Give each a unique name, an image, and mounts with absolute paths.",
                 EXTEND,
             )
         names.append(container.get("name", ""))
@@ -99,7 +99,7 @@ def _init_container(container: dict[str, Any], names: list[str]) -> str:
     if not name:
         return "the container has no name"
     if name in names:
-        return f"there is another container {name!r} in the pod"
+        return f"the pod has another container {name!r}"
     if not container.get("image"):
         return "the container has no image"
     if container.get("restartPolicy", "") not in ("", "Always"):
@@ -113,7 +113,7 @@ def _init_container(container: dict[str, Any], names: list[str]) -> str:
     for amounts in (resources.get("requests", {}), resources.get("limits", {})):
         for text in amounts.values():
             if quantity.parse(text) is None:
-                return f"{text!r} is no amount"
+                return f"{text!r} is not an amount"
     return ""
 
 

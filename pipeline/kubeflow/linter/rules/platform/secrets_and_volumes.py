@@ -1,4 +1,4 @@
-"""What a pod is given by the platform document: secrets, config maps, volumes, variables."""
+"""Rules for secrets, config maps, volumes and variables of a pod."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _MOUNTED = (
 
 
 def check(config: dict[str, Any], location: str, users: list[Task]) -> Iterator[Finding]:
-    """What one executor's pod is given.
+    """Checks one executor's pod.
 
     Args:
         config: A KubernetesExecutorConfig.
-        where: Its place.
+        location: Its path in the document.
         users: The tasks that run the executor.
     """
     for field, (rule, constant) in _NAMED.items():
@@ -57,7 +57,9 @@ def check(config: dict[str, Any], location: str, users: list[Task]) -> Iterator[
         yield from _volume(item, place, "sizeLimit", needed=False)
         medium = item.get("medium", "")
         if medium not in ("", "Memory") and not medium.startswith("HugePages"):
-            yield _refused("volume", f"{place}.medium", f"{medium!r} is no medium, and Memory is")
+            yield _refused(
+                "volume", f"{place}.medium", f"{medium!r} is not a medium such as Memory"
+            )
     for item, place in _items(config, "genericEphemeralVolume", location):
         yield from _volume(item, place, "size", needed=True)
         modes = item.get("accessModes", [])
@@ -84,14 +86,14 @@ def _name(
         yield Finding(
             rule,
             place,
-            f"The driver of the task fails: neither {constant} nor {parameter} is given.",
+            f"The driver of the task fails: {constant} and {parameter} are missing.",
             f"Give {parameter}, such as {{runtimeValue: {{constant: name}}}}.",
             EXTEND,
         )
 
 
 def _source(source: dict[str, Any], place: str, users: list[Task], rule: str) -> Iterator[Finding]:
-    """A name is found as a parameter of the task would be, and must be text."""
+    """A name is resolved like a parameter of the task, and must be text."""
     for task in users:
         yield from parameter_source(source, task, place, makes_order=False)
     value = source.get("runtimeValue", {}).get("constant", "unknown")
@@ -99,7 +101,7 @@ def _source(source: dict[str, Any], place: str, users: list[Task], rule: str) ->
         yield Finding(
             rule,
             place,
-            f"The driver of the task fails: the name is {value!r}, and must be text.",
+            f"The driver of the task fails: the name is {value!r}, not text.",
             "Give a name.",
             "backend/src/v2/driver/resolve.go resolveInputParameterStr",
         )
@@ -111,8 +113,8 @@ def _variables(item: dict[str, Any], place: str, key: str) -> Iterator[Finding]:
         yield Finding(
             "key-to-env",
             place,
-            "It is dropped without a word: keyToEnv is empty.",
-            f"List what becomes a variable: {{{key}: …, envVar: …}}.",
+            "The backend silently ignores it: keyToEnv is empty.",
+            f"List the variables: {{{key}: …, envVar: …}}.",
             EXTEND,
         )
     for index, pair in enumerate(pairs):
@@ -147,8 +149,8 @@ def _mount_path(item: dict[str, Any], place: str) -> Iterator[Finding]:
         yield Finding(
             "mount-path",
             f"{place}.mountPath",
-            f"The pod is refused or mounts at a place of chance: {path!r} is no absolute path.",
-            "Give a path that begins with / and has no colon.",
+            f"Kubernetes refuses the pod, or mounts anywhere: {path!r} is not absolute.",
+            "Use a path that begins with / and has no colon.",
             EXTEND,
         )
 
@@ -161,7 +163,7 @@ def _volume(item: dict[str, Any], place: str, size: str, *, needed: bool) -> Ite
         yield Finding(
             "volume",
             f"{place}.{size}",
-            f"The driver of the task fails: {text!r} is no amount.",
+            f"The driver of the task fails: {text!r} is not an amount.",
             "Give an amount such as 8Gi.",
             EXTEND,
         )
