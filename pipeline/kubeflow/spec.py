@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -153,12 +153,22 @@ def rename_for_argo(spec: Json) -> None:
     spec["root"]["dag"]["tasks"] = {plain[name]: task for name, task in tasks.items()}
 
 
-def whole_numbers(value: Any) -> Any:
-    """The value with ``10`` for ``10.0``: a protobuf Struct has only doubles."""
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """JSON with each leaf changed."""
     if isinstance(value, dict):
-        return {key: whole_numbers(item) for key, item in value.items()}
+        return {key: map_leaves(item, change) for key, item in value.items()}
     if isinstance(value, list):
-        return [whole_numbers(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+        return [map_leaves(item, change) for item in value]
+    return change(value)
+
+
+def whole_numbers(value: Any) -> Any:
+    """JSON with ``10`` for ``10.0``: a protobuf Struct has only doubles."""
+    return map_leaves(
+        value, lambda leaf: int(leaf) if isinstance(leaf, float) and leaf.is_integer() else leaf
+    )
+
+
+def doubles(value: Any) -> Any:
+    """JSON as in a protobuf Struct: each number is a double."""
+    return map_leaves(value, lambda leaf: float(leaf) if type(leaf) is int else leaf)

@@ -210,8 +210,8 @@ class KubeflowHandler(BaseHandler):
             )
         if base_image is None and not os.path.exists("Dockerfile"):
             raise UserError(
-                "--build-image: TFX would write a Dockerfile from its image, without Stagecraft. Add "
-                "a Dockerfile, or name an image with both with --build-base-image.",
+                "--build-image: TFX would write a Dockerfile from its image, without Stagecraft. "
+                "Add a Dockerfile, or name an image with both with --build-base-image.",
                 setting="--build-image",
             )
         try:

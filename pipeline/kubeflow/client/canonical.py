@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from stagecraft.pipeline.kubeflow.document import Document
-from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.pipeline.kubeflow.spec import Json, doubles
 
 
 def same(one: Document, other: Document) -> bool:
@@ -23,13 +21,4 @@ def _canonical(document: Document) -> Json:
         spec = json_format.MessageToDict(message)
     except json_format.ParseError:  # a field that this version of kfp does not know
         spec = document.spec
-    return _numbers({"spec": spec, "executors": document.executors})
-
-
-def _numbers(value: Any) -> Any:
-    """The value with floats for all numbers, as in ``structpb.Struct``."""
-    if isinstance(value, dict):
-        return {key: _numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_numbers(item) for item in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return doubles({"spec": spec, "executors": document.executors})

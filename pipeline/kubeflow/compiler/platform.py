@@ -7,18 +7,10 @@ The second YAML document, ``platforms.kubernetes.deploymentSpec.executors``, is 
 
 from __future__ import annotations
 
-import re
-
 from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.linter.proto import quantity
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import Step
-
-_UNITS = {
-    "": 1.0,
-    "m": 1e-3,
-    **{unit: 1000.0**power for power, unit in enumerate("kMGTP", start=1)},
-    **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTP", start=1)},
-}
 
 
 def apply(step: specs.Step, wanted: Step) -> Json:
@@ -125,6 +117,7 @@ def _constant(value: str) -> Json:
     return {"runtimeValue": {"constant": value}}
 
 
-def _number(quantity: str) -> float:
-    number, unit = re.fullmatch(r"([\d.]+)(\D*)", quantity).groups()  # type: ignore[union-attr]
-    return float(number) * _UNITS[unit]
+def _number(text: str) -> float:
+    amount = quantity.parse(text)
+    assert amount is not None  # settings refuse other texts
+    return float(amount)

@@ -40,7 +40,7 @@ def resolve_inputs(
     for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
         value = _parameter(step.name, name, source, arguments, done, run)
         kind = definitions.get(name, {}).get("parameterType")
-        parameters[name] = _text(value) if kind == "STRING" else _double(value)
+        parameters[name] = to_text(value) if kind == "STRING" else specs.doubles(value)
     for name, definition in definitions.items():
         if name not in parameters and "defaultValue" in definition:
             parameters[name] = definition["defaultValue"]
@@ -85,7 +85,7 @@ def provision_outputs(
                         "name": name,
                         "uri": f"{task}/{name}",
                         "type": definition["artifactType"],
-                        "metadata": _double(definition.get("metadata", {})),
+                        "metadata": specs.doubles(definition.get("metadata", {})),
                     }
                 ]
             }
@@ -134,26 +134,17 @@ def _artifact(step: str, name: str, source: Json, done: dict[str, Outputs]) -> J
         "type": {"schemaTitle": title} if title else {"instanceSchema": ""},
         # RecordArtifact adds these.
         "metadata": {
-            **_double(artifact["metadata"]),
+            **specs.doubles(artifact["metadata"]),
             "display_name": output["outputArtifactKey"],
             "store_session_info": "{}",
         },
     }
 
 
-def _text(value: Any) -> str:
+def to_text(value: Any) -> str:
     """``PbValueToText``, backend/src/v2/metadata/converter.go."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value)
-
-
-def _double(value: Any) -> Any:
-    """The value as a protobuf Struct: each number is a double."""
-    if isinstance(value, dict):
-        return {key: _double(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_double(item) for item in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -14,12 +14,12 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import IO, Any
+from typing import IO
 
 from stagecraft.components.object_store.endpoint import STORE
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import emissary, store
-from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS
+from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS, to_text
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
 from stagecraft.pipeline.kubeflow.entrypoint.addresses import ROOT
 from stagecraft.pipeline.kubeflow.spec import Json
@@ -174,7 +174,7 @@ def command(step: specs.Step, executor_input: Json) -> list[str]:
             uri = artifacts["artifacts"][0]["uri"]
             replaced[f"{{{{$.{side}.artifacts['{name}'].uri}}}}"] = uri
     for name, value in inputs["parameterValues"].items():
-        replaced[f"{{{{$.inputs.parameters['{name}']}}}}"] = _text(value)
+        replaced[f"{{{{$.inputs.parameters['{name}']}}}}"] = to_text(value)
     for name, output in outputs["parameters"].items():
         replaced[f"{{{{$.outputs.parameters['{name}'].output_file}}}}"] = output["outputFile"]
     arguments = []
@@ -191,12 +191,6 @@ def environment(step: specs.Step) -> dict[str, str]:
     """The container's variables; secrets come from this process's environment."""
     assert step.container is not None
     return {variable["name"]: variable["value"] for variable in step.container.get("env", ())}
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _end_when(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pathlib
 import shutil
 
-_FOLDERS = {"gs": "gcs", "s3": "s3", "minio": "minio"}
+from stagecraft.pipeline.kubeflow.entrypoint.addresses import FOLDERS
 
 
 def knows(address: str) -> bool:
     """Whether the backend has a store for an address."""
-    return address.partition("://")[0] in _FOLDERS
+    return address.startswith(tuple(FOLDERS))
 
 
 def below(folder: pathlib.Path, address: str) -> pathlib.Path:
@@ -18,10 +18,10 @@ def below(folder: pathlib.Path, address: str) -> pathlib.Path:
 
     ``LocalPathForURI`` in backend/src/v2/component/launcher_v2.go.
     """
+    if not knows(address):
+        raise ValueError(f"{address}: the backend stores artifacts at {', '.join(FOLDERS)}")
     scheme, separator, path = address.partition("://")
-    if not separator or scheme not in _FOLDERS:
-        raise ValueError(f"{address}: the backend stores artifacts at gs://, s3:// and minio://")
-    return folder / _FOLDERS[scheme] / path
+    return folder / FOLDERS[scheme + separator] / path
 
 
 def transfer(source: pathlib.Path, target: pathlib.Path) -> None:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from stagecraft.pipeline.kubeflow.spec import map_leaves
+
 ROOT = "STAGECRAFT_LAUNCHER_ROOT"
 """Environment variable: the folder of the launcher's copies. Only the emulated launcher sets it;
 in a pod, the folder is ``/``."""
 
-_FOLDERS = {"gs://": "gcs", "s3://": "s3", "minio://": "minio"}
+FOLDERS = {"gs://": "gcs", "s3://": "s3", "minio://": "minio"}
 
 
 def to_local(address: str) -> str:
     """Path of the launcher's copy of an address; returns other paths unchanged."""
-    for scheme, folder in _FOLDERS.items():
+    for scheme, folder in FOLDERS.items():
         if address.startswith(scheme):
             return f"{_root()}/{folder}/{address.removeprefix(scheme)}"
     return address
@@ -26,7 +28,7 @@ def to_local(address: str) -> str:
 
 def to_remote(path: str) -> str:
     """The inverse of :func:`to_local`."""
-    for scheme, folder in _FOLDERS.items():
+    for scheme, folder in FOLDERS.items():
         if path.startswith(prefix := f"{_root()}/{folder}/"):
             return scheme + path.removeprefix(prefix)
     return path
@@ -39,16 +41,16 @@ def in_strings(value: Any, changed: dict[str, str]) -> Any:
         value: JSON.
         changed: further folders -> addresses.
     """
-    if isinstance(value, dict):
-        return {key: in_strings(item, changed) for key, item in value.items()}
-    if isinstance(value, list):
-        return [in_strings(item, changed) for item in value]
-    if not isinstance(value, str):
-        return value
-    for folder, address in changed.items():
-        if value == folder or value.startswith(f"{folder}/"):
-            return address + value.removeprefix(folder)
-    return to_remote(value)
+
+    def restore(leaf: Any) -> Any:
+        if not isinstance(leaf, str):
+            return leaf
+        for folder, address in changed.items():
+            if leaf == folder or leaf.startswith(f"{folder}/"):
+                return address + leaf.removeprefix(folder)
+        return to_remote(leaf)
+
+    return map_leaves(value, restore)
 
 
 def _root() -> str:

@@ -44,14 +44,19 @@ def check(text: str) -> list[Finding]:
         The findings of the documents, the pipeline and the platform; empty for an accepted file.
     """
     file, findings = documents.read(text)
+    return [*findings, *check_file(file)]
+
+
+def check_file(file: documents.File) -> list[Finding]:
+    """The findings of parsed documents."""
     if file.pipeline is None:
-        return findings
+        return []
     spec, of_pipeline = documents.parse_pipeline(file.pipeline)
     pipeline, missing = walk(spec)
     of_pipeline += [*pipeline_root.check(spec), *missing]
     for rule in _RULES:
         of_pipeline += rule.check(pipeline)
-    findings += [each._replace(location=file.prefix + each.location) for each in of_pipeline]
+    findings = [each._replace(location=file.prefix + each.location) for each in of_pipeline]
     if file.platform is not None:
         findings += platform.check(file.platform, pipeline)
     return findings

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from stagecraft.pipeline.kubeflow.linter import check, lint
+from stagecraft.pipeline.kubeflow.linter.documents import File
 
 
 def _found(text: str) -> list[tuple[str, str]]:
@@ -101,6 +102,6 @@ def test_no_junk_anywhere_makes_it_crash(sample, junk):
         for key in path[:-1]:
             inner = inner[key]
         inner[path[-1]] = junk
-        file = documents.File(pipeline=changed[0], platform=changed[1])
+        file = File(pipeline=changed[0], platform=changed[1])
         for finding in lint.check_file(file):
             assert all(finding), path

@@ -154,7 +154,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "where", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
+    ("rule", "location", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
 )
 def test_exactly_that_finding(sample, rule, location, change):
     change(sample)

@@ -146,7 +146,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "where", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
+    ("rule", "location", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
 )
 def test_exactly_that_finding(sample, rule, location, change):
     sample.pod.update(change)
@@ -179,6 +179,6 @@ def test_a_name_from_a_task_that_is_not_waited_for(sample):
     _from_report(sample)
     [found] = check(sample.text)
     assert found.rule == "unordered-producer"
-    assert found.remedy == "Put 'names' into root.dag.tasks.train.dependentTasks."
+    assert found.remedy == "Add 'names' to root.dag.tasks.train.dependentTasks."
     sample.tasks["train"]["dependentTasks"].append("names")
     assert check(sample.text) == []
