@@ -48,7 +48,7 @@ def test_secrets_are_where_a_step_needs_them_and_nowhere_else(tmp_path: pathlib.
     done = command("compile", "-o", file, *(f"--set={setting}" for setting in settings))
     assert done.exit_code == 0, done.output
     assert "c4n4ry" not in done.output
-    assert f"Warning: {file} holds in plain text" in done.stderr
+    assert f"Warning: {file} contains plain text" in done.stderr
     for name in ("every_step.env.HF_TOKEN", "Trainer.env.PROXY", "--s3_secret_access_key"):
         assert name in done.stderr
     assert "PLAIN" not in done.stderr and "--other" not in done.stderr

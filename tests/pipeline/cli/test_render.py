@@ -115,5 +115,5 @@ def test_a_manifest_has_its_secrets_and_a_warning(stagecraft: Any) -> None:
     assert ran.code == 0
     assert "value: c4n4ry" in ran.stdout and "https://me:c4n4ry@host" in ran.stdout
     assert "c4n4ry" not in ran.stderr
-    assert ran.stderr.startswith("Warning: the manifest holds in plain text")
+    assert ran.stderr.startswith("Warning: the manifest contains plain text")
     assert "kubeflow.steps.Trainer.env.HF_TOKEN, kubeflow.steps.Trainer.env.AT" in ran.stderr
