@@ -22,7 +22,9 @@ def _known(value: str) -> str:
 class JobSettings(Settings):
     """The Kubernetes job of a training; its pods get what the Trainer's step would get."""
 
-    kind: Annotated[str, AfterValidator(_known)] = Field("job", description="kind of cluster job")
+    kind: Annotated[str, AfterValidator(_known)] = Field(
+        "job", description="kind of cluster job: job, tfjob, trainjob, or a kind of another package"
+    )
     folder: str = Field(
         "",
         description="folder in which the Trainer and the job's pods exchange data and models: on a "

@@ -41,9 +41,9 @@ class MPIJob(ClusterJob):
         return [{"apiVersion": version, "kind": self.kind, "metadata": request.metadata()}]
 
     def required_objects(self, namespace: str) -> list[RequiredObject]:
-        """A secret."""
-        path = f"/api/v1/namespaces/{namespace}/secrets/ssh"
-        return [RequiredObject("ssh", path, "Secret ssh", "create it")]
+        """A service account."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/mpi"
+        return [RequiredObject("mpi", path, "ServiceAccount mpi", "create it")]
 
 
 MPI_JOB = MPIJob()
@@ -55,10 +55,9 @@ def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     point = importlib.metadata.EntryPoint("mpijob", f"{__name__}:MPI_JOB", CLUSTER_JOBS.group)
     monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: MPI_JOB)
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: (point,))
-    CLUSTER_JOBS.__dict__.pop("_added", None)
+    CLUSTER_JOBS.refresh()
     yield
-    CLUSTER_JOBS.__dict__.pop("_added", None)
-    type(CLUSTER_JOBS).get.cache_clear()
+    CLUSTER_JOBS.refresh()
 
 
 def test_each_built_in_kind_has_its_file() -> None:
@@ -89,9 +88,9 @@ def test_a_kind_of_another_package(
             results = preflight.check_cluster(connect(), planned)
             return {result.name for result in results if result.verdict == "missing"}
 
-        assert failed() == {"kind", "ssh"}
+        assert failed() == {"kind", "mpi"}
         resource = server.install("kubeflow.org/v2beta1", "mpijobs", "MPIJob")
-        server.add("secrets", "ssh")
+        server.add("serviceaccounts", "mpi")
         assert failed() == set()
 
         def succeed(seconds: float) -> None:
