@@ -49,7 +49,7 @@ def set_(name: str, **fields: Any) -> None:
             if value is not None
         }
         before = known.contexts.get(name, kept.Context())
-        after = kept.made(before.model_dump() | given)
+        after = kept.make(before.model_dump() | given)
         connection.checked(after)
         current = known.current or name
         kept.save(kept.Contexts(current=current, contexts={**known.contexts, name: after}))
