@@ -70,7 +70,7 @@ def check(path: str, volumes: Sequence[Volume], setting: str) -> None:
     example = f"{volumes[0].path.rstrip('/') if volumes else '/mnt/training'}/{name}"
     raise UnsharedFolderError(
         setting,
-        path or "not set",
+        path or "(empty)",
         "is not shared with the job's pods (parallel.launcher: kubernetes)",
         f"a folder on a volume of kubeflow.steps.Trainer.volumes ({mounted}), such as {example}, "
         f"or in an object store ({', '.join(ADDRESSES)}), such as s3://bucket/{name}",
