@@ -19,9 +19,9 @@ import sys
 from absl import logging
 
 from stagecraft.pipeline import configs
-from stagecraft.pipeline.kubeflow import compiling, document
-from stagecraft.pipeline.tfx_command import running
-from stagecraft.pipeline.vertex import compiling as vertex
+from stagecraft.pipeline.kubeflow import compile, document
+from stagecraft.pipeline.tfx_command import engine_option
+from stagecraft.pipeline.vertex import compile as vertex
 from stagecraft.schemas.errors import UserError
 
 
@@ -29,14 +29,14 @@ def main() -> None:
     """Compiles."""
     logging.set_verbosity(logging.INFO)
     try:
-        engine = running.engine()
+        engine = engine_option.engine()
         if engine == "vertex":
             vertex.compile_pipeline(configs.SETTINGS)
         else:
             output = pathlib.Path(f"{configs.PIPELINE_NAME}.yaml")
             if engine is None:  # else the command says where to
                 document.check_output(output)
-            compiling.compile_pipeline(configs.SETTINGS, output)
+            compile.compile_pipeline(configs.SETTINGS, output)
     except UserError as error:
         sys.exit(f"Error: {error}")
 

@@ -1,15 +1,15 @@
 """A process of a training in a pod: ``python -m stagecraft.components.kubernetes.worker FOLDER``.
 
-FOLDER is where all pods of the training see it, and whoever started it, on a volume or in an object
-store: ``task.json`` there says what to train (see :mod:`stagecraft.trainer_module.worker`, whose
-exit codes these are), and ``lease.json`` until when.
+FOLDER is on a volume or in an object store that the Trainer's step and all pods reach. Its
+``task.json`` says what to train, and its ``lease.json`` until when the pods may run. Exit codes are
+those of :mod:`stagecraft.trainer_module.worker`.
 """
 
 from __future__ import annotations
 
 import sys
 
-from stagecraft.components.kubernetes.job_folder import staging, step_lease
+from stagecraft.components.kubernetes.job_folder import heartbeat, staging
 from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module import worker
 from stagecraft.trainer_module.checkpointing import lock
@@ -17,20 +17,21 @@ from stagecraft.trainer_module.processes import exit_codes, preemption
 
 
 def main(folder: str) -> int:
-    """Trains; the process's exit code."""
+    """Trains, and returns the exit code."""
     preemption.watch()  # before threads start
     try:
-        if step_lease.left(folder) <= 0:
-            print(f"{step_lease.of(folder)}: is over: nobody waits for this training any more")
+        if heartbeat.seconds_left(folder) <= 0:
+            print(f"{heartbeat.path(folder)}: expired: no Trainer step waits for this training")
             return exit_codes.PERMANENT
-        step_lease.end_with(folder)
+        heartbeat.end_with(folder)
         lock.call_holder(folder.rpartition("/")[2])
         with staging.staged(folder) as task:
             return worker.main(task)
     except FileNotFoundError as error:
         print(
-            f"{error.filename}: cannot be read ({error.strerror}): this pod needs the volume with "
-            "kubeflow.job.folder, at the same path as the Trainer's step, or the object store"
+            f"{error.filename}: cannot be read ({error.strerror}). This pod needs the volume of "
+            "kubeflow.job.folder, at the path where the Trainer's step mounts it, or the object "
+            "store."
         )
     except TransientError as error:
         print(error)

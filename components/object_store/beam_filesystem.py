@@ -1,7 +1,7 @@
-"""``minio://`` addresses for Apache Beam, whose own file systems are gs:// and s3://.
+"""``minio://`` addresses for Apache Beam, which supports gs:// and s3://.
 
-TFX's file-based ExampleGens read their input through Beam. Importing this module is enough: Beam
-asks all subclasses of its FileSystem for the scheme that they serve.
+TFX's file-based ExampleGens read their input through Beam. Importing this module registers the
+file system: Beam looks at all subclasses of its FileSystem.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class MinioFileSystem(FileSystem):
 
     @classmethod
     def scheme(cls) -> str:
-        """Of the addresses that it serves."""
+        """The scheme of the addresses that it serves."""
         return "minio"
 
     def join(self, basepath: str, *paths: str) -> str:
-        """One address out of several parts."""
+        """Joins parts of an address."""
         return posixpath.join(basepath, *(path.lstrip("/") for path in paths))
 
     def split(self, path: str) -> tuple[str, str]:
-        """An address's folder, and the name in it."""
+        """The folder of an address, and the name in the folder."""
         return posixpath.split(path)
 
     def mkdirs(self, path: str) -> None:
-        """Nothing: an object store has no folders."""
+        """Does nothing: an object store has no folders."""
 
     def has_dirs(self) -> bool:
         """False: addresses are prefixes."""
@@ -73,29 +73,29 @@ class MinioFileSystem(FileSystem):
         return _compressed(ObjectStore.open(path, "rb"), path, compression_type)
 
     def copy(self, source_file_names: list[str], destination_file_names: list[str]) -> None:
-        """Copies files, over what is there."""
+        """Copies files, and replaces existing ones."""
         for source, target in zip(source_file_names, destination_file_names, strict=True):
             ObjectStore.copy(source, target, overwrite=True)
 
     def rename(self, source_file_names: list[str], destination_file_names: list[str]) -> None:
-        """Moves files, over what is there."""
+        """Moves files, and replaces existing ones."""
         for source, target in zip(source_file_names, destination_file_names, strict=True):
             ObjectStore.rename(source, target, overwrite=True)
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file, or anything below that prefix."""
+        """Whether a file exists, or a name with this prefix."""
         return ObjectStore.exists(path)
 
     def size(self, path: str) -> int:
-        """Of a file, in bytes."""
+        """Size of a file in bytes."""
         return int(self.metadata(path).size_in_bytes)
 
     def last_updated(self, path: str) -> float:
-        """When a file was written, in seconds since 1970."""
+        """Time of the last write, in seconds since 1970."""
         return float(self.metadata(path).last_updated_in_seconds)
 
     def metadata(self, path: str) -> FileMetadata:
-        """Address, bytes and time of a file."""
+        """Address, size and time of a file."""
         try:
             found = ObjectStore.stat(path)
         except OSError as error:
@@ -103,7 +103,7 @@ class MinioFileSystem(FileSystem):
         return FileMetadata(path, found.length, found.mtime_nsec / 1e9)
 
     def delete(self, paths: list[str]) -> None:
-        """Removes files, and folders with all that is in them."""
+        """Removes files, and folders with their content."""
         for path in paths:
             if ObjectStore.isdir(path):
                 ObjectStore.rmtree(path)

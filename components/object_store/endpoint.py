@@ -1,8 +1,8 @@
-"""Which server keeps the objects of an address, and what to say if it does not answer.
+"""The server that stores the objects of an address, and the messages for its errors.
 
-The variables are those of the AWS SDKs: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or whatever
-else botocore finds (a role, ~/.aws); AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL for a store of one's
-own. STAGECRAFT_STORE puts a folder in the place of all stores.
+The environment variables are those of the AWS SDKs: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or
+a role, or ~/.aws), and AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL for another server than AWS.
+STAGECRAFT_STORE replaces all stores with a folder.
 """
 
 from __future__ import annotations
@@ -16,31 +16,41 @@ from collections.abc import Iterator
 
 from tfx.dsl.io import filesystem
 
-from stagecraft.schemas.errors import TransientError, UserError
+from stagecraft.schemas.errors import SettingError, TransientError, UserError
 
 STORE = "STAGECRAFT_STORE"
-"""Environment variable: a folder that stands for all object stores, ``gs://`` too, in a test or
-under an emulated launcher. ``minio://bucket/key`` is its file ``minio/bucket/key``."""
+"""Environment variable: a folder in place of all object stores, also ``gs://``, for tests and the
+emulated launcher. ``minio://bucket/key`` is its file ``minio/bucket/key``."""
 
-# What KFP's launcher takes for minio:// in want of a setting (DefaultMinioEndpointInMultiUserMode
-# in backend/src/v2/objectstore/config.go); 2.16 put SeaweedFS in MinIO's place.
+# The default of KFP's launcher for minio:// (DefaultMinioEndpointInMultiUserMode in
+# backend/src/v2/objectstore/config.go); 2.16 replaced MinIO with SeaweedFS.
 _KFP_HOSTS = ("minio-service.kubeflow", "seaweedfs.kubeflow")
 _KFP_PORT = 9000
+
+
+class NoBucketError(UserError):
+    """A bucket does not exist, or the credentials do not show it."""
+
+    def __init__(self, address: str):
+        super().__init__(
+            f"{address}: the bucket does not exist, or these credentials may not see it; create "
+            "it, or correct the setting (kubeflow.job.folder, kubeflow.checkpoints)",
+            file=address,
+        )
 
 
 def endpoint_of(uri: str) -> str | None:
     """URL of the store's server; None means AWS.
 
     Raises:
-      UserError: the variable holds no URL.
+        SettingError: the variable holds no URL.
     """
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        if given := os.environ.get(name):
-            if not given.startswith(("http://", "https://")):
-                raise UserError(
-                    f"{name}={given}: expected a URL, such as http://{_KFP_HOSTS[0]}:{_KFP_PORT}."
-                )
-            return given
+        if url := os.environ.get(name):
+            if not url.startswith(("http://", "https://")):
+                example = f"a URL such as http://{_KFP_HOSTS[0]}:{_KFP_PORT}"
+                raise SettingError(name, url, "is no URL", example)
+            return url
     return _kfp_endpoint() if uri.startswith("minio://") else None
 
 
@@ -55,12 +65,12 @@ def _kfp_endpoint() -> str:
 
 @contextlib.contextmanager
 def explained(uri: str) -> Iterator[None]:
-    """Says what an object store's errors mean.
+    """Turns an object store's errors into sentences.
 
     Raises:
-      NotFoundError: TFX's own; there is no such file, folder or bucket.
-      UserError: there are no credentials, or the store refuses them.
-      TransientError: the store cannot be reached, or fails.
+        NotFoundError: TFX's error; the file, folder or bucket does not exist.
+        UserError: credentials are missing, or the store refuses them.
+        TransientError: the store cannot be reached, or fails.
     """
     try:
         yield
@@ -70,13 +80,13 @@ def explained(uri: str) -> Iterator[None]:
         raise filesystem.NotFoundError(
             errno.ENOENT, "No such file, folder or bucket", uri
         ) from None
-    except _errors() as error:  # s3fs makes OSErrors of what S3 answers
+    except _errors() as error:  # s3fs turns S3's answers into OSErrors
         kind = UserError if isinstance(error, _refusals()) else TransientError
         raise kind(
             f"{uri}: the object store at {endpoint_of(uri) or 'AWS'} cannot be used: {error}. "
-            "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to keys that it knows and that may "
-            "read and write there, and AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL) to its URL if "
-            "that is another one."
+            "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to keys that may read and write "
+            "there, and AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL) to its URL if it is not AWS.",
+            file=uri,
         ) from error
 
 
@@ -89,7 +99,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    """What asking again does not help against."""
+    """Errors that a retry does not help against."""
     if os.environ.get(STORE):
         return (OSError,)
     from botocore.exceptions import (

@@ -1,11 +1,11 @@
 """Object stores for TFX: ``s3://`` and ``minio://`` addresses, which TensorFlow cannot read.
 
-After :func:`register`, everything that goes through ``tfx.dsl.io.fileio`` takes them: TFX's
-Pusher, ``io_utils.copy_dir``, our ExampleGen. TensorFlow's own operations (``tf.data``, loading a
+After :func:`register`, everything that uses ``tfx.dsl.io.fileio`` supports them: TFX's Pusher,
+``io_utils.copy_dir``, this project's ExampleGen. TensorFlow's operations (``tf.data``, loading a
 SavedModel) do not.
 
-An object store knows no folders, only names with slashes in them. So nothing makes an empty
-folder, a folder is gone with its last file, and renaming one is a copy of each file, not atomic.
+An object store has no folders, only names with slashes. So there are no empty folders, a folder
+ends with its last file, and renaming a folder copies each file and is not atomic.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any, NamedTuple
 from tfx.dsl.io import filesystem, filesystem_registry
 
 from stagecraft.components.object_store.endpoint import STORE, explained
-from stagecraft.components.object_store.location import Place, locate
+from stagecraft.components.object_store.location import Location, locate
 
 PathType = str | bytes
 
 
 class Stat(NamedTuple):
-    """What there is to know of a file, under TensorFlow's names (``tf.io.gfile.stat``)."""
+    """Metadata of a file, under TensorFlow's names (``tf.io.gfile.stat``)."""
 
     length: int
     """Bytes."""
 
     mtime_nsec: int
-    """When it was written, in nanoseconds since 1970; 0 for a folder of an object store."""
+    """Time of the last write, in nanoseconds since 1970; 0 for a folder of an object store."""
 
     is_directory: bool
 
@@ -43,7 +43,7 @@ class Stat(NamedTuple):
 class ObjectStore(filesystem.Filesystem):
     """TFX's file system over fsspec. A missing file raises TFX's NotFoundError.
 
-    A store that cannot be reached, or refuses the credentials, is a UserError.
+    If the store cannot be reached, or refuses the credentials, it raises a UserError.
     """
 
     SUPPORTED_SCHEMES = ["s3://", "minio://"]
@@ -52,20 +52,20 @@ class ObjectStore(filesystem.Filesystem):
     def open(name: PathType, mode: str = "r") -> Any:
         """Opens a file, for text (UTF-8) unless the mode has a ``b``.
 
-        What is written is there when the file is closed.
+        Closing the file completes a write.
         """
         stream = locate(name).open(mode.strip("bt") + "b")
         return stream if "b" in mode else io.TextIOWrapper(stream, encoding="utf-8")
 
     @staticmethod
     def copy(src: PathType, dst: PathType, overwrite: bool = False) -> None:
-        """Copies a file, within the store where both ends are in the same one."""
+        """Copies a file; on the server, where both are in the same store."""
         _refuse_existing(dst, overwrite)
         locate(src).copy_to(locate(dst))
 
     @staticmethod
     def exists(path: PathType) -> bool:
-        """Whether there is a file or a folder."""
+        """Whether a file or a folder exists."""
         try:
             locate(path).info()
         except filesystem.NotFoundError:
@@ -74,7 +74,7 @@ class ObjectStore(filesystem.Filesystem):
 
     @staticmethod
     def glob(pattern: PathType) -> list[str]:
-        """Addresses that match, sorted; ``*`` stops at a slash."""
+        """Matching addresses, sorted; ``*`` matches no slash."""
         place = locate(pattern)
         within = place.path[len(place.root) :]
         with explained(place.uri):
@@ -83,7 +83,7 @@ class ObjectStore(filesystem.Filesystem):
 
     @staticmethod
     def isdir(path: PathType) -> bool:
-        """Whether there is a folder: something whose name goes on after the path and a slash."""
+        """Whether the path is a folder: names exist that begin with it and a slash."""
         try:
             return locate(path).is_folder()
         except filesystem.NotFoundError:
@@ -91,12 +91,12 @@ class ObjectStore(filesystem.Filesystem):
 
     @staticmethod
     def listdir(path: PathType) -> list[str]:
-        """Names of what lies in a folder, sorted; none ends with a slash."""
+        """Names of a folder's entries, sorted; none ends with a slash."""
         return sorted(locate(path).entries())
 
     @staticmethod
     def makedirs(path: PathType) -> None:
-        """Does nothing: a folder begins with its first file."""
+        """Does nothing: a folder exists from its first file on."""
         locate(path)
 
     @staticmethod
@@ -125,7 +125,7 @@ class ObjectStore(filesystem.Filesystem):
 
     @staticmethod
     def rmtree(path: PathType) -> None:
-        """Removes a folder and all in it; a bucket stays, empty."""
+        """Removes a folder and its content; an empty bucket stays."""
         place = locate(path)
         if not place.is_folder():
             raise NotADirectoryError(errno.ENOTDIR, "Not a folder", place.uri)
@@ -145,7 +145,7 @@ class ObjectStore(filesystem.Filesystem):
     ) -> Iterator[tuple[str, list[str], list[str]]]:
         """Yields address, names of folders and names of files, as ``os.walk`` does.
 
-        A store that fails is no empty folder: that raises.
+        If the store fails, it raises.
         """
         folder = os.fsdecode(top)
         try:
@@ -165,28 +165,28 @@ class ObjectStore(filesystem.Filesystem):
 
 
 class FolderStore(ObjectStore):
-    """All stores out of STAGECRAFT_STORE's folder; TensorFlow's ``gs://`` too."""
+    """Serves all stores from STAGECRAFT_STORE's folder, also ``gs://``."""
 
     SUPPORTED_SCHEMES = ["gs://", "s3://", "minio://"]
 
 
 def register() -> None:
-    """Makes ``tfx.dsl.io.fileio`` take these addresses; doing it again changes nothing.
+    """Registers the file system in ``tfx.dsl.io.fileio``; a second call changes nothing.
 
-    Where STAGECRAFT_STORE is set, its folder serves them all, ``gs://`` included.
+    If STAGECRAFT_STORE is set, its folder serves all addresses, also ``gs://``.
     """
-    # TFX's plugin for TensorFlow claims gs:// and s3:// too, with 10; lower wins.
+    # TFX's plugin for TensorFlow claims gs:// and s3:// with priority 10; lower wins.
     filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY.register(
         FolderStore if os.environ.get(STORE) else ObjectStore, priority=0
     )
 
 
 def write_atomically(uri: str, content: bytes) -> None:
-    """Writes a small file so that readers see the old content or the new one, whole.
+    """Writes a small file atomically: readers see the old content or the new one.
 
     Args:
-      uri: a local path, or an address in an object store, :func:`register` called or not.
-      content: all of it; one request carries it.
+        uri: a local path or an address, also before :func:`register`.
+        content: sent in one request.
     """
     place = _place(uri)
     if place is not None and not place.root:
@@ -195,13 +195,13 @@ def write_atomically(uri: str, content: bytes) -> None:
     elif place is not None or "://" not in uri:
         _replace(place.path if place is not None else uri, content)
     else:
-        # gs:// through TensorFlow: the object is there when its upload has ended.
+        # gs:// through TensorFlow: the object appears when its upload ends.
         with _fileio().open(uri, "wb") as stream:
             stream.write(content)
 
 
 def read(uri: str) -> bytes | None:
-    """Content of a small file, as one write left it; None where there is none."""
+    """Content of a small file; None: it does not exist."""
     if (place := _place(uri)) is not None:
         try:
             with explained(uri):
@@ -214,8 +214,8 @@ def read(uri: str) -> bytes | None:
         return bytes(stream.read())
 
 
-def _place(uri: str) -> Place | None:
-    """None where TensorFlow or the operating system reads the address."""
+def _place(uri: str) -> Location | None:
+    """The location; None if TensorFlow or the operating system serves the address."""
     store = FolderStore if os.environ.get(STORE) else ObjectStore
     return locate(uri) if uri.startswith(tuple(store.SUPPORTED_SCHEMES)) else None
 

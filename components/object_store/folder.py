@@ -1,4 +1,4 @@
-"""A folder of an object store, for those who work in folders of a disk."""
+"""A folder of an object store, with the operations of a local folder."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 from tfx.dsl.io.filesystem import NotFoundError
 
 from stagecraft.components.object_store import filesystem
+from stagecraft.components.object_store.endpoint import NoBucketError
 from stagecraft.schemas.errors import TransientError, UserError
 
 ADDRESSES = ("s3://", "minio://", "gs://")
 
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-"""Seconds between attempts; each of them is several of the store's own client."""
+"""Seconds between attempts; the store's client makes several tries per attempt."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,12 +29,12 @@ Answer = TypeVar("Answer")
 
 
 def is_address(path: str) -> bool:
-    """Whether it is that of an object store."""
+    """Whether a path is an address in an object store."""
     return path.startswith(ADDRESSES)
 
 
 def patiently(ask: Callable[[], Answer], sleep: Callable[[float], Any] = time.sleep) -> Answer:
-    """What a store answers, asked again for a minute while it fails (TransientError)."""
+    """The store's answer; retries for a minute while the store fails (TransientError)."""
     for pause in _PAUSES:
         try:
             return ask()
@@ -44,14 +45,13 @@ def patiently(ask: Callable[[], Answer], sleep: Callable[[float], Any] = time.sl
 
 
 class StoredFolder:
-    """Files below an address, by their names relative to it.
+    """Files below an address, by their relative names.
 
-    A store may fail for a minute before that is an error (TransientError). What is not there is a
-    FileNotFoundError.
+    Retries for a minute before it raises a TransientError. A missing file is a FileNotFoundError.
     """
 
     def __init__(self, address: str, sleep: Callable[[float], Any] = time.sleep):
-        """Nothing is asked yet."""
+        """Sends no request yet."""
         from tfx.dsl.io import fileio  # imports TensorFlow
 
         filesystem.register()
@@ -60,7 +60,7 @@ class StoredFolder:
         self._sleep = sleep
 
     def names(self) -> list[str]:
-        """Of all files, at any depth."""
+        """Names of all files, at any depth."""
 
         def walk() -> list[str]:
             return sorted(
@@ -72,18 +72,18 @@ class StoredFolder:
         return self._patiently(walk)
 
     def read(self, name: str) -> bytes | None:
-        """Content of a small file; None where there is none."""
+        """Content of a small file; None: it does not exist."""
         return self._patiently(lambda: filesystem.read(self._of(name)))
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a small file, whole or not at all."""
-        self._sent(lambda: filesystem.write_atomically(self._of(name), content))
+        """Writes a small file atomically."""
+        self._send(lambda: filesystem.write_atomically(self._of(name), content))
 
     def download(self, name: str, path: pathlib.Path) -> None:
-        """Copies a file from there.
+        """Downloads a file.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
         """
 
         def copy() -> None:
@@ -94,16 +94,16 @@ class StoredFolder:
         self._patiently(copy)
 
     def upload(self, path: pathlib.Path, name: str) -> None:
-        """Copies a file to there; whoever reads sees all of it or none."""
+        """Uploads a file; readers see all of it or none."""
 
         def copy() -> None:
             with path.open("rb") as source, self._files.open(self._of(name), "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
 
-        self._sent(copy)
+        self._send(copy)
 
     def remove(self, name: str) -> None:
-        """Removes a file; one that is gone is gone."""
+        """Removes a file, if it exists."""
 
         def remove() -> None:
             if self._files.exists(self._of(name)):
@@ -116,19 +116,19 @@ class StoredFolder:
         for name in sorted(self.names(), key=lambda name: name == last):
             self.remove(name)
 
-    def having(self, name: str) -> list[str]:
-        """The folders in this one that have a file of this name."""
+    def folders_with(self, name: str) -> list[str]:
+        """Subfolders that contain a file of this name."""
         paths = map(pathlib.PurePosixPath, self.names())
         return [path.parent.name for path in paths if path.name == name and len(path.parts) == 2]
 
     def download_all(self, below: str, folder: pathlib.Path) -> None:
-        """Copies all files of the folder ``below`` from there into a local one."""
+        """Downloads all files of the subfolder ``below`` into a local folder."""
         for name in self.names():
             if name.startswith(f"{below}/"):
                 self.download(name, folder / posixpath.relpath(name, below))
 
     def upload_all(self, folder: pathlib.Path, below: str) -> None:
-        """Copies all files of a local folder to the folder ``below`` there."""
+        """Uploads all files of a local folder into the subfolder ``below``."""
         for path in files(folder):
             self.upload(path, posixpath.join(below, path.relative_to(folder).as_posix()))
 
@@ -139,32 +139,31 @@ class StoredFolder:
         return patiently(lambda: self._ask(ask), self._sleep)
 
     def _ask(self, ask: Callable[[], Answer]) -> Answer:
-        """Has one kind of error for each kind of trouble, whoever reads the address."""
+        """Maps TensorFlow's and TFX's errors to the same types."""
         import tensorflow as tf  # reads gs://
 
         try:
             return ask()
         except (NotFoundError, tf.errors.NotFoundError) as error:
-            place = getattr(error, "filename", None) or self.address
-            raise FileNotFoundError(errno.ENOENT, "No such object or bucket", place) from None
+            name = getattr(error, "filename", None) or self.address
+            raise FileNotFoundError(errno.ENOENT, "No such object or bucket", name) from None
         except tf.errors.OpError as error:
             refused = (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError)
             kind = UserError if isinstance(error, refused) else TransientError
-            raise kind(f"{self.address}: cannot be used: {error.message}.") from None
+            raise kind(
+                f"{self.address} cannot be used: {error.message}.", file=self.address
+            ) from None
 
-    def _sent(self, send: Callable[[], None]) -> None:
-        """As :meth:`_patiently`; nothing can be missing but the bucket."""
+    def _send(self, send: Callable[[], None]) -> None:
+        """As :meth:`_patiently`; only the bucket can be missing."""
         try:
             self._patiently(send)
         except FileNotFoundError:
-            raise UserError(
-                f"{self.address}: there is no such bucket, or it may not be seen; make it, or "
-                "correct the setting (kubeflow.job.folder, kubeflow.checkpoints)"
-            ) from None
+            raise NoBucketError(self.address) from None
 
 
 def files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """All files of a local folder, at any depth, through links of folders too."""
+    """All files of a local folder, at any depth, also through links to folders."""
     return sorted(
         pathlib.Path(parent, name)
         for parent, _, names in os.walk(folder, followlinks=True)

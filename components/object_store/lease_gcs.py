@@ -1,9 +1,9 @@
 """A lease in Google Cloud Storage, by generations.
 
-A write with ``ifGenerationMatch`` is done if the object's generation is that one, 0 meaning that
-there is none (https://cloud.google.com/storage/docs/request-preconditions). TensorFlow, which reads
-``gs://`` otherwise, has no such writes: hence Google's own client, which comes with TFX. It finds
-its credentials as TensorFlow does (GOOGLE_APPLICATION_CREDENTIALS, or the machine's account).
+A write with ``ifGenerationMatch`` succeeds if the object has this generation; 0 means that it does
+not exist (https://cloud.google.com/storage/docs/request-preconditions). TensorFlow has no such
+writes, so this module uses Google's client, which TFX installs. The client finds credentials as
+TensorFlow does (GOOGLE_APPLICATION_CREDENTIALS, or the machine's account).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from stagecraft.components.object_store.endpoint import NoBucketError
 from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
 from stagecraft.trainer_module.checkpointing.lease_record import Record
@@ -26,10 +27,10 @@ class GcsLease(Lease):
     """A :class:`Lease` in an object of ``gs://``."""
 
     def __init__(self, address: str, *, name: str, seconds: float, grace: float):
-        """Asks nothing yet.
+        """Sends no request yet.
 
         Raises:
-            UserError: there are no credentials, or Google's client is not installed.
+            UserError: credentials are missing, or Google's client is not installed.
         """
         super().__init__(address, name=name, seconds=seconds, grace=grace)
         bucket, _, folder = address.removeprefix("gs://").partition("/")
@@ -37,15 +38,15 @@ class GcsLease(Lease):
         self._bucket = _client(address).bucket(bucket)
 
     def read(self) -> tuple[Record | None, str | None]:
-        """See :class:`Lease`; what is none is there to be replaced."""
+        """See :class:`Lease`; a malformed record may be replaced."""
         while True:
             with self._explained():
                 blob = self._bucket.get_blob(self._name, timeout=_SECONDS)
             if blob is None:
                 return None, None
             version = str(blob.generation)
-            # Of that generation and no other: what is read is what is replaced.
-            with contextlib.suppress(Conflict), self._explained(is_there=True):
+            # Only this generation: write() replaces the content that is read here.
+            with contextlib.suppress(Conflict), self._explained(existed=True):
                 content = blob.download_as_bytes(
                     if_generation_match=blob.generation, timeout=_SECONDS
                 )
@@ -67,8 +68,8 @@ class GcsLease(Lease):
         return str(blob.generation)
 
     @contextlib.contextmanager
-    def _explained(self, is_there: bool = False) -> Iterator[None]:
-        """Has one kind of error for each kind of trouble; what was there may be gone (Conflict)."""
+    def _explained(self, existed: bool = False) -> Iterator[None]:
+        """Maps the client's errors; an object that existed may be gone (Conflict)."""
         import requests
         from google.api_core import exceptions
         from google.auth.exceptions import GoogleAuthError
@@ -78,19 +79,19 @@ class GcsLease(Lease):
         except exceptions.PreconditionFailed:
             raise Conflict from None
         except exceptions.NotFound:
-            if is_there:
+            if existed:
                 raise Conflict from None
-            raise UserError(
-                f"{self.place}: there is no such bucket, or it may not be seen; make it, or "
-                "correct the setting (kubeflow.checkpoints)"
-            ) from None
+            raise NoBucketError(self.place) from None
         except (exceptions.Forbidden, exceptions.Unauthorized, GoogleAuthError) as error:
             raise UserError(
                 f"{self.place}: the lease cannot be read or written: {error}. The account needs "
-                "storage.objects.get, create and delete there."
+                "storage.objects.get, create and delete there.",
+                file=self.place,
             ) from None
         except (exceptions.GoogleAPIError, requests.RequestException) as error:
-            raise TransientError(f"{self.place}: cannot be used: {error}.") from None
+            raise TransientError(
+                f"{self.place} cannot be used: {error}.", file=self.place
+            ) from None
 
 
 def _client(address: str) -> Any:
@@ -99,13 +100,15 @@ def _client(address: str) -> Any:
         from google.cloud import storage
     except ImportError as error:
         raise UserError(
-            f"{address}: a lease there needs a package that is not installed ({error}). Install "
-            "it: pip install google-cloud-storage."
+            f"{address}: a lease needs a package that is not installed ({error}). Install it: "
+            "pip install google-cloud-storage.",
+            file=address,
         ) from None
     try:
         return storage.Client(project=None)
     except (GoogleAuthError, OSError) as error:
         raise UserError(
             f"{address}: no credentials for Google Cloud Storage ({error}); set "
-            "GOOGLE_APPLICATION_CREDENTIALS, or run as an account that has them"
+            "GOOGLE_APPLICATION_CREDENTIALS, or run as an account with credentials.",
+            file=address,
         ) from None

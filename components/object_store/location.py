@@ -1,4 +1,4 @@
-"""A place in an object store: an address, and how to reach it through fsspec."""
+"""A location in an object store: an address, and its file system of fsspec."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
 
 _SUBFOLDERS = {"gs": "gcs"}
-"""Those not called as their scheme, as in the folders that KFP's launcher copies to."""
+"""Folders that differ from their scheme, as KFP's launcher names them."""
 
-# An address below the store's name (path style), as hosts called after buckets need a DNS of
-# their own. And no checksums but those that an operation requires: older MinIOs know no others.
+# Addresses in path style: virtual hosts of buckets need DNS entries. Only required checksums:
+# older versions of MinIO support no others.
 _OWN_STORE = {
     "s3": {"addressing_style": "path"},
     "request_checksum_calculation": "when_required",
@@ -28,17 +28,17 @@ _OWN_STORE = {
 _BUFFER = 1 << 20  # bytes
 
 
-class Place(NamedTuple):
-    """An address, and where that is."""
+class Location(NamedTuple):
+    """An address with its store."""
 
     store: Any
     """The fsspec file system."""
 
     path: str
-    """The path there."""
+    """In the store."""
 
     root: str
-    """What that path begins with that the address does not: STAGECRAFT_STORE's folder."""
+    """Prefix of the path that the address does not have: STAGECRAFT_STORE's folder."""
 
     uri: str
     """The address."""
@@ -48,16 +48,16 @@ class Place(NamedTuple):
         return f"{self.uri.partition('://')[0]}://{path[len(self.root) :]}"
 
     def info(self) -> dict[str, Any]:
-        """What fsspec knows of it: name, size, type, and some form of time."""
+        """Name, size, type and time, as fsspec gives them."""
         with explained(self.uri):
             return cast(dict[str, Any], self.store.info(self.path))
 
     def is_folder(self) -> bool:
-        """Whether it is a folder, not a file. Raises NotFoundError where it is neither."""
+        """Whether it is a folder, not a file. Raises NotFoundError if it does not exist."""
         return bool(self.info()["type"] == "directory")
 
     def entries(self) -> dict[str, bool]:
-        """Name of each thing in this folder, and whether that is a folder."""
+        """Name of each entry of this folder, and whether the entry is a folder."""
         with explained(self.uri):
             listed = self.store.ls(self.path, detail=True)
         if any(entry["name"] == self.path and entry["type"] == "file" for entry in listed):
@@ -65,7 +65,7 @@ class Place(NamedTuple):
         return {
             posixpath.basename(entry["name"]): entry["type"] == "directory"
             for entry in listed
-            # Some tools mark a folder with an empty object that is called as it is, with a slash.
+            # Some tools mark a folder with an empty object of its name with a slash.
             if not entry["name"].endswith("/")
         }
 
@@ -78,15 +78,15 @@ class Place(NamedTuple):
         return cast(list[str], files)
 
     def open(self, mode: str) -> io.BufferedReader | io.BufferedWriter:
-        """Opens for ``rb``, ``wb`` or ``ab``. What is written is there when it is closed."""
+        """Opens for ``rb``, ``wb`` or ``ab``. Closing the file completes a write."""
         if "r" in mode and self.is_folder():
             raise IsADirectoryError(errno.EISDIR, "Is a folder", self.uri)
         with explained(self.uri):
             raw = _Raw(self.store.open(self.path, mode), self.uri)
         return io.BufferedReader(raw, _BUFFER) if "r" in mode else io.BufferedWriter(raw, _BUFFER)
 
-    def copy_to(self, target: Place) -> None:
-        """Copies this file, within the store where both are in the same one."""
+    def copy_to(self, target: Location) -> None:
+        """Copies this file; on the server, where both are in the same store."""
         if self.store is target.store:
             with explained(self.uri):
                 self.store.cp_file(self.path, target.path)
@@ -95,44 +95,46 @@ class Place(NamedTuple):
             shutil.copyfileobj(reader, writer, _BUFFER)
 
     def remove(self, files: list[str]) -> None:
-        """Removes these files of it, and a folder of STAGECRAFT_STORE with them."""
+        """Removes these files, and a folder of STAGECRAFT_STORE with them."""
         with explained(self.uri):
-            # One by one: S3's request for many wants a checksum that older MinIOs don't know.
+            # One by one: S3's request for many needs a checksum that older MinIOs lack.
             for path in files:
                 self.store.rm_file(path)
             if self.root and os.path.isdir(self.path):
                 shutil.rmtree(self.path)
 
 
-def locate(address: str | bytes) -> Place:
-    """Finds the store of an address; asks it nothing yet.
+def locate(address: str | bytes) -> Location:
+    """Finds the store of an address; sends no request.
 
     Raises:
-      UserError: the address names no bucket or holds credentials, or s3fs is not installed.
+        UserError: the address names no bucket or holds credentials, or s3fs is not installed.
     """
     uri = os.fsdecode(address)
     secrets.refuse_in_address(uri, Settings.credentials_advice)
     scheme, _, within = uri.partition("://")
     if not within.strip("/"):
-        raise UserError(f"{uri}: names no bucket; expected an address like {scheme}://bucket/path.")
+        raise UserError(
+            f"{uri}: names no bucket; use an address like {scheme}://bucket/path.", file=uri
+        )
     within = within.rstrip("/")
     if folder := os.environ.get(STORE):
         root = os.path.join(os.path.abspath(folder), _SUBFOLDERS.get(scheme, scheme), "")
-        return Place(_filesystem(uri, "file", auto_mkdir=True), root + within, root, uri)
+        return Location(_filesystem(uri, "file", auto_mkdir=True), root + within, root, uri)
     endpoint = endpoint_of(uri)
     store = _filesystem(
         uri,
         "s3",
-        # Given, and not left to botocore, so that fsspec's cache of connections tells them apart.
+        # Explicit, so that fsspec's cache of connections distinguishes them.
         key=os.environ.get("AWS_ACCESS_KEY_ID"),
         secret=os.environ.get("AWS_SECRET_ACCESS_KEY"),
         token=os.environ.get("AWS_SESSION_TOKEN"),
         endpoint_url=endpoint,
         config_kwargs=_OWN_STORE if endpoint else {},
-        # Other processes write too.
+        # Other processes write, too.
         use_listings_cache=False,
     )
-    return Place(store, within, "", uri)
+    return Location(store, within, "", uri)
 
 
 def _filesystem(uri: str, protocol: str, **options: Any) -> Any:
@@ -142,20 +144,21 @@ def _filesystem(uri: str, protocol: str, **options: Any) -> Any:
         return fsspec.filesystem(protocol, **options)
     except ImportError as error:
         raise UserError(
-            f"{uri}: reading object stores needs packages that are not installed ({error}). "
-            "Install them: pip install 'stagecraft[kubeflow]'."
+            f"{uri}: object stores need packages that are not installed ({error}). Install them: "
+            "pip install 'stagecraft[kubeflow]'.",
+            file=uri,
         ) from None
 
 
 class _Raw(io.RawIOBase):
-    """A file of fsspec whose errors are explained; most writing happens when it is closed."""
+    """A file of fsspec with explained errors; closing it writes most of the data."""
 
     def __init__(self, stream: Any, uri: str) -> None:
         self._stream, self._uri = stream, uri
 
     @property
     def mode(self) -> str:
-        """``rb`` or ``wb``, as Beam asks of a file."""
+        """``rb`` or ``wb``; Beam reads it."""
         return "rb" if self.readable() else "wb"
 
     def readable(self) -> bool:

@@ -13,7 +13,7 @@ from tfx.types import Artifact
 from tfx.utils import io_utils
 
 from stagecraft.components.evaluator.results import Evaluation, read_evaluation
-from stagecraft.components.object_store import originals
+from stagecraft.components.object_store import permanent_uris
 from stagecraft.components.parity_gate.executor import JSON as PARITY
 from stagecraft.components.report import data, history, pictures, training
 from stagecraft.components.report.facts import (
@@ -165,7 +165,7 @@ def _parity(artifact: Artifact) -> dict[str, object] | None:
 
 
 def _item(role: str, artifact: Artifact) -> Item:
-    address = originals.original(artifact.uri)
+    address = permanent_uris.permanent_uri(artifact.uri)
     names = sorted(set(artifact.mlmd_artifact.custom_properties) - _HIDDEN)
     values = {name: artifact.get_custom_property(name) for name in names}
     return Item(

@@ -121,10 +121,10 @@ def _on_cluster(
     if settings.parallel.launcher != "kubernetes":
         yield None
         return
-    from stagecraft.components.kubernetes.job_folder import handover  # and the client
+    from stagecraft.components.kubernetes.job_folder import exchange  # and the client
     from stagecraft.components.kubernetes.launch import launch
 
-    with handover.shared(inputs, outputs, launch.settings(), checkpoint_root) as told:
+    with exchange.shared(inputs, outputs, launch.settings(), checkpoint_root) as told:
         yield told
 
 

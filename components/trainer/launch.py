@@ -36,9 +36,7 @@ def run(fn_args: Any) -> None:
     path, handover = fn_args.custom_config.pop(RUN_FN), fn_args.custom_config.pop(HANDOVER, None)
     parallel = TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel
     if parallel.launcher == "kubernetes":
-        from stagecraft.components.kubernetes.launch import (
-            launch,  # and the client, for those who use it
-        )
+        from stagecraft.components.kubernetes.launch import launch
 
         launch.run(path, fn_args, parallel, handover)
         return

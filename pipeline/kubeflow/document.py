@@ -1,4 +1,4 @@
-"""A compiled pipeline as it lies in a file."""
+"""A compiled pipeline in a file."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from stagecraft.pipeline.kubeflow import loader
 from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow import yaml_loader
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings import strict_yaml
 from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import LARGEST, Settings
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 
 _KINDS = {
     "NUMBER_INTEGER": (int, float),
@@ -35,7 +35,7 @@ WORDS = {
     "LIST": "a list, as [1, 2]",
     "STRUCT": "a map, as {a: 1}",
 }
-"""What a parameter's type is called for people."""
+"""Parameter types, for people."""
 
 
 class Document(NamedTuple):
@@ -47,12 +47,12 @@ class Document(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the pipeline."""
+        """Name of the pipeline."""
         return str(self.spec["pipelineInfo"]["name"])
 
     @property
     def root(self) -> str:
-        """Address below which outputs go."""
+        """Address below which steps write outputs."""
         return str(self.spec.get("defaultPipelineRoot") or "minio://mlpipeline/v2/artifacts")
 
     @property
@@ -62,10 +62,10 @@ class Document(NamedTuple):
         return definitions.get("parameters", {})
 
     def order(self) -> list[str]:
-        """Names of the pipeline's tasks, one after those that it waits for.
+        """Names of the tasks, each after its dependencies.
 
         Raises:
-            UserError: they wait for each other, or for one that is not there.
+            UserError: a dependency is missing or circular.
         """
         waiting = dict(self.spec["root"]["dag"]["tasks"])
         ordered: list[str] = []
@@ -73,7 +73,7 @@ class Document(NamedTuple):
             ready = [name for name, task in waiting.items() if dependencies(task) <= {*ordered}]
             if not ready:
                 raise UserError(
-                    f"{', '.join(waiting)}: waits for a step that is not there, or for itself; see "
+                    f"{', '.join(waiting)}: a dependency is missing or circular; see "
                     "'stagecraft lint'."
                 )
             for name in ready:
@@ -82,70 +82,77 @@ class Document(NamedTuple):
         return ordered
 
     def steps(self) -> dict[str, specs.Step]:
-        """By name, in that order.
+        """Steps by name, in that order.
 
         Raises:
-            UserError: there is no such order.
+            UserError: see :meth:`order`.
         """
         found = {step.name: step for step in specs.steps(self.spec)}
         return {name: found[name] for name in self.order()}
 
-    def arguments(self, given: Mapping[str, str]) -> Json:
-        """Values of the pipeline's parameters: what is given, else their defaults.
+    def arguments(self, values: Mapping[str, str]) -> Json:
+        """Values of the pipeline's parameters, with their defaults.
 
         ``validatePipelineJobInputs`` in backend/src/apiserver/template/v2_template.go.
 
         Raises:
-            UserError: a parameter that is not there, has another type, or no value.
+            SettingError: a parameter does not exist, has another type, or no value.
         """
-        if unknown := sorted(set(given) - set(self.parameters)):
-            raise UserError(
-                f"--parameter {unknown[0]}: the pipeline has no such parameter; it has "
-                f"{', '.join(sorted(self.parameters)) or 'none'}."
+        if unknown := sorted(set(values) - set(self.parameters)):
+            known = ", ".join(sorted(self.parameters)) or "none"
+            raise SettingError(
+                "--parameter", unknown[0], "does not exist", f"one of the pipeline's: {known}"
             )
-        values = {}
+        arguments = {}
         for name, definition in self.parameters.items():
             kind = definition["parameterType"]
-            if name in given:
-                values[name] = _parsed(given[name], kind)
-                if not _fits(values[name], kind):
-                    shown = f"--parameter {name}={secrets.redact(given[name]):.80}"
-                    raise UserError(f"{shown}: expected {WORDS[kind]}.")
-                if isinstance(values[name], str):
-                    _refuse_secret(name, values[name])
+            if name in values:
+                arguments[name] = _parsed(values[name], kind)
+                if not _fits(arguments[name], kind):
+                    shown = f"{name}={secrets.redact(values[name]):.80}"
+                    raise SettingError("--parameter", shown, f"is not {WORDS[kind]}")
+                if isinstance(arguments[name], str):
+                    _refuse_secret(name, arguments[name])
             elif "defaultValue" in definition:
-                values[name] = definition["defaultValue"]
+                arguments[name] = definition["defaultValue"]
             elif not definition.get("isOptional"):
-                raise UserError(f"{name}: give it with --parameter; it has no default.")
-        return values
+                raise SettingError("--parameter", name, "has no default", f"{name}=VALUE")
+        return arguments
 
 
 def _refuse_secret(name: str, value: str) -> None:
-    """A run's parameters are shown to whoever may see the run."""
+    """Everybody who may see a run sees its parameters."""
     try:
         secrets.refuse_in_address(value, Settings.credentials_advice)
     except secrets.SecretInAddress as error:
-        raise UserError(f"--parameter {name}: {error}.") from None
+        raise UserError(
+            f"--parameter {name}: {error}.", setting="--parameter", value=name
+        ) from None
 
 
 def load(path: pathlib.Path) -> Document:
     """Reads a file.
 
     Raises:
-        UserError: it cannot be read, or holds no pipeline.
+        UserError: it cannot be read, or contains no pipeline.
     """
     try:
-        documents = loader.load_all(path.read_text())
+        documents = yaml_loader.load_all(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}.") from None
+        raise UserError(
+            f"{path} cannot be read: {getattr(error, 'strerror', error)}.", file=str(path)
+        ) from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        raise UserError(
+            f"{path} is not YAML: {' '.join(str(error).split())}", file=str(path)
+        ) from None
     documents = [document for document in documents if isinstance(document, dict)]
     pipelines = [document for document in documents if "pipelineInfo" in document]
     if len(pipelines) != 1:
         raise UserError(
-            f"{path}: holds {len(pipelines)} pipelines; expected one, as 'stagecraft compile' "
-            "writes it."
+            f"{path} contains {len(pipelines)} pipelines instead of one; 'stagecraft compile' "
+            "writes such a file.",
+            file=str(path),
         )
     executors: Json = {}
     try:
@@ -154,27 +161,30 @@ def load(path: pathlib.Path) -> Document:
             executors |= kubernetes.get("deploymentSpec", {}).get("executors", {})
     except (AttributeError, TypeError):
         raise UserError(
-            f"{path}: platforms: expected kubernetes.deploymentSpec.executors below it; see "
-            "'stagecraft lint'."
+            f"{path}: platforms has no kubernetes.deploymentSpec.executors; see 'stagecraft lint'.",
+            file=str(path),
+            record="platforms",
         ) from None
     return Document(pipelines[0], executors)
 
 
 def check_output(path: pathlib.Path) -> None:
-    """Refuses to write over a file that is no compiled pipeline, such as the settings.
+    """Refuses to replace a file that is no compiled pipeline, such as the settings.
 
     Raises:
-        UserError: it is there already.
+        UserError: such a file exists.
     """
     if path.exists() and not path.read_text(errors="replace").startswith(specs.HEAD):
         raise UserError(
-            f"{path}: is there already, and is no compiled pipeline; move it away, or name another "
-            "file with --output."
+            f"{path} exists and is no compiled pipeline; move it away, or name another file with "
+            "--output.",
+            setting="--output",
+            file=str(path),
         )
 
 
 def dependencies(task: Json) -> set[str]:
-    """What a task waits for: ``addImplicitDependencies`` in argocompiler/dag.go."""
+    """Tasks that a task waits for: ``addImplicitDependencies`` in argocompiler/dag.go."""
     return set(task.get("dependentTasks", ())) | {
         source[output]["producerTask"]
         for kind in ("parameters", "artifacts")
@@ -185,13 +195,13 @@ def dependencies(task: Json) -> set[str]:
 
 
 def _parsed(text: str, kind: str) -> Any:
-    """A value as given by hand; None if it is none of that kind."""
+    """A value of a command line; None: it is of another kind."""
     if kind == "STRING":
         return text
     with contextlib.suppress(ValueError, strict_yaml.YamlError):
         if not kind.startswith("NUMBER"):
             return strict_yaml.parse(text)
-        number = float(text)  # YAML takes 1e-3 for a text, and 1:30 for a number
+        number = float(text)  # in YAML, 1e-3 is text, and 1:30 is a number
         if number.is_integer() and abs(number) <= LARGEST:
             return int(number) if "." in text or "e" in text.lower() else int(text)
         return number if math.isfinite(number) and kind == "NUMBER_DOUBLE" else None

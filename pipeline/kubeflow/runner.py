@@ -1,8 +1,7 @@
-"""Compiles any TFX pipeline to what open-source Kubeflow Pipelines 2.x runs.
+"""Compiles any TFX pipeline for open-source Kubeflow Pipelines 2.x.
 
-TFX's own runner compiles for Vertex: docs/explanation/kubeflow.md lists what the open-source
-backend makes of that. No live cluster was asked; the rules are the backend's own, ported in
-``acceptance``.
+TFX's runner compiles for Vertex AI; docs/explanation/kubeflow.md lists the differences. ``linter``
+ports the rules of the backend, which were not compared with a live cluster.
 """
 
 from __future__ import annotations
@@ -23,15 +22,16 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
-from stagecraft.pipeline.kubeflow import cluster_job, linter, nodes, platform, refusals
+from stagecraft.pipeline.kubeflow import linter
 from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.compiler import nodes, platform, trainer_step, unsupported
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML without anchors: what is the same twice is written twice."""
+    """Writes YAML without anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -44,8 +44,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
 
         KubeflowRunner(KubeflowSettings(image="…@sha256:…")).run(pipeline)
 
-    It is a ``KubeflowV2DagRunner``: whatever asks for one, or replaces its ``run`` (the ``tfx``
-    command does), finds what it looks for.
+    It is a ``KubeflowV2DagRunner``, whose ``run`` the ``tfx`` command replaces.
     """
 
     def __init__(
@@ -56,12 +55,12 @@ class KubeflowRunner(KubeflowV2DagRunner):
         *,
         descriptions: Mapping[str, str] | None = None,
     ):
-        """Sets how and where to.
+        """Sets options and output.
 
         Args:
-            settings: image, and what each step gets. Default: an image ``stagecraft:latest``.
-            output_dir: folder of the file; default: the present one.
-            output_filename: its name. What is in it is YAML, whatever the name ends with.
+            settings: image, and settings of each step. Default: the image ``stagecraft:latest``.
+            output_dir: folder of the file; default: the current one.
+            output_filename: its name. The content is YAML, whatever the extension.
             descriptions: of runtime parameters, by name, for the user interface.
         """
         self.settings = settings or KubeflowSettings()
@@ -84,26 +83,26 @@ class KubeflowRunner(KubeflowV2DagRunner):
         Args:
             pipeline: any TFX pipeline whose root is a gs://, s3:// or minio:// address.
             parameter_values: defaults of runtime parameters, in place of their own.
-            write_out: whether the file is written.
+            write_out: whether to write the file.
 
         Returns:
-            The pipeline spec, and the platform document as ``{"platforms": …}`` where there is
-            one: ``{"pipelineSpec": …, "platformSpec": …}``. None where ``run`` of the base class
-            has been replaced by something that compiles nothing.
+            ``{"pipelineSpec": …, "platformSpec": …}``; the latter only if a step has Kubernetes
+            settings. None if a replaced ``run`` of the base class compiles nothing.
 
         Raises:
-            UserError: something in the pipeline cannot work on Kubeflow; it names the component.
+            UserError: a component cannot run on Kubeflow.
         """
         if self._exit_handler is not None:
             raise UserError(
                 f"{self._exit_handler.id}: TFX's exit handlers are not supported on Kubeflow; "
-                "watch the run instead."
+                "watch the run instead.",
+                record=self._exit_handler.id,
             )
         name = pipeline.pipeline_info.pipeline_name
         try:
             compiled = super().run(_without_resolvers(pipeline), write_out=False)
         except (NotImplementedError, TypeError, ValueError) as error:
-            raise UserError(f"{name}: TFX cannot compile this: {error}") from error
+            raise UserError(f"{name}: TFX cannot compile it: {error}", record=name) from error
         if compiled is None:
             return None
         spec = specs.whole_numbers(compiled["pipelineSpec"])
@@ -115,10 +114,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
         documents = [spec, *([platform.document(executors)] if any(executors.values()) else [])]
         text = _header(spec) + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=True, width=100)
         if findings := linter.check(text):
-            raise UserError(
-                f"{name}: Kubeflow Pipelines would not run this:\n"
-                + "\n".join(f"{item.where}: {item.problem} {item.remedy}" for item in findings)
-            )
+            raise UserError(linter.refusal(name, findings))
         if write_out:
             _write(pathlib.Path(self._output_dir) / self._output_filename, text)
         return {
@@ -127,7 +123,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
         }
 
     def _adapt(self, spec: Json, pipeline: Pipeline) -> Json:
-        """Changes the spec into one that runs; the entries of the platform document."""
+        """Adapts the spec to the backend; returns entries of the platform document."""
         image = str(self.config.default_image)
         drivers = {}
         for node in pipeline.components:
@@ -143,26 +139,28 @@ class KubeflowRunner(KubeflowV2DagRunner):
             name = drivers.get(step.name, step.name)
             wanted = self.settings.step(name)
             if not specs.is_ours(step) and not self.settings.has_own_image(name):
-                wanted = wanted.model_copy(update={"image": None})  # it has its author's
-            if step.name in drivers:  # it reads, and computes nothing
+                wanted = wanted.model_copy(update={"image": None})  # its author named one
+            if step.name in drivers:  # it only reads metadata
                 wanted = wanted.model_copy(update={"gpus": 0, "shared_memory": None})
-            elif cluster_job.starts_job(components.get(name)):
-                wanted = cluster_job.step_of(components[name], wanted, self.settings)
+            elif trainer_step.starts_job(components.get(name)):
+                wanted = trainer_step.step_of(components[name], wanted, self.settings)
             executors[step.component["executorLabel"]] = platform.apply(step, wanted)
-        specs.name_plainly(spec)
-        specs.tell(spec, str(pipeline.pipeline_info.pipeline_root))
+        specs.rename_for_argo(spec)
+        specs.complete_arguments(spec, str(pipeline.pipeline_info.pipeline_root))
         return executors
 
     def _describe(self, spec: Json, pipeline: Pipeline, values: Mapping[str, Any]) -> None:
-        """Puts in what TFX leaves out: the root, defaults, and words for people."""
+        """Adds the root, defaults and descriptions, which TFX omits."""
         spec["defaultPipelineRoot"] = str(pipeline.pipeline_info.pipeline_root)
         spec["pipelineInfo"]["description"] = _description(pipeline)
         defaults = {parameter.name: parameter.default for parameter in _parameters(pipeline)}
         inputs = spec["root"].get("inputDefinitions", {}).get("parameters", {})
         if unknown := sorted(set(values) - set(inputs)):
-            raise UserError(
-                f"{', '.join(unknown)}: no such runtime parameter; there are "
-                f"{', '.join(sorted(inputs)) or 'none'}."
+            raise SettingError(
+                "parameter_values",
+                ", ".join(unknown),
+                "does not exist",
+                f"a runtime parameter of the pipeline: {', '.join(sorted(inputs)) or 'none'}",
             )
         for name, definition in inputs.items():
             default = values.get(name, defaults.get(name))
@@ -173,15 +171,15 @@ class KubeflowRunner(KubeflowV2DagRunner):
 
 
 def _without_resolvers(pipeline: Pipeline) -> Pipeline:
-    """A copy that TFX's compiler takes: it knows two resolvers, which the backend does not run."""
+    """A copy for TFX's compiler, which supports two resolvers; the backend runs none."""
     for node in pipeline.components:
         if isinstance(node, Resolver):
-            refusals.check_resolver(node)
+            unsupported.check_resolver(node)
         else:
-            refusals.check(node)
+            unsupported.check(node)
     pipeline.finalize()
     result = copy.copy(pipeline)
-    # Not through the property, which sorts again, by nodes that are then missing.
+    # The property would sort again, without the removed nodes.
     result._components = [node for node in pipeline.components if not isinstance(node, Resolver)]
     return result
 
@@ -196,11 +194,11 @@ def _parameters(pipeline: Pipeline) -> list[RuntimeParameter]:
 
 
 def _description(pipeline: Pipeline) -> str:
-    """A line per component, from its documentation; the backend takes 1,024 characters."""
+    """A line per component, from its docstring; the backend allows 1,024 characters."""
     lines = [
         f"{node.id}: {inspect.cleandoc(text).splitlines()[0].replace('``', '')}"
         for node in pipeline.components
-        # Its own: what a base class says, it says of all components.
+        # Not a base class's docstring, which describes all components.
         if isinstance(node, BaseComponent) and (text := type(node).__doc__)
     ]
     while len("\n".join(lines)) > 1024:
@@ -209,7 +207,7 @@ def _description(pipeline: Pipeline) -> str:
 
 
 def _header(spec: Json) -> str:
-    """Comments at the head of the file, as the KFP SDK writes them."""
+    """Comments at the start of the file, as the KFP SDK writes them."""
     info = spec["pipelineInfo"]
     lines = [specs.HEAD, f"# Name: {info['name']}", "# Description:"]
     lines += [f"#    {line}" for line in info["description"].splitlines()]
@@ -223,7 +221,7 @@ def _header(spec: Json) -> str:
 
 
 def _write(path: pathlib.Path, text: str) -> None:
-    """Writes a whole file or none."""
+    """Writes a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.write_text(text)

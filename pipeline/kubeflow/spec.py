@@ -1,4 +1,4 @@
-"""The compiled pipeline as the dictionary that its YAML shows, and what steps are made of.
+"""The compiled pipeline as a dictionary, and its steps.
 
 Protocol: ``pipeline_spec.proto`` of kubeflow/pipelines (``api/v2alpha1``), in its JSON names.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -15,23 +15,23 @@ Json = dict[str, Any]
 ENTRYPOINT = ("python", "-m", "stagecraft.pipeline.kubeflow.entrypoint")
 
 RUN, RESOLVE, LATEST_BLESSED = "run", "resolve", "latest-blessed"
-"""What the entrypoint does: runs an executor, a driver, or looks the last blessed model up."""
+"""Operations of the entrypoint: run an executor, run a driver, look up the last blessed model."""
 
 HEAD = "# PIPELINE DEFINITION"
 """First line of a compiled file, as the KFP SDK writes it."""
 
 DRIVER_OUTPUT = "driver_output"
-"""Parameter: what a driver found, a ``DriverOutput`` as JSON."""
+"""Parameter: a ``DriverOutput`` as JSON."""
 
 RESOLVED_INPUTS = "--resolved_inputs"
-"""Argument: input artifacts that come as parameters; their types by name, as JSON."""
+"""Argument: types of the input artifacts that come as parameters, by name, as JSON."""
 
 LOOKUP = "lookup"
-"""Output artifact of a step that looks something up: what it found, for people to see."""
+"""Output artifact with the result of a lookup, for people."""
 
 
 class Step(NamedTuple):
-    """A task with all that belongs to it; changing a field's content changes the spec."""
+    """A task with its component and executor; changing their content changes the spec."""
 
     name: str
     task: Json
@@ -41,12 +41,12 @@ class Step(NamedTuple):
 
     @property
     def container(self) -> Json | None:
-        """None for importers and the like."""
+        """The container; None for importers and other executors."""
         return self.executor.get("container")
 
 
 def steps(spec: Json) -> Iterator[Step]:
-    """All steps of the pipeline, as they stand in the spec."""
+    """All steps of the pipeline, in the order of the spec."""
     for name, task in spec["root"]["dag"]["tasks"].items():
         component = spec["components"][task["componentRef"]["name"]]
         executor = spec["deploymentSpec"]["executors"][component["executorLabel"]]
@@ -54,7 +54,7 @@ def steps(spec: Json) -> Iterator[Step]:
 
 
 def add(spec: Json, name: str, *, image: str, args: list[str], task: Json, component: Json) -> None:
-    """Adds a step that runs our entrypoint with ``args``."""
+    """Adds a step that runs this project's entrypoint with ``args``."""
     label = f"{name}_executor"
     spec["root"]["dag"]["tasks"][name] = {
         "taskInfo": {"name": name},
@@ -68,7 +68,7 @@ def add(spec: Json, name: str, *, image: str, args: list[str], task: Json, compo
 
 
 def parameters(step: Step) -> Json:
-    """Types of the step's input parameters, by name; to be added to."""
+    """Types of the step's input parameters, by name; mutable."""
     definitions: Json = step.component.setdefault("inputDefinitions", {})
     return definitions.setdefault("parameters", {})
 
@@ -80,7 +80,7 @@ def artifacts(step: Step) -> Json:
 
 
 def inputs(step: Step, kind: str) -> Json:
-    """Where the step's ``parameters`` or ``artifacts`` come from, by name; to be added to."""
+    """Sources of the step's ``parameters`` or ``artifacts``, by name; mutable."""
     return step.task.setdefault("inputs", {}).setdefault(kind, {})
 
 
@@ -95,20 +95,20 @@ def from_task(producer: str, key: str) -> Json:
 
 
 def is_ours(step: Step) -> bool:
-    """Whether the step runs our entrypoint, not a container of the user's."""
+    """Whether the step runs this project's entrypoint, not a user's container."""
     command = (step.container or {}).get("command", ())
     return tuple(command)[: len(ENTRYPOINT)] == ENTRYPOINT
 
 
-def tell(spec: Json, root: str) -> None:
-    """Tells each of our containers what the backend does not, or tells wrong.
+def complete_arguments(spec: Json, root: str) -> None:
+    """Adds arguments that the backend omits to each container with this project's entrypoint.
 
-    Inputs come without their types, outputs with one more for the log (``provisionOutputs`` in
-    backend/src/v2/driver/driver.go), and which root a run has is up to who starts it.
+    The backend omits types of inputs, adds an output for the log (``provisionOutputs`` in
+    backend/src/v2/driver/driver.go), and each run may have another root.
 
     Args:
         spec: the compiled pipeline.
-        root: address below which all runs of the pipeline find what they have to know.
+        root: address below which all runs of the pipeline share data.
     """
     folder = f"{root.rstrip('/')}/{spec['pipelineInfo']['name']}"
     for step in steps(spec):
@@ -131,8 +131,8 @@ def _set(args: list[str], option: str, value: str) -> None:
         args += [option, value]
 
 
-def name_plainly(spec: Json) -> None:
-    """Gives steps names that Argo takes: letters, digits and ``-``.
+def rename_for_argo(spec: Json) -> None:
+    """Gives steps names that Argo accepts: letters, digits and ``-``.
 
     The display name stays. Argo: ``workflowFieldNameFmt`` in workflow/validate/validate.go.
     """
@@ -153,12 +153,22 @@ def name_plainly(spec: Json) -> None:
     spec["root"]["dag"]["tasks"] = {plain[name]: task for name, task in tasks.items()}
 
 
-def whole_numbers(value: Any) -> Any:
-    """The same with ``10`` for ``10.0``: a protobuf Struct knows doubles only."""
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """JSON with each leaf changed."""
     if isinstance(value, dict):
-        return {key: whole_numbers(item) for key, item in value.items()}
+        return {key: map_leaves(item, change) for key, item in value.items()}
     if isinstance(value, list):
-        return [whole_numbers(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+        return [map_leaves(item, change) for item in value]
+    return change(value)
+
+
+def whole_numbers(value: Any) -> Any:
+    """JSON with ``10`` for ``10.0``: a protobuf Struct has only doubles."""
+    return map_leaves(
+        value, lambda leaf: int(leaf) if isinstance(leaf, float) and leaf.is_integer() else leaf
+    )
+
+
+def doubles(value: Any) -> Any:
+    """JSON as in a protobuf Struct: each number is a double."""
+    return map_leaves(value, lambda leaf: float(leaf) if type(leaf) is int else leaf)

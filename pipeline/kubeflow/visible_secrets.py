@@ -1,4 +1,4 @@
-"""Settings whose secrets a compiled pipeline or a job's manifest holds in plain text."""
+"""Finds settings whose secrets are plain text in a compiled pipeline or a job's manifest."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from stagecraft.schemas import secrets
 
 
 def names(settings: PipelineSettings) -> list[str]:
-    """Which settings look like secrets and are handed to a step as they are.
+    """Settings that look like secrets and reach a step unchanged.
 
     Returns:
         Such as ``kubeflow.every_step.env.HF_TOKEN`` and ``beam.args --password``.
     """
     kubeflow = settings.kubeflow
     found = _of_env("kubeflow.every_step.env", kubeflow.every_step.env)
-    for step, given in kubeflow.steps.items():
-        found += _of_env(f"kubeflow.steps.{step}.env", given.env)
+    for name, step in kubeflow.steps.items():
+        found += _of_env(f"kubeflow.steps.{name}.env", step.env)
     arguments = settings.beam.args
     hidden = secrets.redact_arguments(arguments)
     for index, (argument, shown) in enumerate(zip(arguments, hidden, strict=True)):
@@ -28,18 +28,18 @@ def names(settings: PipelineSettings) -> list[str]:
 
 
 def warning(settings: PipelineSettings, where: str) -> str | None:
-    """A warning about them, for people; None where there is none.
+    """A warning about such settings; None without one.
 
     Args:
-        settings: what is compiled.
-        where: what holds it, such as the file's name.
+        settings: of the pipeline.
+        where: the output with the secrets, such as the file's name.
     """
     found = names(settings)
     if not found:
         return None
     return (
-        f"{where} holds in plain text what looks like a secret: {', '.join(found)}. Everybody who "
-        "may see the pipeline sees it. Put it into a Kubernetes Secret, and name that in "
+        f"{where} contains plain text that looks like a secret: {', '.join(found)}. Everybody who "
+        "may see the pipeline sees it. Put it into a Kubernetes Secret, and name the Secret in "
         "kubeflow.every_step.secrets."
     )
 

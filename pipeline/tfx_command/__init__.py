@@ -1,1 +1,5 @@
-"""What TFX's own command line lacks: an engine for open-source Kubeflow Pipelines 2.x."""
+"""The ``tfx`` command's engine for open-source Kubeflow Pipelines 2.x, which TFX lacks."""
+
+from stagecraft.schemas import moved
+
+moved.install()

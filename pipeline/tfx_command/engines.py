@@ -1,7 +1,7 @@
-"""Which engine a ``tfx`` command means, and the one that TFX has not.
+"""Selects the engine of a ``tfx`` command.
 
-TFX chooses in tfx/tools/cli/handler/handler_factory.py. Its engine ``kubeflow`` imports a module
-that TFX 1.16 removed, and its ``auto`` is ``kubeflow`` wherever kfp is installed.
+TFX selects it in tfx/tools/cli/handler/handler_factory.py. Its engine ``kubeflow`` imports a module
+that TFX 1.16 removed, and its ``auto`` means ``kubeflow`` wherever kfp is installed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfx.tools.cli.handler.base_handler import BaseHandler
 
 from stagecraft.pipeline.kubeflow.client.connection import resolve
 from stagecraft.pipeline.kubeflow.client.contexts import Context
-from stagecraft.pipeline.tfx_command.handler import KubeflowHandler, told
+from stagecraft.pipeline.tfx_command.handler import KubeflowHandler, exit_on_error
 
 _stock = handler_factory.create_handler
 
@@ -32,21 +32,21 @@ _RUNNER = re.compile(
 
 
 def register() -> None:
-    """Puts our choice in the place of TFX's, in this process."""
+    """Replaces TFX's selection in this process."""
     handler_factory.create_handler = create_handler
 
 
 def create_handler(flags: dict[str, Any]) -> BaseHandler:
-    """The handler for a command's flags; stands for the function of that name in TFX."""
+    """The handler for a command's flags; replaces TFX's function of this name."""
     if flags[labels.ENGINE_FLAG] == "auto":
-        with told():
+        with exit_on_error():
             flags[labels.ENGINE_FLAG] = detect(flags)
         click.echo(f"Detected {flags[labels.ENGINE_FLAG].capitalize()}.")
         click.echo("Use --engine flag if you intend to use a different orchestrator.")
     engine = flags[labels.ENGINE_FLAG]
     if engine == labels.KUBEFLOW_ENGINE:
         return KubeflowHandler(flags)
-    # TFX asks pip for all packages first, for two seconds, and needs none of them for these two.
+    # TFX first lists all packages with pip for two seconds; these two engines need no list.
     if engine == labels.LOCAL_ENGINE:
         from tfx.tools.cli.handler.local_handler import LocalHandler
 
@@ -59,8 +59,12 @@ def create_handler(flags: dict[str, Any]) -> BaseHandler:
 
 
 def detect(flags: dict[str, Any]) -> str:
-    """What ``auto`` means: Kubeflow, if an endpoint is given; else the runner that the pipeline's
-    file imports; else where a pipeline of that name was created; else, Kubeflow if one is known.
+    """The engine that ``auto`` means; the first rule that applies:
+
+    1. Kubeflow, if an endpoint is given;
+    2. the engine whose runner the pipeline's file imports;
+    3. the engine in which a pipeline of this name was created;
+    4. Kubeflow, if an address is known; otherwise local.
     """
     if flags.get(labels.ENDPOINT):
         return labels.KUBEFLOW_ENGINE
@@ -81,10 +85,10 @@ def detect(flags: dict[str, Any]) -> str:
 
 
 def imported_engines(file: pathlib.Path) -> set[str]:
-    """Whose runners a file imports, by their names or their modules'."""
+    """Engines whose runners a file imports, by names of runners or modules."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, ValueError, SyntaxError):  # TFX says it when it runs the file
+    except (OSError, ValueError, SyntaxError):  # TFX reports it when it runs the file
         return set()
     names = set()
     for node in ast.walk(tree):
@@ -99,6 +103,6 @@ def imported_engines(file: pathlib.Path) -> set[str]:
 
 
 def _home(engine: str) -> pathlib.Path:
-    """Where TFX keeps what was created: ``_get_handler_home`` in base_handler.py."""
-    given = os.environ.get(f"{engine.upper()}_HOME")
-    return pathlib.Path(given) if given else pathlib.Path.home() / "tfx" / engine
+    """TFX's folder of created pipelines: ``_get_handler_home`` in base_handler.py."""
+    home = os.environ.get(f"{engine.upper()}_HOME")
+    return pathlib.Path(home) if home else pathlib.Path.home() / "tfx" / engine

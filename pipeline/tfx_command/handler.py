@@ -1,6 +1,6 @@
 """The ``tfx`` command's engine ``kubeflow``, for open-source Kubeflow Pipelines 2.x.
 
-Verbs and words are those of tfx/tools/cli/handler/kubeflow_handler.py, which TFX 1.16 broke.
+Verbs and messages are those of tfx/tools/cli/handler/kubeflow_handler.py, which TFX 1.16 broke.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tfx.tools.cli.handler.base_handler import BaseHandler
 
 from stagecraft.components.object_store import filesystem
 from stagecraft.pipeline.kubeflow.client import pipelines, runs
-from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.connection import resolve
+from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run
 from stagecraft.pipeline.tfx_command.patcher import KubeflowPatcher
 from stagecraft.schemas.errors import UserError
@@ -31,59 +31,59 @@ from stagecraft.schemas.plain_text import plain
 
 _LINE = "-" * 30
 
-_ELSEWHERE = (
-    "This command has fewer options: the address can be KF_PIPELINES_ENDPOINT, a token "
-    "STAGECRAFT_KUBEFLOW_TOKEN, cookies STAGECRAFT_KUBEFLOW_COOKIES, and all else is for a context "
-    "('stagecraft kubeflow contexts set', STAGECRAFT_KUBEFLOW_CONTEXT)."
+_OTHER_OPTIONS = (
+    "This command has fewer options: set the address with KF_PIPELINES_ENDPOINT, a token with "
+    "STAGECRAFT_KUBEFLOW_TOKEN, cookies with STAGECRAFT_KUBEFLOW_COOKIES, and other options with a "
+    "context ('stagecraft kubeflow contexts set', STAGECRAFT_KUBEFLOW_CONTEXT)."
 )
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
-    """Ends the command with what is wrong, as TFX's handlers do."""
+def exit_on_error() -> Iterator[None]:
+    """Exits with the message of a UserError, as TFX's handlers do."""
     try:
         yield
     except UserError as error:
-        sys.exit(_in_words_of(click.get_current_context().command, str(error)))
+        sys.exit(_adapted(click.get_current_context().command, str(error)))
 
 
-def _in_words_of(command: click.Command, text: str) -> str:
-    """An error whose advice is meant for ``stagecraft kubeflow``."""
+def _adapted(command: click.Command, text: str) -> str:
+    """Adapts advice for ``stagecraft kubeflow`` to this command."""
     text = re.sub(r"--parameter\b", "--runtime-parameter", text)
     known = {name for parameter in command.params for name in parameter.opts}
-    return text if set(re.findall(r"--[a-z-]+", text)) <= known else f"{text} {_ELSEWHERE}"
+    return text if set(re.findall(r"--[a-z-]+", text)) <= known else f"{text} {_OTHER_OPTIONS}"
 
 
 class KubeflowHandler(BaseHandler):
-    """What ``tfx pipeline`` and ``tfx run`` do with ``--engine=kubeflow``."""
+    """Runs ``tfx pipeline`` and ``tfx run`` with ``--engine=kubeflow``."""
 
-    @told()
+    @exit_on_error()
     def create_pipeline(self) -> None:
-        """Compiles and uploads a pipeline that is not there yet."""
+        """Compiles and uploads a new pipeline."""
         self._upload(new=True)
 
-    @told()
+    @exit_on_error()
     def update_pipeline(self) -> None:
         """Compiles, and uploads a new version."""
         self._upload(new=False)
 
-    @told()
+    @exit_on_error()
     def list_pipelines(self) -> None:
-        """Names of all pipelines."""
-        found = pipelines.every(self._api)
-        if not found:
+        """Prints the names of all pipelines."""
+        listed = pipelines.every(self._api)
+        if not listed:
             click.echo("No pipelines to display.")
             return
-        click.echo("\n".join([_LINE, *(pipeline.name for pipeline in found), _LINE]))
+        click.echo("\n".join([_LINE, *(pipeline.name for pipeline in listed), _LINE]))
 
-    @told()
+    @exit_on_error()
     def delete_pipeline(self) -> None:
-        """Deletes a pipeline with its versions; its runs stay."""
+        """Deletes a pipeline with its versions, without its runs."""
         pipeline = self._pipeline(shared=False)
         pipelines.delete(self._api, pipeline)
         click.echo(f'Pipeline "{pipeline.name}" deleted successfully.')
 
-    @told()
+    @exit_on_error()
     def compile_pipeline(self) -> None:
         """Compiles to the file that the runner names."""
         patcher = KubeflowPatcher()
@@ -91,7 +91,7 @@ class KubeflowHandler(BaseHandler):
         click.echo("Pipeline compiled successfully.")
         click.echo(f"Pipeline package path: {context[patcher.OUTPUT_FILE_PATH]}")
 
-    @told()
+    @exit_on_error()
     def create_run(self) -> None:
         """Starts a run of the newest version."""
         pipeline = self._pipeline()
@@ -101,39 +101,39 @@ class KubeflowHandler(BaseHandler):
         click.echo(f"Run created for pipeline: {pipeline.name}")
         self._print(pipeline.name, [run])
 
-    @told()
+    @exit_on_error()
     def list_runs(self) -> None:
-        """Runs of a pipeline: of the experiment of its name."""
+        """Prints a pipeline's runs: those of the experiment of its name."""
         name = self._pipeline().name
         if found := self._runs(name):
             self._print(name, found)
         else:
             click.echo("No runs found.")
 
-    @told()
+    @exit_on_error()
     def get_run(self) -> None:
-        """State of a run."""
+        """Prints the state of a run."""
         run, pipeline = self._run(), self._pipeline()
         if run.pipeline_id not in (None, pipeline.id):
-            raise UserError(f'Run "{run.id}" is not of pipeline "{pipeline.name}".')
+            raise UserError(f'Run "{run.id}" is not of pipeline "{pipeline.name}".', record=run.id)
         self._print(pipeline.name, [run])
 
-    @told()
+    @exit_on_error()
     def terminate_run(self) -> None:
         """Stops a run."""
         run, stopped = runs.terminate(self._api, self._run())
         over = "Run is over already" if run.is_over else "Run is being stopped already"
         click.echo("Run terminated." if stopped else f"{over}: {run.state}.")
 
-    @told()
+    @exit_on_error()
     def delete_run(self) -> None:
         """Deletes a run."""
         runs.delete(self._api, self._run().id)
         click.echo("Run deleted.")
 
-    @told()
+    @exit_on_error()
     def get_schema(self) -> None:
-        """Copies the schema that the newest run has made to ``schema.pbtxt``."""
+        """Copies the newest run's schema to ``schema.pbtxt``."""
         pipeline = self._pipeline()
         address = self._newest_schema(pipeline)
         copy = pathlib.Path.cwd() / "schema.pbtxt"
@@ -146,13 +146,13 @@ class KubeflowHandler(BaseHandler):
     @functools.cached_property
     def _api(self) -> Api:
         namespace = self.flags_dict.get(labels.NAMESPACE)
-        given = {
+        options = {
             "endpoint": self.flags_dict.get(labels.ENDPOINT) or None,
             "iap_client_id": self.flags_dict.get(labels.IAP_CLIENT_ID) or None,
-            # The flag's default, which is no profile's.
+            # The flag's default is no profile's namespace.
             "namespace": None if namespace == "kubeflow" else namespace,
         }
-        return Api(resolve(given))
+        return Api(resolve(options))
 
     def _pipeline(self, *, shared: bool = True) -> Pipeline:
         name = self.flags_dict[labels.PIPELINE_NAME]
@@ -168,16 +168,16 @@ class KubeflowHandler(BaseHandler):
             experiment = runs.experiment_id(self._api, name)
         except ApiError:
             raise
-        except UserError:  # the first run makes it
+        except UserError:  # the first run creates it
             return []
         return runs.every(self._api, experiment_id=experiment)
 
     def _upload(self, *, new: bool) -> None:
         self._check_pipeline_dsl_path()
-        api = self._api  # nobody waits for a compiler, and then cannot connect
+        api = self._api  # connects before compiling
 
         def check(name: str) -> None:
-            with told():  # not through the file, which may have words of its own for errors
+            with exit_on_error():  # not through the file, which may handle errors itself
                 if new is (pipelines.find(api, name, shared=False) is not None):
                     state = "already exists" if new else "does not exist"
                     raise UserError(f'Pipeline "{name}" {state}.')
@@ -204,21 +204,27 @@ class KubeflowHandler(BaseHandler):
 
         base_image = self.flags_dict.get(labels.BASE_IMAGE)
         if not isinstance(image, str):
-            raise UserError("--build-image: default_image names several; build them by hand.")
+            raise UserError(
+                "--build-image: default_image names several images; build them by hand.",
+                setting="--build-image",
+            )
         if base_image is None and not os.path.exists("Dockerfile"):
             raise UserError(
-                "--build-image: TFX would make a Dockerfile from its own image, which has no "
-                "Stagecraft: bring a Dockerfile, or name an image with both by --build-base-image."
+                "--build-image: TFX would write a Dockerfile from its image, without Stagecraft. "
+                "Add a Dockerfile, or name an image with both with --build-base-image.",
+                setting="--build-image",
             )
         try:
             built = builder.build(target_image=image, base_image=base_image)
         except builder.docker.errors.DockerException as error:
-            raise UserError(f"--build-image: {image}: {error}") from error
+            raise UserError(
+                f"--build-image: {image}: {error}", setting="--build-image", value=image
+            ) from error
         click.echo(f'New container image "{built}" was built.')
         return str(built)
 
     def _newest_schema(self, pipeline: Pipeline) -> str:
-        """Address of a file below ``ROOT/PIPELINE/RUN/STEP/SALT/OUTPUT``, of the newest run."""
+        """Address of the newest run's file below ``ROOT/PIPELINE/RUN/STEP/SALT/OUTPUT``."""
         filesystem.register()
         found = pipelines.version(self._api, pipeline).document
         root = found.root.rstrip("/")
@@ -231,15 +237,18 @@ class KubeflowHandler(BaseHandler):
             if "title: tfx.Schema\n" in definition["artifactType"].get("instanceSchema", "")
         ]
         if not steps:
-            raise UserError(f"{pipeline.name}: no component makes a schema.")
+            raise UserError(
+                f"{pipeline.name}: no component produces a schema.", record=pipeline.name
+            )
         for run in self._runs(pipeline.name):
             for step, key in steps:
                 pattern = f"{root}/{found.name}/{run.id}/{step}/*/{key}/schema.pbtxt"
                 if files := fileio.glob(pattern):
                     return str(files[0])
         raise UserError(
-            f"{pipeline.name}: no run has made a schema below {root} yet. Create a run, and "
-            "wait for it."
+            f"{pipeline.name}: no run has written a schema below {root}. Create a run, and wait "
+            "for its end.",
+            record=pipeline.name,
         )
 
     def _print(self, name: str, found: list[Run]) -> None:

@@ -1,4 +1,4 @@
-"""Has a pipeline's file compile for Kubeflow, whichever of the two runners is in it."""
+"""Makes a pipeline's file compile for Kubeflow with either of the two runners."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from tfx.tools.cli.handler.kubeflow_v2_dag_runner_patcher import KubeflowV2DagRu
 from stagecraft.pipeline.kubeflow import document
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings, Step
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 
 _STOCK = re.compile(r"(^|/)(tfx-oss-public|tensorflow)/tfx([:@]|$)")
-"""TFX's own images, all versions of them."""
+"""All versions of TFX's images."""
 
 
 class KubeflowPatcher(KubeflowV2DagRunnerPatcher):
-    """TFX's patcher; a plain ``KubeflowV2DagRunner``, which compiles for Vertex AI, is replaced.
+    """TFX's patcher; replaces a plain ``KubeflowV2DagRunner``, which compiles for Vertex AI.
 
-    Our own ``KubeflowRunner`` is one, too, and calls the patched ``run`` for the part that TFX
-    compiles.
+    ``KubeflowRunner`` is a subclass, and calls the patched ``run`` for the part that TFX compiles.
     """
 
     def __init__(
@@ -35,12 +34,12 @@ class KubeflowPatcher(KubeflowV2DagRunnerPatcher):
         build: Callable[[str], str] | None = None,
         folder: str | None = None,
     ):
-        """Sets what happens besides compiling.
+        """Sets hooks.
 
         Args:
-            check: gets the pipeline's name before anything is built or compiled, and may refuse.
-            build: builds the image of a name; what it returns takes that one's place.
-            folder: for the compiled file; default: where the runner wants it.
+            check: called with the pipeline's name before compiling; may raise.
+            build: builds an image of a name, and returns the name to use.
+            folder: for the compiled file; default: the runner's.
         """
         super().__init__(True, build, (lambda name: folder) if folder else None)
         self._check = check
@@ -61,8 +60,8 @@ class KubeflowPatcher(KubeflowV2DagRunnerPatcher):
                 return f(runner, *rest, **options)
             if self.run_called:
                 raise UserError(
-                    "The file runs several pipelines, and the tfx command takes one: make a file "
-                    "for each."
+                    "The file runs several pipelines, and the tfx command supports one per file. "
+                    "Write a file for each."
                 )
             return first(runner, *rest, **options)
 
@@ -91,23 +90,24 @@ def _ours(runner: KubeflowV2DagRunner) -> KubeflowRunner:
     )
     ours = KubeflowRunner(settings, runner._output_dir, runner._output_filename)
     if runner._exit_handler is not None:
-        ours.set_exit_handler(runner._exit_handler)  # which it refuses
+        ours.set_exit_handler(runner._exit_handler)  # KubeflowRunner.run refuses it
     return ours
 
 
 def _images(runner: KubeflowV2DagRunner) -> dict[str, str]:
-    """Images by component's ID, one of them for all others.
+    """Images by component's ID, and a default.
 
     Raises:
-        UserError: one of them is TFX's own.
+        SettingError: an image is TFX's.
     """
-    given = runner.config.default_image
-    images = dict(given) if isinstance(given, Mapping) else {DEFAULT_IMAGE_PATH_KEY: given}
+    default = runner.config.default_image
+    images = dict(default) if isinstance(default, Mapping) else {DEFAULT_IMAGE_PATH_KEY: default}
     for image in images.values():
         if _STOCK.search(image):
-            raise UserError(
-                f"default_image of KubeflowV2DagRunnerConfig: {image}: Kubeflow Pipelines needs an "
-                "image with Stagecraft in it, whose entrypoint stands for TFX's; name the one that "
-                "the project's Dockerfile builds, or one that is made from it."
+            raise SettingError(
+                "default_image of KubeflowV2DagRunnerConfig",
+                image,
+                "has no Stagecraft, whose entrypoint replaces TFX's on Kubeflow Pipelines",
+                "the image that the project's Dockerfile builds, or an image based on it",
             )
     return images

@@ -1,1 +1,5 @@
-"""Our pipeline on Vertex AI Pipelines, as TFX's own runner and entrypoint take it there."""
+"""Vertex AI Pipelines, with TFX's runner and entrypoint."""
+
+from stagecraft.schemas import moved
+
+moved.install()

@@ -1,9 +1,9 @@
-"""Runs a component's driver where Vertex AI asks for it: before it looks into its cache.
+"""Runs a component's driver in Vertex AI's hook before the cache lookup.
 
 ``PipelineContainerSpec.Lifecycle.pre_cache_check`` in ``pipeline_spec.proto`` of
-kubeflow/pipelines. TFX uses that hook for the driver of a FileBasedExampleGen alone
-(tfx/orchestration/kubeflow/v2/file_based_example_gen/driver.py); this writes what that one writes,
-for any portable driver that asks no metadata store.
+kubeflow/pipelines. TFX uses this hook only for the driver of a FileBasedExampleGen
+(tfx/orchestration/kubeflow/v2/file_based_example_gen/driver.py). This module writes the same output
+for any portable driver that needs no metadata store.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ DRIVER_CLASS = "--driver_class_path"
 
 
 def main(arguments: list[str]) -> None:
-    """Writes the properties that the driver found, in addition to those that are there."""
+    """Writes the properties that the driver adds or changes."""
     parser = argparse.ArgumentParser()
     parser.add_argument(DRIVER_CLASS, required=True)
     parser.add_argument(INVOCATION, required=True)
-    given, _ = parser.parse_known_args(arguments)
+    options, _ = parser.parse_known_args(arguments)
     executor_input = json_format.Parse(
-        given.json_serialized_invocation_args,
+        options.json_serialized_invocation_args,
         pipeline_spec_pb2.ExecutorInput(),
         ignore_unknown_fields=True,
     )
-    found = _run(given.driver_class_path, executor_input)
+    found = _run(options.driver_class_path, executor_input)
     output_file = executor_input.outputs.output_file
     fileio.makedirs(os.path.dirname(output_file))
     with fileio.open(output_file, "wb") as file:

@@ -1,4 +1,4 @@
-"""Compiles our pipeline to what Vertex AI Pipelines runs: TFX's PipelineJob, completed."""
+"""Compiles a pipeline for Vertex AI Pipelines: TFX's PipelineJob, completed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
-from stagecraft.pipeline.kubeflow import nodes, platform
 from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.compiler import nodes, platform
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
-from stagecraft.pipeline.vertex import driver, refusals
+from stagecraft.pipeline.vertex import driver, unsupported
 from stagecraft.schemas.errors import UserError
 
 
 class VertexRunner(KubeflowV2DagRunner):
     """Compiles a pipeline to a PipelineJob in JSON, schema 2.0.0.
 
-    To TFX's, it adds what each step gets, and the drivers that TFX leaves out. The ``tfx`` command
-    replaces ``run`` of the base class, image, folder and file name.
+    Adds the settings of each step, and the drivers that TFX omits. The ``tfx`` command replaces
+    ``run`` of the base class, image, folder and file name.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class VertexRunner(KubeflowV2DagRunner):
         output_dir: str | None = None,
         output_filename: str = "pipeline.json",
     ):
-        """Sets how and where to.
+        """Sets options and output.
 
         Args:
-            settings: image, and what each step gets.
-            output_dir: folder of the file; default: the present one.
+            settings: image, and settings of each step.
+            output_dir: folder of the file; default: the current one.
             output_filename: its name.
         """
         self.settings = settings
@@ -60,24 +60,24 @@ class VertexRunner(KubeflowV2DagRunner):
         Args:
             pipeline: any TFX pipeline whose root is a gs:// address.
             parameter_values: defaults of runtime parameters.
-            write_out: whether the file is written.
+            write_out: whether to write the file.
 
         Returns:
-            The PipelineJob. None where ``run`` of the base class compiles nothing.
+            The PipelineJob. None if a replaced ``run`` of the base class compiles nothing.
 
         Raises:
-            UserError: a step cannot be given what it should get, or TFX cannot compile it.
+            UserError: Vertex AI does not support a step's settings, or TFX cannot compile it.
         """
         name = pipeline.pipeline_info.pipeline_name
         self.settings.check_names([node.id for node in pipeline.components])
         for node in pipeline.components:
-            # A resolver is Vertex AI's own code, on no machine of ours.
+            # Vertex AI runs resolvers itself.
             if not isinstance(node, Resolver):
-                refusals.check_step(self.settings, node.id)
+                unsupported.check_step(self.settings, node.id)
         try:
             job: Json | None = super().run(pipeline, parameter_values, write_out=False)
         except (NotImplementedError, TypeError, ValueError) as error:
-            raise UserError(f"{name}: TFX cannot compile this: {error}") from error
+            raise UserError(f"{name}: TFX cannot compile it: {error}", record=name) from error
         if job is None:
             return None
         self._complete(job["pipelineSpec"], pipeline)
@@ -105,7 +105,7 @@ def _hook(driver_class: str) -> Json:
 
 
 def _keep_numbers(resources: Json) -> None:
-    """Leaves out the fields that only newer open-source backends know."""
+    """Removes fields of newer open-source backends."""
     for fields in (resources, resources.get("accelerator", {})):
         for name in [name for name in fields if name.startswith("resource")]:
             del fields[name]

@@ -200,7 +200,7 @@ def test_a_model_by_layers_over_three_devices() -> None:
 
 def test_what_the_trainer_is_given_on_kubeflow(tmp_path: pathlib.Path) -> None:
     """The page shows settings, and what they compile to."""
-    from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
+    from stagecraft.pipeline.kubeflow.compile import compile_pipeline
 
     (tmp_path / "gpus.yaml").write_text(blocks(KUBEFLOW, "yaml")[0])
     settings = pipeline_settings.load(str(tmp_path / "gpus.yaml"))

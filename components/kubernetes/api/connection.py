@@ -1,19 +1,20 @@
-"""A connection to a cluster's API, and what its refusals mean."""
+"""A connection to a cluster's API, with errors in words."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import kubernetes
 import urllib3
 from kubernetes.client import ApiException
-from kubernetes.config import ConfigException
+from kubernetes.config import ConfigException, dateutil
 
 from stagecraft.schemas.errors import UserError
 
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Refused(UserError):
-    """The API server refused or failed."""
+    """The API server answered with an HTTP error."""
 
     def __init__(self, message: str, status: int):
         super().__init__(message)
@@ -29,7 +30,7 @@ class Refused(UserError):
 
     @property
     def transient(self) -> bool:
-        """Whether asking again may help."""
+        """Whether a retry may help."""
         return self.status == 429 or self.status >= 500
 
 
@@ -40,7 +41,7 @@ class Unreachable(UserError):
 
 
 PATIENCE_SECONDS = 300.0
-"""How long the cluster's API may fail or not answer."""
+"""How long the API may fail or not answer."""
 
 Answer = TypeVar("Answer")
 
@@ -50,7 +51,7 @@ def patiently(
     sleep: Callable[[float], Any] = time.sleep,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Answer:
-    """What the cluster answers, asked again while its API fails or cannot be reached."""
+    """The cluster's answer; retries while its API fails or cannot be reached."""
     begun, pause = monotonic(), 1.0
     while True:
         try:
@@ -64,10 +65,10 @@ def patiently(
 
 
 def connect(context: str | None = None) -> kubernetes.client.ApiClient:
-    """Connects: from inside a pod with its service account, else as kubectl would.
+    """Connects: in a pod with its service account, elsewhere as kubectl does.
 
     Args:
-        context: of kubectl's configuration; default: in the cluster, else the current one.
+        context: of kubectl's configuration; default: the pod's cluster, or the current context.
 
     Raises:
         UserError: there is no cluster to connect to.
@@ -82,26 +83,39 @@ def connect(context: str | None = None) -> kubernetes.client.ApiClient:
         # The client reads the variable when it is imported, and never again.
         file = os.environ.get("KUBECONFIG") or None
         kubernetes.config.load_kube_config(file, context, client_configuration=configuration)
-    except Exception as error:  # the loader fails in many ways at a file that is none of kubectl's
+    except Exception as error:  # the loader raises many types for a malformed file
         reason = " ".join(str(error).split()).rstrip(".")
         raise UserError(
-            f"No Kubernetes cluster: this is no pod, and kubectl's configuration is of no use "
-            f"({reason}). Set KUBECONFIG, or try 'kubectl config get-contexts'."
+            f"No Kubernetes cluster: this process runs in no pod, and kubectl's configuration "
+            f"cannot be used ({reason}). Set KUBECONFIG, or try 'kubectl config get-contexts'."
         ) from None
     return kubernetes.client.ApiClient(configuration)
 
 
-def get(client: kubernetes.client.ApiClient, path: str, **query: str) -> dict[str, Any]:
-    """What is at a path, as its YAML would show it.
+def call(
+    client: kubernetes.client.ApiClient,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    **query: str,
+) -> dict[str, Any]:
+    """Sends a request; the answer as the dictionary that its YAML shows.
 
     Raises:
         ApiException: or an error of urllib3, see :func:`explained`.
     """
     answer: dict[str, Any] = client.call_api(
         path,
-        "GET",
+        method,
         query_params=list(query.items()),
-        header_params={"Accept": "application/json"},
+        header_params={
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            **(headers or {}),
+        },
+        body=body,
         auth_settings=["BearerToken"],
         response_type="object",
         _return_http_data_only=True,
@@ -111,49 +125,55 @@ def get(client: kubernetes.client.ApiClient, path: str, **query: str) -> dict[st
 
 
 def version(client: kubernetes.client.ApiClient) -> tuple[int, int]:
-    """Of the API server: major and minor.
+    """Major and minor version of the API server.
 
     Raises:
-        UserError: it does not say.
+        UserError: the server does not report its version.
     """
-    with explained("The version of the cluster cannot be asked"):
-        found = get(client, "/version")
-    try:  # some say 31+
-        return int(found["major"]), int("".join(filter(str.isdigit, found["minor"])))
+    with explained("The version of the cluster cannot be read"):
+        answer = call(client, "GET", "/version")
+    try:  # some clusters report 31+
+        return int(answer["major"]), int("".join(filter(str.isdigit, answer["minor"])))
     except (KeyError, TypeError, ValueError):
-        raise UserError(f"The cluster does not say its version: {found!r:.200}.") from None
+        raise UserError(f"The cluster does not report its version: {answer!r:.200}.") from None
 
 
 @contextlib.contextmanager
-def explained(what: str, remedy: str = "") -> Iterator[None]:
-    """Puts failures of calls in the block into words.
+def explained(problem: str, remedy: str = "") -> Iterator[None]:
+    """Turns the client's errors in the block into sentences.
 
     Args:
-        what: that failed, as "Pods of namespace kubeflow cannot be listed".
-        remedy: for 401 and 403, what gives the permission.
+        problem: as "Pods of namespace kubeflow cannot be listed".
+        remedy: for 401 and 403, how to get the permission.
 
     Raises:
-        Refused: instead of the client's own error.
-        Unreachable: there is no answer.
+        Refused: the server answered with an error.
+        Unreachable: the server did not answer.
     """
     try:
         yield
     except ApiException as error:
-        words = said(error)
-        if not error.status:  # the client's own, of TLS
-            raise Unreachable(f"{what}: {words}.") from None
-        # Quotas and admission hooks answer with 403, too, and no role helps against them.
+        words = _message(error)
+        if not error.status:  # the client's error, of TLS
+            raise Unreachable(f"{problem}: {words}.") from None
+        # Quotas and admission hooks answer with 403, too; no role helps.
         denied = error.status == 401 or (error.status == 403 and " cannot " in words)
         advice = f" {remedy}" if remedy and denied else ""
-        raise Refused(f"{what}: {words}.{advice}", error.status) from None
+        raise Refused(f"{problem}: {words}.{advice}", error.status) from None
     except urllib3.exceptions.HTTPError as error:
         reason = str(getattr(error, "reason", None) or error)
-        reason = reason.partition(">: ")[2] or reason  # without the connection's own name
-        raise Unreachable(f"{what}: the cluster's API does not answer ({reason}).") from None
+        reason = reason.partition(">: ")[2] or reason  # without the connection's name
+        raise Unreachable(f"{problem}: the cluster's API does not answer ({reason}).") from None
 
 
-def said(error: ApiException) -> str:
-    """The server's own words: the message of its ``Status``."""
+def parse_time(text: str) -> datetime.datetime:
+    """A time of the API (RFC 3339)."""
+    result: datetime.datetime = dateutil.parse_rfc3339(text)
+    return result
+
+
+def _message(error: ApiException) -> str:
+    """The message of the server's ``Status``."""
     body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else error.body
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         message: str = json.loads(body or "")["message"]

@@ -1,4 +1,4 @@
-"""Objects of any kind on a cluster, as the dictionaries that their YAML shows."""
+"""Objects of any kind in a namespace, as the dictionaries that their YAML shows."""
 
 from __future__ import annotations
 
@@ -6,36 +6,22 @@ import datetime
 from typing import Any
 
 import kubernetes
-from kubernetes.config import dateutil
 
-from stagecraft.components.kubernetes.api.connection import Refused, explained, get
-from stagecraft.schemas.errors import UserError
+from stagecraft.components.kubernetes.api.connection import Refused, call, explained, parse_time
 
 Json = dict[str, Any]
-
-_PLURALS = {
-    "Job": "jobs",
-    "Lease": "leases",
-    "Service": "services",
-    "TFJob": "tfjobs",
-    "TrainJob": "trainjobs",
-}
 
 _REMEDY = (
     "The step's service account needs that permission: manifests/base/training-access.yaml of the "
     "project has a role with all of them."
 )
 
-_OPERATORS = {"TFJob": "Kubeflow's Training Operator 1.x", "TrainJob": "Kubeflow Trainer 2.x"}
-
-_TIMEOUT = (10, 30)
-
 
 class Objects:
-    """Those of one namespace."""
+    """The objects of one namespace."""
 
     def __init__(self, client: kubernetes.client.ApiClient, namespace: str):
-        """Nothing is asked yet."""
+        """Sends no request yet."""
         self._client = client
         self._namespace = namespace
 
@@ -43,22 +29,13 @@ class Objects:
         """Creates an object.
 
         Raises:
-            Refused: 409 where it is there already.
-            UserError: the server cannot be reached, or does not know the kind.
+            Refused: 409 where it exists.
+            Unreachable: the server did not answer.
         """
-        kind = body["kind"]
-        try:
-            return self._call("POST", "create", body, self._collection(body), body)
-        except Refused as error:
-            if error.status != 404 or kind not in _OPERATORS or "namespaces" in str(error):
-                raise
-            raise UserError(
-                f"{kind} {body['metadata']['name']}: the cluster knows no {kind} "
-                f"({body['apiVersion']}); install {_OPERATORS[kind]}, or use kubeflow.job.kind: job"
-            ) from None
+        return self._call("POST", "create", body, self._collection(body), body)
 
     def get(self, body: Json) -> Json | None:
-        """The object of that kind and name; None if there is none."""
+        """The object of this kind and name; None: it does not exist."""
         try:
             return self._call("GET", "get", body, self._path(body))
         except Refused as error:
@@ -71,20 +48,20 @@ class Objects:
         return self._call("PATCH", "patch", body, self._path(body), change)
 
     def replace(self, body: Json) -> Json:
-        """Writes an object whose ``resourceVersion`` is still the body's.
+        """Writes an object if its ``resourceVersion`` is still the body's.
 
         Raises:
-            Refused: 409 where it has another one by now, 404 where it is not there.
+            Refused: 409 where it has changed, 404 where it does not exist.
         """
         return self._call("PUT", "update", body, self._path(body), body)
 
     def delete(self, body: Json, uid: str | None = None, version: str | None = None) -> None:
-        """Deletes an object and, in the background, what it owns; one that is gone is gone.
+        """Deletes an object, if it exists, and in the background the objects that it owns.
 
         Args:
-            body: its kind and name.
-            uid: of that one alone, and no other that has its name by now.
-            version: its ``resourceVersion``; one that was changed since stays.
+            body: has its kind and name.
+            uid: deletes only the object of this uid.
+            version: deletes only the object of this ``resourceVersion``.
         """
         options: Json = {"propagationPolicy": "Background"}
         expected = {"uid": uid, "resourceVersion": version}
@@ -97,43 +74,33 @@ class Objects:
                 raise
 
     def warnings(self, name: str, since: datetime.datetime) -> list[tuple[str, str]]:
-        """Events of type Warning about what is called ``name``, or that and more, such as its pods.
+        """Events of type Warning about objects whose names begin with ``name``.
 
         Args:
-            name: that names begin with.
-            since: none from before.
+            name: of an object; its pods' names begin with it.
+            since: leaves out older events.
 
         Returns:
-            Kind and name, and what is said.
+            Kind and name, and the message.
         """
         with explained(f"Events of namespace {self._namespace} cannot be listed", _REMEDY):
             path = f"/api/v1/namespaces/{self._namespace}/events"
-            found = get(self._client, path, fieldSelector="type=Warning")["items"]
+            events = call(self._client, "GET", path, fieldSelector="type=Warning")["items"]
         return [
-            (f"{about.get('kind')} {about['name']}", _said(event))
-            for event in found
+            (f"{about.get('kind')} {about['name']}", _message(event))
+            for event in events
             if (about := event["involvedObject"]).get("name", "").startswith(name)
             and _time(event) >= since
         ]
 
     def _call(self, method: str, verb: str, of: Json, path: str, body: Json | None = None) -> Json:
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        if method == "PATCH":
-            headers["Content-Type"] = "application/merge-patch+json"
-        kind, name = of["kind"], of["metadata"]["name"]
-        what = f"{kind} {name}: cannot {verb} it in namespace {self._namespace}"
-        with explained(what, _REMEDY):
-            answer: Json = self._client.call_api(
-                path,
-                method,
-                header_params=headers,
-                body=body,
-                auth_settings=["BearerToken"],
-                response_type="object",
-                _return_http_data_only=True,
-                _request_timeout=_TIMEOUT,
-            )
-        return answer
+        patch = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else {}
+        problem = (
+            f"{of['kind']} {of['metadata']['name']}: cannot {verb} it in namespace "
+            f"{self._namespace}"
+        )
+        with explained(problem, _REMEDY):
+            return call(self._client, method, path, body, headers=patch)
 
     def _path(self, body: Json) -> str:
         return f"{self._collection(body)}/{body['metadata']['name']}"
@@ -141,20 +108,19 @@ class Objects:
     def _collection(self, body: Json) -> str:
         version = body["apiVersion"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        return f"{root}/namespaces/{self._namespace}/{_PLURALS[body['kind']]}"
+        return f"{root}/namespaces/{self._namespace}/{body['kind'].lower()}s"
 
 
 def created(of: Json) -> datetime.datetime:
     """When an object was created, by the server's clock, in whole seconds."""
-    found: datetime.datetime = dateutil.parse_rfc3339(of["metadata"]["creationTimestamp"])
-    return found
+    return parse_time(of["metadata"]["creationTimestamp"])
 
 
 def _time(event: Json) -> datetime.datetime:
     last = event.get("lastTimestamp") or event.get("eventTime")
-    return dateutil.parse_rfc3339(last) if last else created(event)
+    return parse_time(last) if last else created(event)
 
 
-def _said(event: Json) -> str:
+def _message(event: Json) -> str:
     """Both fields are optional."""
     return ": ".join(filter(None, (event.get("reason"), event.get("message"))))

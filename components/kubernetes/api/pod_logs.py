@@ -1,4 +1,4 @@
-"""Logs of pods, one after the other or of all of them as they come."""
+"""Logs of pods: of one pod, or of several at the same time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from stagecraft.components.kubernetes.api.pod_status import REMEDY, Pod, pods
 __all__ = ["Pod", "followed", "lines", "merged", "pods"]
 
 PATIENCE_SECONDS = 300.0
-"""How long a followed log's server may fail or not answer before that is told as an error."""
+"""How long the API server may fail or not answer while a log is followed."""
 
 _SILENCE_SECONDS = 600.0
-"""After which a connection that says nothing is taken up anew: its other end may be gone."""
+"""After so long without data, the reader reconnects: the other end may be gone."""
 
 _SLACK_SECONDS = 60.0
-"""By which clocks may differ. What is read twice for it is passed over."""
+"""The largest difference between clocks. Lines that are read twice for it are skipped."""
 
 
 def lines(
@@ -36,10 +36,11 @@ def lines(
     container: str,
     tail: int | None = None,
 ) -> Iterator[str]:
-    """Lines of a container's log, as far as it goes now, without their ends.
+    """Lines of a container's log up to now, without line ends.
 
     Raises:
-        Refused: it is not allowed, the pod is gone, or its container has not begun (400).
+        Refused: the credentials may not read it, the pod is gone, or its container has not started
+            (400).
         Unreachable: the connection broke.
     """
     options = {} if tail is None else {"tail_lines": tail}
@@ -62,16 +63,16 @@ def followed(
 ) -> Iterator[str]:
     """Lines of a container's log as they are written, until the container ends.
 
-    Waits for a container that has not begun, as long as ``patient`` says. A connection that breaks
-    (proxies close quiet ones) is taken up again where it was; and so is one that ends although
-    ``ended`` says that the container has not: that of a kubelet that was started anew.
+    Waits for a container to start while ``patient()`` is true. Reconnects at the same line after a
+    connection breaks (proxies close quiet ones), or ends before ``ended()`` is true (the kubelet
+    restarted).
 
     Raises:
-        Refused: it is not allowed, the pod is gone, or the server has failed for too long.
-        Unreachable: there has been no answer for too long.
+        Refused: the credentials may not read it, the pod is gone, or the server fails for too long.
+        Unreachable: the server does not answer for too long.
     """
-    failing: float | None = None  # since when
-    last, count, heard = "", 0, time.monotonic()  # the newest stamp; lines that have it; when
+    failing: float | None = None  # since this time
+    last, count, heard = "", 0, time.monotonic()  # the newest stamp; lines with it; time of arrival
     options: dict[str, Any] = {} if tail is None else {"tail_lines": tail}
     while True:
         passed, known = last, count
@@ -80,7 +81,7 @@ def followed(
             for line in _read(client, namespace, pod, container, options):
                 failing = None
                 stamp, _, text = line.partition(" ")
-                if not stamp[:1].isdigit():  # the kubelet's own words
+                if not stamp[:1].isdigit():  # a message of the kubelet
                     yield line
                     continue
                 if stamp < passed:
@@ -88,7 +89,7 @@ def followed(
                 if stamp == passed and known:
                     known -= 1
                     continue
-                passed = ""  # all that follows is new, even where two streams mix up the order
+                passed = ""  # all later lines are new, even if two streams mix their order
                 if stamp > last:
                     last, count = stamp, 0
                 count += stamp == last
@@ -97,7 +98,7 @@ def followed(
             if ended():
                 return
         except Broken:
-            if tail == 0 and not last:  # else what was written meanwhile would be passed over
+            if tail == 0 and not last:  # otherwise lines between the connections would be lost
                 options = {"since_seconds": int(time.monotonic() - heard) + 1}
         except (Refused, Unreachable) as error:
             if isinstance(error, Refused) and error.status == 400:  # "is waiting to start"
@@ -113,9 +114,9 @@ def followed(
 
 
 def _age(stamp: str, heard: float) -> int:
-    """Seconds since a line was written, or a little more.
+    """Seconds since a line was written, rounded up.
 
-    A line may be heard long after it was written, and clocks may differ.
+    A line may arrive long after it was written, and clocks may differ.
     """
     written = time.time() - dateutil.parse_rfc3339(stamp).timestamp()
     return int(max(written, time.monotonic() - heard) + _SLACK_SECONDS)
@@ -138,12 +139,12 @@ def merged(
     Args:
         client: the connection.
         namespace: of the pods.
-        present: the pods that there are now, and whether more may come; asked again and again.
-        container: whose logs.
-        tail: how many lines of what is written already, of each; default: all.
-        on_refused: called when a log cannot be read; default: that is raised.
-        linger: seconds that logs may still go on when no more pods will come.
-        every: seconds between looks.
+        present: returns the existing pods, and whether more may start; called repeatedly.
+        container: of the logs.
+        tail: last existing lines of each log; default: all.
+        on_refused: called when a log cannot be read; default: raises the error.
+        linger: seconds to read logs after the last pod has started.
+        every: seconds between calls of ``present``.
         sleep: waits for seconds.
 
     Raises:
@@ -167,7 +168,7 @@ def merged(
             ):
                 written.put((pod, line))
         except Refused as error:
-            if error.status != 404:  # deleted meanwhile
+            if error.status != 404:  # the pod was deleted
                 written.put(error)
         except Exception as error:
             written.put(error)
@@ -187,7 +188,7 @@ def merged(
                 deadline = min(deadline, time.monotonic() + linger)
             reading = any(reader.is_alive() for reader in readers.values())
             over = not more and (not reading or time.monotonic() > deadline)
-            for _ in range(written.qsize()):  # and no more, or who prints much would keep us here
+            for _ in range(written.qsize()):  # only these: a pod that prints much must not block
                 entry = written.get()
                 if isinstance(entry, (Refused, Unreachable)) and on_refused is not None:
                     on_refused(entry)
@@ -198,12 +199,12 @@ def merged(
             if over:
                 return
             sleep(every if more else 0.1)
-    finally:  # readers that wait for a pod end, too
+    finally:  # ends readers that wait for a pod
         more, alive = False, set()
 
 
 class Broken(Exception):
-    """A connection that was open closed without an end."""
+    """An open connection closed before its end."""
 
 
 def _read(

@@ -1,4 +1,4 @@
-"""Pods, as much of them as somebody who follows them needs."""
+"""The state of pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _USUAL = (None, "ContainerCreating", "PodInitializing")
 
 
 class Pod(NamedTuple):
-    """A pod, as much of it as its log needs."""
+    """A pod, without the fields that logs and reports do not need."""
 
     name: str
     phase: str
@@ -32,31 +32,31 @@ class Pod(NamedTuple):
     """Why a container has not begun, such as ImagePullBackOff."""
 
     exit_code: int | None
-    """Of its container; None: it has not ended."""
+    """Of its container; None: the container has not ended."""
 
     reason: str
-    """Why it ended, if there is more to say than its exit code, such as Evicted or OOMKilled."""
+    """Why it ended, in addition to the exit code, such as Evicted or OOMKilled."""
 
     uid: str
-    """Tells it from the next one of the same name."""
+    """Differs from that of the next pod of the same name."""
 
     unscheduled: str = ""
-    """Why it has no node yet."""
+    """Why it has no node."""
 
     disrupted: bool = False
-    """Whether the cluster ended it: its node was drained, or needed for something else."""
+    """Whether the cluster ended it: its node was drained, or another pod preempted it."""
 
     @property
     def is_over(self) -> bool:
-        """Whether no more will come."""
+        """Whether all its containers have ended."""
         return self.phase in ("Succeeded", "Failed")
 
 
 def pods(client: kubernetes.client.ApiClient, namespace: str, selector: str) -> list[Pod]:
-    """Pods with certain labels, in the order in which they were made.
+    """Pods with certain labels, the oldest first.
 
     Raises:
-        Refused: it is not allowed, or the server failed.
+        Refused: these credentials may not list pods, or the server failed.
     """
     with explained(f"Pods of namespace {namespace} cannot be listed", REMEDY):
         answer = kubernetes.client.CoreV1Api(client).list_namespaced_pod(
@@ -73,9 +73,9 @@ def _pod(item: Any) -> Pod:
     scheduled, disruption = conditions.get("PodScheduled"), conditions.get("DisruptionTarget")
     if disruption is not None and disruption.status != "True":
         disruption = None
-    reason = _said(status.reason, status.message)
+    reason = _join(status.reason, status.message)
     if not reason and disruption is not None:
-        reason = _said(disruption.reason, disruption.message)
+        reason = _join(disruption.reason, disruption.message)
     if not reason and ended is not None and ended.reason not in ("Error", "Completed"):
         reason = ended.reason or ""
     return Pod(
@@ -88,7 +88,7 @@ def _pod(item: Any) -> Pod:
         None if ended is None else int(ended.exit_code),
         reason,
         metadata.uid,
-        _said(scheduled.reason, scheduled.message)
+        _join(scheduled.reason, scheduled.message)
         if scheduled is not None and scheduled.status == "False"
         else "",
         disruption is not None,
@@ -96,12 +96,12 @@ def _pod(item: Any) -> Pod:
 
 
 def _waiting(states: list[Any]) -> str | None:
-    """Why a container waits, but for the usual ContainerCreating."""
+    """Why a container waits, unless its reason is usual."""
     for state in states:
         if state.waiting is not None and state.waiting.reason not in _USUAL:
-            return _said(state.waiting.reason, state.waiting.message)
+            return _join(state.waiting.reason, state.waiting.message)
     return None
 
 
-def _said(reason: str | None, message: str | None) -> str:
+def _join(reason: str | None, message: str | None) -> str:
     return ": ".join(part for part in (reason, message) if part)

@@ -1,4 +1,4 @@
-"""Small files that a step and a training's pods share: on a volume, or in an object store."""
+"""Small files that the Trainer's step and the job's pods share, on a volume or in a store."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from stagecraft.components.object_store.folder import StoredFolder, is_address
 
 
 class SharedFolder(Protocol):
-    """A folder, wherever it is."""
+    """A folder on a volume or in a store."""
 
     def read(self, name: str) -> bytes | None:
-        """Content of a small file; None where there is none."""
+        """Content of a small file; None: it does not exist."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a small file, whole or not at all, whoever else on other machines writes it, too.
+        """Writes a small file atomically; other machines may write it at the same time.
 
         Raises:
-            UserError: it cannot be written.
+            UserError: the file cannot be written.
         """
 
     def remove(self, name: str) -> None:
-        """Removes a file; one that is gone is gone."""
+        """Removes a file, if it exists."""
 
     def clear(self, last: str = "") -> None:
         """Removes all files; the one called ``last`` after the others."""
 
-    def having(self, name: str) -> list[str]:
-        """The folders in this one that have such a file."""
+    def folders_with(self, name: str) -> list[str]:
+        """Subfolders that contain a file of this name."""
 
 
 def at(path: str) -> SharedFolder:
-    """The folder at a path of a volume, or at an address."""
+    """Opens the folder at a path of a volume, or at an address."""
     return StoredFolder(path) if is_address(path) else _VolumeFolder(path)
 
 
 class _VolumeFolder:
-    """A :class:`SharedFolder` on a disk that several machines have."""
+    """A :class:`SharedFolder` on a volume that several machines mount."""
 
     def __init__(self, path: str):
         self._path = pathlib.Path(path)
@@ -60,7 +60,7 @@ class _VolumeFolder:
         (self._path / name).unlink(missing_ok=True)
 
     def clear(self, last: str = "") -> None:
-        """See the protocol; what cannot be removed stays."""
+        """See the protocol; keeps files that cannot be removed."""
         for entry in self._path.glob("*/"):
             shutil.rmtree(entry, ignore_errors=True)
         for entry in sorted(self._path.glob("*"), key=lambda entry: entry.name == last):
@@ -69,5 +69,5 @@ class _VolumeFolder:
         with contextlib.suppress(OSError):
             self._path.rmdir()
 
-    def having(self, name: str) -> list[str]:
+    def folders_with(self, name: str) -> list[str]:
         return sorted(file.parent.name for file in self._path.glob(f"*/{name}"))

@@ -1,6 +1,6 @@
-"""A pod of a training without the volume: brings its data from an object store, and sends its own.
+"""Stages data of a pod without a volume: downloads inputs from a store, and uploads outputs.
 
-TensorFlow reads neither ``s3://`` nor ``minio://``, and a training renames and appends.
+TensorFlow reads neither ``s3://`` nor ``minio://``, and a training renames files and appends.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ import pathlib
 import tempfile
 from collections.abc import Callable, Iterator
 
-from stagecraft.components.kubernetes.job_folder.handover import TASK
-from stagecraft.components.object_store import store_lease
+from stagecraft.components.kubernetes.job_folder.exchange import TASK
+from stagecraft.components.object_store import leases
 from stagecraft.components.object_store.folder import StoredFolder, files, is_address, patiently
 from stagecraft.trainer_module.checkpointing import mirror
 
 _STAGED = "staged://"
-"""In a task: each pod's own folder."""
+"""Prefix of paths in a task: the pod's scratch folder."""
 
 
-def portable(task: str, place: str) -> str:
-    """A task that names files in a place of this process, for pods that have them elsewhere."""
-    return task.replace(f'"{place}/', f'"{_STAGED}')
+def portable(task: str, local: str) -> str:
+    """Makes paths in the local job folder relative to each pod's scratch folder."""
+    return task.replace(f'"{local}/', f'"{_STAGED}')
 
 
 @contextlib.contextmanager
 def staged(folder: str) -> Iterator[str]:
-    """Yields the task's file, with all that it needs in folders of this pod.
+    """Yields the task's file, with its data in folders of this pod.
 
-    Afterwards, what the block has written of the outputs is sent back, also that of a training
-    that failed: the next attempt goes on with it. Checkpoints are sent as they are made.
+    Afterwards, uploads the outputs, also those of a failed training, for the next attempt.
+    Checkpoints are uploaded when they are written.
 
     Args:
-        folder: of the training.
+        folder: of the job.
 
     Raises:
         UserError: the object store cannot be used.
-        OSError: there is no task.
+        OSError: the folder has no task.
     """
-    with tempfile.TemporaryDirectory(prefix="training-") as made:
-        scratch = pathlib.Path(made)
-        with _brought(folder, scratch) as text:
+    with tempfile.TemporaryDirectory(prefix="training-") as temporary:
+        scratch = pathlib.Path(temporary)
+        with _downloaded(folder, scratch) as text:
             task = json.loads(text)
             checkpoints = task["fn_args"]["working_dir"]
             if is_address(checkpoints):
@@ -54,13 +54,13 @@ def staged(folder: str) -> Iterator[str]:
 
 
 def _check(checkpoints: str, job: str) -> Callable[[], None]:
-    """What has to pass before a checkpoint is sent: the job's step still has the lease."""
-    lease = store_lease.of(checkpoints, name=job, seconds=0.0, grace=0.0)
+    """A check before each upload of a checkpoint: the job's step still holds the lease."""
+    lease = leases.open_lease(checkpoints, name=job, seconds=0.0, grace=0.0)
     return lambda: patiently(lambda: lease.check_held_by(job))
 
 
 @contextlib.contextmanager
-def _brought(folder: str, scratch: pathlib.Path) -> Iterator[str]:
+def _downloaded(folder: str, scratch: pathlib.Path) -> Iterator[str]:
     """Yields the task."""
     if not is_address(folder):
         yield pathlib.Path(folder, TASK).read_text()
@@ -76,14 +76,14 @@ def _brought(folder: str, scratch: pathlib.Path) -> Iterator[str]:
     try:
         yield task.decode().replace(_STAGED, f"{scratch}/")
     finally:
-        # Without a task, whoever started this has taken what there was, and is gone.
+        # Without a task, the step has fetched the outputs and has ended.
         changed = _written(outputs) if stored.read(TASK) is not None else {}
         for path, written in changed.items():
-            if before.get(path) != written:  # what is another pod's stays as that one has it
+            if before.get(path) != written:  # other pods upload their own files
                 stored.upload(path, path.relative_to(scratch).as_posix())
 
 
 def _written(folder: pathlib.Path) -> dict[pathlib.Path, tuple[int, int]]:
-    """Size and time of each file."""
+    """Size and modification time of each file."""
     stats = {path: path.stat() for path in files(folder)}
     return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}

@@ -1,4 +1,4 @@
-"""A training's folder on a volume, which the Trainer's step has and the training's pods have."""
+"""A job folder on a volume that the Trainer's step and the job's pods mount."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from stagecraft.schemas.errors import UserError
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether a path is in a folder, or it."""
+    """Whether a path is the folder, or below it."""
     return pathlib.PurePath(os.path.normpath(path)).is_relative_to(folder)
 
 
-def bring(sources: Mapping[str, str], folder: pathlib.Path) -> None:
-    """Copies folders into one, unless an attempt before has: name there -> where it is.
+def copy_once(sources: Mapping[str, str], folder: pathlib.Path) -> None:
+    """Copies folders into another one, unless an earlier attempt has done so.
+
+    Args:
+        sources: name in ``folder`` -> path of a source.
+        folder: on the volume.
 
     Raises:
         UserError: the folder cannot be written.
@@ -29,25 +33,27 @@ def bring(sources: Mapping[str, str], folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def writable(folder: pathlib.Path) -> Iterator[None]:
-    """Says in the block's place what is wrong with a folder.
+    """Turns OSErrors of the block into a sentence.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the folder cannot be written.
     """
     try:
         yield
-    except OSError as error:  # a copy's, of several, has neither
+    except OSError as error:  # shutil.Error has neither strerror nor filename
         why = error.strerror or " ".join(str(error).split())
         raise UserError(
-            f"kubeflow.job.folder: {error.filename or folder}: cannot be written ({why}); the "
-            "volume has to have space, and to let the step's user write, which is 1000 of group 0"
+            f"kubeflow.job.folder: {error.filename or folder} cannot be written ({why}). The "
+            "volume needs space, and write permission for user 1000 of group 0.",
+            setting="kubeflow.job.folder",
+            file=str(error.filename or folder),
         ) from error
 
 
-def _copy(source: str, place: pathlib.Path) -> None:
-    """A whole copy, or none."""
-    if not place.exists():
-        unfinished = place.with_name(f".{place.name}.{os.getpid()}")
+def _copy(source: str, target: pathlib.Path) -> None:
+    """Makes a complete copy, or none."""
+    if not target.exists():
+        unfinished = target.with_name(f".{target.name}.{os.getpid()}")
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.copytree(source, unfinished)
-        unfinished.rename(place)
+        unfinished.rename(target)

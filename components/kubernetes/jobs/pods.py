@@ -1,4 +1,4 @@
-"""The pods of a training: the same for all kinds of jobs."""
+"""The pods of a training, for all kinds of cluster jobs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL, PART_OF, PORT, JobRequest, Json
 
 ANNOTATIONS = {"sidecar.istio.io/inject": "false"}
-"""A sidecar would outlive the training, and keep its pod from being done."""
+"""A sidecar would outlive the training, and its pod would never complete."""
 
 GRACE_SECONDS = 30
-"""For a checkpoint, after SIGTERM: ``preemption.GRACE_SECONDS`` and a little."""
+"""For a checkpoint after SIGTERM; a little more than ``preemption.GRACE_SECONDS``."""
 
 
-def template(request: JobRequest, kind: str, *, container: str, **spec: object) -> Json:
+def template(request: JobRequest, role: str, *, container: str, **spec: object) -> Json:
     """A pod template.
 
     Args:
-        request: what is asked for.
-        kind: of process: chief, worker, ps or evaluator.
-        container: the container's name.
-        **spec: more of the pod's specification.
+        request: the training.
+        role: chief, worker, ps or evaluator.
+        container: name of the container.
+        **spec: further fields of the pod's specification.
     """
     pod, job = request.pod, request.job
     return {
@@ -28,7 +28,7 @@ def template(request: JobRequest, kind: str, *, container: str, **spec: object) 
             "annotations": dict(ANNOTATIONS),
         },
         "spec": {
-            "containers": [_container(request, kind, container)],
+            "containers": [_container(request, role, container)],
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "automountServiceAccountToken": bool(job.service_account),
             "securityContext": {
@@ -49,7 +49,7 @@ def template(request: JobRequest, kind: str, *, container: str, **spec: object) 
 
 
 def placement(pod: PodSettings) -> Json:
-    """Of a pod's specification: on which nodes it may be."""
+    """The fields of a pod's specification that select nodes."""
     return {
         **present("nodeSelector", dict(pod.node_selector)),
         **present(
@@ -62,7 +62,7 @@ def placement(pod: PodSettings) -> Json:
     }
 
 
-def _container(request: JobRequest, kind: str, name: str) -> Json:
+def _container(request: JobRequest, role: str, name: str) -> Json:
     return {
         "name": name,
         "image": request.pod.image or request.image,
@@ -74,13 +74,13 @@ def _container(request: JobRequest, kind: str, name: str) -> Json:
             "capabilities": {"drop": ["ALL"]},
         },
         **present("imagePullPolicy", request.pod.image_pull_policy),
-        **present("resources", resources(request.pod, kind)),
+        **present("resources", resources(request.pod, role)),
         **present("volumeMounts", mounts(request.pod)),
     }
 
 
 def environment(request: JobRequest) -> list[Json]:
-    """Variables, secrets by reference only."""
+    """Environment variables of a container; secrets by reference."""
     plain = {"PYTHONUNBUFFERED": "1", "STAGECRAFT_PORT": str(PORT), **request.pod.env}
     return [
         *({"name": name, "value": value} for name, value in plain.items()),
@@ -94,9 +94,9 @@ def environment(request: JobRequest) -> list[Json]:
     ]
 
 
-def resources(pod: PodSettings, kind: str) -> Json:
-    """Requests are the limits: who shares a node with a training slows all of its processes."""
-    gpus = {"ps": 0, "evaluator": min(pod.gpus, 1)}.get(kind, pod.gpus)
+def resources(pod: PodSettings, role: str) -> Json:
+    """Of a role's container. Requests equal limits: one slow process slows all others."""
+    gpus = {"ps": 0, "evaluator": min(pod.gpus, 1)}.get(role, pod.gpus)
     limits: Json = {
         **present("cpu", pod.cpu),
         **present("memory", pod.memory),
@@ -106,22 +106,22 @@ def resources(pod: PodSettings, kind: str) -> Json:
 
 
 def volumes(pod: PodSettings) -> list[Json]:
-    """Of a pod: claims, each once, and shared memory."""
+    """Volumes of a pod: each claim once, and shared memory."""
     claims = dict.fromkeys(volume.claim for volume in pod.volumes)
-    found: list[Json] = [
+    result: list[Json] = [
         {"name": f"claim-{index}", "persistentVolumeClaim": {"claimName": claim}}
         for index, claim in enumerate(claims)
     ]
     if pod.shared_memory:
         shm = {"medium": "Memory", "sizeLimit": pod.shared_memory}
-        found.append({"name": "shm", "emptyDir": shm})
-    return found
+        result.append({"name": "shm", "emptyDir": shm})
+    return result
 
 
 def mounts(pod: PodSettings) -> list[Json]:
-    """Of a container: where its pod's volumes are."""
+    """Mounts of a container, of its pod's volumes."""
     claims = list(dict.fromkeys(volume.claim for volume in pod.volumes))
-    found: list[Json] = [
+    result: list[Json] = [
         {
             "name": f"claim-{claims.index(volume.claim)}",
             "mountPath": volume.path,
@@ -130,10 +130,10 @@ def mounts(pod: PodSettings) -> list[Json]:
         for volume in pod.volumes
     ]
     if pod.shared_memory:
-        found.append({"name": "shm", "mountPath": "/dev/shm"})
-    return found
+        result.append({"name": "shm", "mountPath": "/dev/shm"})
+    return result
 
 
 def present(name: str, value: object) -> Json:
-    """A field, if it has a value."""
+    """The field, where it has a value."""
     return {name: value} if value else {}

@@ -1,4 +1,4 @@
-"""Starts a training's processes as a job of the cluster, from the Trainer's step on Kubeflow."""
+"""Runs a training as a cluster job, from the Trainer's step on Kubeflow."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from pydantic import ValidationError
 from stagecraft.components.kubernetes import worker
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.job_folder import shared_folder, staging
-from stagecraft.components.kubernetes.job_folder.handover import TASK, Handover, take
-from stagecraft.components.kubernetes.jobs import kinds
+from stagecraft.components.kubernetes.job_folder.exchange import TASK, JobFolder, fetch_outputs
+from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, needs_newer_kubernetes
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, ClusterSettings
+from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 from stagecraft.components.kubernetes.launch import leases
-from stagecraft.components.kubernetes.launch.training import Training
+from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.object_store.folder import is_address
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel import roles
 from stagecraft.trainer_module.processes import preemption
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -34,80 +35,85 @@ _OWN_NAMESPACE, _POD, _POD_UID = "STAGECRAFT_NAMESPACE", "KFP_POD_NAME", "KFP_PO
 
 
 def settings() -> ClusterSettings:
-    """What the step was given.
+    """Reads the step's environment.
 
     Raises:
-        UserError: this is no step that was compiled with ``parallel.launcher: kubernetes``.
+        UserError: the step was not compiled with ``parallel.launcher: kubernetes``.
     """
     try:
         return ClusterSettings.model_validate_json(os.environ.get(CLUSTER, ""))
     except ValidationError as error:
         raise UserError(
-            f"parallel.launcher: kubernetes: environment variable {CLUSTER}: "
-            f"{error.errors()[0]['msg']}. It is set in steps that were compiled for Kubeflow with "
-            "this launcher; on one machine, use parallel.launcher: auto."
+            f"parallel.launcher: kubernetes needs the environment variable {CLUSTER} "
+            f"({error.errors()[0]['msg']}). Steps that were compiled for Kubeflow with this "
+            "launcher have it; on one machine, use parallel.launcher: auto.",
+            setting="parallel.launcher",
+            value="kubernetes",
+            suggestion="parallel.launcher: auto",
+            record=CLUSTER,
         ) from None
 
 
-def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover) -> None:
-    """Trains in a job, to its end.
+def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFolder) -> None:
+    """Trains in a job, and returns when the job is done.
 
     Args:
         path: dotted path of ``run_fn``.
-        fn_args: as TFX gives them, with paths in the handover's place.
+        fn_args: as TFX gives them, with paths in the job folder's local copy.
         parallel: the topology.
-        handover: with the job's pods.
+        job_folder: shared with the job's pods.
 
     Raises:
-        UserError: it failed, or may not be started.
+        UserError: the job failed, or could not start.
     """
-    cluster, folder, namespace = settings(), handover["folder"], _namespace()
+    cluster, folder, namespace = settings(), job_folder["folder"], _namespace()
     wanted = request(cluster, parallel, folder, namespace)
+    kind: ClusterJob = CLUSTER_JOBS.get(cluster.job.kind)
     client = connection.connect()
-    _check_version(client, wanted)
+    _check_version(client, kind, wanted)
     shared = shared_folder.at(folder)
-    checkpoints_held = leases.of(
+    checkpoint_leases = leases.leases_for(
         client,
         namespace,
         fn_args.working_dir,
         name=wanted.name,
         seconds=cluster.job.lease_seconds,
     )
-    training = Training(
+    training = TrainingJob(
         client,
         namespace,
-        kinds.render(wanted),
+        kind,
+        kind.render(wanted),
         [role.name for role in roles.roles(parallel, [""] * wanted.count)],
-        container=kinds.CONTAINERS[cluster.job.kind],
-        # Without a task, this is no further attempt: a job's results went when its model was taken.
+        # Without a task, the results of an earlier job are already fetched and removed.
         adopts=shared.read(TASK) is not None,
-        # See jobs.tfjob.
-        restarts=wanted.max_restarts * wanted.count if cluster.job.kind == "tfjob" else None,
+        max_lost_pods=kind.max_lost_pods(wanted),
         write_log=_print,
-        check=functools.partial(leases.check, checkpoints_held),
+        check=functools.partial(leases.check, checkpoint_leases),
     )
     preemption.before_end(training.delete)
     task = task_of(path, fn_args)
     if is_address(folder):
-        task = staging.portable(task, handover["place"])
-    with leases.held(checkpoints_held, lambda: training.is_over):
+        task = staging.portable(task, job_folder["local"])
+    with leases.held(checkpoint_leases, lambda: training.is_over):
         shared.write(TASK, task.encode())
         training.run()
-        take(handover)
+        fetch_outputs(job_folder)
 
 
 def request(
     cluster: ClusterSettings, parallel: ParallelSettings, folder: str, namespace: str
 ) -> JobRequest:
-    """What is asked of the cluster for a topology."""
-    served = parallel.strategy == "parameter_server"
+    """The job that a topology needs."""
+    processes = roles.jobs(parallel) or {"worker": 1}
+    all_roles = roles.roles(parallel, [""] * sum(processes.values()))
     return JobRequest(
         name=folder.rpartition("/")[2],
         namespace=namespace,
         image=cluster.image,
         command=("python", "-m", worker.__name__, folder),
-        processes=roles.jobs(parallel) or {"worker": 1},
-        serves=frozenset({"worker", "ps"}) if served else frozenset(),
+        processes=processes,
+        serves=frozenset(role.job for role in all_roles if role.serves),
         max_restarts=parallel.max_restarts,
         pod=cluster.pod,
         job=cluster.job,
@@ -115,31 +121,35 @@ def request(
     )
 
 
-def _check_version(client: Any, wanted: JobRequest) -> None:
-    if not (what := kinds.needs_success_policy(wanted)):
+def _check_version(client: Any, kind: ClusterJob, wanted: JobRequest) -> None:
+    if not kind.success_policy_user(wanted):
         return
-    found = connection.patiently(lambda: connection.version(client))
-    if found < kinds.SUCCESS_POLICY:
-        needed, there = (".".join(map(str, each)) for each in (kinds.SUCCESS_POLICY, found))
-        other = "tfjob" if wanted.serves else "job"
-        raise UserError(
-            f"kubeflow.job.kind: {wanted.job.kind}: {what} needs Kubernetes {needed} "
-            f"(successPolicy), and this is {there}; use kubeflow.job.kind: {other}"
+    version = connection.patiently(lambda: connection.version(client))
+    if too_old := needs_newer_kubernetes(kind, wanted, version):
+        problem, other = too_old
+        raise SettingError(
+            "kubeflow.job.kind",
+            wanted.job.kind,
+            f"cannot run on Kubernetes {'.'.join(map(str, version))}: {problem}",
+            f"kubeflow.job.kind: {other}",
         )
 
 
 def _namespace() -> str:
-    found = os.environ.get(_OWN_NAMESPACE) or _own_namespace()
-    if not found:
+    namespace = os.environ.get(_OWN_NAMESPACE) or _own_namespace()
+    if not namespace:
         raise UserError(
-            f"parallel.launcher: kubernetes: this is no pod with a service account; set "
-            f"{_OWN_NAMESPACE} to the namespace that the job is to be in."
+            "parallel.launcher: kubernetes needs a namespace, and this process runs in no pod with "
+            f"a service account. Set {_OWN_NAMESPACE} to the namespace of the job.",
+            setting="parallel.launcher",
+            value="kubernetes",
+            record=_OWN_NAMESPACE,
         )
-    return found
+    return namespace
 
 
 def _own_namespace() -> str:
-    """This pod's; empty where this is none."""
+    """The namespace of this pod; empty outside a pod."""
     try:
         return _NAMESPACE.read_text().strip()
     except OSError:
@@ -147,10 +157,10 @@ def _own_namespace() -> str:
 
 
 def _owner(namespace: str) -> Json | None:
-    """This pod: what it has started goes with it, once somebody deletes it.
+    """This pod: Kubernetes deletes the job with it.
 
-    Of another namespace there is none: Kubernetes would look for this pod there, and delete the
-    job, as one whose owner is gone.
+    A job in another namespace has no owner. Kubernetes would look for the pod there, and delete
+    the job because its owner is missing.
     """
     name, uid = os.environ.get(_POD), os.environ.get(_POD_UID)
     if not name or not uid or _own_namespace() not in ("", namespace):

@@ -1,11 +1,9 @@
-"""The leases that a training's step holds while its job writes checkpoints.
+"""The leases that the Trainer's step holds while its job writes checkpoints.
 
-Each keeps off trainings that the other one does not:
-
-* The ``Lease`` object of the cluster keeps the steps of one namespace off each other's checkpoints,
-  wherever the checkpoints are. It needs no store, and refuses a step before it makes a job.
-* The lease beside the checkpoints keeps everybody off. In a store the step holds it, and the
-  chief's pod reads it before it sends a checkpoint. On a volume the chief's pod holds it
+* The ``Lease`` object of the cluster excludes other steps of the namespace, wherever the
+  checkpoints are. It needs no store, and refuses a step before the step creates a job.
+* The lease in the folder of checkpoints excludes all other trainings. In a store the step holds it,
+  and the chief's pod reads it before each upload. On a volume the chief's pod holds it
   (:mod:`stagecraft.trainer_module.checkpointing.lock`).
 """
 
@@ -19,55 +17,47 @@ from typing import Any
 
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
-from stagecraft.components.kubernetes.launch.lease_object import ClusterLease
-from stagecraft.components.object_store import store_lease
+from stagecraft.components.kubernetes.launch.cluster_lease import ClusterLease
 from stagecraft.components.object_store.folder import is_address, patiently
-from stagecraft.components.object_store.store_lease import NoLeasesError, S3Lease
+from stagecraft.components.object_store.lease_s3 import NoLeasesError, S3Lease
+from stagecraft.components.object_store.leases import open_lease
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.lease import Lease
 
 _log = logging.getLogger(__name__)
 
 
-def of(client: Any, namespace: str, folder: str, *, name: str, seconds: float) -> list[Lease]:
-    """The leases that a step needs; nothing is claimed yet.
+def leases_for(
+    client: Any, namespace: str, folder: str, *, name: str, seconds: float
+) -> list[Lease]:
+    """The leases that a step needs; claims none.
 
     Args:
         client: connection to the cluster.
         namespace: of the job.
         folder: path or address of the checkpoints.
-        name: of the job, which all attempts of the step have: one takes over from the one before.
-        seconds: how long a lease runs that nobody renews.
+        name: of the job, which is the same for all attempts of the step.
+        seconds: term of a lease without renewal.
 
     Raises:
         UserError: the object store cannot be used.
     """
-    pods_save: dict[str, Any] = {"name": name, "seconds": seconds, "grace": GRACE_SECONDS}
-    found: list[Lease] = [ClusterLease(client, namespace, folder, **pods_save)]
+    terms: dict[str, Any] = {"name": name, "seconds": seconds, "grace": GRACE_SECONDS}
+    result: list[Lease] = [ClusterLease(client, namespace, folder, **terms)]
     if is_address(folder):
+        lease = open_lease(folder, **terms)
         try:
-            found.append(stored(folder, **pods_save))
+            if isinstance(lease, S3Lease):
+                patiently(lease.check_store)
+            result.append(lease)
         except NoLeasesError as error:
             _log.warning(
-                "%s. Only the Lease object of namespace %s keeps other trainings off: see to it "
-                "that those of other namespaces and clusters have folders of their own.",
+                "%s. Only the Lease object of namespace %s excludes other trainings: give those of "
+                "other namespaces and clusters folders of their own.",
                 error,
                 namespace,
             )
-    return found
-
-
-def stored(address: str, *, name: str, seconds: float, grace: float) -> Lease:
-    """The lease on a folder of a store that has conditional writes.
-
-    Raises:
-        NoLeasesError: it has none.
-        UserError: the object store cannot be used.
-    """
-    lease = store_lease.of(address, name=name, seconds=seconds, grace=grace)
-    if isinstance(lease, S3Lease):
-        patiently(lease.check_store)
-    return lease
+    return result
 
 
 @contextlib.contextmanager
@@ -76,12 +66,12 @@ def held(leases: list[Lease], is_over: Callable[[], bool]) -> Iterator[None]:
 
     Args:
         leases: claimed one after the other.
-        is_over: says after a failure whether the pods have ended, or are about to. If not, the
-            leases stay until they are over.
+        is_over: whether the pods have ended, or end now. Otherwise a failure leaves the leases
+            until they expire.
 
     Raises:
-        LeaseHeldError: another training has one of them.
-        UserError: the cluster, or the store, cannot be used.
+        LeaseHeldError: another training has a lease.
+        UserError: the cluster or the store cannot be used.
     """
     _claim(leases)
     try:
@@ -97,17 +87,17 @@ def held(leases: list[Lease], is_over: Callable[[], bool]) -> Iterator[None]:
 
 
 def check(leases: list[Lease]) -> None:
-    """Passes while all of them are held.
+    """Checks that all leases are held.
 
     Raises:
-        LeaseLostError: one is not.
+        LeaseLostError: one is lost.
     """
     for lease in leases:
         lease.check()
 
 
 def _claim(leases: list[Lease]) -> None:
-    """All of them or none."""
+    """Claims all leases, or none."""
     for index, lease in enumerate(leases):
         try:
             connection.patiently(functools.partial(patiently, lease.claim))

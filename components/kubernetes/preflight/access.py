@@ -1,4 +1,4 @@
-"""What the Trainer's step may do, in Kubernetes' own words: its access reviews.
+"""Checks the permissions of the Trainer's step with Kubernetes' access reviews.
 
 https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
 """
@@ -6,43 +6,20 @@ https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from stagecraft.components.kubernetes.api.connection import Refused
-from stagecraft.components.kubernetes.api.reading import Json, Reading, Row
+from stagecraft.components.kubernetes.api.reader import CheckResult, Json, Reader
+from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, Permission
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 
 _ROLE = "manifests/base/training-access.yaml"
 
 
-class Permission(NamedTuple):
-    """What a step does with a kind of object."""
-
-    group: str
-    resource: str
-    """Plural, with a subresource as ``pods/log``."""
-
-    verbs: tuple[str, ...]
-    without: str = ""
-    """What is missing without it, where the training goes on."""
-
-
-_JOBS = {
-    "job": ("batch", "jobs"),
-    "tfjob": ("kubeflow.org", "tfjobs"),
-    "trainjob": ("trainer.kubeflow.org", "trainjobs"),
-}
-
-
-def needed(kind: str) -> list[Permission]:
-    """By ``kubeflow.job.kind``: what ``Training`` and ``ClusterLease`` ask the API for."""
-    group, plural = _JOBS[kind]
-    found = [Permission(group, plural, ("create", "get", "patch", "delete"))]
-    if kind == "job":
-        found.append(Permission("", "services", ("create", "get", "delete")))
+def needed(kind: ClusterJob) -> list[Permission]:
+    """What ``TrainingJob`` and ``ClusterLease`` ask the API for."""
     return [
-        *found,
+        *kind.permissions(),
         Permission("coordination.k8s.io", "leases", ("create", "get", "update", "delete")),
         Permission("", "pods", ("list",)),
         Permission("", "pods/log", ("get",), "the step's log lacks what the pods print"),
@@ -50,52 +27,55 @@ def needed(kind: str) -> list[Permission]:
     ]
 
 
-def rows(reading: Reading, namespace: str, kind: str, account: str | None) -> Iterator[Row]:
-    """Who was asked about, and a row for each kind of object.
+def check(
+    reader: Reader, namespace: str, kind: ClusterJob, account: str | None
+) -> Iterator[CheckResult]:
+    """A result for the subject, and one for each permission.
 
     Args:
-        reading: the cluster.
+        reader: the cluster.
         namespace: of the job.
-        kind: ``kubeflow.job.kind``.
-        account: name of the service account in the namespace; None: whoever asks.
+        kind: of the job.
+        account: name of the service account in the namespace; None: the current user.
 
     Raises:
-        Refused: nobody may ask.
+        Refused: these credentials may not ask.
     """
-    review = _Review(reading, namespace, account)
+    review = _Review(reader, namespace, account)
     who = f"service account {account}" if account else "you"
     answers = [
         (each, [verb for verb in each.verbs if not review.allowed(each, verb)])
         for each in needed(kind)
     ]
-    yield _asked_about(account, review.how)
+    yield _subject(account, review.how)
     for permission, denied in answers:
         name, verbs = permission.resource, ", ".join(permission.verbs)
         if not denied:
-            yield Row(name, f"{verbs}: {who} may")
+            yield CheckResult(name, f"{verbs}: {who} may")
             continue
-        bound = account or "whoever the Trainer's step runs as"
+        bound = account or "the service account of the Trainer's step"
         advice = f"apply {_ROLE}, with {bound} in its RoleBinding"
         if permission.without:
             advice = f"without it, {permission.without}; {advice}"
         verdict = "note" if permission.without else "missing"
-        yield Row(name, f"{', '.join(denied)}: {who} may not", verdict, advice)
+        yield CheckResult(name, f"{', '.join(denied)}: {who} may not", verdict, advice)
 
 
-def _asked_about(account: str | None, how: str) -> Row:
+def _subject(account: str | None, how: str) -> CheckResult:
     if account:
-        return Row("permissions", f"of service account {account}, {how}")
+        return CheckResult("permissions", f"of service account {account}, {how}")
     advice = (
-        "steps run as another: --service-account pipeline-runner, or default-editor in a profile"
+        "steps run as another subject: give --service-account pipeline-runner, or default-editor "
+        "in a profile"
     )
-    return Row("permissions", "your own", "note", advice)
+    return CheckResult("permissions", "your own", "note", advice)
 
 
 class _Review:
-    """Asks about one subject, by the first way that is allowed."""
+    """Asks about one subject, with the first method that is allowed."""
 
-    def __init__(self, reading: Reading, namespace: str, account: str | None):
-        self._reading, self._namespace, self._account = reading, namespace, account
+    def __init__(self, reader: Reader, namespace: str, account: str | None):
+        self._reader, self._namespace, self._account = reader, namespace, account
         self._impersonates = False
 
     @property
@@ -118,12 +98,12 @@ class _Review:
                 if error.status != 403:
                     raise
                 self._impersonates = True
-        # Kubernetes adds the groups of a service account by itself.
+        # Kubernetes adds the groups of a service account.
         headers = {"Impersonate-User": self._user} if self._account else {}
         return self._ask("SelfSubjectAccessReview", "", {}, asked, headers)
 
     def _about_another(self, asked: Json) -> bool:
-        """In the namespace, where its administrators may ask; not for the whole cluster."""
+        """In the namespace: its administrators may ask there, not for the whole cluster."""
         who = {
             "user": self._user,
             "groups": [
@@ -143,7 +123,7 @@ class _Review:
             "spec": {**who, "resourceAttributes": asked},
         }
         path = f"{_REVIEWS}{place}/{kind.lower()}s"
-        answer = self._reading.post(path, body, headers)
+        answer = self._reader.post(path, body, headers)
         return bool(answer.get("status", {}).get("allowed"))
 
     @property

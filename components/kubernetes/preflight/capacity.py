@@ -1,4 +1,4 @@
-"""Whether a training's pods fit into what a namespace may have.
+"""Checks a training's pods against the quotas and limits of a namespace.
 
 https://kubernetes.io/docs/concepts/policy/resource-quotas/ and .../limit-range/
 """
@@ -10,64 +10,60 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
-from kubernetes.utils.quantity import parse_quantity
-
-from stagecraft.components.kubernetes.api.reading import Json, Reading, Row, as_allowed
+from stagecraft.components.kubernetes.api.reader import (
+    CheckResult,
+    Json,
+    Reader,
+    as_allowed,
+    parse_quantity,
+)
 from stagecraft.components.kubernetes.jobs import pods
+from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob
 from stagecraft.components.kubernetes.jobs.request import JobRequest
 
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
-"""A quota on one of these refuses pods that do not say how much they want."""
-
-_OBJECTS = {
-    "job": ("count/jobs.batch", "services", "count/services"),
-    "tfjob": ("count/tfjobs.kubeflow.org",),
-    "trainjob": ("count/trainjobs.trainer.kubeflow.org", "count/jobs.batch"),
-}
-"""Of which a training makes one. The operators' own Services and Pods are not all told here."""
+"""A quota on one of these refuses pods without an amount of it."""
 
 Amounts = dict[str, Decimal]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Pods:
-    """Pods that are alike."""
+    """Pods with the same resources."""
 
     count: int
     requests: Amounts
     limits: Amounts
 
 
-def rows(reading: Reading, request: JobRequest) -> Iterator[Row]:
-    """Of each LimitRange and ResourceQuota of the namespace."""
-    place, wanted = f"/api/v1/namespaces/{request.namespace}", _wanted(request)
+def check(reader: Reader, request: JobRequest, kind: ClusterJob) -> Iterator[CheckResult]:
+    """A result for each LimitRange and ResourceQuota of the namespace."""
+    path, wanted = f"/api/v1/namespaces/{request.namespace}", _pods(request, kind)
     ranges: list[Json] = []
 
-    def limits() -> Iterator[Row]:
-        ranges.extend(reading.items(f"{place}/limitranges"))
+    def limits() -> Iterator[CheckResult]:
+        ranges.extend(reader.items(f"{path}/limitranges"))
         yield from (_limits(each, wanted) for each in ranges)
 
-    def quotas() -> Iterator[Row]:
+    def quotas() -> Iterator[CheckResult]:
         defaults = [item for each in ranges for item in _items(each, "Container")]
-        given = [_with_defaults(each, defaults) for each in wanted]
-        found = reading.items(f"{place}/resourcequotas")
-        yield from (_quota(quota, given, request) for quota in found)
-        if not found:
-            yield Row("quota", f"namespace {request.namespace} has no ResourceQuota")
+        admitted = [_with_defaults(each, defaults) for each in wanted]
+        listed = reader.items(f"{path}/resourcequotas")
+        yield from (_quota(quota, admitted, kind) for quota in listed)
+        if not listed:
+            yield CheckResult("quota", f"namespace {request.namespace} has no ResourceQuota")
 
     yield from as_allowed("limits", limits)
     yield from as_allowed("quota", quotas)
 
 
-def _wanted(request: JobRequest) -> list[_Pods]:
-    """All processes of a Job and of a TrainJob get a worker's share; those of a TFJob their own."""
-    found = []
-    for kind, count in request.processes.items():
-        role = kind if request.job.kind == "tfjob" else "worker"
-        limits = pods.resources(request.pod, role).get("limits", {})
-        amounts = {name: parse_quantity(value) for name, value in limits.items()}
-        found.append(_Pods(count, amounts, dict(amounts)))
-    return found
+def _pods(request: JobRequest, kind: ClusterJob) -> list[_Pods]:
+    result = []
+    for role, count in request.processes.items():
+        of_role = pods.resources(request.pod, role if kind.resources_by_role else "worker")
+        amounts = _amounts(of_role.get("limits"))
+        result.append(_Pods(count, amounts, dict(amounts)))
+    return result
 
 
 def _items(limit_range: Json, *kinds: str) -> list[Json]:
@@ -75,7 +71,7 @@ def _items(limit_range: Json, *kinds: str) -> list[Json]:
     return [item for item in items if item.get("type") in kinds]
 
 
-def _limits(limit_range: Json, wanted: list[_Pods]) -> Row:
+def _limits(limit_range: Json, wanted: list[_Pods]) -> CheckResult:
     name = f"limits {limit_range['metadata']['name']}"
     problems = []
     for item in _items(limit_range, "Container", "Pod"):
@@ -89,12 +85,12 @@ def _limits(limit_range: Json, wanted: list[_Pods]) -> Row:
     if problems:
         found = f"of a pod: {'; '.join(dict.fromkeys(problems))}"
         named = _settings(problem.split()[0] for problem in problems)
-        return Row(name, found, "missing", f"{named}change the LimitRange")
-    return Row(name, "each pod fits")
+        return CheckResult(name, found, "missing", f"{named}change the LimitRange")
+    return CheckResult(name, "each pod fits")
 
 
 def _with_defaults(wanted: _Pods, items: list[Json]) -> _Pods:
-    """As admission fills in what a container does not say, from a LimitRange."""
+    """With the defaults of LimitRanges, as the API server admits a pod."""
     limits, requests = dict(wanted.limits), dict(wanted.requests)
     for item in items:
         default = _amounts(item.get("max")) | _amounts(item.get("default"))
@@ -105,17 +101,17 @@ def _with_defaults(wanted: _Pods, items: list[Json]) -> _Pods:
     return _Pods(wanted.count, requests, limits)
 
 
-def _quota(quota: Json, given: list[_Pods], request: JobRequest) -> Row:
+def _quota(quota: Json, admitted: list[_Pods], kind: ClusterJob) -> CheckResult:
     name = f"quota {quota['metadata']['name']}"
     spec, status = quota.get("spec", {}), quota.get("status", {})
     if spec.get("scopes") or spec.get("scopeSelector"):
-        return Row(name, "counts certain pods only (scopes): not compared", "note")
-    unsaid = [key for key in spec.get("hard", {}) if _unsaid(key, given)]
-    if unsaid:
-        advice = f"{_settings(unsaid)}give a LimitRange a default for it"
-        found = f"refuses pods that do not say {', '.join(unsaid)}"
-        return Row(name, found, "missing", advice)
-    need, used = _need(given, request), _amounts(status.get("used"))
+        return CheckResult(name, "counts some pods only (scopes); not compared", "note")
+    unset = [key for key in spec.get("hard", {}) if _is_unset(key, admitted)]
+    if unset:
+        advice = f"{_settings(unset)}give a LimitRange a default for it"
+        found = f"refuses pods without {', '.join(unset)}"
+        return CheckResult(name, found, "missing", advice)
+    need, used = _need(admitted, kind), _amounts(status.get("used"))
     fits: list[str] = []
     short: list[str] = []
     for key, hard in _amounts(spec.get("hard")).items():
@@ -125,23 +121,23 @@ def _quota(quota: Json, given: list[_Pods], request: JobRequest) -> Row:
         text = f"{key} {_text(need[key])} of {_text(free)} free"
         (fits if need[key] <= free else short).append(text)
     if short:
-        advice = "raise the quota, wait until others are done, or ask for less (parallel, "
+        advice = "raise the quota, wait until other pods end, or use fewer resources (parallel, "
         advice += "kubeflow.steps.Trainer)"
-        return Row(name, f"too little: {', '.join(short)}", "missing", advice)
-    return Row(name, ", ".join(fits) or "limits nothing that the training asks for")
+        return CheckResult(name, f"too little: {', '.join(short)}", "missing", advice)
+    return CheckResult(name, ", ".join(fits) or "limits nothing that the training uses")
 
 
-def _unsaid(key: str, given: list[_Pods]) -> bool:
+def _is_unset(key: str, admitted: list[_Pods]) -> bool:
     side, _, resource = key.rpartition(".") if "." in key else ("requests", "", key)
     if resource not in _COMPUTE or side not in ("requests", "limits"):
         return False
-    return any(resource not in getattr(each, side) for each in given)
+    return any(resource not in getattr(each, side) for each in admitted)
 
 
-def _need(given: list[_Pods], request: JobRequest) -> Amounts:
-    """By the keys of a quota."""
+def _need(admitted: list[_Pods], kind: ClusterJob) -> Amounts:
+    """Amounts by the keys of a quota."""
     need: Amounts = collections.defaultdict(Decimal)
-    for each in given:
+    for each in admitted:
         need["pods"] += each.count
         need["count/pods"] += each.count
         for key, value in each.requests.items():
@@ -150,7 +146,7 @@ def _need(given: list[_Pods], request: JobRequest) -> Amounts:
                 need[key] += value * each.count
         for key, value in each.limits.items():
             need[f"limits.{key}"] += value * each.count
-    for key in _OBJECTS[request.job.kind]:
+    for key in kind.quota:
         need[key] += 1
     return need
 
@@ -160,7 +156,7 @@ def _amounts(values: Mapping[str, str] | None) -> Amounts:
 
 
 def _settings(keys: Iterable[str]) -> str:
-    """The first half of an advice; empty where no setting says it."""
+    """The first half of an advice; empty where no setting has the amount."""
     fields = {"cpu": "cpu", "memory": "memory", "gpu": "gpus"}
     found = (fields.get(key.rpartition(".")[2].rpartition("/")[2]) for key in keys)
     names = dict.fromkeys(f"kubeflow.steps.Trainer.{field}" for field in found if field)

@@ -1,4 +1,4 @@
-"""Whether all pods of a training see the folders that its settings name, and get the volumes.
+"""Checks that all pods of a training reach its folders and volumes.
 
 https://kubernetes.io/docs/concepts/storage/persistent-volumes/#access-modes
 """
@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 from stagecraft.components.kubernetes.api.connection import Refused
-from stagecraft.components.kubernetes.api.reading import Json, Reading, Row, as_allowed
+from stagecraft.components.kubernetes.api.reader import CheckResult, Json, Reader, as_allowed
 from stagecraft.components.kubernetes.jobs.pod_settings import Volume
 from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.components.object_store.folder import is_address
@@ -17,50 +17,54 @@ from stagecraft.components.object_store.folder import is_address
 _CLAIM = "manifests/base/checkpoints.yaml"
 
 
-def folder(setting: str, path: str, request: JobRequest, example: str) -> Row:
-    """Whether a folder that all pods need is on one of the volumes, or in an object store.
+def check_folder(setting: str, path: str, request: JobRequest, example: str) -> CheckResult:
+    """Whether a folder for all pods is on one of the volumes, or in an object store.
 
     Args:
-        setting: that names the folder.
+        setting: names the folder.
         path: the folder.
         request: the training.
-        example: what it may be called on a volume.
+        example: a name for the folder on a volume.
     """
     name, volumes = setting.rpartition(".")[2], request.pod.volumes
     if is_address(path):
         return _stored(name, path, request)
     if volume := _holding(path, volumes):
-        return Row(name, f"{path}, on claim {volume.claim}")
+        return CheckResult(name, f"{path}, on claim {volume.claim}")
     if not volumes:
         advice = "set kubeflow.steps.Trainer.volumes: [{claim: training, path: /mnt/training}], "
         advice += f"or {setting} to an address in an object store, as s3://bucket/{example}"
-        return Row(name, f"{path or 'not set'}, and there is no volume", "missing", advice)
-    there = ", ".join(volume.path for volume in volumes)
-    found = f"{path or 'not set'}: on no volume ({there})"
+        return CheckResult(
+            name, f"{path or 'not set'}, and the step has no volume", "missing", advice
+        )
+    mounted = ", ".join(volume.path for volume in volumes)
+    found = f"{path or 'not set'}: on no volume ({mounted})"
     advice = f"set {setting}={volumes[0].path.rstrip('/')}/{example}"
-    return Row(name, found, "missing", advice)
+    return CheckResult(name, found, "missing", advice)
 
 
-def _stored(name: str, path: str, request: JobRequest) -> Row:
-    """Whether the pods have something to log in with; if it is right, only they see."""
+def _stored(name: str, path: str, request: JobRequest) -> CheckResult:
+    """Whether the pods have credentials; only the pods can use them."""
     keys = {secret.env for secret in request.pod.secrets} | {*request.pod.env}
     if "AWS_ACCESS_KEY_ID" in keys and not path.startswith("gs://"):
-        return Row(name, f"{path}, with the keys in AWS_ACCESS_KEY_ID")
+        return CheckResult(name, f"{path}, with the keys in AWS_ACCESS_KEY_ID")
     if account := request.job.service_account:
-        return Row(name, f"{path}, as service account {account} may")
+        return CheckResult(name, f"{path}, as service account {account} may")
     advice = "give the pods keys (kubeflow.steps.Trainer.secrets: AWS_ACCESS_KEY_ID, "
     advice += "AWS_SECRET_ACCESS_KEY), or a service account that may write there "
     advice += "(kubeflow.job.service_account), unless their nodes may"
-    return Row(name, f"{path}, with no keys", "note", advice)
+    return CheckResult(name, f"{path}, with no keys", "note", advice)
 
 
-def claims(reading: Reading, request: JobRequest, written: Sequence[str]) -> Iterator[Row]:
-    """A row for each claim.
+def check_claims(
+    reader: Reader, request: JobRequest, written: Sequence[str]
+) -> Iterator[CheckResult]:
+    """A result for each claim.
 
     Args:
-        reading: the cluster.
+        reader: the cluster.
         request: the training.
-        written: folders that all pods write to.
+        written: folders to which all pods write.
     """
     volumes = request.pod.volumes
     holding = (_holding(path, volumes) for path in written)
@@ -69,7 +73,7 @@ def claims(reading: Reading, request: JobRequest, written: Sequence[str]) -> Ite
         name = f"claim {claim}"
         yield from as_allowed(
             name,
-            lambda: _claim(reading, request, claim, claim in shared),  # noqa: B023
+            lambda: _claim(reader, request, claim, claim in shared),  # noqa: B023
         )
 
 
@@ -78,58 +82,60 @@ def _holding(path: str, volumes: Sequence[Volume]) -> Volume | None:
     return next((volume for volume in volumes if place.is_relative_to(volume.path)), None)
 
 
-def _claim(reading: Reading, request: JobRequest, claim: str, written: bool) -> Iterator[Row]:
+def _claim(reader: Reader, request: JobRequest, claim: str, written: bool) -> Iterator[CheckResult]:
     name = f"claim {claim}"
     path = f"/api/v1/namespaces/{request.namespace}/persistentvolumeclaims/{claim}"
-    found = reading.get(path)
+    found = reader.get(path)
     if found is None:
-        advice = f"apply {_CLAIM} (there it is called training), or name another claim in "
+        advice = f"apply {_CLAIM} (it names the claim training), or name another claim in "
         advice += "kubeflow.steps.Trainer.volumes"
-        yield Row(name, f"is not in namespace {request.namespace}", "missing", advice)
+        yield CheckResult(name, f"is not in namespace {request.namespace}", "missing", advice)
         return
     phase = found.get("status", {}).get("phase", "Pending")
     if found["metadata"].get("deletionTimestamp") or phase == "Lost":
         state = "is lost" if phase == "Lost" else "is being deleted"
-        yield Row(name, state, "missing", f"make it anew: {_CLAIM}")
+        yield CheckResult(name, state, "missing", f"create it again: {_CLAIM}")
         return
     problem = _modes(found, request.count, written)
     if problem:
         yield problem
     elif phase == "Bound":
         modes = found.get("status", {}).get("accessModes") or found["spec"]["accessModes"]
-        yield Row(name, f"Bound, {', '.join(modes)}")
+        yield CheckResult(name, f"Bound, {', '.join(modes)}")
     else:
-        yield _pending(reading, name, found)
+        yield _pending(reader, name, found)
 
 
-def _modes(claim: Json, count: int, written: bool) -> Row | None:
-    """What is wrong with how many nodes may mount it; the Trainer's step does so, too."""
+def _modes(claim: Json, count: int, written: bool) -> CheckResult | None:
+    """A problem with the access modes; the Trainer's step mounts the claim, too."""
     name = f"claim {claim['metadata']['name']}"
     modes = claim.get("status", {}).get("accessModes") or claim["spec"].get("accessModes", [])
     if "ReadWriteMany" in modes or (not written and "ReadOnlyMany" in modes):
         return None
     found = ", ".join(modes) or "no access mode"
-    advice = f"use a claim with ReadWriteMany, of a class that can ({_CLAIM})"
+    advice = f"use a claim with ReadWriteMany, of a class that supports it ({_CLAIM})"
     if count == 1 and modes == ["ReadWriteOnce"]:
-        found += ": its pod has to come to the node of the Trainer's step"
-        return Row(name, found, "note", advice)
-    return Row(name, f"{found}: for {count} pods and the Trainer's step", "missing", advice)
+        found += ": its pod must run on the node of the Trainer's step"
+        return CheckResult(name, found, "note", advice)
+    return CheckResult(name, f"{found}: for {count} pods and the Trainer's step", "missing", advice)
 
 
-def _pending(reading: Reading, name: str, claim: Json) -> Row:
+def _pending(reader: Reader, name: str, claim: Json) -> CheckResult:
     storage = claim["spec"].get("storageClassName")
     advice = f"name a class that many nodes can mount: storageClassName in {_CLAIM}"
     if not storage:
-        return Row(name, "Pending, and has no storage class", "missing", advice)
+        return CheckResult(name, "Pending, and has no storage class", "missing", advice)
     try:
-        found = reading.get(f"/apis/storage.k8s.io/v1/storageclasses/{storage}")
+        found = reader.get(f"/apis/storage.k8s.io/v1/storageclasses/{storage}")
     except Refused as error:
         if error.status != 403:
             raise
-        advice = "kubectl describe pvc says why; fine if its class waits for the first pod"
-        return Row(name, f"Pending; class {storage} may not be looked at", "note", advice)
+        advice = "kubectl describe pvc shows the reason; a class may wait for the first pod"
+        return CheckResult(
+            name, f"Pending; these credentials may not read class {storage}", "note", advice
+        )
     if found is None:
-        return Row(name, f"Pending: there is no class {storage}", "missing", advice)
+        return CheckResult(name, f"Pending: class {storage} does not exist", "missing", advice)
     if found.get("volumeBindingMode") == "WaitForFirstConsumer":
-        return Row(name, f"Pending until a pod uses it, as class {storage} wants it")
-    return Row(name, f"Pending: class {storage} has made no volume", "missing", advice)
+        return CheckResult(name, f"Pending until a pod uses it (class {storage})")
+    return CheckResult(name, f"Pending: class {storage} has provided no volume", "missing", advice)

@@ -54,7 +54,7 @@ def compile_command(
         document.check_output(output)
         if weights:
             initial_weights.find(weights)
-        from stagecraft.pipeline.kubeflow.compiling import compile_pipeline  # with TensorFlow
+        from stagecraft.pipeline.kubeflow.compile import compile_pipeline  # with TensorFlow
         from stagecraft.trainer_module.models import registry
 
         with registry.files_shared():

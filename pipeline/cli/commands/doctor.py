@@ -119,7 +119,7 @@ def _cluster_checks(
         advice = "the Trainer starts jobs only with parallel.launcher=kubernetes"
         yield machine.Check("launcher", launcher, "note", advice)
     folder = settings.kubeflow.job.folder
-    wanted = preflight.Wanted(
+    wanted = preflight.PlannedTraining(
         request=job_request(
             settings, name=_JOB, namespace=namespace, folder=f"{folder.rstrip('/')}/{_JOB}"
         ),
@@ -128,7 +128,7 @@ def _cluster_checks(
         default_image=KubeflowSettings().image,
         account=account,
     )
-    yield from preflight.rows(connection.connect(kube_context), wanted)
+    yield from preflight.check_cluster(connection.connect(kube_context), wanted)
 
 
 def _print(checks: Iterable[Check], as_json: bool, all_ok: str) -> int:

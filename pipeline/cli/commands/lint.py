@@ -48,7 +48,7 @@ def lint(files: tuple[str, ...], as_json: bool) -> int:
     console.say(_summary(findings), stderr=as_json)
     accepted = not any(findings.values())
     if as_json:
-        dicts = {file: [each._asdict() for each in of_file] for file, of_file in findings.items()}
+        dicts = {file: [each.json() for each in of_file] for file, of_file in findings.items()}
         console.say_json({"accepted": accepted, "files": dicts})
     return 0 if accepted else 1
 
@@ -71,7 +71,7 @@ def _read(file: str) -> str:
 
 def _paragraph(file: str, finding: Finding) -> str:
     return (
-        f"{file}: {finding.where} ({finding.rule})\n"
+        f"{file}: {finding.location} ({finding.rule})\n"
         f"  {finding.problem}\n"
         f"  {finding.remedy}\n"
         f"  {finding.source}\n"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
+from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
@@ -27,7 +28,7 @@ WORKER = "stagecraft.components.kubernetes.worker"
 @options.settings_options
 @click.option(
     "--launcher",
-    type=click.Choice(["job", "tfjob", "trainjob", "vertex"]),
+    type=click.Choice([*CLUSTER_JOBS.names(), "vertex"]),
     help="An Indexed Job with its Service, a TFJob, a TrainJob, or the worker pools of Vertex AI. "
     "Default: kubeflow.job.kind.",
 )
@@ -77,8 +78,7 @@ def render(
 
     Exit code: 0; 1 if the objects cannot be rendered.
     """
-    from stagecraft.components.kubernetes.job_folder import handover
-    from stagecraft.components.kubernetes.jobs import kinds
+    from stagecraft.components.kubernetes.job_folder import exchange
     from stagecraft.pipeline.kubeflow import visible_secrets
     from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
 
@@ -99,17 +99,16 @@ def render(
         name = name or settings.name
         folder = settings.kubeflow.job.folder.rstrip("/")
         volumes = settings.kubeflow.step("Trainer").volumes
-        handover.check(folder, volumes, "kubeflow.job.folder")
-        objects = kinds.render(
-            job_request(
-                settings,
-                name=name,
-                namespace=namespace,
-                folder=f"{folder}/{name}",
-                image=image,
-                kind=launcher,
-            )
+        exchange.check(folder, volumes, "kubeflow.job.folder")
+        request = job_request(
+            settings,
+            name=name,
+            namespace=namespace,
+            folder=f"{folder}/{name}",
+            image=image,
+            kind=launcher,
         )
+        objects = CLUSTER_JOBS.get(request.job.kind).render(request)
     if warning := visible_secrets.warning(settings, "the manifest"):
         console.warning(warning)
     console.document(yaml.safe_dump_all(objects, sort_keys=False).rstrip())

@@ -50,7 +50,7 @@ def set_(name: str, **fields: Any) -> None:
         if value is not None
     }
     before = known.contexts.get(name, stored.Context())
-    after = stored.made(before.model_dump() | changes)
+    after = stored.make(before.model_dump() | changes)
     connection.checked(after)
     current = known.current or name
     stored.save(stored.Contexts(current=current, contexts={**known.contexts, name: after}))

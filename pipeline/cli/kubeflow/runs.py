@@ -18,7 +18,7 @@ from stagecraft.schemas.errors import UserError
 if TYPE_CHECKING:
     from stagecraft.pipeline.kubeflow.client.api import Api
     from stagecraft.pipeline.kubeflow.client.objects import Run
-    from stagecraft.pipeline.kubeflow.client.steps import Progress
+    from stagecraft.pipeline.kubeflow.client.progress import Progress
 
 _run_id = click.argument("run_id", metavar="RUN")
 
@@ -211,13 +211,13 @@ def logs(
     \b
     stagecraft kubeflow runs logs 5a3c… --step Trainer --follow
     """
-    from stagecraft.pipeline.kubeflow.client import follow, steps
+    from stagecraft.pipeline.kubeflow.client import follow, progress
     from stagecraft.pipeline.kubeflow.client import logs as of_pods  # the Kubernetes client
     from stagecraft.pipeline.kubeflow.client import runs as of_server
 
     run = of_server.get(api, run_id)
     names = follow.names(api, run)
-    if step and names and step.removesuffix(steps.DRIVER) not in names:
+    if step and names and step.removesuffix(progress.DRIVER) not in names:
         raise UserError(
             f"--step: {step}: the run has no such step; use one of {', '.join(names)}.",
             setting="--step",
@@ -338,9 +338,9 @@ def _state(run: Run) -> str:
 
 
 def _progress(run: Run, names: list[str]) -> dict[str, Progress]:
-    from stagecraft.pipeline.kubeflow.client import steps
+    from stagecraft.pipeline.kubeflow.client import progress
 
-    return steps.progress(run, names, datetime.datetime.now(datetime.timezone.utc))
+    return progress.progress(run, names, datetime.datetime.now(datetime.timezone.utc))
 
 
 def _run(api: Api, run: Run) -> dict[str, Any]:

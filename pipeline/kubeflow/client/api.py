@@ -1,4 +1,4 @@
-"""A connection to Kubeflow Pipelines: the kfp client, with errors in words and a time limit."""
+"""A connection to Kubeflow Pipelines: the kfp client, with errors in words and a timeout."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import kfp_server_api
 import urllib3
 from kfp.client import auth
 
-from stagecraft.pipeline.kubeflow.client import answers
 from stagecraft.pipeline.kubeflow.client import connection as connections
+from stagecraft.pipeline.kubeflow.client import errors
 from stagecraft.pipeline.kubeflow.client.connection import Connection
 from stagecraft.schemas.errors import UserError
 
@@ -30,20 +30,19 @@ _PRINTS = ("create_experiment", "run_pipeline", "upload_pipeline", "upload_pipel
 class Api:
     """Kubeflow Pipelines' API, v2beta1.
 
-    Its methods are those of ``kfp.Client`` (:meth:`call`), the part of kfp that stays the same
-    from 2.5 to 2.16.
+    :meth:`call` calls the methods of ``kfp.Client``, which are the same from 2.5 to 2.16.
     """
 
     def __init__(self, connection: Connection):
         """Connects.
 
         Raises:
-            UserError: there is no address, or nobody answers there.
+            UserError: the address is missing, or no server answers there.
         """
         self.connection = connection
-        # Kfp may ask for a sign-in there; all else that it prints is of no use.
-        told = sys.stderr if connection.context.iap_client_id else io.StringIO()
-        with _private(), _alone(), contextlib.redirect_stdout(told):
+        # kfp may print a request to sign in; its other output is of no use.
+        output = sys.stderr if connection.context.iap_client_id else io.StringIO()
+        with _private(), _without_environment(), contextlib.redirect_stdout(output):
             self._client = _Client(connection)
         self.multi_user: bool = bool(self._client.health.multi_user)
 
@@ -51,31 +50,34 @@ class Api:
         """Calls a method of ``kfp.Client``.
 
         Raises:
-            ApiError: the server refuses, fails, or does not answer.
+            ApiError: the server refuses, fails or does not answer.
         """
-        # Not around every call: a live table writes there meanwhile.
+        # Not around every call: a live table writes to stdout at the same time.
         quiet = contextlib.redirect_stdout(io.StringIO())
         with quiet if method in _PRINTS else contextlib.nullcontext():
             return getattr(self._client, method)(**arguments)
 
     @property
     def namespace(self) -> str | None:
-        """Of the user, where there are several; None where there are none.
+        """The user's namespace in a multi-user Kubeflow; None in a single-user one.
 
         Raises:
-            UserError: there are several, and it is not known who this one is.
+            UserError: the namespace is unknown.
         """
         if not self.multi_user:
             return None
-        # The second: kfp's own setting, or the namespace of the pod that this is.
+        # The second: kfp's setting, or the namespace of this pod.
         namespace = self.connection.context.namespace or self._client.get_user_namespace()
         if not namespace:
-            raise UserError("This Kubeflow has several users: give --namespace, your profile's.")
+            raise UserError(
+                "This Kubeflow has several users: give your profile's namespace with --namespace.",
+                setting="--namespace",
+            )
         return namespace
 
     @property
     def pods_namespace(self) -> str:
-        """Where runs' pods are."""
+        """Namespace of the runs' pods."""
         return self.namespace or self.connection.context.namespace or "kubeflow"
 
     def link(self, path: str) -> str:
@@ -110,14 +112,16 @@ class _Client(kfp.Client):
         self.health = self.get_kfp_healthz()
 
     def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
-        """Asks once: the first call of all, which kfp's constructor makes, too."""
+        """Asks once; kfp's constructor makes this call first."""
         if not hasattr(self, "health"):
             client = self._healthz_api.api_client
             nowhere = kfp_server_api.Configuration().host
             if not self._connection.context.endpoint and client.configuration.host == nowhere:
                 raise UserError(
-                    "Where is Kubeflow Pipelines? Give --endpoint ADDRESS, name a context by "
-                    "--context, or run this in the cluster or where kubectl reaches it."
+                    "The address of Kubeflow Pipelines is unknown: give --endpoint ADDRESS, name a "
+                    "context with --context, or run this in the cluster or where kubectl reaches "
+                    "it.",
+                    setting="--endpoint",
                 )
             self._set_token(client.configuration)
             _guard(client.rest_client, self._connection)
@@ -130,19 +134,19 @@ class _Client(kfp.Client):
         experiment_name: str | None = None,
         namespace: str | None = None,
     ) -> Any:
-        """As kfp's, but finds names with a plus or a percent sign, too: see listing.named."""
+        """As kfp's; also finds names with a plus or a percent sign: see paging.name_filter."""
         if experiment_name is not None:
             experiment_name = urllib.parse.quote(json.dumps(experiment_name)[1:-1])
         return super().get_experiment(experiment_id, experiment_name, namespace)
 
     def _load_context_setting_or_default(self) -> None:
-        """Of kfp's own settings the namespace alone: its cookies name no server they are for."""
+        """Reads only the namespace of kfp's settings: its cookies belong to an unknown server."""
         super()._load_context_setting_or_default()
         self._context_setting = {"namespace": self._context_setting.get("namespace", "")}
 
     def _set_token(self, configuration: Any) -> None:
         connection, here = self._connection, self._IN_CLUSTER_DNS_NAME.format("kubeflow")
-        # Through kubectl's configuration, it is the cluster that asks for a token: its own.
+        # Through kubectl's configuration, the cluster requires a token of its own.
         if connection.token and (connection.context.endpoint or configuration.host == here):
             configuration.api_key["authorization"] = connection.token.get_secret_value()
             configuration.api_key_prefix["authorization"] = "Bearer"
@@ -153,16 +157,16 @@ class _Client(kfp.Client):
     def _renew_token(self, configuration: Any) -> None:
         try:
             token = connections.read(str(self._connection.renewed_token), "token_file")
-        except UserError as error:  # it may be there again in a moment
-            raise answers.ApiError(str(error)) from None
+        except UserError as error:  # the file may be back in a moment
+            raise errors.ApiError(str(error)) from None
         configuration.api_key["authorization"] = token.get_secret_value()
 
 
 def _guard(rest: Any, connection: Connection) -> None:
-    """Gives every request a time limit, and every failure words."""
+    """Gives each request a timeout, and each failure a message."""
     plain = rest.request
     seconds = connection.context.timeout_seconds
-    # Each new attempt would take the time limit anew; who wants attempts makes them.
+    # Each retry would start the timeout again; callers retry themselves.
     once = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=5)
     rest.pool_manager.connection_pool_kw["retries"] = once
     if not connection.context.verify_tls:
@@ -174,25 +178,25 @@ def _guard(rest: Any, connection: Connection) -> None:
             response = plain(method, url, **options)
         except kfp_server_api.ApiException as error:
             if not error.status:  # of TLS
-                raise answers.unreachable(connection, url, error) from None
-            raise answers.refused(
+                raise errors.unreachable(connection, url, error) from None
+            raise errors.refused(
                 connection, url, error.status, error.body, options.get("headers")
             ) from None
         except urllib3.exceptions.HTTPError as error:
-            raise answers.unreachable(connection, url, error) from None
-        # Kfp makes an object without any fields of a page for people.
+            raise errors.unreachable(connection, url, error) from None
+        # kfp turns a web page into an object without fields.
         if "html" in (response.getheader("Content-Type") or "").lower():
-            raise answers.no_api(url)
+            raise errors.no_api(url)
         return response
 
     rest.request = request
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Without the environment that kfp reads by itself: ``connection.resolve`` has read it.
+def _without_environment() -> Iterator[None]:
+    """Hides kfp's environment variables, which ``connection.resolve`` has read.
 
-    Kfp would take an address or a client ID from there for a context that has none.
+    kfp would use their address or client ID for a context without one.
     """
     names = [*connections.KFP.values(), connections.KFP_SECRET]
     before = {name: os.environ.pop(name) for name in names if name in os.environ}
@@ -204,7 +208,7 @@ def _alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _private() -> Iterator[None]:
-    """What kfp writes meanwhile, a sign-in's refresh token, is for this user alone."""
+    """Makes files that kfp writes, such as a refresh token, readable by this user alone."""
     before = os.umask(0o077)
     try:
         credentials = pathlib.Path(auth.LOCAL_KFP_CREDENTIAL)

@@ -1,9 +1,13 @@
-"""Which Kubeflow Pipelines is meant, and with which credentials.
+"""Resolves the address of Kubeflow Pipelines and the credentials for it.
 
-What is given on the command line counts first. Beneath it lies one of: the context that was named
-there, or in the environment if no endpoint was; the environment, if it names no other endpoint; the
-current context, if nobody names an endpoint. They are never mixed, so that no token goes to a
-server that it was not meant for. Imports neither kfp nor Kubernetes.
+Options of the command line come first. Other fields come from exactly one of these sources, so that
+no token goes to another server:
+
+1. the context that ``--context`` names, or the environment if no endpoint is given;
+2. the environment, if it names no other endpoint;
+3. the current context, if nothing names an endpoint.
+
+Imports neither kfp nor Kubernetes.
 """
 
 from __future__ import annotations
@@ -24,15 +28,15 @@ from pydantic import SecretStr
 from stagecraft.pipeline.kubeflow.client import contexts
 from stagecraft.pipeline.kubeflow.client.contexts import Context
 from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 
 TOKEN, COOKIES, CONTEXT = (
     "STAGECRAFT_KUBEFLOW_TOKEN",
     "STAGECRAFT_KUBEFLOW_COOKIES",
     "STAGECRAFT_KUBEFLOW_CONTEXT",
 )
-"""Environment variables of our own: two secrets, and the name of a context. The secrets are for
-whatever is connected to, but for a context that is named."""
+"""Environment variables of this project: two secrets, and the name of a context. The secrets apply
+to each connection except a named context."""
 
 KFP = {
     "endpoint": "KF_PIPELINES_ENDPOINT",
@@ -40,7 +44,7 @@ KFP = {
     "iap_client_id": "KF_PIPELINES_IAP_OAUTH2_CLIENT_ID",
     "other_client_id": "KF_PIPELINES_APP_OAUTH2_CLIENT_ID",
 }
-"""Environment variables that the kfp client knows (kfp/client/client.py)."""
+"""Environment variables of the kfp client (kfp/client/client.py)."""
 
 KFP_SECRET = "KF_PIPELINES_APP_OAUTH2_CLIENT_SECRET"
 
@@ -52,17 +56,17 @@ class Connection:
     context: Context
     token: SecretStr | None = None
     renewed_token: pathlib.Path | None = None
-    """Where the token came from, if it may be another one by and by."""
+    """The token's file, if the token may be renewed."""
 
     cookies: SecretStr | None = None
     other_client_secret: SecretStr | None = None
 
     def redact(self, text: str, headers: Mapping[str, str] | None = None) -> str:
-        """The text without the secrets, should one of them be in it.
+        """Removes the secrets from a text.
 
         Args:
-            text: such as a server's answer, which may repeat what it was sent.
-            headers: that were sent; credentials may have come from elsewhere, or be new ones.
+            text: such as a server's answer, which may repeat the request.
+            headers: of the request; its credentials may be others, such as renewed ones.
         """
         known = (self.token, self.cookies, self.other_client_secret)
         secrets = [secret.get_secret_value() for secret in known if secret] + [
@@ -72,41 +76,44 @@ class Connection:
         ]
         for part in itertools.chain.from_iterable(re.split(r"[;\s]+", one) for one in secrets):
             for value in (part, part.partition("=")[2]):
-                if len(value) >= 4 and value != "Bearer":  # a shorter one is in many words
+                if len(value) >= 4 and value != "Bearer":  # a shorter value is part of many words
                     text = text.replace(value, "…")
         return text
 
 
 def resolve(options: Mapping[str, Any], context: str | None = None) -> Connection:
-    """Puts together what was given.
+    """Resolves a connection.
 
     Args:
         options: fields of :class:`Context` from the command line; None: not given.
         context: name of a context.
 
     Raises:
-        UserError: no such context, a file of it that cannot be read, or an address that is none.
+        UserError: the context does not exist, a file cannot be read, or an address is malformed.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    explicit = {name: value for name, value in options.items() if value is not None}
     from_environment = {
         field: os.environ[name] for field, name in KFP.items() if os.environ.get(name)
     }
     known = contexts.load()
-    name = context or (None if "endpoint" in given else os.environ.get(CONTEXT))
+    name = context or (None if "endpoint" in explicit else os.environ.get(CONTEXT))
     if name:
         base = known.named(name)
-    elif "endpoint" in given and from_environment.get("endpoint") not in (None, given["endpoint"]):
-        base = Context()  # the environment is about another endpoint
-    elif "endpoint" in given or "endpoint" in from_environment:
-        base = contexts.made(from_environment)
+    elif "endpoint" in explicit and from_environment.get("endpoint") not in (
+        None,
+        explicit["endpoint"],
+    ):
+        base = Context()  # the environment belongs to another endpoint
+    elif "endpoint" in explicit or "endpoint" in from_environment:
+        base = contexts.make(from_environment)
     elif known.current:
         base = known.named(known.current)
     else:
-        base = contexts.made(from_environment)
-    resolved = checked(contexts.made(base.model_dump() | given))
+        base = contexts.make(from_environment)
+    resolved = checked(contexts.make(base.model_dump() | explicit))
 
     def of_environment(field: str, variable: str) -> str:
-        return "" if name or field in given else os.environ.get(variable, "").strip()
+        return "" if name or field in explicit else os.environ.get(variable, "").strip()
 
     def secret(field: str, variable: str) -> SecretStr | None:
         if value := of_environment(field, variable):
@@ -126,10 +133,10 @@ def resolve(options: Mapping[str, Any], context: str | None = None) -> Connectio
 
 
 def checked(context: Context) -> Context:
-    """A context whose addresses and certificates can be, as they are used.
+    """Checks and completes a context's addresses and certificates.
 
     Raises:
-        UserError: one cannot.
+        SettingError: one cannot be used.
     """
     changed = {}
     for field in ("endpoint", "ui_endpoint", "proxy"):
@@ -138,7 +145,7 @@ def checked(context: Context) -> Context:
             whole = address if "://" in address else f"https://{address}"
             secrets.refuse_in_address(whole, Context.credentials_advice)
         except secrets.SecretInAddress as error:
-            raise UserError(f"{field}: {error}.") from None
+            raise UserError(f"{field}: {error}.", setting=field) from None
     if endpoint := context.endpoint:
         changed["endpoint"] = endpoint if "://" in endpoint else f"https://{endpoint}"  # as kfp
         try:
@@ -147,35 +154,39 @@ def checked(context: Context) -> Context:
         except ValueError:
             fine = False
         if not fine or re.search(r"\s", endpoint):
-            raise UserError(
-                f"endpoint: {secrets.redact(endpoint)}: expected an address, as "
-                "https://kubeflow.example.com/pipeline."
+            raise SettingError(
+                "endpoint",
+                secrets.redact(endpoint),
+                "is no address",
+                "an address such as https://kubeflow.example.com/pipeline",
             )
     if context.ca_file:
         changed["ca_file"] = str(pathlib.Path(context.ca_file).expanduser())
         try:
             ssl.create_default_context(cafile=changed["ca_file"])
         except ssl.SSLError:
-            raise UserError(f"ca_file: {context.ca_file}: holds no certificates (PEM).") from None
+            raise SettingError(
+                "ca_file", context.ca_file, "contains no certificates (PEM)"
+            ) from None
         except OSError as error:
-            raise UserError(
-                f"ca_file: {context.ca_file}: cannot be read: {error.strerror}."
+            raise SettingError(
+                "ca_file", context.ca_file, f"cannot be read: {error.strerror}"
             ) from None
     return context.model_copy(update=changed)
 
 
 def read(file: str, field: str) -> SecretStr:
-    """A secret from a file; ``-``: from standard input.
+    """Reads a secret from a file; ``-``: from standard input.
 
     Raises:
-        UserError: it cannot be read, or holds something else than one line.
+        SettingError: it cannot be read, or does not contain exactly one line.
     """
     try:
         text = sys.stdin.read() if file == "-" else pathlib.Path(file).expanduser().read_text()
     except OSError as error:
-        raise UserError(f"{field}: {file}: cannot be read: {error.strerror}.") from None
+        raise SettingError(field, file, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UserError(f"{field}: {file}: is no text.") from None
+        raise SettingError(field, file, "is not text") from None
     if not text.strip() or "\n" in text.strip():
-        raise UserError(f"{field}: {file}: expected one line, and nothing else.")
+        raise SettingError(field, file, "must contain exactly one line")
     return SecretStr(text.strip())

@@ -1,6 +1,6 @@
-"""Named connections in a file, as kubectl has them.
+"""Named connections in a file, like kubectl's contexts.
 
-The file holds no secret: tokens and cookies stay in files of their own, whose paths it names.
+The file contains no secrets: it names the files of tokens and cookies.
 Imports neither kfp nor Kubernetes.
 """
 
@@ -17,28 +17,28 @@ from pydantic import Field, ValidationError
 from stagecraft.pipeline.settings import strict_yaml
 from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import Settings
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 
 
 class Context(Settings):
-    """Where Kubeflow Pipelines is, and who asks."""
+    """Address of Kubeflow Pipelines, and credentials for it."""
 
     credentials_advice: ClassVar[str] = (
-        "a context holds none; give a token or cookies by --token-file or --cookies-file"
+        "a context has none; give a token or cookies with --token-file or --cookies-file"
     )
 
     endpoint: str | None = Field(
         None,
         description="address of Kubeflow Pipelines, as https://kubeflow.example.com/pipeline; "
-        "default: of this pod's cluster, else through kubectl's configuration",
+        "default: that of this pod's cluster, or through kubectl's configuration",
     )
     ui_endpoint: str | None = Field(
         None, description="address of the user interface, for links; default: the endpoint"
     )
     namespace: str | None = Field(
         None,
-        description="where runs' pods are: the profile's namespace where Kubeflow has several "
-        "users, else where it is installed; default: kubeflow",
+        description="namespace of runs' pods: the profile's in a multi-user Kubeflow, otherwise "
+        "that of the installation; default: kubeflow",
     )
     token_file: str | None = Field(None, description="file with a bearer token")
     cookies_file: str | None = Field(
@@ -48,18 +48,22 @@ class Context(Settings):
         None, description="OAuth client ID of Google's Identity-Aware Proxy"
     )
     other_client_id: str | None = Field(
-        None, description="OAuth client ID of a desktop application, to get through the proxy as"
+        None, description="OAuth client ID of a desktop application that signs in at the proxy"
     )
-    other_client_secret_file: str | None = Field(None, description="file with that one's secret")
+    other_client_secret_file: str | None = Field(
+        None, description="file with the secret of the desktop application"
+    )
     ca_file: str | None = Field(
-        None, description="certificates to trust (PEM), where the server has one of its own making"
+        None, description="certificates to trust (PEM), for a server with a self-signed certificate"
     )
     verify_tls: bool = Field(True, description="false: accept any certificate")
     proxy: str | None = Field(None, description="HTTP proxy, as http://proxy.example.com:3128")
     kube_context: str | None = Field(
         None, description="context of kubectl's configuration, for logs; default: the current one"
     )
-    timeout_seconds: float = Field(30.0, gt=0, le=86_400, description="for an answer, in seconds")
+    timeout_seconds: float = Field(
+        30.0, gt=0, le=86_400, description="seconds to wait for an answer"
+    )
 
 
 class Contexts(Settings):
@@ -69,51 +73,52 @@ class Contexts(Settings):
     contexts: dict[str, Context] = {}
 
     def named(self, name: str) -> Context:
-        """One of them.
+        """The context of a name.
 
         Raises:
-            UserError: there is none of that name.
+            SettingError: it does not exist.
         """
         if name not in self.contexts:
-            raise UserError(
-                f"{name}: no such context; {path()} has "
-                f"{', '.join(sorted(self.contexts)) or 'none'}. Make one with 'stagecraft kubeflow "
-                f"contexts set {name} --endpoint ADDRESS'."
+            raise SettingError(
+                "context",
+                name,
+                f"does not exist; {path()} has {', '.join(sorted(self.contexts)) or 'none'}",
+                f"'stagecraft kubeflow contexts set {name} --endpoint ADDRESS' to create it",
             )
         return self.contexts[name]
 
 
 def path() -> pathlib.Path:
-    """Where the file is: ``STAGECRAFT_CONTEXTS``, else in the XDG configuration folder."""
-    if given := os.environ.get("STAGECRAFT_CONTEXTS"):
-        return pathlib.Path(given)
+    """Path of the file: ``STAGECRAFT_CONTEXTS``, or in the XDG configuration folder."""
+    if file := os.environ.get("STAGECRAFT_CONTEXTS"):
+        return pathlib.Path(file)
     home = os.environ.get("XDG_CONFIG_HOME") or pathlib.Path.home() / ".config"
     return pathlib.Path(home) / "stagecraft" / "contexts.yaml"
 
 
 def load() -> Contexts:
-    """Reads the file; one that is not there has no contexts.
+    """Reads the file; a missing file has no contexts.
 
     Raises:
-        UserError: it cannot be read, or holds something else.
+        UserError: it cannot be read, or is malformed.
     """
     try:
         tree = strict_yaml.read(path())
     except FileNotFoundError:
         return Contexts()
     except OSError as error:
-        raise UserError(f"{path()}: cannot be read: {error.strerror}.") from None
+        raise UserError(f"{path()} cannot be read: {error.strerror}.", file=str(path())) from None
     try:
         return Contexts.model_validate({} if tree is None else tree)
     except ValidationError as error:
-        raise UserError(f"{path()}: {_first(error)}") from None
+        raise UserError(f"{path()}: {_first(error)}", file=str(path())) from None
 
 
-def made(fields: Mapping[str, Any]) -> Context:
-    """A context of fields that a person gave.
+def make(fields: Mapping[str, Any]) -> Context:
+    """Makes a context of a person's fields.
 
     Raises:
-        UserError: a value cannot be.
+        UserError: a value cannot be used.
     """
     try:
         return Context.model_validate(fields)
@@ -122,7 +127,7 @@ def made(fields: Mapping[str, Any]) -> Context:
 
 
 def _first(error: ValidationError) -> str:
-    """The first mistake; what was given is not in it."""
+    """The first mistake, without the value."""
     [first, *_] = error.errors(include_url=False, include_input=False)
     where = ".".join(str(part) for part in first["loc"])
     message = secrets.redact(first["msg"].removeprefix("Value error, "))
@@ -130,10 +135,10 @@ def _first(error: ValidationError) -> str:
 
 
 def save(contexts: Contexts) -> None:
-    """Writes the whole file or nothing, readable by its owner alone.
+    """Writes the file atomically, readable by its owner alone.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     target = path()
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
@@ -145,4 +150,6 @@ def save(contexts: Contexts) -> None:
         unfinished.replace(target)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
-        raise UserError(f"{target}: cannot be written: {error.strerror}.") from None
+        raise UserError(
+            f"{target} cannot be written: {error.strerror}.", file=str(target)
+        ) from None

@@ -1,4 +1,4 @@
-"""Follows a run until it is over, through hiccups of the server."""
+"""Follows a run until it is over; retries while the server fails."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from stagecraft.pipeline.kubeflow.client import runs, steps
-from stagecraft.pipeline.kubeflow.client.answers import ApiError
+from stagecraft.pipeline.kubeflow.client import progress, runs
 from stagecraft.pipeline.kubeflow.client.api import Api
+from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Run, Version, document
-from stagecraft.pipeline.kubeflow.client.steps import Progress
+from stagecraft.pipeline.kubeflow.client.progress import Progress
 from stagecraft.schemas.errors import UserError
 
 Answer = TypeVar("Answer")
 
 POLL_SECONDS = 2.0
-"""Argo's state gets into the database about as often (the persistence agent's resync)."""
+"""About the interval of the persistence agent's resync, which copies Argo's state."""
 
 PATIENCE_SECONDS = 300.0
-"""How long the server may fail or not answer before that is told as an error."""
+"""How long the server may fail or not answer."""
 
 
 def names(api: Api, run: Run) -> list[str]:
-    """Its steps, one after those that it waits for."""
+    """Names of a run's steps, each after its dependencies."""
     if run.spec:
         return document(run.spec).order()
     if run.pipeline_id and run.version_id:
@@ -36,36 +36,38 @@ def names(api: Api, run: Run) -> list[str]:
             )
             return Version.of(answer).document.order()
         except ApiError as error:
-            if error.status != 404:  # the run stays when its pipeline is deleted
+            if error.status != 404:  # a run remains when its pipeline is deleted
                 raise
-    ended = [task.display_name for task in run.tasks if task.display_name.endswith(steps.DRIVER)]
-    return [name.removesuffix(steps.DRIVER) for name in ended if name != f"root{steps.DRIVER}"]
+    ended = [task.display_name for task in run.tasks if task.display_name.endswith(progress.DRIVER)]
+    return [
+        name.removesuffix(progress.DRIVER) for name in ended if name != f"root{progress.DRIVER}"
+    ]
 
 
 class Patience:
-    """Asks the server again and again while it fails or does not answer."""
+    """Retries requests while the server fails or does not answer."""
 
     def __init__(self, on_hiccup: Callable[[str], Any], sleep: Callable[[float], Any] = time.sleep):
-        """Sets whom to tell.
+        """Sets the callback.
 
         Args:
-            on_hiccup: called with an error that is not given up for.
+            on_hiccup: called with an error before a retry.
             sleep: waits for seconds.
         """
         self._on_hiccup = on_hiccup
         self.sleep = sleep
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """What the question gives.
+        """The answer to a question.
 
         Raises:
-            UserError: the server refuses, or has failed for longer than ``PATIENCE_SECONDS``.
+            UserError: the server refuses, or fails for longer than ``PATIENCE_SECONDS``.
         """
         begun, pause = time.monotonic(), POLL_SECONDS
         while True:
             try:
                 return question()
-            except UserError as error:  # of this server's, or of the cluster's
+            except UserError as error:  # of this server, or of the cluster
                 transient = getattr(error, "transient", False)
                 if not transient or time.monotonic() - begun > PATIENCE_SECONDS:
                     raise
@@ -84,26 +86,26 @@ def follow(
     """Polls until the run is over.
 
     Args:
-        api: where.
-        run_id: which run.
-        step_names: whose progress is told.
+        api: the connection.
+        run_id: of the run.
+        step_names: the steps to follow.
         on_progress: called with a step's name when its state changes.
-        patience: for hiccups.
+        patience: retries.
 
     Returns:
-        The run, over.
+        The finished run.
 
     Raises:
         ApiError: the server refuses, or fails for too long.
     """
-    told: dict[str, str] = {}
+    states: dict[str, str] = {}
     while True:
         run = patience.ask(lambda: runs.get(api, run_id))
         now = datetime.datetime.now(datetime.timezone.utc)
-        for name, found in steps.progress(run, step_names, now).items():
-            if told.get(name, "waiting") != found.state:
-                told[name] = found.state
-                on_progress(name, found)
+        for name, step in progress.progress(run, step_names, now).items():
+            if states.get(name, "waiting") != step.state:
+                states[name] = step.state
+                on_progress(name, step)
         if run.is_over:
             return run
         patience.sleep(POLL_SECONDS)

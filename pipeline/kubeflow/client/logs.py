@@ -1,4 +1,4 @@
-"""Logs of a run's steps: from its pods, since Kubeflow Pipelines' API has no call for them."""
+"""Logs of a run's steps, from its pods: Kubeflow Pipelines' API has no call for logs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from stagecraft.pipeline.kubeflow.client import runs
 from stagecraft.pipeline.kubeflow.client.api import Api
 from stagecraft.pipeline.kubeflow.client.follow import Patience
 from stagecraft.pipeline.kubeflow.client.objects import Run
-from stagecraft.pipeline.kubeflow.client.steps import DRIVER, EXECUTOR
+from stagecraft.pipeline.kubeflow.client.progress import DRIVER, EXECUTOR
 from stagecraft.schemas.errors import UserError
 
 _RUN_LABEL = "pipeline/runid"
-"""Of each pod of a run: ``LabelKeyWorkflowRunId`` in backend/src/common/util/consts.go."""
+"""Label of each pod of a run: ``LabelKeyWorkflowRunId`` in backend/src/common/util/consts.go."""
 
 _NODE_NAME = "workflows.argoproj.io/node-name"
 """Annotation: the path of the pod's node, as ``quickstart-x7k2p.root.Trainer.executor(1)``."""
 
 _CONTAINER = "main"
-"""Argo's name for the container that does the work."""
+"""Argo's name of the container that runs the step."""
 
 
 def read(
@@ -40,34 +40,34 @@ def read(
     Args:
         api: the connection.
         run: whose logs.
-        step: of this one alone; a driver's, if its name ends with ``-driver``.
-        follow: goes on until the run is over.
-        tail: how many lines of each pod's log, from its end; default: all.
-        on_waiting: called with a step and why its container does not begin.
-        on_hiccup: called with an error that is not given up for, while following.
+        step: only this step; a name with ``-driver`` at the end is a driver.
+        follow: whether to read until the run is over.
+        tail: last lines of each pod's log; default: all.
+        on_waiting: called with a step and the reason why its container does not start.
+        on_hiccup: called with an error before a retry, while following.
 
     Raises:
-        UserError: it is not allowed; there is no such step, or no pod any more.
+        UserError: these credentials may not read logs, or no pod of the step exists.
     """
     client, namespace = connect(api.connection.context.kube_context), api.pods_namespace
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
 
     def present() -> list[Pod]:
-        found = [
+        wanted = [
             pod
             for pod in pod_logs.pods(client, namespace, f"{_RUN_LABEL}={run.id}")
             if _is_wanted(pod, step)
         ]
-        for pod in found:
-            if pod.waiting and (pod.name, pod.waiting) not in told:
-                told.add((pod.name, pod.waiting))
+        for pod in wanted:
+            if pod.waiting and (pod.name, pod.waiting) not in reported:
+                reported.add((pod.name, pod.waiting))
                 on_waiting(name_of(pod), pod.waiting)
-        return found
+        return wanted
 
     patience = Patience(on_hiccup)
 
     def state() -> tuple[list[Pod], bool]:
-        # The run first: no pod comes between this and the next.
+        # The run first: after its end, no pod can start between the two requests.
         over = patience.ask(lambda: runs.get(api, run.id)).is_over
         return patience.ask(present), not over
 
@@ -77,27 +77,27 @@ def read(
             seen = True
             yield name_of(pod), line
         if not seen and not present():
-            raise _nothing(run, step, namespace)
+            raise _no_pods(run, step, namespace)
         return
-    found = present()
-    if not found:
-        raise _nothing(run, step, namespace)
-    for pod in found:
+    pods = present()
+    if not pods:
+        raise _no_pods(run, step, namespace)
+    for pod in pods:
         try:
             for line in pod_logs.lines(
                 client, namespace, pod.name, container=_CONTAINER, tail=tail
             ):
                 yield name_of(pod), line
         except Refused as error:
-            if error.status not in (400, 404):  # has not begun; is gone
+            if error.status not in (400, 404):  # has not started; is gone
                 raise
             on_waiting(name_of(pod), str(error))
 
 
 def name_of(pod: Pod) -> str:
-    """The step that a pod belongs to; a driver's pod has the driver's name."""
+    """Name of a pod's step; a driver's pod has the driver's name."""
     path = [
-        re.sub(r"\(.*\)$", "", part)  # which attempt, or which iteration
+        re.sub(r"\(.*\)$", "", part)  # attempt or iteration
         for part in pod.annotations.get(_NODE_NAME, pod.name).split(".")
     ]
     return path[-2] if path[-1] == EXECUTOR and len(path) > 1 else path[-1]
@@ -106,15 +106,17 @@ def name_of(pod: Pod) -> str:
 def _is_wanted(pod: Pod, step: str | None) -> bool:
     name = name_of(pod)
     if step is not None:
-        # A step whose driver failed has nothing else to tell.
+        # If the driver failed, the step has no other log.
         return name == step or (name == step + DRIVER and pod.phase == "Failed")
     return not name.endswith(DRIVER) or pod.phase == "Failed"
 
 
-def _nothing(run: Run, step: str | None, namespace: str) -> UserError:
+def _no_pods(run: Run, step: str | None, namespace: str) -> UserError:
     whose = f"step {step} of run {run.id}" if step else f"run {run.id}"
     return UserError(
-        f"{whose}: no pods in namespace {namespace}. A cached step has none; a step that waits has "
-        "none yet; those of a run that is over are deleted after a time. The user interface "
-        "may have their logs still; --namespace names another namespace."
+        f"{whose}: no pods in namespace {namespace}. Cached and waiting steps have none, and the "
+        "cluster deletes pods of finished runs after a time. The user interface may still have "
+        "their logs; --namespace selects another namespace.",
+        setting="--namespace",
+        value=namespace,
     )

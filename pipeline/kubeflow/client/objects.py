@@ -1,4 +1,4 @@
-"""What the server has, as this project sees it: the same for all versions of kfp."""
+"""Pipelines, versions and runs of the server, alike for all versions of kfp."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.spec import Json
 
 FINISHED = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
-"""States of a run that it stays in: ``RuntimeState`` in run.proto."""
+"""Final states of a run: ``RuntimeState`` in run.proto."""
 
 
 class Pipeline(NamedTuple):
-    """A pipeline that was uploaded."""
+    """An uploaded pipeline."""
 
     id: str
     name: str
@@ -53,12 +53,12 @@ class Version(NamedTuple):
 
     @property
     def document(self) -> Document:
-        """What was uploaded."""
+        """The uploaded file."""
         return document(self.spec)
 
 
 class Run(NamedTuple):
-    """A run, started or over."""
+    """A run."""
 
     id: str
     name: str
@@ -72,7 +72,7 @@ class Run(NamedTuple):
     version_id: str | None
     parameters: Json
     stopped: bool
-    """By somebody; the server then calls it FAILED."""
+    """Whether somebody stopped it; the server calls its state FAILED."""
 
     error: str
     tasks: list[Any]
@@ -109,7 +109,7 @@ class Run(NamedTuple):
 
 
 def document(spec: Json) -> Document:
-    """A compiled pipeline as the server gives it back.
+    """A compiled pipeline, from the server's answer.
 
     ``YamlStringToPipelineSpecStruct`` in backend/src/apiserver/server/api_converter.go: a spec,
     or a spec and a platform document.

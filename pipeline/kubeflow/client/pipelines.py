@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from stagecraft.pipeline.kubeflow import document as documents
 from stagecraft.pipeline.kubeflow import linter
-from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
-from stagecraft.pipeline.kubeflow.client.comparing import same
-from stagecraft.pipeline.kubeflow.client.listing import named, pages
+from stagecraft.pipeline.kubeflow.client.canonical import same
+from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Version
+from stagecraft.pipeline.kubeflow.client.paging import name_filter, pages
 from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.schemas.errors import UserError
 
@@ -24,16 +24,16 @@ _NEWEST_FIRST = "created_at desc"
 
 
 class Uploaded(NamedTuple):
-    """What an upload came to."""
+    """The result of an upload."""
 
     pipeline: Pipeline
     version: Version
     changed: bool
-    """False: the newest version was this already."""
+    """False: the newest version was the same."""
 
 
 def every(api: Api) -> list[Pipeline]:
-    """All pipelines: of this user's namespace, where there are several, and shared ones."""
+    """All pipelines: in a multi-user Kubeflow, those of the user's namespace and shared ones."""
     found = {
         pipeline.id: pipeline
         for namespace in _namespaces(api)
@@ -46,16 +46,16 @@ def every(api: Api) -> list[Pipeline]:
 
 
 def find(api: Api, name: str, *, shared: bool = True) -> Pipeline | None:
-    """The pipeline of a name or an ID; None if there is none.
+    """The pipeline of a name or an ID; None: it does not exist.
 
     Args:
-        api: where.
+        api: the connection.
         name: or ID.
-        shared: look also at the names of pipelines that all users share. Not to change one: then
-            it takes the ID, lest a name that is no longer one's own means somebody else's.
+        shared: whether to find names of pipelines that all users share. Changing a shared pipeline
+            requires its ID, so that nobody changes it by mistake.
 
     Raises:
-        UserError: there are several of that name.
+        UserError: several pipelines have the name.
     """
     if _is_id(name):
         try:
@@ -67,12 +67,12 @@ def find(api: Api, name: str, *, shared: bool = True) -> Pipeline | None:
         found = [
             Pipeline.of(answer)
             for answer in pages(
-                api, "list_pipelines", "pipelines", namespace=namespace, filter=named(name)
+                api, "list_pipelines", "pipelines", namespace=namespace, filter=name_filter(name)
             )
         ]
         if len(found) > 1:
             ids = ", ".join(pipeline.id for pipeline in found)
-            raise UserError(f"{name}: {len(found)} pipelines have that name; give an ID: {ids}.")
+            raise UserError(f"{name}: {len(found)} pipelines have this name; give an ID: {ids}.")
         if found:
             return found[0]
     return None
@@ -82,18 +82,18 @@ def get(api: Api, name: str) -> Pipeline:
     """The pipeline of a name or an ID.
 
     Raises:
-        UserError: there is none, or several.
+        UserError: it does not exist, or several have the name.
     """
     pipeline = find(api, name)
     if pipeline is None:
         raise UserError(
-            f"{name}: there is no such pipeline; see 'stagecraft kubeflow pipelines list'."
+            f"{name}: this pipeline does not exist; see 'stagecraft kubeflow pipelines list'."
         )
     return pipeline
 
 
 def versions(api: Api, pipeline: Pipeline) -> list[Version]:
-    """Its versions, newest first."""
+    """Versions of a pipeline, newest first."""
     answers = pages(
         api,
         "list_pipeline_versions",
@@ -105,10 +105,10 @@ def versions(api: Api, pipeline: Pipeline) -> list[Version]:
 
 
 def version(api: Api, pipeline: Pipeline, name: str | None = None) -> Version:
-    """The version of a name or an ID; the newest one, if none is given.
+    """The version of a name or an ID; default: the newest one.
 
     Raises:
-        UserError: there is no such version, or none at all.
+        UserError: the version does not exist.
     """
     known = versions(api, pipeline)
     for one in known:
@@ -121,11 +121,10 @@ def version(api: Api, pipeline: Pipeline, name: str | None = None) -> Version:
 
 
 def create(api: Api, file: pathlib.Path, name: str | None = None) -> Uploaded:
-    """Uploads a new pipeline; if it is there just so, that is all right.
+    """Uploads a new pipeline; an equal existing pipeline is no error.
 
     Raises:
-        UserError: the file cannot be read, or not be run; a pipeline of that name is something
-            else.
+        UserError: the file cannot be read or run, or another pipeline has the name.
     """
     document = _checked(file)
     name = name or document.name
@@ -143,33 +142,35 @@ def create(api: Api, file: pathlib.Path, name: str | None = None) -> Uploaded:
                 pipeline = Pipeline.of(answer)
                 return Uploaded(pipeline, version(api, pipeline), True)
             except ApiError as error:
-                # Somebody else was faster; else the name is taken where this user cannot see it.
+                # Another client created it, or a pipeline has the name that this user cannot see.
                 if error.status != 409 or (pipeline := find(api, name, shared=False)) is None:
                     raise
     newest = versions(api, pipeline)[:1]
     if newest and same(newest[0].document, document):
         return Uploaded(pipeline, newest[0], False)
     raise UserError(
-        f"{name}: there is such a pipeline already, and it is not this one. 'stagecraft kubeflow "
-        f"pipelines update {file}' adds a version to it; or upload under another --name."
+        f"{name}: another pipeline has this name. 'stagecraft kubeflow pipelines update {file}' "
+        "adds a version to it; or upload under another --name.",
+        setting="--name",
+        value=name,
     )
 
 
 def update(
     api: Api, file: pathlib.Path, name: str | None = None, version_name: str | None = None
 ) -> Uploaded:
-    """Adds a version to a pipeline, unless its newest version is just so.
+    """Adds a version to a pipeline, unless its newest version is equal.
 
     Raises:
-        UserError: the file cannot be read, or not be run; there is no such pipeline, or it has a
-            version of that name.
+        UserError: the file cannot be read or run, the pipeline does not exist, or it has a version
+            of the name.
     """
     document = _checked(file)
     pipeline = find(api, name or document.name, shared=False)
     if pipeline is None:
         raise UserError(
-            f"{name or document.name}: there is no such pipeline to update; 'stagecraft kubeflow "
-            f"pipelines create {file}' makes it."
+            f"{name or document.name}: this pipeline does not exist; 'stagecraft kubeflow "
+            f"pipelines create {file}' creates it."
         )
     newest = versions(api, pipeline)[:1]
     if newest and same(newest[0].document, document) and version_name in (None, newest[0].name):
@@ -187,10 +188,10 @@ def update(
 
 
 def delete(api: Api, pipeline: Pipeline) -> list[Version]:
-    """Deletes a pipeline and, before it, its versions, with which servers refuse to delete it.
+    """Deletes a pipeline's versions, and then the pipeline: servers require this order.
 
     Returns:
-        The versions that are gone. Runs stay.
+        The deleted versions. Runs stay.
     """
     gone = versions(api, pipeline)
     for one in gone:
@@ -200,7 +201,7 @@ def delete(api: Api, pipeline: Pipeline) -> list[Version]:
 
 
 def _namespaces(api: Api) -> list[str | None]:
-    """To look in; None: pipelines that all users share."""
+    """Namespaces to search; None: pipelines that all users share."""
     return [api.namespace, None] if api.multi_user else [None]
 
 
@@ -212,24 +213,21 @@ def _is_id(text: str) -> bool:
 
 
 def _checked(file: pathlib.Path) -> Document:
-    """Reads a file that the server would take; its own words for one it does not are few."""
+    """Reads a file, and lints it: the server's messages say little."""
     document = documents.load(file)
     findings = [
         finding
         for finding in linter.check(file.read_text())
-        if finding.rule != "root-parameter"  # refused of a run that gives no value
+        if finding.rule != "root-parameter"  # a run may give the value
     ]
     if findings:
-        raise UserError(
-            f"{file}: Kubeflow Pipelines would not run this:\n"
-            + "\n".join(f"{item.where}: {item.problem} {item.remedy}" for item in findings)
-        )
+        raise UserError(linter.refusal(str(file), findings), file=str(file))
     return document
 
 
 @contextlib.contextmanager
 def _as_yaml(file: pathlib.Path) -> Iterator[str]:
-    """A copy whose name ends as the server wants it, which goes by that."""
+    """A copy with the file name that the server requires."""
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "pipeline.yaml"
         copy.write_bytes(file.read_bytes())
@@ -244,5 +242,5 @@ def _delete(api: Api, method: str, **which: str) -> None:
     try:
         api.call(method, **which)
     except ApiError as error:
-        if error.status != 404:  # somebody else did
+        if error.status != 404:  # another client deleted it
             raise

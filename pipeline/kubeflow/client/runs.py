@@ -6,10 +6,10 @@ import datetime
 import itertools
 from collections.abc import Mapping
 
-from stagecraft.pipeline.kubeflow.client.answers import ApiError
 from stagecraft.pipeline.kubeflow.client.api import Api
-from stagecraft.pipeline.kubeflow.client.listing import named, pages
+from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run, Version
+from stagecraft.pipeline.kubeflow.client.paging import name_filter, pages
 from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
@@ -30,14 +30,14 @@ def create(
     """Starts a run.
 
     Args:
-        api: where.
-        pipeline: which pipeline.
-        version: which version of it.
+        api: the connection.
+        pipeline: to run.
+        version: of the pipeline.
         parameters: values as text, by name; others keep their defaults.
-        experiment: what runs are grouped by; default: the pipeline's name, as TFX has it.
+        experiment: groups runs; default: the pipeline's name, as in TFX.
         name: of the run; default: the version's, with the time.
-        once: take the experiment's run of that name and version, if there is one that did not
-            fail, if it has the same values.
+        once: return the experiment's run of this name, version and values, if one exists that did
+            not fail.
         pipeline_root: address of outputs; default: the pipeline's own.
         service_account: of the pods; default: the server's choice.
 
@@ -45,14 +45,14 @@ def create(
         The run, and whether it is new.
 
     Raises:
-        UserError: a parameter that is not there, has no value, or one of another type; ``once``
-            without a name; an address that holds a password.
+        UserError: a parameter does not exist, has no value or another type; ``once`` without a
+            name; an address contains a password.
     """
     if pipeline_root:
         secrets.refuse_in_address(pipeline_root, Settings.credentials_advice)
     if once and not name:
-        raise UserError("--once: give --name, too, by which a run is found again.")
-    # A value of its own for each: kfp 2.5's servers take no defaults from the specification.
+        raise UserError("--once finds a run by its name: give --name, too.", setting="--once")
+    # A value for each: servers of kfp 2.5 ignore the specification's defaults.
     values = version.document.arguments(parameters)
     now = datetime.datetime.now(datetime.timezone.utc)
     group = api.call("create_experiment", name=experiment or pipeline.name, namespace=api.namespace)
@@ -62,8 +62,10 @@ def create(
                 continue
             if other := [key for key in parameters if run.parameters.get(key) != values[key]]:
                 raise UserError(
-                    f"{name}: there is such a run already ({run.id}), with another value of "
-                    f"{', '.join(other)}; give another --name."
+                    f"{name}: a run of this name exists ({run.id}) with another value of "
+                    f"{', '.join(other)}; give another --name.",
+                    setting="--name",
+                    value=name,
                 )
             return run, False
     answer = api.call(
@@ -80,7 +82,7 @@ def create(
 
 
 def _title(pipeline: Pipeline, version: Version) -> str:
-    """A version of no other name than its number says little in a list of runs."""
+    """The version's name, with the pipeline's name in front."""
     own = version.name.startswith(pipeline.name)
     return version.name if own else f"{pipeline.name} {version.name}"
 
@@ -92,13 +94,13 @@ def every(
     name: str | None = None,
     limit: int | None = None,
 ) -> list[Run]:
-    """Runs, newest first, but for archived ones.
+    """Runs, newest first, without archived ones.
 
     Args:
-        api: where.
+        api: the connection.
         experiment_id: only of this experiment.
         name: only of this name.
-        limit: how many, at most.
+        limit: the largest number of runs.
     """
     answers = pages(
         api,
@@ -107,7 +109,7 @@ def every(
         sort_by="created_at desc",
         experiment_id=experiment_id,
         namespace=api.namespace,
-        filter=named(name) if name else None,
+        filter=name_filter(name) if name else None,
     )
     shown = (answer for answer in answers if answer.storage_state != "ARCHIVED")
     return [Run.of(answer) for answer in itertools.islice(shown, limit)]
@@ -117,12 +119,12 @@ def experiment_id(api: Api, name: str) -> str:
     """ID of an experiment.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: it does not exist.
     """
     try:
         answer = api.call("get_experiment", experiment_name=name, namespace=api.namespace)
     except ValueError:  # of kfp
-        raise UserError(f"{name}: there is no such experiment.") from None
+        raise UserError(f"{name}: this experiment does not exist.") from None
     return str(answer.experiment_id)
 
 
@@ -130,7 +132,7 @@ def get(api: Api, run_id: str) -> Run:
     """A run.
 
     Raises:
-        UserError: there is none of that ID.
+        UserError: it does not exist.
     """
     try:
         return Run.of(api.call("get_run", run_id=run_id))
@@ -138,7 +140,7 @@ def get(api: Api, run_id: str) -> Run:
         if error.status != 404:
             raise
         raise UserError(
-            f"{run_id}: there is no such run; it takes an ID, see 'stagecraft kubeflow runs list'."
+            f"{run_id}: no run has this ID; see 'stagecraft kubeflow runs list'."
         ) from None
 
 
@@ -146,7 +148,7 @@ def terminate(api: Api, run: Run) -> tuple[Run, bool]:
     """Stops a run.
 
     Returns:
-        The run, and whether there was anything to stop.
+        The run, and whether it was running.
     """
     if run.is_over or run.state == "CANCELING":
         return run, False
@@ -156,16 +158,16 @@ def terminate(api: Api, run: Run) -> tuple[Run, bool]:
         if error.status != 400:
             raise
         run = get(api, run.id)
-        if not (run.is_over or run.state == "CANCELING"):  # meanwhile
+        if not (run.is_over or run.state == "CANCELING"):  # it ended during the request
             raise
         return run, False
     return run._replace(state="CANCELING"), True
 
 
 def delete(api: Api, run_id: str) -> bool:
-    """Deletes a run, stopping it first; whether it was there.
+    """Stops and deletes a run; whether it existed.
 
-    The server deletes the workflow, too, but not always its pods' work at once.
+    The server also deletes the workflow; pods may run for a little longer.
     """
     try:
         api.call("delete_run", run_id=run_id)

@@ -1,5 +1,5 @@
-"""Runs a compiled pipeline on this machine, as the backend would run it on a cluster.
+"""Runs a compiled pipeline on this machine as the backend runs it on a cluster.
 
-Driver, launcher and Argo's emissary of Kubeflow Pipelines 2.17, as their published code has them:
-see ``driver``, ``launcher`` and ``emissary``. No live cluster was compared with.
+``driver``, ``launcher`` and ``emissary`` port the published code of Kubeflow Pipelines 2.17 and
+Argo. They were not compared with a live cluster.
 """

@@ -1,4 +1,4 @@
-"""What the driver does before a step: its inputs' values, and places for its outputs.
+"""The driver: resolves a step's inputs, and provisions its outputs.
 
 backend/src/v2/driver: ``resolveInputs`` and ``resolveInputParameter`` in resolve.go,
 ``provisionOutputs`` in driver.go.
@@ -27,25 +27,28 @@ def resolve_inputs(
     """``ExecutorInput.inputs``.
 
     Args:
-        step: what is to run.
+        step: to run.
         arguments: values of the pipeline's parameters.
-        done: outputs of the steps before it.
-        run: what the placeholders in constants stand for, such as ``{{$.pipeline_job_uuid}}``.
+        done: outputs of earlier steps.
+        run: values of placeholders in constants, such as ``{{$.pipeline_job_uuid}}``.
 
     Raises:
-        UserError: an input that the backend would not resolve.
+        UserError: the backend would not resolve an input.
     """
     definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
     parameters = {}
     for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
         value = _parameter(step.name, name, source, arguments, done, run)
         kind = definitions.get(name, {}).get("parameterType")
-        parameters[name] = _text(value) if kind == "STRING" else _double(value)
+        parameters[name] = to_text(value) if kind == "STRING" else specs.doubles(value)
     for name, definition in definitions.items():
         if name not in parameters and "defaultValue" in definition:
             parameters[name] = definition["defaultValue"]
         elif name not in parameters and not definition.get("isOptional"):
-            raise UserError(f"{step.name}: neither value nor default for the parameter {name}.")
+            raise UserError(
+                f"{step.name}: the parameter {name} has neither a value nor a default.",
+                record=step.name,
+            )
     return {
         "parameterValues": parameters,
         "artifacts": {
@@ -55,8 +58,8 @@ def resolve_inputs(
     }
 
 
-def place_of_outputs(run_address: str, step: str) -> str:
-    """``ROOT/PIPELINE/RUN/TASK/SALT``: the driver runs once, so all attempts share it."""
+def outputs_address(run_address: str, step: str) -> str:
+    """``ROOT/PIPELINE/RUN/TASK/SALT``; the driver runs once for all attempts."""
     return f"{run_address}/{step}/{uuid.uuid4()}"
 
 
@@ -66,8 +69,8 @@ def provision_outputs(
     """``ExecutorInput.outputs``.
 
     Args:
-        step: what is to run.
-        task: address below which its outputs go.
+        step: to run.
+        task: address of its outputs.
         launcher_root: folder in place of ``/``, for the launcher's copies.
         scratch: folder in place of ``/tmp``.
     """
@@ -82,7 +85,7 @@ def provision_outputs(
                         "name": name,
                         "uri": f"{task}/{name}",
                         "type": definition["artifactType"],
-                        "metadata": _double(definition.get("metadata", {})),
+                        "metadata": specs.doubles(definition.get("metadata", {})),
                     }
                 ]
             }
@@ -112,41 +115,36 @@ def _parameter(
     if "constant" in source.get("runtimeValue", {}):
         value = source["runtimeValue"]["constant"]
         return run.get(value, value) if isinstance(value, str) else value
-    raise UserError(f"{step}: the backend does not resolve the parameter {name}: {source}.")
+    raise UserError(
+        f"{step}: the backend does not resolve the parameter {name}: {source}.", record=step
+    )
 
 
 def _artifact(step: str, name: str, source: Json, done: dict[str, Outputs]) -> Json:
     output = source.get("taskOutputArtifact")
     if output is None:
-        raise UserError(f"{step}: the backend does not resolve the artifact {name}: {source}.")
+        raise UserError(
+            f"{step}: the backend does not resolve the artifact {name}: {source}.", record=step
+        )
     artifact = done[output["producerTask"]]["artifacts"][output["outputArtifactKey"]]
     title = artifact["type"].get("schemaTitle")
-    # What a schema was given for comes back without it, and numbers come back as doubles.
+    # The backend returns types without their schema, and numbers as doubles.
     return {
         **artifact,
         "type": {"schemaTitle": title} if title else {"instanceSchema": ""},
-        # And with what RecordArtifact has added.
+        # RecordArtifact adds these.
         "metadata": {
-            **_double(artifact["metadata"]),
+            **specs.doubles(artifact["metadata"]),
             "display_name": output["outputArtifactKey"],
             "store_session_info": "{}",
         },
     }
 
 
-def _text(value: Any) -> str:
+def to_text(value: Any) -> str:
     """``PbValueToText``, backend/src/v2/metadata/converter.go."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value)
-
-
-def _double(value: Any) -> Any:
-    """As protobuf's Struct has it: every number is a double."""
-    if isinstance(value, dict):
-        return {key: _double(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_double(item) for item in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -1,7 +1,7 @@
-"""Runs a command as Argo's emissary does, and ends it with whoever started this.
+"""Runs a command as Argo's emissary does, and ends it when the parent process ends.
 
-``python emissary.py COMMAND …``. SIGTERM goes to the command's process group; 128 + n is the exit
-code after signal n. Imports nothing but Python: it is there before the step is.
+``python emissary.py COMMAND …``. SIGTERM goes to the command's process group; the exit code after
+signal n is 128 + n. Imports only the standard library, to start fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import FrameType
 
 
 def main() -> None:
-    """Runs it; ends with its exit code."""
+    """Runs the command, and exits with its exit code."""
     process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
 
     def forward(number: int, frame: FrameType | None) -> None:
@@ -29,11 +29,11 @@ def main() -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, forward)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it goes to the launcher, which sends SIGTERM
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher gets it, too, and sends SIGTERM
     threading.Thread(target=end_with_parent, daemon=True).start()
     code = process.wait()
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # a container's end is the end of all in it
+        os.killpg(process.pid, signal.SIGKILL)  # the end of a container ends all its processes
     os._exit(128 - code if code < 0 else code)
 
 

@@ -1,4 +1,4 @@
-"""One attempt at a step, as the launcher makes it in a pod.
+"""The launcher: one attempt at a step, in a pod.
 
 backend/src/v2/component/launcher_v2.go: ``prepareOutputFolders``, ``downloadArtifacts``,
 ``compileCmdAndArgs``, ``execute``, ``collectOutputParameters``, ``uploadOutputArtifacts``.
@@ -14,12 +14,12 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import IO, Any
+from typing import IO
 
 from stagecraft.components.object_store.endpoint import STORE
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import emissary, store
-from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS
+from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS, to_text
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
 from stagecraft.pipeline.kubeflow.entrypoint.addresses import ROOT
 from stagecraft.pipeline.kubeflow.spec import Json
@@ -29,23 +29,23 @@ GRACE_SECONDS = 30.0
 
 
 class Failed(Exception):
-    """The container ended with an exit code other than 0, or too late; the message says which."""
+    """The container ended with an exit code other than 0, or exceeded its time limit."""
 
 
 class Stopped(Exception):
-    """The run was stopped while the step ran."""
+    """The run was stopped during the step."""
 
 
 class Pod:
-    """The file system and the process of one attempt; what is left of it is removed at the end."""
+    """The file system and the process of one attempt."""
 
     def __init__(self, folder: pathlib.Path, objects: pathlib.Path, log: IO[bytes]):
-        """Makes its folders.
+        """Creates the folders.
 
         Args:
             folder: for the attempt alone.
             objects: the object store.
-            log: takes what the container prints.
+            log: for the container's output.
         """
         self.root, self.tmp, self._home = folder / "root", folder / "tmp", folder / "home"
         self._folder, self._objects, self._log = folder, objects, log
@@ -60,19 +60,19 @@ class Pod:
         stop: threading.Event,
         timeout: float | None,
     ) -> Outputs:
-        """Copies inputs down, runs the container's command, and copies outputs up.
+        """Downloads inputs, runs the container's command, and uploads outputs.
 
         Raises:
             Failed: the command failed.
-            Stopped: ``stop`` was set; the command has been ended.
+            Stopped: ``stop`` was set, and the command has ended.
         """
-        for given in executor_input["outputs"]["artifacts"].values():
-            self._local(given["artifacts"][0]["uri"]).parent.mkdir(parents=True, exist_ok=True)
+        for artifacts in executor_input["outputs"]["artifacts"].values():
+            self._local(artifacts["artifacts"][0]["uri"]).parent.mkdir(parents=True, exist_ok=True)
         for output in executor_input["outputs"]["parameters"].values():
             pathlib.Path(output["outputFile"]).parent.mkdir(parents=True, exist_ok=True)
-        for given in executor_input["inputs"]["artifacts"].values():
-            for artifact in given["artifacts"]:
-                if store.knows(artifact["uri"]):  # else the launcher warns, and copies nothing
+        for artifacts in executor_input["inputs"]["artifacts"].values():
+            for artifact in artifacts["artifacts"]:
+                if store.knows(artifact["uri"]):  # otherwise the launcher only warns
                     store.transfer(
                         store.below(self._objects, artifact["uri"]), self._local(artifact["uri"])
                     )
@@ -82,7 +82,7 @@ class Pod:
         return self._collect(executor_input, records)
 
     def remove(self) -> None:
-        """Its folders are gone with it."""
+        """Removes the folders."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _execute(
@@ -102,7 +102,7 @@ class Pod:
             [sys.executable, str(pathlib.Path(emissary.__file__)), *arguments],
             cwd=self._home,
             env=own | environment,
-            stdin=subprocess.PIPE,  # its end tells the process that this one is gone
+            stdin=subprocess.PIPE,  # its end tells the emissary that this process has ended
             stdout=self._log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -144,13 +144,13 @@ class Pod:
                     raise Failed(f"the container wrote no output parameter {name}")
                 parameters[name] = path.read_text()
         artifacts = {}
-        for name, given in executor_input["outputs"]["artifacts"].items():
-            if name == EXECUTOR_LOGS:  # the launcher's own
+        for name, provisioned in executor_input["outputs"]["artifacts"].items():
+            if name == EXECUTOR_LOGS:  # the launcher writes it
                 continue
-            artifact = dict(given["artifacts"][0])
-            [told] = written.get("artifacts", {}).get(name, {}).get("artifacts", [{}])[:1]
-            artifact["uri"] = told.get("uri") or artifact["uri"]
-            artifact["metadata"] = artifact["metadata"] | told.get("metadata", {})
+            artifact = dict(provisioned["artifacts"][0])
+            [reported] = written.get("artifacts", {}).get(name, {}).get("artifacts", [{}])[:1]
+            artifact["uri"] = reported.get("uri") or artifact["uri"]
+            artifact["metadata"] = artifact["metadata"] | reported.get("metadata", {})
             artifact["name"] = records.number()
             if store.knows(artifact["uri"]):
                 store.transfer(
@@ -169,12 +169,12 @@ def command(step: specs.Step, executor_input: Json) -> list[str]:
     assert container is not None
     replaced = {"{{$}}": json.dumps(executor_input)}
     inputs, outputs = executor_input["inputs"], executor_input["outputs"]
-    for side, given in (("inputs", inputs), ("outputs", outputs)):
-        for name, artifacts in given["artifacts"].items():
+    for side, values in (("inputs", inputs), ("outputs", outputs)):
+        for name, artifacts in values["artifacts"].items():
             uri = artifacts["artifacts"][0]["uri"]
             replaced[f"{{{{$.{side}.artifacts['{name}'].uri}}}}"] = uri
     for name, value in inputs["parameterValues"].items():
-        replaced[f"{{{{$.inputs.parameters['{name}']}}}}"] = _text(value)
+        replaced[f"{{{{$.inputs.parameters['{name}']}}}}"] = to_text(value)
     for name, output in outputs["parameters"].items():
         replaced[f"{{{{$.outputs.parameters['{name}'].output_file}}}}"] = output["outputFile"]
     arguments = []
@@ -182,21 +182,15 @@ def command(step: specs.Step, executor_input: Json) -> list[str]:
         for placeholder, value in replaced.items():
             argument = argument.replace(placeholder, value)
         arguments.append(argument)
-    if arguments[0] == "python":  # the image's is this one here
+    if arguments[0] == "python":  # the image's Python is this one
         arguments[0] = sys.executable
     return arguments
 
 
 def environment(step: specs.Step) -> dict[str, str]:
-    """The container's variables; secrets are what this process has of the same name."""
+    """The container's variables; secrets come from this process's environment."""
     assert step.container is not None
     return {variable["name"]: variable["value"] for variable in step.container.get("env", ())}
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _end_when(
@@ -214,7 +208,7 @@ def _end_late(process: subprocess.Popen[bytes], late: threading.Event) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """As Kubernetes ends a pod: SIGTERM, and SIGKILL for what is still there after the grace."""
+    """Ends a pod as Kubernetes does: SIGTERM, and SIGKILL after the grace period."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(GRACE_SECONDS)

@@ -1,4 +1,4 @@
-"""What the backend remembers: artifacts, by number, and which executions a cache can serve."""
+"""The backend's records: numbers of artifacts, and cached executions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stagecraft.pipeline.kubeflow.spec import Json
 
 
 class Outputs(TypedDict):
-    """What a step left."""
+    """Outputs of a step."""
 
     parameters: Json
     artifacts: dict[str, Json]
@@ -21,7 +21,7 @@ class Outputs(TypedDict):
 
 
 class Records:
-    """Kept in a JSON file, so that a later run finds them."""
+    """Records in a JSON file, for later runs."""
 
     def __init__(self, path: pathlib.Path):
         self._path = path
@@ -31,19 +31,19 @@ class Records:
         )
 
     def number(self) -> str:
-        """Of a new artifact."""
+        """Number of a new artifact."""
         with self._lock:
             self._tree["artifacts"] += 1
             self._write()
             return str(self._tree["artifacts"])
 
     def cached(self, fingerprint: str) -> Outputs | None:
-        """What an execution with that fingerprint left."""
-        found: Outputs | None = self._tree["cache"].get(fingerprint)
-        return found
+        """Outputs of an execution with this fingerprint."""
+        outputs: Outputs | None = self._tree["cache"].get(fingerprint)
+        return outputs
 
     def remember(self, fingerprint: str, outputs: Outputs) -> None:
-        """For later runs."""
+        """Stores the outputs of an execution."""
         with self._lock:
             self._tree["cache"][fingerprint] = outputs
             self._write()
@@ -55,11 +55,11 @@ class Records:
 
 
 def fingerprint(pipeline: str, step: specs.Step, executor_input: Json, claims: list[str]) -> str:
-    """What decides whether a step is served from the cache.
+    """The cache key of a step.
 
     ``GenerateCacheKey`` in backend/src/v2/cacheutils/cache.go: numbers of input artifacts, values
-    of input parameters, types of outputs, image, command, and names of volumes; addresses of
-    outputs are left out.
+    of input parameters, types of outputs, image, command, and names of volumes; not addresses of
+    outputs.
     """
     container = step.container or {}
     inputs, outputs = executor_input["inputs"], executor_input["outputs"]

@@ -1,4 +1,4 @@
-"""A whole run: steps in the order of the graph, beside each other where it allows that."""
+"""A whole run: steps in the order of the graph, in parallel where possible."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class Run:
     """One run of a compiled pipeline."""
 
     def __init__(self, document: Document, folder: pathlib.Path, arguments: Json):
-        """Prepares it.
+        """Prepares the run.
 
         Args:
             document: the compiled pipeline.
-            folder: holds the store, what the backend remembers, and logs; a later run in it is
-                served from the cache.
+            folder: for the store, the backend's records and logs. A later run in the same folder
+                uses the cache.
             arguments: values of the pipeline's parameters.
 
         Raises:
-            UserError: a step that cannot be emulated.
+            UserError: a step cannot be emulated.
         """
         self.run_id = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         self.folder = folder / "runs" / self.run_id
@@ -60,14 +60,14 @@ class Run:
         self._records = Records(folder / "records.json")
         self._done: dict[str, Outputs] = {}
         self.ended: dict[str, Ended] = {}
-        """The steps that have ended, by name."""
+        """Ended steps, by name."""
 
     def run(self, *, parallel: int, on_event: Callable[[str, str, Ended | None], None]) -> None:
-        """Runs all steps, or those before the first that fails and those that run beside it.
+        """Runs all steps; after a failure, starts no further step.
 
         Args:
             parallel: steps at a time.
-            on_event: is told of a step's name, its state, and, at its end, how it ended.
+            on_event: called with a step's name, its state, and, at its end, the result.
         """
         running: dict[concurrent.futures.Future[Ended], str] = {}
         waiting = dict(self.steps)
@@ -81,21 +81,21 @@ class Run:
                         running[pool.submit(self._step, step)] = step.name
                     if not running:
                         break
-                    # With a timeout, so that Ctrl-C arrives.
+                    # The timeout lets Ctrl-C interrupt.
                     finished, _ = concurrent.futures.wait(
                         running, 0.5, concurrent.futures.FIRST_COMPLETED
                     )
                     for future in finished:
                         name = running.pop(future)
-                        how = self.ended[name] = future.result()
-                        on_event(name, how.state, how)
-                        if how.outputs is not None:
-                            self._done[name] = how.outputs
+                        result = self.ended[name] = future.result()
+                        on_event(name, result.state, result)
+                        if result.outputs is not None:
+                            self._done[name] = result.outputs
                         else:
                             waiting.clear()  # Argo starts nothing new after a failure
             except BaseException:
                 self.stop.set()
-                for future, name in running.items():  # they end now
+                for future, name in running.items():  # the stop event ends them
                     self.ended[name] = future.result()
                     on_event(name, self.ended[name].state, self.ended[name])
                 raise
@@ -112,10 +112,10 @@ class Run:
         try:
             inputs = driver.resolve_inputs(step, self._arguments, self._done, self._constants(step))
             run = f"{self._document.root}/{self._document.name}/{self.run_id}"
-            place = driver.place_of_outputs(run, step.name)
+            address = driver.outputs_address(run, step.name)
             for attempt in range(1, attempts + 1):
                 try:
-                    found, cached = self._attempt(step, inputs, place, entry, attempt, log)
+                    outputs, cached = self._attempt(step, inputs, address, entry, attempt, log)
                 except Failed as error:
                     cause = str(error)
                     continue
@@ -124,7 +124,7 @@ class Run:
                     continue
                 state = "cached" if cached else "done"
                 seconds = time.monotonic() - started
-                return Ended(state, seconds, attempt, found, "", log)
+                return Ended(state, seconds, attempt, outputs, "", log)
         except UserError as error:
             cause = str(error)
         except Stopped:
@@ -135,12 +135,12 @@ class Run:
         self,
         step: specs.Step,
         inputs: Json,
-        place: str,
+        address: str,
         entry: Json,
         attempt: int,
         log: pathlib.Path,
     ) -> tuple[Outputs, bool]:
-        """The step's outputs, and whether they are from the cache."""
+        """The step's outputs, and whether they come from the cache."""
         folder = self.folder / "pods" / f"{step.name}-{attempt}"
         with log.open("ab", buffering=0) as file:
             if "importer" in step.executor:
@@ -149,19 +149,19 @@ class Run:
             try:
                 executor_input = {
                     "inputs": inputs,
-                    "outputs": driver.provision_outputs(step, place, pod.root, pod.tmp),
+                    "outputs": driver.provision_outputs(step, address, pod.root, pod.tmp),
                 }
                 claims = [mount.get("constant", "") for mount in entry.get("pvcMount", ())]
                 key = records.fingerprint(self._document.name, step, executor_input, claims)
                 cacheable = step.task.get("cachingOptions", {}).get("enableCache", False)
-                found = self._records.cached(key) if cacheable else None
-                if found is not None:
-                    return found, True
+                outputs = self._records.cached(key) if cacheable else None
+                if outputs is not None:
+                    return outputs, True
                 deadline = float(entry.get("activeDeadlineSeconds", 0)) or None
-                found = pod.run(step, executor_input, self._records, self.stop, deadline)
+                outputs = pod.run(step, executor_input, self._records, self.stop, deadline)
                 if cacheable:
-                    self._records.remember(key, found)
-                return found, False
+                    self._records.remember(key, outputs)
+                return outputs, False
             finally:
                 pod.remove()
 
@@ -175,31 +175,33 @@ class Run:
 
 
 def _import(step: specs.Step, inputs: Json, known: Records) -> Outputs:
-    """Registers what lies at an address, backend/src/v2/component/importer_launcher.go."""
+    """Registers an artifact at an address, backend/src/v2/component/importer_launcher.go."""
     importer = step.executor["importer"]
     source = importer["artifactUri"]
-    given = inputs["parameterValues"].get(
-        source.get("runtimeParameter", ""), source.get("constant")
-    )
+    uri = inputs["parameterValues"].get(source.get("runtimeParameter", ""), source.get("constant"))
     [name] = step.component["outputDefinitions"]["artifacts"]
     artifact = {
-        "uri": str(given),
+        "uri": str(uri),
         "type": importer["typeSchema"],
         "metadata": importer.get("metadata", {}),
     }
     key = f"imported {json.dumps(artifact, sort_keys=True)}"
-    found = None if importer.get("reimport") else known.cached(key)
-    if found is None:
-        found = Outputs(parameters={}, artifacts={name: {"name": known.number(), **artifact}})
-        known.remember(key, found)
-    return Outputs(parameters={}, artifacts={name: next(iter(found["artifacts"].values()))})
+    outputs = None if importer.get("reimport") else known.cached(key)
+    if outputs is None:
+        outputs = Outputs(parameters={}, artifacts={name: {"name": known.number(), **artifact}})
+        known.remember(key, outputs)
+    return Outputs(parameters={}, artifacts={name: next(iter(outputs["artifacts"].values()))})
 
 
 def _check(step: specs.Step) -> None:
     if step.task.get("triggerPolicy", {}).get("condition"):
-        raise UserError(f"{step.name}: conditions are not emulated; the step has one.")
+        raise UserError(
+            f"{step.name}: the emulator supports no conditions, and the step has one.",
+            record=step.name,
+        )
     if step.container is None and "importer" not in step.executor:
         raise UserError(
             f"{step.name}: the backend runs containers and importers, not "
-            f"{', '.join(step.executor)}; see 'stagecraft lint'."
+            f"{', '.join(step.executor)}; see 'stagecraft lint'.",
+            record=step.name,
         )

@@ -1,33 +1,33 @@
-"""A folder that stands for object stores. It holds objects, so an empty folder is nothing in it."""
+"""A folder in place of object stores: it contains objects, and no empty folders."""
 
 from __future__ import annotations
 
 import pathlib
 import shutil
 
-_FOLDERS = {"gs": "gcs", "s3": "s3", "minio": "minio"}
+from stagecraft.pipeline.kubeflow.entrypoint.addresses import FOLDERS
 
 
 def knows(address: str) -> bool:
     """Whether the backend has a store for an address."""
-    return address.partition("://")[0] in _FOLDERS
+    return address.startswith(tuple(FOLDERS))
 
 
 def below(folder: pathlib.Path, address: str) -> pathlib.Path:
-    """Where an address is in a folder that holds ``gcs``, ``s3`` and ``minio``.
+    """The path of an address in a folder with ``gcs``, ``s3`` and ``minio``.
 
     ``LocalPathForURI`` in backend/src/v2/component/launcher_v2.go.
     """
+    if not knows(address):
+        raise ValueError(f"{address}: the backend stores artifacts at {', '.join(FOLDERS)}")
     scheme, separator, path = address.partition("://")
-    if not separator or scheme not in _FOLDERS:
-        raise ValueError(f"{address}: the backend stores artifacts at gs://, s3:// and minio://")
-    return folder / _FOLDERS[scheme] / path
+    return folder / FOLDERS[scheme + separator] / path
 
 
 def transfer(source: pathlib.Path, target: pathlib.Path) -> None:
     """Copies the files at or below ``source``, ``DownloadBlob`` and ``UploadBlob``.
 
-    Nothing there is no error.
+    A missing source is no error.
     """
     paths = [source] if source.is_file() else sorted(source.rglob("*"))
     for path in paths:

@@ -1,5 +1,5 @@
-"""What a step's container runs, in place of TFX's own entrypoint for Vertex.
+"""The entrypoint of a step's container, in place of TFX's entrypoint for Vertex.
 
-It restores what the open-source backend leaves out or writes differently, runs the executor
-through TFX's own code, and puts addresses back.
+It restores values that the open-source backend omits or changes, runs the executor with TFX's code,
+and restores addresses.
 """

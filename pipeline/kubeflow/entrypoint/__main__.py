@@ -1,6 +1,6 @@
 """``python -m stagecraft.pipeline.kubeflow.entrypoint run|resolve|latest-blessed …``.
 
-What it is told stands in the compiled pipeline; nobody types it.
+The compiled pipeline contains the arguments; nobody types them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     folder = arguments.pipeline_folder
     filesystem.register()
     try:
-        if arguments.what == RUN:
+        if arguments.operation == RUN:
             from stagecraft.pipeline.kubeflow.entrypoint.run import run
 
             run(
@@ -42,7 +42,7 @@ def main() -> None:
                 arguments.resolved_inputs,
                 beam_args,
             )
-        elif arguments.what == RESOLVE:
+        elif arguments.operation == RESOLVE:
             from stagecraft.pipeline.kubeflow.entrypoint.resolve import resolve
 
             resolve(invocation, arguments.driver_class_path, arguments.output_types)
@@ -57,12 +57,12 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("what", choices=(RUN, RESOLVE, LATEST_BLESSED))
+    parser.add_argument("operation", choices=(RUN, RESOLVE, LATEST_BLESSED))
     parser.add_argument("--task", required=True, help="name of the step")
-    parser.add_argument("--pipeline_folder", required=True, help="what belongs to the pipeline")
+    parser.add_argument("--pipeline_folder", required=True, help="address of the pipeline's data")
     parser.add_argument("--outputs", type=json.loads, default=[], help="names of outputs")
-    parser.add_argument("--executor_class_path", help="what runs")
-    parser.add_argument("--driver_class_path", help="what resolves")
+    parser.add_argument("--executor_class_path", help="dotted path of the executor")
+    parser.add_argument("--driver_class_path", help="dotted path of the driver")
     parser.add_argument("--output_types", type=json.loads, default={}, help="types by output")
     parser.add_argument(RESOLVED_INPUTS, type=json.loads, default={}, help="types by input")
     parser.add_argument("--json_serialized_invocation_args", required=True, help="ExecutorInput")

@@ -1,4 +1,4 @@
-"""Addresses of the object store, and where the launcher keeps its copies of what is there.
+"""Addresses in object stores, and paths of the launcher's copies.
 
 ``LocalPathForURI`` and ``provisionOutputs``, backend/src/v2/component/launcher_v2.go and
 backend/src/v2/driver/driver.go in kubeflow/pipelines.
@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
-ROOT = "STAGECRAFT_LAUNCHER_ROOT"
-"""Environment variable: below which folder the launcher keeps its copies. In a pod it is not set,
-and the folder is ``/``; an emulated launcher sets it."""
+from stagecraft.pipeline.kubeflow.spec import map_leaves
 
-_FOLDERS = {"gs://": "gcs", "s3://": "s3", "minio://": "minio"}
+ROOT = "STAGECRAFT_LAUNCHER_ROOT"
+"""Environment variable: the folder of the launcher's copies. Only the emulated launcher sets it;
+in a pod, the folder is ``/``."""
+
+FOLDERS = {"gs://": "gcs", "s3://": "s3", "minio://": "minio"}
 
 
 def to_local(address: str) -> str:
-    """The launcher's copy of what is at an address; other paths are returned as they are."""
-    for scheme, folder in _FOLDERS.items():
+    """Path of the launcher's copy of an address; returns other paths unchanged."""
+    for scheme, folder in FOLDERS.items():
         if address.startswith(scheme):
             return f"{_root()}/{folder}/{address.removeprefix(scheme)}"
     return address
@@ -26,29 +28,29 @@ def to_local(address: str) -> str:
 
 def to_remote(path: str) -> str:
     """The inverse of :func:`to_local`."""
-    for scheme, folder in _FOLDERS.items():
+    for scheme, folder in FOLDERS.items():
         if path.startswith(prefix := f"{_root()}/{folder}/"):
             return scheme + path.removeprefix(prefix)
     return path
 
 
 def in_strings(value: Any, changed: dict[str, str]) -> Any:
-    """The same JSON, with local paths in its strings as addresses.
+    """JSON with addresses in place of local paths.
 
     Args:
         value: JSON.
-        changed: further folders, and the address that each stands for.
+        changed: further folders -> addresses.
     """
-    if isinstance(value, dict):
-        return {key: in_strings(item, changed) for key, item in value.items()}
-    if isinstance(value, list):
-        return [in_strings(item, changed) for item in value]
-    if not isinstance(value, str):
-        return value
-    for folder, address in changed.items():
-        if value == folder or value.startswith(f"{folder}/"):
-            return address + value.removeprefix(folder)
-    return to_remote(value)
+
+    def restore(leaf: Any) -> Any:
+        if not isinstance(leaf, str):
+            return leaf
+        for folder, address in changed.items():
+            if leaf == folder or leaf.startswith(f"{folder}/"):
+                return address + leaf.removeprefix(folder)
+        return to_remote(leaf)
+
+    return map_leaves(value, restore)
 
 
 def _root() -> str:

@@ -1,7 +1,7 @@
-"""Which models were blessed: an object for each, at an address that all runs of a pipeline know.
+"""Records of blessed models, one object each, at an address that all runs of a pipeline share.
 
-``PIPELINE/blessed_models/TIME.json``, TIME in nanoseconds. Kubeflow has no resolvers, and its
-metadata store cannot be asked from within a step.
+``PIPELINE/blessed_models/TIME.json``, TIME in nanoseconds. Kubeflow has no resolvers, and a step
+cannot query its metadata store.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _FOLDER = "blessed_models"
 
 
 class Artifact(TypedDict):
-    """What a step has to know of an artifact to read it."""
+    """What a step needs to read an artifact."""
 
     uri: str
     metadata: dict[str, Any]
 
 
 def record(pipeline: str, artifacts: dict[str, Artifact]) -> None:
-    """Notes that a model was blessed.
+    """Records a blessed model.
 
     Args:
-        pipeline: address of what belongs to the pipeline.
+        pipeline: address of the pipeline's data.
         artifacts: the ``Model`` and its ``ModelBlessing``.
     """
     address = posixpath.join(pipeline, _FOLDER, f"{time.time_ns():020d}.json")
@@ -38,11 +38,11 @@ def record(pipeline: str, artifacts: dict[str, Artifact]) -> None:
 
 
 def latest(pipeline: str, candidates: Collection[str]) -> dict[str, Artifact]:
-    """The model blessed last that is still there, and its blessing; empty if there is none.
+    """The newest blessed model that still exists, and its blessing; empty if none exists.
 
     Args:
-        pipeline: address of what belongs to the pipeline.
-        candidates: addresses of models that are not meant.
+        pipeline: address of the pipeline's data.
+        candidates: addresses of models to skip.
     """
     folder = posixpath.join(pipeline, _FOLDER)
     names = fileio.listdir(folder) if fileio.exists(folder) else []

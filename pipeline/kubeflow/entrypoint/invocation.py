@@ -1,4 +1,4 @@
-"""What the backend tells a step, and what the step tells it: ``ExecutorInput``, ``ExecutorOutput``.
+"""The messages between backend and step: ``ExecutorInput`` and ``ExecutorOutput``.
 
 api/v2alpha1/pipeline_spec.proto in kubeflow/pipelines, in their JSON form.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-_OF_THE_BACKEND = ("display_name", "store_session_info")
+_BACKEND_METADATA = ("display_name", "store_session_info")
 """Metadata that ``RecordArtifact`` (backend/src/v2/metadata/client.go) adds to every artifact."""
 
 
@@ -20,34 +20,34 @@ class Invocation:
     """One run of a step."""
 
     def __init__(self, executor_input: str, inputs_spec: str, outputs: Collection[str]):
-        """Reads what came on the command line.
+        """Reads the arguments of the command line.
 
         Args:
             executor_input: ``ExecutorInput`` as JSON.
             inputs_spec: the component's ``inputDefinitions`` as JSON.
-            outputs: names of the component's output artifacts. The backend adds one for the log.
+            outputs: names of the component's output artifacts; the backend adds one for the log.
         """
         self.input: Json = json.loads(executor_input)
         self.inputs_spec: Json = json.loads(inputs_spec)
-        given = self.input.get("outputs", {}).get("artifacts", {})
-        for name in given.keys() - set(outputs):
-            del given[name]
+        artifacts = self.input.get("outputs", {}).get("artifacts", {})
+        for name in artifacts.keys() - set(outputs):
+            del artifacts[name]
         for artifact in self.artifacts("inputs").values():
-            for name in _OF_THE_BACKEND:
+            for name in _BACKEND_METADATA:
                 artifact.get("metadata", {}).pop(name, None)
 
     @property
     def parameters(self) -> Json:
-        """Values by name; to be changed."""
+        """Values by name; mutable."""
         inputs = self.input.setdefault("inputs", {})
         return inputs.setdefault("parameterValues", {})
 
     def artifacts(self, side: str) -> Json:
-        """``RuntimeArtifact``s by name, of ``inputs`` or ``outputs``; to be changed."""
+        """``RuntimeArtifact``s by name, of ``inputs`` or ``outputs``; mutable."""
         return {
             name: artifact
-            for name, given in self.input.get(side, {}).get("artifacts", {}).items()
-            for artifact in given.get("artifacts", ())[:1]
+            for name, artifacts in self.input.get(side, {}).get("artifacts", {}).items()
+            for artifact in artifacts.get("artifacts", ())[:1]
         }
 
     def write(self, output: Json) -> None:
@@ -57,7 +57,7 @@ class Invocation:
         path.write_text(json.dumps(output))
 
     def output(self) -> Json:
-        """The ``ExecutorOutput`` as it was written."""
+        """Reads the ``ExecutorOutput``."""
         written: Json = json.loads(self._output.read_text())
         return written
 

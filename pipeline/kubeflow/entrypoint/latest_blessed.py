@@ -1,4 +1,4 @@
-"""The step in a resolver's place: which model was blessed last."""
+"""The step in place of a resolver: looks up the newest blessed model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def look_up(invocation: Invocation, pipeline: str, output_types: dict[str, str])
     """Writes an output parameter for each output: an address and properties, or nothing.
 
     Args:
-        invocation: its input artifacts are models that are not meant.
-        pipeline: address of what belongs to the pipeline.
+        invocation: its input artifacts are models to skip.
+        pipeline: address of the pipeline's data.
         output_types: names of artifact types, by output.
     """
     candidates = {artifact["uri"] for artifact in invocation.artifacts("inputs").values()}

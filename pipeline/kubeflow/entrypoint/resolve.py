@@ -1,4 +1,4 @@
-"""The step before one that has a driver: what the driver finds, at run time."""
+"""The step before a component with a driver: runs the driver at run time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def resolve(invocation: Invocation, driver_class: str, output_types: dict[str, s
     """Writes the driver's output as an output parameter.
 
     Args:
-        invocation: has the component's parameters.
-        driver_class: dotted path of a portable driver that asks no metadata store.
+        invocation: with the component's parameters.
+        driver_class: dotted path of a portable driver that needs no metadata store.
         output_types: schemas of the component's output artifacts, by name.
     """
     outputs = {

@@ -1,4 +1,4 @@
-"""Runs a component's executor as the backend wants it: through TFX's own code, in its terms."""
+"""Runs a component's executor with TFX's code, and translates between backend and TFX."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfx.proto.orchestration import driver_output_pb2
 from tfx.types.standard_artifacts import ModelBlessing
 from tfx.utils import io_utils, name_utils
 
-from stagecraft.components.object_store import beam_filesystem, originals
+from stagecraft.components.object_store import beam_filesystem, permanent_uris
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
@@ -28,7 +28,7 @@ from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
 
 _BLESSED = "blessed"
 
-# Where TFX's entrypoint finds the class of an artifact type: it imports other names as they are.
+# TFX's entrypoint finds the classes of artifact types here; it imports other names.
 compiler_utils.TITLE_TO_CLASS_PATH.update(
     {
         kind.TYPE_NAME: name_utils.get_full_name(kind)
@@ -36,7 +36,7 @@ compiler_utils.TITLE_TO_CLASS_PATH.update(
     }
 )
 
-assert beam_filesystem  # importing it is what tells Beam of minio://
+assert beam_filesystem  # the import registers minio:// with Beam
 
 
 def run(
@@ -49,13 +49,13 @@ def run(
     """Runs the executor and writes its output.
 
     Args:
-        invocation: as the backend gave it; is changed.
-        pipeline: address of what belongs to the pipeline.
+        invocation: from the backend; changes.
+        pipeline: address of the pipeline's data.
         executor_class: dotted path.
-        resolved: input artifacts that come as parameters; their types' schemas, by name.
+        resolved: schemas of input artifacts that come as parameters, by name.
         beam_args: for Beam.
     """
-    given = {
+    uris = {
         side: {name: artifact["uri"] for name, artifact in invocation.artifacts(side).items()}
         for side in ("inputs", "outputs")
     }
@@ -63,7 +63,7 @@ def run(
     with _resolved(invocation, resolved) as copies:
         driven = _take_driver_output(invocation)
         kept = dict(copies)
-        for side in given:
+        for side in uris:
             for artifact in invocation.artifacts(side).values():
                 address, artifact["uri"] = artifact["uri"], addresses.to_local(artifact["uri"])
                 kept.setdefault(artifact["uri"], address)
@@ -72,21 +72,21 @@ def run(
             json_serialized_invocation_args=json.dumps(invocation.input),
             json_serialized_inputs_spec_args=json.dumps(invocation.inputs_spec),
         )
-        with beam.in_process(), originals.known(kept):
+        with beam.in_process(), permanent_uris.copied(kept):
             kubeflow_v2_run_executor._run_executor(arguments, beam_args)
         output = addresses.in_strings(invocation.output(), copies)
     for name, written in output.get("artifacts", {}).items():
         for artifact in written["artifacts"]:
-            artifact["uri"] = given["outputs"].get(name, artifact["uri"])
+            artifact["uri"] = uris["outputs"].get(name, artifact["uri"])
             artifact["metadata"] = driven.get(name, {}) | artifact.get("metadata", {})
             if file := artifact["metadata"].get(report_artifacts.FILE):  # KFP shows files alone
                 artifact["uri"] = posixpath.join(artifact["uri"], file)
     invocation.write(output)
-    _note_blessing(pipeline, invocation, output, given["inputs"])
+    _record_blessing(pipeline, invocation, output, uris["inputs"])
 
 
 def _restore_types(invocation: Invocation) -> None:
-    """Puts back what the backend leaves out: it sends ``type: {instanceSchema: ""}``."""
+    """Restores types: the backend sends ``type: {instanceSchema: ""}``."""
     specs = invocation.inputs_spec.get("artifacts", {})
     for name, artifact in invocation.artifacts("inputs").items():
         if not any(artifact.get("type", {}).values()):
@@ -95,10 +95,10 @@ def _restore_types(invocation: Invocation) -> None:
 
 @contextlib.contextmanager
 def _resolved(invocation: Invocation, schemas: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Makes input artifacts of parameters; copies what they are here.
+    """Turns parameters into input artifacts, with local copies.
 
     Yields:
-        The folders of the copies, and the addresses that they stand for.
+        Folders of the copies -> addresses.
     """
     with tempfile.TemporaryDirectory(prefix="stagecraft-inputs-") as folder:
         copies = {}
@@ -106,7 +106,7 @@ def _resolved(invocation: Invocation, schemas: dict[str, str]) -> Iterator[dict[
         for name, schema in schemas.items():
             value = invocation.parameters.pop(name, "")
             artifact = json.loads(value) if value else None
-            if artifact is None:  # nothing there: an input without artifacts
+            if artifact is None:  # an input without artifacts
                 continue
             copy = posixpath.join(folder, name)
             _fetch(artifact["uri"], copy)
@@ -132,7 +132,7 @@ def _fetch(address: str, folder: str) -> None:
 
 
 def _take_driver_output(invocation: Invocation) -> dict[str, Json]:
-    """Puts what the driver found into the parameters.
+    """Adds the driver's output to the parameters.
 
     Returns:
         Metadata of output artifacts, by name.
@@ -157,10 +157,10 @@ def _take_driver_output(invocation: Invocation) -> dict[str, Json]:
     return metadata
 
 
-def _note_blessing(
+def _record_blessing(
     pipeline: str, invocation: Invocation, output: Json, inputs: dict[str, str]
 ) -> None:
-    """Tells later runs of a blessed model: the component that blesses has it as input ``model``."""
+    """Records a blessed model for later runs; it is the input ``model`` of the component."""
     model = invocation.artifacts("inputs").get("model")
     for name, artifact in invocation.artifacts("outputs").items():
         if ModelBlessing.TYPE_NAME not in artifact["type"].get("instanceSchema", ""):

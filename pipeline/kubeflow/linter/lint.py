@@ -1,53 +1,62 @@
-"""The check of a whole file."""
+"""Lints a whole file."""
 
 from __future__ import annotations
 
-from stagecraft.pipeline.kubeflow.linter import (
+from stagecraft.pipeline.kubeflow.linter import documents
+from stagecraft.pipeline.kubeflow.linter.finding import Finding
+from stagecraft.pipeline.kubeflow.linter.pipeline import walk
+from stagecraft.pipeline.kubeflow.linter.rules import (
     artifacts,
     conditions,
     containers,
-    document,
+    dependencies,
     importers,
-    ordering,
     parameters,
+    pipeline_root,
     resources,
-    stores,
     tasks,
-    tfx,
+    tfx_entrypoint,
 )
-from stagecraft.pipeline.kubeflow.linter.finding import Finding
-from stagecraft.pipeline.kubeflow.linter.pipeline import walk
-from stagecraft.pipeline.kubeflow.linter.platform import platform
+from stagecraft.pipeline.kubeflow.linter.rules.platform import platform
 
-_RULES = (tasks, ordering, parameters, artifacts, conditions, containers, resources, importers, tfx)
+_RULES = (
+    tasks,
+    dependencies,
+    parameters,
+    artifacts,
+    conditions,
+    containers,
+    resources,
+    importers,
+    tfx_entrypoint,
+)
 
 
 def check(text: str) -> list[Finding]:
     """What the open-source Kubeflow Pipelines backend would refuse, drop or crash on.
 
-    Goes on past the first error, which the backend does not: what one part of the file hides is
-    told with it.
+    The backend stops at its first error; the linter goes on.
 
     Args:
-        text: The content of a compiled pipeline file.
+        text: content of a compiled pipeline file.
 
     Returns:
-        The findings: of the documents, of the pipeline, of the platform; none if it is accepted.
+        The findings of the documents, the pipeline and the platform; empty for an accepted file.
     """
-    file, findings = document.read(text)
+    file, findings = documents.read(text)
     return [*findings, *check_file(file)]
 
 
-def check_file(file: document.File) -> list[Finding]:
-    """The same for documents that are read already."""
+def check_file(file: documents.File) -> list[Finding]:
+    """The findings of parsed documents."""
     if file.pipeline is None:
         return []
-    spec, inside = document.parse_pipeline(file.pipeline)
+    spec, of_pipeline = documents.parse_pipeline(file.pipeline)
     pipeline, missing = walk(spec)
-    inside += [*stores.check(spec), *missing]
+    of_pipeline += [*pipeline_root.check(spec), *missing]
     for rule in _RULES:
-        inside += rule.check(pipeline)
-    findings = [found._replace(where=file.prefix + found.where) for found in inside]
+        of_pipeline += rule.check(pipeline)
+    findings = [each._replace(location=file.prefix + each.location) for each in of_pipeline]
     if file.platform is not None:
         findings += platform.check(file.platform, pipeline)
     return findings

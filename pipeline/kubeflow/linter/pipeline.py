@@ -1,4 +1,4 @@
-"""A pipeline spec as the backend walks through it: DAGs, their tasks, components, executors."""
+"""A pipeline spec as the backend visits it: DAGs, tasks, components, executors."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.proto.messages import PIPELINE
-from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader
+from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader, Wrong
 
 ROOT = "root"
 EXIT = "ALL_UPSTREAM_TASKS_COMPLETED"
-"""Trigger strategy of a task that runs when others are over, however they ended."""
+"""Trigger strategy of a task that runs after others, whether they succeed or fail."""
 
 _ACCEPT = "backend/src/v2/compiler/visitor.go"
 
 
 @dataclasses.dataclass(eq=False)
 class Component:
-    """A component that some task refers to; or the root."""
+    """A component that a task refers to, or the root."""
 
     name: str
     spec: dict[str, Any]
@@ -29,13 +29,13 @@ class Component:
     importer: dict[str, Any] | None = None
 
     @property
-    def where(self) -> str:
-        """Its place in the document."""
+    def location(self) -> str:
+        """Path in the document."""
         return ROOT if self.name == ROOT else f"components.{self.name}"
 
     @property
-    def executor_where(self) -> str:
-        """The place of its executor."""
+    def executor_location(self) -> str:
+        """Path of its executor."""
         return f"deploymentSpec.executors.{self.label}"
 
     def inputs(self, kind: str) -> dict[str, dict[str, Any]]:
@@ -55,12 +55,12 @@ class Task:
     spec: dict[str, Any]
     dag: Dag
     component: Component | None
-    """None if it refers to no component that there is."""
+    """None: the component does not exist."""
 
     @property
-    def where(self) -> str:
-        """Its place in the document."""
-        return f"{self.dag.component.where}.dag.tasks.{self.name}"
+    def location(self) -> str:
+        """Path in the document."""
+        return f"{self.dag.component.location}.dag.tasks.{self.name}"
 
     @property
     def is_exit(self) -> bool:
@@ -69,15 +69,15 @@ class Task:
 
     @property
     def condition(self) -> str:
-        """When it runs, as a CEL expression; empty if always."""
+        """CEL expression; empty: the task always runs."""
         return self.spec.get("triggerPolicy", {}).get("condition", "")
 
     def inputs(self, kind: str) -> dict[str, dict[str, Any]]:
-        """What it is given of a kind, ``parameters`` or ``artifacts``, by name."""
+        """Its inputs of a kind, ``parameters`` or ``artifacts``, by name."""
         return self.spec.get("inputs", {}).get(kind, {})
 
     def depends_on(self) -> list[str]:
-        """Names of the tasks it waits for: those listed, and those whose outputs it is given.
+        """Names of the tasks that it waits for: listed ones, and producers of its inputs.
 
         As addImplicitDependencies of backend/src/v2/compiler/argocompiler/dag.go.
         """
@@ -91,7 +91,7 @@ class Task:
 
 @dataclasses.dataclass(eq=False)
 class Dag:
-    """A component that is made of tasks."""
+    """A component that consists of tasks."""
 
     component: Component
     tasks: dict[str, Task] = dataclasses.field(default_factory=dict)
@@ -99,7 +99,7 @@ class Dag:
 
 @dataclasses.dataclass(eq=False)
 class Pipeline:
-    """Everything that can be reached from the root; nothing else is looked at by the backend."""
+    """Everything that the root reaches; the backend reads nothing else."""
 
     spec: dict[str, Any]
     executors: dict[str, dict[str, Any]]
@@ -113,15 +113,15 @@ class Pipeline:
 
 
 def walk(spec: dict[str, Any]) -> tuple[Pipeline, list[Finding]]:
-    """The pipeline of a spec, and what the backend would not find in it.
+    """The pipeline of a spec, and findings of missing parts.
 
-    As Accept and pipelineDFS.dfs of backend/src/v2/compiler/visitor.go, but past the first error.
+    As Accept and pipelineDFS.dfs of backend/src/v2/compiler/visitor.go, but continues after errors.
     """
     reader = Reader(PIPELINE)
     deployment = reader.read(
         "PipelineDeploymentConfig", spec.get("deploymentSpec", {}), "deploymentSpec"
     )
-    findings = [_not_as_in_proto(wrong.where, wrong.what, wrong.unknown) for wrong in reader.wrong]
+    findings = [_malformed(wrong) for wrong in reader.wrong]
     pipeline = Pipeline(spec, deployment.get("executors", {}))
     if "root" in spec:
         _visit(pipeline, ROOT, spec["root"], findings)
@@ -140,7 +140,7 @@ def _visit(
         findings.append(
             Finding(
                 "no-implementation",
-                component.where,
+                component.location,
                 "The run is refused: the component has neither a dag nor an executor.",
                 "Give it an executorLabel.",
                 f"{_ACCEPT} dfs",
@@ -167,9 +167,9 @@ def _find_executor(pipeline: Pipeline, component: Component) -> list[Finding]:
         return [
             Finding(
                 "executor-missing",
-                f"{component.where}.executorLabel",
+                f"{component.location}.executorLabel",
                 f"The run is refused: there is no executor {component.label!r}.",
-                "Put it under deploymentSpec.executors, or correct the label.",
+                "Add it under deploymentSpec.executors, or correct the label.",
                 f"{_ACCEPT} dfs",
             )
         ]
@@ -179,14 +179,14 @@ def _find_executor(pipeline: Pipeline, component: Component) -> list[Finding]:
         return []
     kind = next(iter(executor), "nothing")
     remedy = {
-        "resolver": "Compile the resolver to a container, or take its node out of the pipeline.",
-        "customJob": "Run it as a container: custom jobs are Vertex AI's.",
+        "resolver": "Compile the resolver to a container, or remove its node from the pipeline.",
+        "customJob": "Run it as a container: only Vertex AI runs custom jobs.",
     }
     return [
         Finding(
             "executor-kind",
-            f"{component.executor_where}.{kind}" if executor else component.executor_where,
-            f"The run is refused: executors are containers or importers, and this is {kind}.",
+            f"{component.executor_location}.{kind}" if executor else component.executor_location,
+            f"The run is refused: the backend runs containers and importers, not {kind}.",
             remedy.get(kind, "Give the executor a container."),
             f"{_ACCEPT} dfs",
         )
@@ -196,28 +196,28 @@ def _find_executor(pipeline: Pipeline, component: Component) -> list[Finding]:
 def _no_component(task: Task, ref: str) -> Finding:
     return Finding(
         "component-missing",
-        f"{task.where}.componentRef.name",
+        f"{task.location}.componentRef.name",
         f"The run is refused: there is no component {ref!r}."
         if ref
         else "The run is refused: the task names no component.",
-        "Put it under components, or correct the name.",
+        "Add it under components, or correct the name.",
         f"{_ACCEPT} dfs",
     )
 
 
-def _not_as_in_proto(where: str, what: str, unknown: bool) -> Finding:
-    if unknown:
+def _malformed(wrong: Wrong) -> Finding:
+    if wrong.unknown:
         return Finding(
             "executor-field-ignored",
-            where,
-            f"It is dropped without a word: {what}.",
+            wrong.location,
+            f"The backend silently ignores it: {wrong.problem}.",
             "Leave the field out, or correct its name.",
             f"{_ACCEPT} GetDeploymentConfig",
         )
     return Finding(
         "malformed-field",
-        where,
-        f"The run is refused: {what}.",
-        "Give it as pipeline_spec.proto has it.",
+        wrong.location,
+        f"The run is refused: {wrong.problem}.",
+        "Use the type of pipeline_spec.proto.",
         f"{_ACCEPT} GetDeploymentConfig",
     )

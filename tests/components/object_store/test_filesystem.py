@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 from google.protobuf import json_format
+from messages import Messages
 from tfx.components.pusher import executor as pusher
 from tfx.dsl.io import fileio
 from tfx.proto import pusher_pb2
@@ -148,7 +149,7 @@ def test_stat(base: str) -> None:
     assert fileio.stat(base).is_directory
 
 
-def test_not_found(base: str) -> None:
+def test_not_found(base: str, messages: Messages) -> None:
     for ask in (
         fileio.open,
         fileio.listdir,
@@ -158,7 +159,7 @@ def test_not_found(base: str) -> None:
         lambda path: fileio.copy(path, f"{base}/copy"),
         lambda path: fileio.rename(path, f"{base}/renamed"),
     ):
-        with pytest.raises(fileio.NotFoundError, match=f"No such file.*{base}/none"):
+        with messages.raises(fileio.NotFoundError):
             ask(f"{base}/none")
     write(f"{base}/file")
     with pytest.raises(NotADirectoryError, match=f"{base}/file"):
@@ -167,10 +168,10 @@ def test_not_found(base: str) -> None:
         fileio.open(base)
 
 
-def test_a_bucket_that_is_not_there(bucket: str) -> None:
+def test_a_bucket_that_is_not_there(bucket: str, messages: Messages) -> None:
     assert not fileio.exists("s3://nobodys-bucket")
     assert not fileio.exists("s3://nobodys-bucket/file")
-    with pytest.raises(fileio.NotFoundError, match="or bucket.*s3://nobodys-bucket/file"):
+    with messages.raises(fileio.NotFoundError):
         write("s3://nobodys-bucket/file")
     with pytest.raises(UserError, match="s3:///: names no bucket"):
         fileio.exists("s3:///")
@@ -270,10 +271,10 @@ ADVICE = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.*AWS_ENDPOINT_URL_S3"
 @pytest.mark.parametrize(
     "ask", [fileio.exists, fileio.isdir, fileio.listdir, filesystem.read, write]
 )
-def test_nobody_answers(registry: None, aws: None, ask: object) -> None:
+def test_nobody_answers(registry: None, aws: None, ask: object, messages: Messages) -> None:
     assert callable(ask)
     filesystem.register()
-    with pytest.raises(UserError, match=f"^minio://b/k: .* at http://127.0.0.1:9 .*{ADVICE}"):
+    with messages.raises(UserError):
         ask("minio://b/k")
 
 
@@ -316,26 +317,26 @@ def test_wrong_credentials(
         ask("s3://b/k")
 
 
-def test_no_credentials(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credentials(bucket: str, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(UserError, match=f"Unable to locate credentials.*{ADVICE}"):
+    with messages.raises(UserError):
         fileio.exists(f"s3://{bucket}/k")
 
 
 @pytest.mark.parametrize("module", ["fsspec", "s3fs"])
 def test_packages_that_are_missing(
-    registry: None, aws: None, module: str, monkeypatch: pytest.MonkeyPatch
+    registry: None, aws: None, module: str, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     registered = importlib.import_module("fsspec.registry")
     monkeypatch.delitem(registered._registry, "s3", raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     filesystem.register()
-    with pytest.raises(UserError, match=r"s3://b/k: .*pip install 'stagecraft\[kubeflow\]'"):
+    with messages.raises(UserError):
         fileio.exists("s3://b/k")
 
 
-def test_endpoints(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoints(aws: None, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://second")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://first")
     for uri in ("s3://b/k", "minio://b/k"):
@@ -343,7 +344,7 @@ def test_endpoints(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
     assert endpoint.endpoint_of("s3://b/k") == "http://second"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "store:9000")
-    with pytest.raises(UserError, match="AWS_ENDPOINT_URL=store:9000: expected a URL"):
+    with messages.raises(UserError):
         endpoint.endpoint_of("s3://b/k")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     assert endpoint.endpoint_of("s3://b/k") is None

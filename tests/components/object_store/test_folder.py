@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import tensorflow as tf
+from messages import Messages
 
 from stagecraft.components.object_store import folder
 from stagecraft.components.object_store.folder import StoredFolder
@@ -48,8 +49,8 @@ def test_a_file_that_is_not_there(stored: StoredFolder, tmp_path: pathlib.Path) 
         stored.download("file", tmp_path / "file")
 
 
-def test_a_bucket_that_is_not_there(bucket: str) -> None:
-    with pytest.raises(UserError, match=r"^s3://none/a: there is no such bucket"):
+def test_a_bucket_that_is_not_there(bucket: str, messages: Messages) -> None:
+    with messages.raises(UserError):
         StoredFolder("s3://none/a").write("file", b"")
     assert StoredFolder("s3://none/a").names() == []
 
@@ -84,13 +85,13 @@ def failing(aws: None, registry: None, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.mark.parametrize("what", ["names", "read", "write", "remove"])
 def test_a_store_that_fails_is_not_an_empty_one(
-    failing: list[float], monkeypatch: pytest.MonkeyPatch, what: str
+    failing: list[float], monkeypatch: pytest.MonkeyPatch, what: str, messages: Messages
 ) -> None:
     assert sum(folder._PAUSES) > 60
     monkeypatch.setattr(folder, "_PAUSES", (1.0,))  # each is several of the client's
     stored = StoredFolder("s3://bucket/a", sleep=failing.append)
     given = {"names": (), "read": ("file",), "write": ("file", b""), "remove": ("file",)}[what]
-    with pytest.raises(TransientError, match="the object store at http://127.0.0.1:"):
+    with messages.raises(TransientError):
         getattr(stored, what)(*given)
     assert failing == [1.0]
 
@@ -104,7 +105,7 @@ def test_a_store_that_comes_back(stored: StoredFolder, monkeypatch: pytest.Monke
             raise TransientError("the store cannot be used.")
         return b"content"
 
-    monkeypatch.setattr(folder.object_store, "read", fail_twice)
+    monkeypatch.setattr(folder.filesystem, "read", fail_twice)
     assert stored.read("file") == b"content"
 
 
@@ -125,7 +126,7 @@ def test_what_tensorflow_says_of_gs(
     def fail(uri: str) -> bytes:
         raise error
 
-    monkeypatch.setattr(folder.object_store, "read", fail)
+    monkeypatch.setattr(folder.filesystem, "read", fail)
     with pytest.raises(expected) as found:
         stored.read("file")
     assert found.type is expected

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
-from stagecraft.components.object_store import originals
+from stagecraft.components.object_store import permanent_uris
 from stagecraft.components.report import artifacts, gather, training
 from stagecraft.components.report.component import TrainingReport, TrainingReportSpec
 from stagecraft.components.report.executor import Executor
@@ -192,7 +192,7 @@ def test_a_copy_is_told_by_its_address() -> None:
     model.uri, model.id = "/minio/bucket/model", 5
     model.set_json_value_custom_property("steps", 7.0)
     model.set_string_custom_property("code_fingerprint", "c0de")
-    with originals.known({"/minio/bucket/model": "minio://bucket/model"}):
+    with permanent_uris.copied({"/minio/bucket/model": "minio://bucket/model"}):
         item = gather._item("model", model)
     assert (item.uri, item.id) == ("minio://bucket/model", 0)
     assert item.properties == {"code_fingerprint": "c0de", "steps": "7"}

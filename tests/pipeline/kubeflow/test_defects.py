@@ -19,6 +19,7 @@ import pytest
 import tiny_nodes
 import yaml
 from kfp.pipeline_spec import pipeline_spec_pb2
+from messages import Messages
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor as stock_entrypoint
 
 from stagecraft.pipeline.kubeflow import linter
@@ -160,13 +161,13 @@ def test_4_inputs_come_without_their_types(step: Step) -> None:
 
 @pytest.mark.parametrize("scheme", ["gs", "minio", "s3"])
 def test_5_addresses_are_those_of_the_object_store(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, scheme: str, messages: Messages
 ) -> None:
     step = Step(tmp_path, monkeypatch, scheme)
     [model] = step.input["inputs"]["artifacts"]["model"]["artifacts"]
     model["type"] = {"schemaTitle": "tfx.Model"}
     if scheme != "gs":  # TensorFlow would ask Google
-        with pytest.raises(Exception, match="minio|s3|scheme|file system"):
+        with messages.raises(Exception):
             step.by_tfx()
     [report] = step.by_us()["artifacts"]["report"]["artifacts"]
     assert (step.report / "file").read_text() == "CONTENT"
@@ -238,7 +239,7 @@ def test_9_resources(tmp_path: pathlib.Path) -> None:
 
 
 def test_10_artifact_types_of_ones_own(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     spec = compiled_by.ours(tiny_nodes.pipeline(), tmp_path)["pipelineSpec"]
     outputs = spec["components"]["Copy"]["outputDefinitions"]["artifacts"]
@@ -246,9 +247,9 @@ def test_10_artifact_types_of_ones_own(
     assert schema["title"] == "tiny_nodes.Report"
 
     monkeypatch.setattr(tiny_nodes.Report, "TYPE_NAME", "Report")
-    with pytest.raises(ValueError, match="^Invalid custom artifact type name: Report$"):
+    with messages.raises(ValueError):
         compiled_by.stock(tiny_nodes.pipeline(), tmp_path)
-    with pytest.raises(UserError, match="^Copy: .* output report .*such as 'my_types.Report'"):
+    with messages.raises(UserError):
         compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
 
 

@@ -12,7 +12,7 @@ import re
 
 import pytest
 
-from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
+from stagecraft.pipeline.kubeflow.compile import compile_pipeline
 from stagecraft.pipeline.settings import load, presets
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "golden"

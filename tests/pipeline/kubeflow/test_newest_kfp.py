@@ -11,7 +11,7 @@ import compiled_by
 import pytest
 from compiled_by import EVERYTHING
 
-from stagecraft.pipeline.kubeflow.compiling import create_pipeline
+from stagecraft.pipeline.kubeflow.compile import create_pipeline
 from stagecraft.pipeline.settings import load
 
 READ = """

@@ -44,9 +44,7 @@ def test_a_pipeline_that_is_not_there(project, words) -> None:
 @pytest.mark.parametrize("verb", ["terminate", "delete", "status"])
 def test_a_run_that_is_not_there(project, verb: str) -> None:
     named = (NAMED,) if verb == "status" else ()
-    assert project.refused("run", verb, "--run-id=gone", *named).startswith(
-        "gone: there is no such run"
-    )
+    assert project.refused("run", verb, "--run-id=gone", *named).startswith("gone: no run")
 
 
 def test_a_run_that_is_over_is_not_stopped(project) -> None:
@@ -144,7 +142,7 @@ def test_an_image_is_built(project, monkeypatch, file: str) -> None:
 
     monkeypatch.setattr(builder, "build", build)
     words = (*CREATE, project.folder / file, "--build-image")
-    assert "bring a Dockerfile" in project.refused(*words)
+    assert "Dockerfile" in project.refused(*words)
     done = project.kubeflow(*words, "--build-base-image=stagecraft:latest")
     assert done.exit_code == 0, done.output
     assert 'New container image "mine@sha256:1" was built.' in done.stdout
@@ -155,24 +153,20 @@ def test_an_image_is_built(project, monkeypatch, file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("nothing=1", "--runtime-parameter nothing: the pipeline has no such parameter; it has"),
-        ("times=often", "--runtime-parameter times=often: expected an integer."),
-    ],
+    ("argument", "value"), [("nothing=1", "nothing"), ("times=often", "times=often")]
 )
-def test_runtime_parameters(project, given: str, message: str) -> None:
+def test_runtime_parameters(project, argument: str, value: str) -> None:
     create(project)
-    refused = project.refused("run", "create", NAMED, f"--runtime-parameter={given}")
-    assert refused.startswith(message) and "contexts" not in refused
+    refused = project.refused("run", "create", NAMED, f"--runtime-parameter={argument}")
+    assert refused.startswith(f"--runtime-parameter: {value} ") and "contexts" not in refused
     assert not project.server.runs
 
 
 @pytest.mark.parametrize(
     ("status", "message"),
     [
-        (401, "No credentials that it takes"),
-        (403, "These credentials may not do that"),
+        (401, "--token-file"),
+        (403, "may not do that"),
         (500, "The server failed"),
     ],
 )
@@ -199,7 +193,7 @@ def test_no_address(project) -> None:
     done = project.tfx("pipeline", "schema", "--engine=kubeflow", NAMED)
     assert (done.exit_code, type(done.exception)) == (1, SystemExit)
     message = str(done.exception.code)
-    assert message.startswith("Where is Kubeflow Pipelines?") and "KF_PIPELINES_ENDPOINT" in message
+    assert "--endpoint" in message and "KF_PIPELINES_ENDPOINT" in message
 
 
 def test_the_token_of_the_environment(project, monkeypatch) -> None:
@@ -212,7 +206,7 @@ def test_the_token_of_the_environment(project, monkeypatch) -> None:
 def test_several_users(project) -> None:
     with kfp_server.serving(multi_user=True) as project.server:
         file = project.folder / "ours.py"
-        assert "give --namespace" in project.refused(*CREATE, file)
+        assert "--namespace" in project.refused(*CREATE, file)
         for words in ((*CREATE, file), ("run", "create", NAMED)):
             done = project.kubeflow(*words, "--namespace=team")
             assert done.exit_code == 0, done.output
@@ -247,7 +241,7 @@ def test_a_schema_before_any(project, folder_store, set_context) -> None:
 
     assert refused() == 'Pipeline "tiny" does not exist.'
     create(project)
-    yet = "tiny: no run has made a schema below minio://bucket/base yet."
+    yet = "tiny: no run has written a schema"
     assert refused().startswith(yet)
     project.kubeflow("run", "create", NAMED)
     assert refused().startswith(yet)
@@ -255,4 +249,4 @@ def test_a_schema_before_any(project, folder_store, set_context) -> None:
     (project.folder / "other.py").write_text(plain)
     done = project.kubeflow("pipeline", "update", "--pipeline-path", project.folder / "other.py")
     assert done.exit_code == 0, done.output
-    assert refused() == "tiny: no component makes a schema."
+    assert refused() == "tiny: no component produces a schema."

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor
 
-from stagecraft.pipeline.kubeflow.compiling import defaults
+from stagecraft.pipeline.kubeflow.compile import defaults
 from stagecraft.pipeline.settings import load
-from stagecraft.pipeline.vertex import compiling, driver
+from stagecraft.pipeline.vertex import compile, driver
 from stagecraft.pipeline.vertex.runner import VertexRunner
 
 pytestmark = pytest.mark.full
@@ -117,7 +117,7 @@ def test_all_steps_run_twice(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
     serving = "gs://bucket/stagecraft/serving/quickstart"
     settings = load("quickstart", (*TINY, "kubeflow.pipeline_root=gs://bucket/stagecraft"))
     runner = VertexRunner(settings.kubeflow)
-    job = runner.run(compiling.create_pipeline(settings), defaults(settings), write_out=False)
+    job = runner.run(compile.create_pipeline(settings), defaults(settings), write_out=False)
     text = json.dumps(job)
     assert serving in text
     job = json.loads(text.replace(serving, str(tmp_path / "serving")))

@@ -1,4 +1,4 @@
-"""The fields of what a platform document says of one executor.
+"""The fields of a platform document's entry for an executor.
 
 kubernetes_platform/proto/kubernetes_executor_config.proto, as a table like ``messages.PIPELINE``.
 """
@@ -54,4 +54,4 @@ _FIELDS = {
 }
 
 KUBERNETES = PIPELINE | table(_FIELDS)
-"""Type of each field, by message; with those of pipelines, which some fields are of."""
+"""Type of each field, by message; includes those of pipelines."""

@@ -1,8 +1,8 @@
 """The fields of a pipeline spec: api/v2alpha1/pipeline_spec.proto, as a table.
 
-The backend reads strictly: a field that it does not know makes it refuse the whole document. What
-it knows is held here and not taken from the installed ``kfp.pipeline_spec``, which is years older
-on the classic stack: a check must not depend on the machine that it runs on.
+The backend refuses a document with an unknown field. The table does not come from the installed
+``kfp.pipeline_spec``, which is years older on the classic stack: findings must not depend on the
+machine.
 
 ``[T]`` is a list of T, ``{T}`` a map from string to T.
 """
@@ -108,7 +108,7 @@ ONE_OF = {
     "ExecutorSpec": ("container", "importer", "resolver", "customJob"),
     "PvcMount": ("taskOutputParameter", "constant", "componentInputParameter"),
 }
-"""Fields of which a message has one at most."""
+"""Fields of which a message may have only one."""
 
 ENUMS = {
     "PrimitiveType": ("PRIMITIVE_TYPE_UNSPECIFIED", "INT", "DOUBLE", "STRING"),

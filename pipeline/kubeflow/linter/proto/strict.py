@@ -1,8 +1,8 @@
-"""Reading a message as Go's protojson does: unknown fields, wrong types and two of a oneof refused.
+"""Reads a message as Go's protojson does: refuses unknown fields, wrong types and two of a oneof.
 
-Gives the message with every key in lower camel case (protojson takes the proto's own snake case as
-well) and without nulls, which mean "not set"; and what is wrong, with its place, where
-``google.protobuf.json_format`` stops at the first and names no place.
+Returns the message with keys in lower camel case (protojson also accepts snake case) and without
+nulls, which mean "not set". Collects all errors with their locations;
+``google.protobuf.json_format`` stops at the first error and gives no location.
 """
 
 from __future__ import annotations
@@ -16,92 +16,92 @@ _DURATION = re.compile(r"-?\d+(\.\d{1,9})?s")
 
 
 class Wrong(NamedTuple):
-    """A part of a message that is not as the proto has it."""
+    """A part of a message that does not match the proto."""
 
-    where: str
-    what: str
+    location: str
+    problem: str
     unknown: bool
-    """No such field: dropped where unknown fields are; everything else is refused everywhere."""
+    """Whether the field does not exist: some readers ignore it. No reader ignores other errors."""
 
 
 class Reader:
     """Reads messages of one table.
 
     Attributes:
-        wrong: What was found wrong so far.
+        wrong: Errors so far.
     """
 
     def __init__(self, table: dict[str, dict[str, str]]):
         self._table = table
         self.wrong: list[Wrong] = []
 
-    def read(self, kind: str, value: Any, where: str = "") -> Any:
-        """The value as one of ``kind``; a part that is wrong is left out, and noted."""
+    def read(self, kind: str, value: Any, location: str = "") -> Any:
+        """The value as one of ``kind``, without wrong parts, which are recorded."""
         if kind in self._table:
-            return self._message(kind, value, where)
+            return self._message(kind, value, location)
         if kind[0] == "[":
-            return self._list(kind[1:-1], value, where)
+            return self._list(kind[1:-1], value, location)
         if kind[0] == "{":
-            return self._map(kind[1:-1], value, where)
+            return self._map(kind[1:-1], value, location)
         if kind == "Value":
             return value
         if kind == "Struct":
-            return self._map("Value", value, where)
+            return self._map("Value", value, location)
         if kind in ENUMS:
-            return self._enum(kind, value, where)
-        return self._scalar(kind, value, where)
+            return self._enum(kind, value, location)
+        return self._scalar(kind, value, location)
 
-    def _refuse(self, where: str, what: str, *, unknown: bool = False) -> None:
-        self.wrong.append(Wrong(where, what, unknown))
+    def _refuse(self, location: str, what: str, *, unknown: bool = False) -> None:
+        self.wrong.append(Wrong(location, what, unknown))
 
-    def _message(self, kind: str, value: Any, where: str) -> dict[str, Any]:
+    def _message(self, kind: str, value: Any, location: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            self._refuse(where, f"{_told(value)} stands where fields of {kind} belong")
+            self._refuse(location, f"expected fields of {kind}, not {_shown(value)}")
             return {}
         fields = self._table[kind]
         result: dict[str, Any] = {}
         for key, item in value.items():
-            # protojson takes a field's JSON name and its proto name, and no third.
+            # protojson accepts a field's JSON name and its proto name.
             name = key if key in fields else _camel(str(key)) if _SNAKE.fullmatch(str(key)) else key
             if name not in fields:
-                self._refuse(_join(where, key), f"{kind} has no field {key!r}", unknown=True)
+                self._refuse(_join(location, key), f"{kind} has no field {key!r}", unknown=True)
             elif name in result:
-                self._refuse(_join(where, key), f"{name} is given twice")
+                self._refuse(_join(location, key), f"{name} is a duplicate")
             elif item is not None or fields[name] == "Value":
-                result[name] = self.read(fields[name], item, _join(where, key))
+                result[name] = self.read(fields[name], item, _join(location, key))
         given = [name for name in ONE_OF.get(kind, ()) if name in result]
         if len(given) > 1:
-            self._refuse(where, f"{kind} has one of {' and '.join(given)}, not both")
+            self._refuse(location, f"{kind} has one of {' and '.join(given)}, not both")
         return result
 
-    def _list(self, kind: str, value: Any, where: str) -> list[Any]:
+    def _list(self, kind: str, value: Any, location: str) -> list[Any]:
         if not isinstance(value, list):
-            self._refuse(where, f"{_told(value)} stands where a list belongs")
+            self._refuse(location, f"expected a list, not {_shown(value)}")
             return []
-        return [self.read(kind, item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return [self.read(kind, item, f"{location}[{index}]") for index, item in enumerate(value)]
 
-    def _map(self, kind: str, value: Any, where: str) -> dict[str, Any]:
+    def _map(self, kind: str, value: Any, location: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            self._refuse(where, f"{_told(value)} stands where a mapping belongs")
+            self._refuse(location, f"expected a mapping, not {_shown(value)}")
             return {}
         result = {}
         for key, item in value.items():
             if isinstance(key, str):
-                result[key] = self.read(kind, item, _join(where, key))
+                result[key] = self.read(kind, item, _join(location, key))
             else:
-                self._refuse(where, f"the key {key!r} is no text")
+                self._refuse(location, f"the key {key!r} is not text")
         return result
 
-    def _enum(self, kind: str, value: Any, where: str) -> str:
+    def _enum(self, kind: str, value: Any, location: str) -> str:
         names = ENUMS[kind]
         if isinstance(value, str) and value in names:
             return value
         if type(value) is int and 0 <= value < len(names):
             return names[value]
-        self._refuse(where, f"{value!r} is none of {', '.join(names)}")
+        self._refuse(location, f"{value!r} is none of {', '.join(names)}")
         return names[0]
 
-    def _scalar(self, kind: str, value: Any, where: str) -> Any:
+    def _scalar(self, kind: str, value: Any, location: str) -> Any:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if kind == "string" and isinstance(value, str):
             return value
@@ -120,14 +120,14 @@ class Reader:
                 pass
         if kind == "Duration" and isinstance(value, str) and _DURATION.fullmatch(value):
             return value
-        belongs = {
+        expected = {
             "string": "text",
             "bool": "true or false",
             "int": "a whole number",
             "double": "a number",
             "Duration": 'a duration such as "30s"',
         }[kind]
-        self._refuse(where, f"{_told(value)} stands where {belongs} belongs")
+        self._refuse(location, f"expected {expected}, not {_shown(value)}")
         return {"string": "", "bool": False, "int": 0, "double": 0.0, "Duration": "0s"}[kind]
 
 
@@ -139,11 +139,11 @@ def _camel(key: str) -> str:
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
-def _join(where: str, key: object) -> str:
-    return f"{where}.{key}" if where else str(key)
+def _join(location: str, key: object) -> str:
+    return f"{location}.{key}" if location else str(key)
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

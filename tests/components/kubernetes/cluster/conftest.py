@@ -21,7 +21,8 @@ from tfx.types import artifact_utils, standard_artifacts
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, ClusterSettings, JobSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings, Secret, Volume
-from stagecraft.components.kubernetes.launch import training
+from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.launch import training_job
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -92,7 +93,7 @@ def server(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     with kube_api() as running:
         monkeypatch.setenv("KUBECONFIG", str(running.kubeconfig(tmp_path / "kubeconfig")))
         monkeypatch.setenv("STAGECRAFT_NAMESPACE", running.namespace)
-        monkeypatch.setattr(training, "POLL_SECONDS", 0.2)
+        monkeypatch.setattr(training_job, "POLL_SECONDS", 0.2)
         yield running
 
 
@@ -173,6 +174,7 @@ class ByHand:
     """A training of two processes, whose controller is the test."""
 
     name = "train-1"
+    kind = CLUSTER_JOBS.get("job")
 
     def __init__(self, server: KubeApi, clock: Clock) -> None:
         self.server, self.clock = server, clock
@@ -183,13 +185,13 @@ class ByHand:
             {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata},
         ]
 
-    def training(self, **more: Any) -> training.Training:
-        return training.Training(
+    def training(self, **more: Any) -> training_job.TrainingJob:
+        return training_job.TrainingJob(
             connection.connect(),
             self.server.namespace,
+            self.kind,
             self.objects,
             ["worker 0", "worker 1"],
-            container="training",
             write_log=self.printed.append,
             sleep=self.clock.sleep,
             **more,
@@ -235,11 +237,11 @@ class ByHand:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(training, "time", made)
+    monkeypatch.setattr(training_job, "time", made)
     return made
 
 
 @pytest.fixture
 def by_hand(server: KubeApi, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> ByHand:
-    monkeypatch.setattr(training, "POLL_SECONDS", 10.0)
+    monkeypatch.setattr(training_job, "POLL_SECONDS", 10.0)
     return ByHand(server, clock)

@@ -8,8 +8,9 @@ import shutil
 from typing import Any
 
 import pytest
+from messages import Messages
 
-from stagecraft.components.kubernetes.job_folder import shared_folder, step_lease
+from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder
 from stagecraft.components.kubernetes.launch import launch
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.lease_record import Holder, LeaseLostError
@@ -42,15 +43,18 @@ def jobs(server: Any) -> list[dict[str, Any]]:
 
 
 def killed(one: Any, monkeypatch: pytest.MonkeyPatch, function: str, **run: Any) -> None:
-    """An attempt that comes as far as a function of Training's."""
+    """An attempt that comes as far as a method of TrainingJob."""
 
     def kill(*given: Any, **more: Any) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"stagecraft.components.kubernetes.launch.training.Training.{function}", kill)
         patch.setattr(
-            "stagecraft.components.kubernetes.launch.training.Training.delete", lambda self: None
+            f"stagecraft.components.kubernetes.launch.training_job.TrainingJob.{function}", kill
+        )
+        patch.setattr(
+            "stagecraft.components.kubernetes.launch.training_job.TrainingJob.delete",
+            lambda self: None,
         )
         with pytest.raises(Killed):
             one.run(IN_STEP, **run)
@@ -64,14 +68,14 @@ def test_while_its_job_runs(
     [before] = jobs(server)
     assert [each["name"] for each in before["metadata"]["ownerReferences"]] == ["first"]
     cluster.wait_for(lambda: len(cluster.running()) == 2)
-    step_lease.renew(str(one.job_folder), 30)
+    heartbeat.renew(str(one.job_folder), 30)
     copied = {path: path.stat().st_ino for path in (one.job_folder / "inputs").rglob("*")}
     assert copied
     owner("second")
     running = aside(one.run, IN_STEP, run_fn="stub_training.waits")
     cluster.wait_for(lambda: all(pod.lines for pod in cluster.pods) or running.done())
     cluster.wait_for(lambda: jobs(server)[0]["metadata"]["ownerReferences"][0]["name"] == "second")
-    assert step_lease.left(str(one.job_folder)) > 100
+    assert heartbeat.seconds_left(str(one.job_folder)) > 100
     assert {path: path.stat().st_ino for path in copied} == copied
     open_gate(one)
     running.result()
@@ -113,9 +117,11 @@ def test_when_its_model_was_taken(step: Any, cluster: Any, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "kind", ["job", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tfjob", "trainjob"))]
 )
-def test_after_its_job_has_failed(step: Any, cluster: Any, server: Any, kind: str) -> None:
+def test_after_its_job_has_failed(
+    step: Any, cluster: Any, server: Any, kind: str, messages: Messages
+) -> None:
     one = step(kind)
-    with pytest.raises(UserError, match="there is no gate"):
+    with messages.raises(UserError):
         one.run(IN_STEP, run_fn="stub_training.refuses_until_it_may_not")
     open_gate(one)
     one.run(IN_STEP, run_fn="stub_training.refuses_until_it_may_not")
@@ -130,7 +136,7 @@ def test_what_a_training_has_left_that_nobody_tries_again(step: Any, cluster: An
     names = ("train-0123456789abcdef", "train-fedcba9876543210", "mine")
     for name, seconds in zip(names, (-601.0, -590.0, -601.0), strict=True):
         (jobs / name / "inputs").mkdir(parents=True)
-        step_lease.renew(str(jobs / name), seconds)
+        heartbeat.renew(str(jobs / name), seconds)
     one.run(IN_STEP, run_fn="stub_training.done")
     assert sorted(path.name for path in jobs.iterdir()) == ["mine", "train-fedcba9876543210"]
 
@@ -142,7 +148,7 @@ def test_it_may_not(
     """The job would be deleted with the pod of the attempt before: that is none to go on with."""
     one = step()
     killed(one, monkeypatch, "_follow", run_fn="stub_training.hangs")
-    step_lease.renew(str(one.job_folder), 60)
+    heartbeat.renew(str(one.job_folder), 60)
     owner("second")
     server.forbid(verb, "jobs.batch")
     with pytest.raises(UserError) as error:
@@ -175,7 +181,7 @@ def test_pods_of_a_job_before_are_waited_for(by_hand: Any) -> None:
     by_hand.clock.at(60, lambda: by_hand.server.finish("old", "Failed", 143))
     by_hand.clock.at(100, by_hand.end)
     by_hand.training().run()
-    assert by_hand.printed[0] == "Job train-1: waits for pods of one before: 1"
+    assert by_hand.printed[0] == "Job train-1: waits for pods of an earlier job: 1"
     assert by_hand.clock.now >= 100
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stagecraft.components.kubernetes import worker
-from stagecraft.components.kubernetes.job_folder import step_lease
+from stagecraft.components.kubernetes.job_folder import heartbeat
 
 SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
 
@@ -28,13 +28,13 @@ from stagecraft.trainer_module.settings import ParallelSettings
 class FnArgs: pass
 fn_args = FnArgs()
 vars(fn_args).update(json.loads(sys.argv[1]))
-from stagecraft.components.kubernetes.job_folder import step_lease
+from stagecraft.components.kubernetes.job_folder import heartbeat
 folder = pathlib.Path(sys.argv[2])
 folder.mkdir(parents=True)
 parallel = ParallelSettings.model_validate(json.loads(sys.argv[3]))
-handover = {"folder": str(folder), "place": str(folder)}
-with step_lease.renewed(str(folder), 3.0):
-    launch.run("stub_training.hangs", fn_args, parallel, handover)
+job_folder = {"folder": str(folder), "local": str(folder)}
+with heartbeat.renewed(str(folder), 3.0):
+    launch.run("stub_training.hangs", fn_args, parallel, job_folder)
 """
 """What the Trainer's Executor does in the end, without TFX, whose import takes its time."""
 
@@ -106,9 +106,7 @@ def test_sigkill(launcher: Launcher, cluster: Any, server: Any) -> None:
     assert not cluster.running()
     assert {pod.exit_code for pod in before} <= {143, 1}
     after = cluster.pods[len(before) :]
-    assert any(
-        "nobody waits for this training any more" in line for pod in after for line in pod.lines
-    )
+    assert any("lease.json: expired" in line for pod in after for line in pod.lines)
 
 
 def pod(folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
@@ -117,51 +115,49 @@ def pod(folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_pod_that_starts_when_its_lease_is_over(tmp_path: pathlib.Path) -> None:
-    step_lease.renew(str(tmp_path), -1.0)
+    heartbeat.renew(str(tmp_path), -1.0)
     ended = pod(tmp_path)
     assert (ended.returncode, ended.stdout) == (
         1,
-        f"{tmp_path / step_lease.NAME}: is over: nobody waits for this training any more\n",
+        f"{tmp_path / heartbeat.NAME}: expired: no Trainer step waits for this training\n",
     )
 
 
 def test_a_pod_without_the_volume(tmp_path: pathlib.Path) -> None:
     ended = pod(tmp_path / "nowhere")
     assert ended.returncode == 1
-    assert "lease.json: cannot be read (No such file or directory): this pod needs the volume" in (
-        ended.stdout
-    )
+    assert "lease.json: cannot be read (No such file or directory)" in (ended.stdout)
 
 
 def test_a_lease_that_cannot_be_read_for_a_while(tmp_path: pathlib.Path) -> None:
     """It is as it was when it was read."""
     program = (
         "import sys, threading\n"
-        "from stagecraft.components.kubernetes.job_folder import step_lease\n"
-        "step_lease.end_with(sys.argv[1], every=0.05)\n"
+        "from stagecraft.components.kubernetes.job_folder import heartbeat\n"
+        "heartbeat.end_with(sys.argv[1], every=0.05)\n"
         "print('begun', flush=True)\n"
         "threading.Event().wait()\n"
     )
-    step_lease.renew(str(tmp_path), 60)
+    heartbeat.renew(str(tmp_path), 60)
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
-    (tmp_path / step_lease.NAME).write_text("{")
+    (tmp_path / heartbeat.NAME).write_text("{")
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.3)
-    step_lease.renew(str(tmp_path), -1.0)
+    heartbeat.renew(str(tmp_path), -1.0)
     assert process.wait(30) == -signal.SIGTERM
     process.stdout.close()
 
 
 def test_the_lease_is_renewed_as_long_as_the_training_is_followed(tmp_path: pathlib.Path) -> None:
-    with step_lease.renewed(str(tmp_path), 1.0):
-        first = (tmp_path / step_lease.NAME).stat().st_mtime_ns
+    with heartbeat.renewed(str(tmp_path), 1.0):
+        first = (tmp_path / heartbeat.NAME).stat().st_mtime_ns
         deadline = time.monotonic() + 30
-        while (tmp_path / step_lease.NAME).stat().st_mtime_ns == first:
+        while (tmp_path / heartbeat.NAME).stat().st_mtime_ns == first:
             assert time.monotonic() < deadline
             os.sched_yield()
-        assert 0 < step_lease.left(str(tmp_path)) <= 1
-    assert [path.name for path in tmp_path.iterdir()] == [step_lease.NAME]
+        assert 0 < heartbeat.seconds_left(str(tmp_path)) <= 1
+    assert [path.name for path in tmp_path.iterdir()] == [heartbeat.NAME]

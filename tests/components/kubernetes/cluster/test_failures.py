@@ -8,6 +8,7 @@ import signal
 from typing import Any
 
 import pytest
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 
@@ -50,15 +51,15 @@ def test_one_that_ends_for_good(step: Any, cluster: Any, kind: str) -> None:
     assert len(cluster.pods) == 2
 
 
-def test_one_that_hangs(step: Any, cluster: Any) -> None:
+def test_one_that_hangs(step: Any, cluster: Any, messages: Messages) -> None:
     one = step(deadline_seconds=3)
-    with pytest.raises(UserError, match="failed: DeadlineExceeded: Job was active longer than"):
+    with messages.raises(UserError):
         one.run(IN_STEP, run_fn="stub_training.hangs")
     assert not cluster.running()
 
 
 @pytest.mark.parametrize(
-    ("kind", "why"), [("job", "BackoffLimit"), ("tfjob", "processes were lost, and")]
+    ("kind", "why"), [("job", "BackoffLimit"), ("tfjob", "processes were lost")]
 )
 def test_one_that_crashes_again_and_again(step: Any, cluster: Any, kind: str, why: str) -> None:
     """The training operator does not count: somebody else has to."""

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from messages import Messages
 
 from stagecraft.components.kubernetes.api import pod_logs
 from stagecraft.components.kubernetes.api.connection import Refused, Unreachable
@@ -52,22 +53,22 @@ def test_away_for_half_a_minute(by_hand: Any) -> None:
     assert by_hand.asked("DELETE") == 0
 
 
-def test_away_for_ever(by_hand: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_away_for_ever(by_hand: Any, caplog: pytest.LogCaptureFixture, messages: Messages) -> None:
     """The job's end is asked for all the same; if nobody hears that, there is the lease."""
     by_hand.clock.at(20, lambda: setattr(by_hand.server, "is_down", True))
-    with pytest.raises(Unreachable, match="the cluster's API does not answer"):
+    with messages.raises(Unreachable):
         by_hand.training().run()
     assert 300 < by_hand.clock.now < 400
     assert by_hand.asked("DELETE") == 1
-    assert "its pods end when their lease is over" in caplog.text
+    assert "its pods end" in caplog.text.lower()
 
 
-def test_errors_for_ever(by_hand: Any) -> None:
+def test_errors_for_ever(by_hand: Any, messages: Messages) -> None:
     """Where the end can be asked for, it is."""
     by_hand.clock.at(
         20, lambda: by_hand.server.fail("GET", "", 500, "InternalError", "etcd is away", times=None)
     )
-    with pytest.raises(Refused, match="Job train-1: cannot get it in namespace .*: etcd is away"):
+    with messages.raises(Refused):
         by_hand.training().run()
     assert by_hand.asked("DELETE") == 1 and by_hand.jobs() == []
 
@@ -134,15 +135,15 @@ def test_logs_that_cannot_be_had(by_hand: Any, monkeypatch: pytest.MonkeyPatch) 
     assert "cannot be read: no route to node-0. The training goes on." in told
 
 
-def test_deleted_by_somebody_else(by_hand: Any, server: Any) -> None:
+def test_deleted_by_somebody_else(by_hand: Any, server: Any, messages: Messages) -> None:
     jobs = f"/apis/batch/v1/namespaces/{server.namespace}/jobs"
     by_hand.clock.at(20, lambda: server.store.delete(_jobs(), server.namespace, by_hand.name))
-    with pytest.raises(UserError, match="Job train-1: was deleted by somebody else"):
+    with messages.raises(UserError):
         by_hand.training().run()
     assert by_hand.asked("POST", jobs) == 1
 
 
-def test_replaced_by_somebody_else(by_hand: Any, server: Any) -> None:
+def test_replaced_by_somebody_else(by_hand: Any, server: Any, messages: Messages) -> None:
     """The other one is not ended."""
 
     def replace() -> None:
@@ -150,7 +151,7 @@ def test_replaced_by_somebody_else(by_hand: Any, server: Any) -> None:
         server.store.create(_jobs(), server.namespace, by_hand.objects[-1])
 
     by_hand.clock.at(20, replace)
-    with pytest.raises(UserError, match="Job train-1: was deleted by somebody else"):
+    with messages.raises(UserError):
         by_hand.training().run()
     assert len(by_hand.jobs()) == 1
 

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 from job_requests import KINDS, POD, every_request, job_request
 
-from stagecraft.components.kubernetes.jobs.kinds import CONTAINERS, render
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
-from stagecraft.components.kubernetes.jobs.request import Json
+from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
+
+
+def render(request: JobRequest) -> list[Json]:
+    objects: list[Json] = CLUSTER_JOBS.get(request.job.kind).render(request)
+    return objects
 
 
 def found(value: Any, key: str) -> list[Any]:
@@ -34,8 +39,7 @@ def test_every_object_can_be_found_and_goes_with_its_owner(kind: str, topology: 
 
 @pytest.mark.parametrize(("kind", "topology"), every_request())
 def test_the_last_object_is_the_job(kind: str, topology: str) -> None:
-    names = {"job": "Job", "tfjob": "TFJob", "trainjob": "TrainJob"}
-    assert render(job_request(kind, topology))[-1]["kind"] == names[kind]
+    assert render(job_request(kind, topology))[-1]["kind"] == CLUSTER_JOBS.get(kind).kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,4 +83,4 @@ def test_a_claim_that_is_mounted_twice_is_one_volume() -> None:
 def test_the_container_is_called_what_is_said(kind: str) -> None:
     made = render(job_request(kind, "everything"))
     names = {each["name"] for containers in found(made, "containers") for each in containers}
-    assert names == {CONTAINERS[kind]}
+    assert names == {CLUSTER_JOBS.get(kind).container}

@@ -13,7 +13,7 @@ from kube_api import KubeApi, kube_api
 from stagecraft.components.kubernetes.api.connection import connect
 from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
 from stagecraft.components.kubernetes.launch import leases
-from stagecraft.components.object_store import store_lease
+from stagecraft.components.object_store import lease_s3
 from stagecraft.trainer_module.checkpointing.lease import Lease
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
 
@@ -26,7 +26,7 @@ def server(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def of(server: KubeApi, folder: str, name: str) -> list[Lease]:
-    return leases.of(connect(), server.namespace, folder, name=name, seconds=900.0)
+    return leases.leases_for(connect(), server.namespace, folder, name=name, seconds=900.0)
 
 
 def until(lease: Lease) -> float:
@@ -82,15 +82,15 @@ def test_a_lease_in_a_store_that_fails_for_a_while(
 ) -> None:
     held = of(server, f"s3://{bucket}/key", "train-1")
     monkeypatch.setattr("stagecraft.components.object_store.folder._PAUSES", (0.0,))
-    write, failures = store_lease._written, [OSError(5, "Service unavailable")]
+    write, failures = lease_s3._put, [OSError(5, "Service unavailable")]
 
     def fails_once(place: Any, content: bytes, **condition: str) -> str:
         if failures:
-            with store_lease.explained(place.uri):
+            with lease_s3.explained(place.uri):
                 raise failures.pop()
         return write(place, content, **condition)
 
-    monkeypatch.setattr(store_lease, "_written", fails_once)
+    monkeypatch.setattr(lease_s3, "_put", fails_once)
     with leases.held(held, lambda: True):
         assert until(held[1]) > 800
     assert failures == []

@@ -15,11 +15,11 @@ from kube_api.errors import ApiError
 from kube_api.kubelet import PODS
 
 from stagecraft.components.kubernetes.api.connection import Refused, connect
-from stagecraft.components.kubernetes.api.reading import Reading, Row
-from stagecraft.components.kubernetes.jobs import kinds
-from stagecraft.components.kubernetes.launch import training
-from stagecraft.components.kubernetes.launch.lease_object import ClusterLease
-from stagecraft.components.kubernetes.launch.training import Training
+from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
+from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.launch import training_job
+from stagecraft.components.kubernetes.launch.cluster_lease import ClusterLease
+from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.kubernetes.preflight import access
 
 NS = "kubeflow"
@@ -44,8 +44,8 @@ def client(server: KubeApi, tmp_path: pathlib.Path, monkeypatch: Any) -> Any:
     return connect()
 
 
-def rows(client: Any, account: str | None) -> dict[str, Row]:
-    found = access.rows(Reading(client), NS, "job", account)
+def rows(client: Any, account: str | None) -> dict[str, CheckResult]:
+    found = access.check(Reader(client), NS, CLUSTER_JOBS.get("job"), account)
     return {row.name: row for row in found}
 
 
@@ -93,7 +93,7 @@ def test_the_role_has_what_is_asked_about(kind: str) -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    for each in access.needed(kind):
+    for each in access.needed(CLUSTER_JOBS.get(kind)):
         assert {(each.group, each.resource, verb) for verb in each.verbs} <= granted
 
 
@@ -105,15 +105,15 @@ class Trainings:
             version, name = CRDS[kind]
             server.install(version, f"{kind}s", name)
         self.server, self.client, self.kind = server, client, kind
+        self.entry = CLUSTER_JOBS.get(kind)
         self.job = next(r for r in server.resources.values() if r.plural == f"{kind}s")
 
     def run(self, **more: Any) -> None:
         request = job_request(self.kind, **more)
         roles = ["worker 0", "worker 1"]
-        container = kinds.CONTAINERS[self.kind]
         silent: dict[str, Any] = {"write_log": lambda line: None, "sleep": self.go_on}
-        objects = kinds.render(request)
-        Training(self.client, NS, objects, roles, container=container, **silent).run()
+        objects = self.entry.render(request)
+        TrainingJob(self.client, NS, self.entry, objects, roles, **silent).run()
 
     def end(self, condition: str) -> None:
         job = self.server.store.get(self.job, NS, "training-1")
@@ -130,12 +130,12 @@ class Trainings:
             pod = self.server.store.get(PODS, NS, "x")
         except ApiError:
             label = {"stagecraft.dev/job": "training-1"}
-            self.server.add_pod("x", label, [kinds.CONTAINERS[self.kind]])
+            self.server.add_pod("x", label, [self.entry.container])
             return
         if pod["status"]["phase"] == "Running":
             self.server.finish("x")
         else:
-            self.end("Complete")
+            self.end(self.entry.succeeded)
 
 
 @pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
@@ -143,7 +143,7 @@ def test_it_is_what_a_training_asks_for(
     server: KubeApi, client: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that replaces what an attempt before has left, and one that goes on with it."""
-    monkeypatch.setattr(training, "EVENTS_SECONDS", -1.0)
+    monkeypatch.setattr(training_job, "EVENTS_SECONDS", -1.0)
     trainings = Trainings(server, client, kind)
     server.add(f"{kind}s", "training-1")
     server.add("services", "training-1")
@@ -156,7 +156,7 @@ def test_it_is_what_a_training_asks_for(
     lease.renew()
     lease.release()
     asked = {found for each in server.requests if (found := permission(each))}
-    needed = access.needed(kind)
+    needed = access.needed(CLUSTER_JOBS.get(kind))
     assert asked == {(each.group, each.resource, verb) for each in needed for verb in each.verbs}
 
 

@@ -9,8 +9,9 @@ from job_requests import TOPOLOGIES, job_request
 from kube_api import kube_api
 from kubernetes import client
 
-from stagecraft.components.kubernetes.api.reading import Reading, Row
+from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
 from stagecraft.components.kubernetes.preflight import capacity
 
 POD = {"cpu": "8", "memory": "64Gi", "gpus": 2}
@@ -27,7 +28,7 @@ def found(
     kind: str = "job",
     topology: str = "in-step",
     **spec: Any,
-) -> list[Row]:
+) -> list[CheckResult]:
     with kube_api() as server:
         if hard is not None:
             status = {"hard": hard, "used": used or {}}
@@ -37,8 +38,8 @@ def found(
         configuration = client.Configuration(host=server.url)
         configuration.api_key["authorization"] = "Bearer token"
         request = job_request(kind, pod=PodSettings.model_validate(pod), **TOPOLOGIES[topology])
-        reading = Reading(client.ApiClient(configuration))
-        return list(capacity.rows(reading, request))
+        reader = Reader(client.ApiClient(configuration))
+        return list(capacity.check(reader, request, CLUSTER_JOBS.get(kind)))
 
 
 def test_a_namespace_without_any() -> None:
@@ -60,7 +61,7 @@ def test_a_namespace_without_any() -> None:
         ({"requests.nvidia.com/gpu": "7"}, {}, SERVER | {"kind": "tfjob"}, "ok", "gpu 7 of 7"),
         ({"count/jobs.batch": "0"}, {}, {}, "missing", "count/jobs.batch 1 of 0 free"),
         ({"secrets": "0"}, {}, {}, "ok", "limits nothing"),
-        ({"pods": "1"}, {}, {"scopes": ["BestEffort"]}, "note", "certain pods only"),
+        ({"pods": "1"}, {}, {"scopes": ["BestEffort"]}, "note", "some pods only"),
     ],
 )
 def test_quotas(
@@ -72,7 +73,7 @@ def test_quotas(
 
 def test_a_quota_refuses_pods_that_say_nothing() -> None:
     [row] = found({}, hard={"limits.cpu": "100", "requests.nvidia.com/gpu": "0"})
-    assert (row.verdict, row.found) == ("missing", "refuses pods that do not say limits.cpu")
+    assert (row.verdict, row.found) == ("missing", "refuses pods without limits.cpu")
     assert row.advice.startswith("set kubeflow.steps.Trainer.cpu, or")
     [row] = found(POD, hard={"requests.ephemeral-storage": "1Gi"})
     assert row.advice == "give a LimitRange a default for it"

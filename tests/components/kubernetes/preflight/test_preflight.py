@@ -11,13 +11,14 @@ import kubernetes
 import pytest
 from job_requests import POD, job_request
 from kube_api import KubeApi, kube_api
+from messages import Messages
 
 from stagecraft.components.kubernetes.api.connection import Refused, Unreachable, connect
-from stagecraft.components.kubernetes.api.reading import Row
+from stagecraft.components.kubernetes.api.reader import CheckResult
 from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.preflight import preflight
-from stagecraft.components.kubernetes.preflight.preflight import Wanted
+from stagecraft.components.kubernetes.preflight.preflight import PlannedTraining
 
 DIGEST = "registry.example.com/stagecraft@sha256:0123"
 MOUNT = {"volumes": [{"claim": "training", "path": "/mnt/training"}]}
@@ -45,7 +46,7 @@ def wanted(
     pod: dict[str, Any] | None = None,
     job: dict[str, Any] | None = None,
     **more: Any,
-) -> Wanted:
+) -> PlannedTraining:
     """A training that finds everything."""
     request = job_request(
         kind,
@@ -59,16 +60,16 @@ def wanted(
         "checkpoints": "/mnt/training/checkpoints",
         "default_image": "stagecraft:latest",
     }
-    return Wanted(request=request, **(fields | more))
+    return PlannedTraining(request=request, **(fields | more))
 
 
-def rows(client: kubernetes.client.ApiClient, *given: Any, **more: Any) -> dict[str, Row]:
-    found = list(preflight.rows(client, wanted(*given, **more)))
+def rows(client: kubernetes.client.ApiClient, *given: Any, **more: Any) -> dict[str, CheckResult]:
+    found = list(preflight.check_cluster(client, wanted(*given, **more)))
     assert len({row.name for row in found}) == len(found)
     return {row.name: row for row in found}
 
 
-def failing(found: dict[str, Row]) -> set[str]:
+def failing(found: dict[str, CheckResult]) -> set[str]:
     return {name for name, row in found.items() if row.verdict == "missing"}
 
 
@@ -102,7 +103,7 @@ def test_versions(
 
 
 def test_an_operator(server: KubeApi, client: Any) -> None:
-    assert "no group kubeflow.org" in rows(client, "tfjob")["kind"].found
+    assert "group kubeflow.org does not exist" in rows(client, "tfjob")["kind"].found
     server.install("kubeflow.org/v1", "profiles", "Profile")  # the group is Kubeflow's as a whole
     found = rows(client, "tfjob")
     assert failing(found) == {"kind"}
@@ -123,7 +124,7 @@ def test_a_runtime(server: KubeApi, client: Any) -> None:
     assert not failing(rows(client, "trainjob"))
     found = rows(client, "trainjob", job={"priority_class": "high"})
     assert failing(found) == {"job", "priority"}
-    assert "a TrainJob has no field for one" in found["job"].advice
+    assert "kubeflow.job.priority_class: high" in found["job"].advice
 
 
 def test_images(client: Any) -> None:
@@ -143,7 +144,7 @@ def test_what_settings_name(server: KubeApi, client: Any) -> None:
     job = {"service_account": "trainer", "priority_class": "high", "queue": "vision"}
     found = rows(client, job=job)
     assert failing(found) == {"account", "priority", "queue"}
-    assert found["priority"].advice == "make it, or leave kubeflow.job.priority_class out"
+    assert found["priority"].advice == "create it, or leave kubeflow.job.priority_class out"
     assert "Kueue is not installed" in found["queue"].found
     server.add("serviceaccounts", "trainer")
     server.add("priorityclasses", "high")
@@ -161,7 +162,7 @@ def test_a_namespace_that_is_not_there(client: Any) -> None:
     elsewhere = dataclasses.replace(asked.request, namespace="team")
     found = {
         row.name: row
-        for row in preflight.rows(client, dataclasses.replace(asked, request=elsewhere))
+        for row in preflight.check_cluster(client, dataclasses.replace(asked, request=elsewhere))
     }
     assert {"namespace", "claim training"} <= failing(found)
 
@@ -177,19 +178,19 @@ def test_what_may_not_be_looked_at_is_a_note(server: KubeApi, client: Any) -> No
     found = rows(client, job={"priority_class": "high"})
     noted = {name for name, row in found.items() if row.verdict == "note"}
     assert noted == {"permissions", "namespace", "limits", "claim training", "priority"}
-    assert "may not be looked at" in found["limits"].found and not failing(found)
+    assert "may not read it" in found["limits"].found and not failing(found)
 
 
 def test_no_answer_and_no_credentials(
-    server: KubeApi, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    server: KubeApi, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     path = tmp_path / "kubeconfig"
     monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(path, token="old")))
-    with pytest.raises(Refused, match="Unauthorized. The credentials are not valid"):
+    with messages.raises(Refused):
         rows(connect())
     server.url = "http://127.0.0.1:1"
     server.kubeconfig(path)
-    with pytest.raises(Unreachable, match="the cluster's API does not answer"):
+    with messages.raises(Unreachable):
         rows(connect())
 
 

@@ -9,13 +9,16 @@ from job_requests import job_request
 from kube_api import KubeApi, kube_api
 from kubernetes import client
 
-from stagecraft.components.kubernetes.api.reading import Reading, Row
+from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.components.kubernetes.preflight import volumes
 
 MANY, ONE, READ = "ReadWriteMany", "ReadWriteOnce", "ReadOnlyMany"
 
 
-def claim_row(fields: dict[str, Any] | None, *, workers: int = 2, written: bool = True) -> Row:
+def claim_row(
+    fields: dict[str, Any] | None, *, workers: int = 2, written: bool = True
+) -> CheckResult:
     """Of a claim in a cluster with two storage classes."""
     with kube_api() as server:
         for name, mode in (("nfs", "Immediate"), ("late", "WaitForFirstConsumer")):
@@ -25,15 +28,15 @@ def claim_row(fields: dict[str, Any] | None, *, workers: int = 2, written: bool 
         return _row(server, workers, written)
 
 
-def _row(server: KubeApi, workers: int, written: bool) -> Row:
-    volumes = [{"claim": "training", "path": "/mnt/training"}]
-    pod = PodSettings.model_validate({"volumes": volumes})
+def _row(server: KubeApi, workers: int, written: bool) -> CheckResult:
+    mounts = [{"claim": "training", "path": "/mnt/training"}]
+    pod = PodSettings.model_validate({"volumes": mounts})
     request = job_request("job", processes={"worker": workers}, pod=pod)
     configuration = client.Configuration(host=server.url)
     configuration.api_key["authorization"] = "Bearer token"
-    reading = Reading(client.ApiClient(configuration))
+    reader = Reader(client.ApiClient(configuration))
     folders = ["/mnt/training/jobs"] if written else []
-    [row] = volumes.claims(reading, request, folders)
+    [row] = volumes.check_claims(reader, request, folders)
     return row
 
 
@@ -51,15 +54,15 @@ def claim(mode: str, phase: str = "Bound", storage: str | None = None) -> dict[s
         (None, {}, "missing", "is not in namespace kubeflow"),
         (claim(MANY), {}, "ok", "Bound, ReadWriteMany"),
         (claim(ONE), {}, "missing", "ReadWriteOnce: for 2 pods and the Trainer's step"),
-        (claim(ONE), {"workers": 1}, "note", "to the node of the Trainer's step"),
+        (claim(ONE), {"workers": 1}, "note", "on the node of the Trainer's step"),
         (claim("ReadWriteOncePod"), {"workers": 1}, "missing", "ReadWriteOncePod"),
         (claim(READ), {}, "missing", READ),
         (claim(READ), {"written": False}, "ok", "Bound, ReadOnlyMany"),
         (claim(MANY, "Lost"), {}, "missing", "is lost"),
         (claim(MANY, "Pending"), {}, "missing", "no storage class"),
         (claim(MANY, "Pending", "late"), {}, "ok", "Pending until a pod uses it"),
-        (claim(MANY, "Pending", "nfs"), {}, "missing", "class nfs has made no volume"),
-        (claim(MANY, "Pending", "none"), {}, "missing", "there is no class none"),
+        (claim(MANY, "Pending", "nfs"), {}, "missing", "class nfs has provided no volume"),
+        (claim(MANY, "Pending", "none"), {}, "missing", "class none does not exist"),
     ],
 )
 def test_claims(

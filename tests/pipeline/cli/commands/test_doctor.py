@@ -71,7 +71,7 @@ def test_errors_are_one_sentence(
 ) -> None:
     for given, said in (
         (("--set=kubeflow.job.kind=ray",), "kubeflow.job.kind"),
-        (("--namespace=A",), "a namespace: 'A'"),
+        (("--namespace=A",), "namespace: 'A'"),
         (("--kube-context=none",), "No Kubernetes cluster"),
     ):
         ran = stagecraft("doctor", "--cluster", *given)

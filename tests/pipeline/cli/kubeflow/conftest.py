@@ -169,7 +169,7 @@ def tiny(write: Callable[..., pathlib.Path]) -> pathlib.Path:
 @pytest.fixture(scope="session")
 def preset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The quickstart, compiled, with a platform document."""
-    from stagecraft.pipeline.kubeflow.compiling import compile_pipeline
+    from stagecraft.pipeline.kubeflow.compile import compile_pipeline
     from stagecraft.pipeline.settings import load
 
     path = tmp_path_factory.mktemp("compiled") / "quickstart.yaml"

@@ -154,8 +154,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "where", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
+    ("rule", "location", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
 )
-def test_exactly_that_finding(sample, rule, where, change):
+def test_exactly_that_finding(sample, rule, location, change):
     change(sample)
-    assert [(found.rule, found.where) for found in check(sample.text)] == [(rule, where)]
+    assert [(found.rule, found.location) for found in check(sample.text)] == [(rule, location)]

@@ -323,11 +323,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "where", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
+    ("rule", "location", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
 )
-def test_exactly_that_finding(sample, rule, where, change):
+def test_exactly_that_finding(sample, rule, location, change):
     change(sample)
-    assert [(found.rule, found.where) for found in check(sample.text)] == [(rule, where)]
+    assert [(found.rule, found.location) for found in check(sample.text)] == [(rule, location)]
 
 
 def test_without_a_root(sample):
@@ -348,7 +348,7 @@ def test_a_component_without_a_type_takes_no_value(sample):
     definitions = sample.components["train"]["inputDefinitions"]["parameters"]
     definitions["mode"] = {"type": "STRING"}
     [found] = check(sample.text)
-    assert (found.rule, found.where) == ("parameter-type", f"{GIVEN}.mode")
+    assert (found.rule, found.location) == ("parameter-type", f"{GIVEN}.mode")
     assert "schema 2.0" in found.remedy
 
 

@@ -146,18 +146,18 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "where", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
+    ("rule", "location", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
 )
-def test_exactly_that_finding(sample, rule, where, change):
+def test_exactly_that_finding(sample, rule, location, change):
     sample.pod.update(change)
-    assert [(found.rule, found.where) for found in check(sample.text)] == [(rule, where)]
+    assert [(found.rule, found.location) for found in check(sample.text)] == [(rule, location)]
 
 
 def test_an_executor_that_is_not_there(sample):
     executors = sample.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     executors["exec-trian"] = executors.pop("exec-train")
     [found] = check(sample.text)
-    assert found.rule == "platform-executor" and found.where.endswith("executors.exec-trian")
+    assert found.rule == "platform-executor" and found.location.endswith("executors.exec-trian")
     assert "exec-train" in found.remedy
 
 
@@ -165,20 +165,20 @@ def test_an_importers_pod_takes_no_settings(sample):
     executors = sample.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     executors["exec-fetch"] = {"imagePullPolicy": "Always"}
     [found] = check(sample.text)
-    assert found.rule == "platform-ignored" and found.where.endswith("executors.exec-fetch")
+    assert found.rule == "platform-ignored" and found.location.endswith("executors.exec-fetch")
 
 
 def test_the_document_itself_is_strict(sample):
     sample.platform["platforms"]["kubernetes"]["colour"] = "red"
     [found] = check(sample.text)
-    assert (found.rule, found.where) == ("platform-field", "platforms.kubernetes.colour")
-    assert "dropped without a word" in found.problem
+    assert (found.rule, found.location) == ("platform-field", "platforms.kubernetes.colour")
+    assert "silently ignores" in found.problem
 
 
 def test_a_name_from_a_task_that_is_not_waited_for(sample):
     _from_report(sample)
     [found] = check(sample.text)
     assert found.rule == "unordered-producer"
-    assert found.remedy == "Put 'names' into root.dag.tasks.train.dependentTasks."
+    assert found.remedy == "Add 'names' to root.dag.tasks.train.dependentTasks."
     sample.tasks["train"]["dependentTasks"].append("names")
     assert check(sample.text) == []

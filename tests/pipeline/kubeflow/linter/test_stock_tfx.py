@@ -117,7 +117,7 @@ def test_exactly_these_rules(tmp_path, version, extension):
         assert expected["runtime-value"] > 15
     assert Counter(finding.rule for finding in found) == expected
     prefixed = all(
-        finding.where.startswith("pipelineSpec.") for finding in found[extension == "json" :]
+        finding.location.startswith("pipelineSpec.") for finding in found[extension == "json" :]
     )
     assert prefixed == (extension == "json")
 
@@ -125,7 +125,7 @@ def test_exactly_these_rules(tmp_path, version, extension):
 def test_an_id_with_an_underscore_is_no_name_for_argo(tmp_path):
     """As in TFX's own template: latest_blessed_model_resolver."""
     text = _compile(tmp_path, _pipeline(resolver_id="latest_blessed"), "2.1", "yaml")
-    named = {finding.where for finding in check(text) if finding.rule == "argo-name"}
+    named = {finding.location for finding in check(text) if finding.rule == "argo-name"}
     assert named == {
         "root.dag.tasks.latest_blessed-model-resolver",
         "root.dag.tasks.latest_blessed-model-blessing-resolver",

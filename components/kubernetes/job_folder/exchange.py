@@ -1,0 +1,175 @@
+"""Files that the Trainer's step and the job's pods exchange, on a volume or in a store."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import pathlib
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder, volume
+from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings
+from stagecraft.components.kubernetes.jobs.pod_settings import Volume
+from stagecraft.components.object_store.folder import ADDRESSES, StoredFolder, is_address
+from stagecraft.schemas.errors import SettingError, UserError
+
+if TYPE_CHECKING:
+    from tfx import types
+
+    Artifacts = dict[str, list[types.Artifact]]
+
+TASK = "task.json"
+"""What the pods train, in the job folder. Without it, the job has not started, or is done."""
+
+_JOB = re.compile(r"train-[0-9a-f]{16}")
+
+_log = logging.getLogger(__name__)
+
+_INPUTS = "inputs.json"
+"""In a store: all inputs are complete."""
+
+
+class JobFolder(TypedDict):
+    """The folder of one job."""
+
+    folder: str
+    """Path or address that the pods read; its last part is the name of the job."""
+
+    local: str
+    """Path in this process: the same folder, or a local copy of it."""
+
+
+class UnsharedFolderError(SettingError):
+    """A folder that the job's pods cannot reach."""
+
+
+def job_name(outputs: Artifacts) -> str:
+    """A name that all attempts of a step have, and no other step.
+
+    The outputs' URIs contain the run and the step.
+    """
+    addresses = sorted(artifact.uri for of_key in outputs.values() for artifact in of_key)
+    return f"train-{hashlib.sha256(' '.join(addresses).encode()).hexdigest()[:16]}"
+
+
+def check(path: str, volumes: Sequence[Volume], setting: str) -> None:
+    """Checks that the job's pods reach a folder.
+
+    Raises:
+        UnsharedFolderError: the folder is in no object store, and on none of the volumes.
+    """
+    if is_address(path) or any(volume.is_below(path, each.path) for each in volumes):
+        return
+    mounted = ", ".join(each.path for each in volumes) or "none"
+    name = "jobs" if setting == "kubeflow.job.folder" else setting.rpartition(".")[2]
+    example = f"{volumes[0].path.rstrip('/') if volumes else '/mnt/training'}/{name}"
+    raise UnsharedFolderError(
+        setting,
+        path or "(empty)",
+        "is not shared with the job's pods (parallel.launcher: kubernetes)",
+        f"a folder on a volume of kubeflow.steps.Trainer.volumes ({mounted}), such as {example}, "
+        f"or in an object store ({', '.join(ADDRESSES)}), such as s3://bucket/{name}",
+    )
+
+
+@contextlib.contextmanager
+def shared(
+    inputs: Artifacts, outputs: Artifacts, cluster: ClusterSettings, checkpoints: str
+) -> Iterator[JobFolder]:
+    """Shares artifacts with the job's pods during the block.
+
+    Copies inputs into the job folder once for all attempts, unless they are on a volume. After
+    success, copies outputs to their URIs, and removes the folder. Also removes folders of failed
+    jobs that no attempt has used for ``kubeflow.job.ttl_seconds``.
+
+    Raises:
+        UserError: the pods cannot reach a folder, or it cannot be written.
+    """
+    volumes = cluster.pod.volumes
+    check(cluster.job.folder, volumes, "kubeflow.job.folder")
+    check(checkpoints, volumes, "kubeflow.checkpoints")
+    folder = f"{cluster.job.folder.rstrip('/')}/{job_name(outputs)}"
+    _sweep(cluster.job.folder, cluster.job.ttl_seconds)
+    input_names = {
+        artifact: f"inputs/{key}-{index}"
+        for key, artifacts in inputs.items()
+        for index, artifact in enumerate(artifacts)
+        if not any(volume.is_below(artifact.uri, each.path) for each in volumes)
+    }
+    output_names = {
+        artifact: f"outputs/{key}-{index}"
+        for key, artifacts in outputs.items()
+        for index, artifact in enumerate(artifacts)
+    }
+    sources = {name: artifact.uri for artifact, name in input_names.items()}
+    with contextlib.ExitStack() as stack:
+        # First: _sweep keeps a folder without a heartbeat.
+        stack.enter_context(heartbeat.renewed(folder, cluster.job.lease_seconds))
+        if is_address(folder):
+            local = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            _upload(sources, local, StoredFolder(folder))
+        else:
+            local = pathlib.Path(folder)
+            volume.copy_once(sources, local)
+        with volume.writable(local):
+            for name in output_names.values():
+                (local / name).mkdir(parents=True, exist_ok=True)
+        names = input_names | output_names
+        with _moved({artifact: local / name for artifact, name in names.items()}):
+            yield {"folder": folder, "local": str(local)}
+        for artifact, name in output_names.items():
+            shutil.copytree(local / name, artifact.uri, dirs_exist_ok=True)
+    # Removes the task first: an attempt that finds a task also finds its results.
+    done = shared_folder.at(folder)
+    done.remove(TASK)
+    done.clear(last=heartbeat.NAME)
+
+
+def fetch_outputs(job_folder: JobFolder) -> None:
+    """Downloads the pods' outputs into the local folder, where TFX looks for a model."""
+    if is_address(job_folder["folder"]):
+        outputs = pathlib.Path(job_folder["local"], "outputs")
+        StoredFolder(job_folder["folder"]).download_all("outputs", outputs)
+
+
+def _upload(sources: dict[str, str], local: pathlib.Path, stored: StoredFolder) -> None:
+    """Links the sources into the local folder, and uploads them once for all attempts."""
+    for name, source in sources.items():
+        (local / name).parent.mkdir(parents=True, exist_ok=True)
+        (local / name).symlink_to(source, target_is_directory=True)
+    if stored.read(_INPUTS) is None:
+        for name in sources:
+            stored.upload_all(local / name, name)
+        stored.write(_INPUTS, b"{}")
+
+
+def _sweep(folder: str, seconds: float) -> None:
+    """Removes folders of jobs whose heartbeat ended so many seconds ago."""
+    for name in shared_folder.at(folder).folders_with(heartbeat.NAME):
+        if not _JOB.fullmatch(name):
+            continue
+        abandoned = f"{folder.rstrip('/')}/{name}"
+        # Another process may remove it now; a later sweep tries again.
+        with contextlib.suppress(OSError, ValueError, UserError):
+            if heartbeat.seconds_left(abandoned) > -seconds:
+                continue
+            _log.info("%s: removes the folder of a failed job", abandoned)
+            shared_folder.at(abandoned).clear(last=heartbeat.NAME)
+
+
+@contextlib.contextmanager
+def _moved(folders: dict[types.Artifact, pathlib.Path]) -> Iterator[None]:
+    """Gives artifacts other URIs during the block."""
+    uris = {artifact: artifact.uri for artifact in folders}
+    try:
+        for artifact, path in folders.items():
+            artifact.uri = str(path)
+        yield
+    finally:
+        for artifact, uri in uris.items():
+            artifact.uri = uri

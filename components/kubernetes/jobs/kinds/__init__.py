@@ -1,0 +1,1 @@
+"""The kinds of cluster jobs: one file each."""

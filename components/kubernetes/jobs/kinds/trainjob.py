@@ -1,0 +1,157 @@
+"""A TrainJob of Kubeflow Trainer 2.x, with the runtime of ``manifests/trainer-runtime``.
+
+From the code of Trainer 2.3.0 and JobSet 0.12 (github.com/kubeflow/trainer,
+pkg/apis/trainer/v1alpha1/trainjob_types.go: RuntimePatch;
+pkg/runtime/framework/plugins/jobset/jobset.go: IdentifyPodNetwork). The Trainer makes a JobSet of
+the same name from the runtime, with one Indexed Job in it. Processes are in the order of their
+roles, on hosts ``NAME-node-0-INDEX.NAME``, and make ``TF_CONFIG`` from their host names
+(``trainer_module.parallel.cluster.adopt_job``).
+
+As in an Indexed Job, all processes get the same resources, and the runtime's Job needs its success
+policy to end with the chief.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from stagecraft.components.kubernetes.jobs import pods
+from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, RequiredObject
+from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
+from stagecraft.components.kubernetes.jobs.request import JOB_LABEL, JobRequest, Json
+from stagecraft.schemas.errors import SettingError
+
+RUNTIME = "stagecraft"
+"""Name of the TrainingRuntime, in the namespace of the job."""
+
+RESTARTS = 3
+"""Of each process, as the runtime says: a TrainJob has no field for restarts."""
+
+_MANAGER = "stagecraft.dev/trainer"
+
+
+class TrainJob(ClusterJob):
+    """A job that fills in a TrainingRuntime."""
+
+    name = "trainjob"
+    description = "a TrainJob of Kubeflow Trainer 2.x, with the runtime of manifests/"
+    group, version, kind = "trainer.kubeflow.org", "v1alpha1", "TrainJob"
+    controller = "Kubeflow Trainer 2.x"
+    container = "node"  # of the runtime; its replicated job has the same name
+    quota = ("count/trainjobs.trainer.kubeflow.org", "count/jobs.batch")
+
+    def render(self, request: JobRequest) -> list[Json]:
+        """Makes the TrainJob.
+
+        Raises:
+            SettingError: a TrainJob has no field for a setting.
+        """
+        _check(request)
+        return [
+            {
+                "apiVersion": f"{self.group}/{self.version}",
+                "kind": self.kind,
+                "metadata": request.metadata(),
+                "spec": {
+                    "runtimeRef": {
+                        "apiGroup": self.group,
+                        "kind": "TrainingRuntime",
+                        "name": RUNTIME,
+                    },
+                    "trainer": {
+                        "image": request.pod.image or request.image,
+                        "command": list(request.command),
+                        "env": pods.environment(request),
+                        "numNodes": request.count,
+                        **pods.present("resourcesPerNode", pods.resources(request.pod, "worker")),
+                    },
+                    "runtimePatches": [self._patch(request)],
+                    "activeDeadlineSeconds": request.job.deadline_seconds,
+                },
+            }
+        ]
+
+    def required_objects(self, namespace: str) -> list[RequiredObject]:
+        """The TrainingRuntime."""
+        path = f"/apis/{self.group}/{self.version}/namespaces/{namespace}/trainingruntimes"
+        return [
+            RequiredObject(
+                "runtime",
+                f"{path}/{RUNTIME}",
+                f"TrainingRuntime {RUNTIME}",
+                "write the namespace into manifests/trainer-runtime/kustomization.yaml, and run "
+                "kubectl apply -k manifests/trainer-runtime",
+            )
+        ]
+
+    def success_policy_user(self, request: JobRequest) -> str:
+        """Each TrainJob: the runtime's Job has a success policy."""
+        return "a TrainJob"
+
+    def _patch(self, request: JobRequest) -> Json:
+        """What the field ``trainer`` has no place for."""
+        mounts = pods.mounts(request.pod)
+        spec = {
+            **pods.present("serviceAccountName", request.job.service_account),
+            **pods.placement(request.pod),
+            **pods.present("volumes", pods.volumes(request.pod)),
+            **pods.present(
+                "containers", [{"name": self.container, "volumeMounts": mounts}] if mounts else []
+            ),
+        }
+        pod = {"metadata": {"labels": {JOB_LABEL: request.name}}, **pods.present("spec", spec)}
+        job = {"name": self.container, "template": {"spec": {"template": pod}}}
+        return {
+            "manager": _MANAGER,
+            "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}},
+        }
+
+
+def _check(request: JobRequest) -> None:
+    """Refuses settings that the controller would drop, or the server would refuse."""
+    pod, job = request.pod, request.job
+    ttl_seconds = JobSettings.model_fields["ttl_seconds"].default
+    if job.priority_class:
+        raise _refusal(
+            "kubeflow.job.priority_class",
+            job.priority_class,
+            "has no field in a TrainJob",
+            "priorityClassName in manifests/trainer-runtime",
+        )
+    if job.ttl_seconds != ttl_seconds:
+        raise _refusal(
+            "kubeflow.job.ttl_seconds",
+            job.ttl_seconds,
+            "does not apply to a TrainJob, which stays until somebody deletes it",
+            f"kubeflow.job.ttl_seconds: {ttl_seconds}",
+        )
+    if pod.image_pull_policy:
+        raise _refusal(
+            "kubeflow.steps.Trainer.image_pull_policy",
+            pod.image_pull_policy,
+            "has no field in a TrainJob",
+            "imagePullPolicy in manifests/trainer-runtime, an image by its digest",
+        )
+    if request.max_restarts != RESTARTS:
+        raise _refusal(
+            "parallel.max_restarts",
+            request.max_restarts,
+            "has no field in a TrainJob, whose runtime sets the restarts",
+            f"parallel.max_restarts: {RESTARTS}",
+        )
+    # Patches list mounts by the volume's name, once each (trainjob_types.go).
+    for claim, times in Counter(volume.claim for volume in pod.volumes).items():
+        if times > 1:
+            raise _refusal(
+                "kubeflow.steps.Trainer.volumes",
+                claim,
+                f"is mounted {times} times; a TrainJob mounts a volume once",
+                "one mount of the whole volume",
+            )
+
+
+def _refusal(setting: str, value: object, problem: str, use: str) -> SettingError:
+    return SettingError(setting, value, problem, f"{use}, or kubeflow.job.kind: job")
+
+
+TRAIN_JOB = TrainJob()

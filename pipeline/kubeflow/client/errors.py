@@ -1,0 +1,127 @@
+"""Errors of Kubeflow Pipelines' API, with advice."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.parse
+from collections.abc import Mapping
+
+import urllib3
+
+from stagecraft.pipeline.kubeflow.client.connection import Connection
+from stagecraft.schemas.errors import UserError
+
+_ADVICE = {
+    401: "The server accepts no such credentials: give --token-file, --cookies-file or "
+    "--iap-client-id; tokens and cookies expire after hours.",
+    403: "These credentials may not do that{namespace}: ask an administrator for a role.",
+    404: "",
+    409: "",
+    429: "The server limits requests: try again in a minute.",
+}
+
+_FAILED = "The server failed: try again; if it fails again, read the log of deployment/ml-pipeline."
+
+
+class ApiError(UserError):
+    """Kubeflow Pipelines refused a request, failed, or could not be reached."""
+
+    def __init__(self, message: str, status: int | None = None):
+        super().__init__(message)
+        self.status = status
+        """HTTP status; None: the server did not answer."""
+
+    @property
+    def transient(self) -> bool:
+        """Whether a retry may help."""
+        return self.status is None or self.status == 429 or self.status >= 500
+
+
+def refused(
+    connection: Connection,
+    url: str,
+    status: int,
+    body: str | bytes | None,
+    headers: Mapping[str, str] | None = None,
+) -> ApiError:
+    """The error for an answer outside 200 to 299, to a request with these headers."""
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
+    # Before it is cut, so that no part of a secret remains.
+    message = _message(connection.redact(text, headers))
+    if status == 404 and not text.lstrip().startswith("{"):
+        return ApiError(
+            f"{_address(url)}: 404, and not from Kubeflow Pipelines 2, whose address is often the "
+            "cluster's with /pipeline at the end.",
+            status,
+        )
+    advice = _FAILED if status >= 500 else _ADVICE.get(status, "")
+    namespace = connection.context.namespace
+    advice = advice.format(namespace=f" in namespace {namespace}" if namespace else "")
+    text = f"{_address(url)}: {status}" + (f": {message}" if message else "")
+    text = f"{text.rstrip('.')}. {advice}".strip()
+    return ApiError(connection.redact(text, headers), status)
+
+
+def no_api(url: str) -> ApiError:
+    """The error for an answer that is a web page."""
+    return ApiError(
+        f"{_address(url)} answered with a web page. If it requires a sign-in, give --cookies-file, "
+        "--token-file or --iap-client-id. Or Kubeflow Pipelines has another address, often the "
+        "cluster's with /pipeline at the end.",
+        401,
+    )
+
+
+def unreachable(connection: Connection, url: str, error: Exception) -> ApiError:
+    """The error for a missing answer."""
+    reason: object = error
+    while getattr(reason, "reason", None):  # urllib3 wraps the cause
+        reason = reason.reason  # type: ignore[attr-defined]
+    text = str(reason)
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        advice = (
+            "its certificate is not trusted: give the signing certificate with --ca-file, or "
+            "--insecure to accept any."
+        )
+    elif isinstance(reason, urllib3.exceptions.SSLError) or "SSL" in text:
+        advice = f"no TLS connection ({_short(text)}): the server may use http://."
+    # Before TimeoutError: in urllib3 1, it is a subclass.
+    elif isinstance(reason, urllib3.exceptions.NewConnectionError):
+        advice = (
+            f"cannot be reached ({_short(text.rpartition(': ')[2])}). From outside a cluster: "
+            "kubectl port-forward --namespace kubeflow service/ml-pipeline-ui 8080:80, and "
+            "--endpoint http://localhost:8080."
+        )
+    elif isinstance(reason, urllib3.exceptions.TimeoutError):
+        seconds = connection.context.timeout_seconds
+        advice = f"no answer within {seconds:g} s; raise --timeout, or check the network."
+    else:
+        advice = f"the connection broke ({_short(text)}): try again."
+    return ApiError(connection.redact(f"{_address(url)}: {advice}"))
+
+
+def _address(url: str) -> str:
+    """The URL without path of the API, query and credentials."""
+    parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+    path = re.sub(r"/apis/v\dbeta1/.*", "", parts.path)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
+
+
+def _message(body: str) -> str:
+    """The server's message, from grpc-gateway, the upload handlers, or plain text."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return "" if "<html" in body.lower() else _short(body)
+    if not isinstance(answer, dict):
+        return ""
+    for key in ("message", "error_message", "error_details", "error"):
+        if isinstance(answer.get(key), str) and answer[key]:
+            return _short(answer[key])
+    return ""
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 600 else text[:600] + " …"

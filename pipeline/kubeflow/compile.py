@@ -1,0 +1,113 @@
+"""Compiles the project's pipeline for Kubeflow, with parameters that a run can change."""
+
+from __future__ import annotations
+
+import pathlib
+import posixpath
+from typing import Any
+
+from tfx.dsl.components.common.resolver import ResolverStrategy
+from tfx.orchestration.data_types import RuntimeParameter
+from tfx.orchestration.pipeline import Pipeline
+
+from stagecraft.components import LatestBlessedBaseline
+from stagecraft.pipeline.checks import preflight
+from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
+from stagecraft.pipeline.pipeline import Places, assemble
+from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.models import registry
+
+_TRAINING = {
+    "train": ("epochs", "steps", "learning_rate", "batch_size", "seed"),
+    "parallel": ("strategy", "replicas", "stages", "microbatches"),
+}
+"""Runtime parameters. The Trainer refuses a topology that does not fit its step's resources."""
+
+
+def create_pipeline(
+    settings: PipelineSettings, baseline_strategy: type[ResolverStrategy] = LatestBlessedBaseline
+) -> Pipeline:
+    """The pipeline, with artifacts below ``kubeflow.pipeline_root`` and runtime parameters.
+
+    Args:
+        settings: of the pipeline.
+        baseline_strategy: see :func:`~stagecraft.pipeline.pipeline.assemble`.
+
+    Raises:
+        UserError: a named module or file does not exist.
+    """
+    root = settings.kubeflow.pipeline_root
+    places = Places(
+        pipeline_root=root,
+        checkpoints=settings.kubeflow.checkpoints,
+        serving=settings.push.directory or posixpath.join(root, "serving", settings.name),
+    )
+    parameters = {
+        name: RuntimeParameter(name=name, ptype=type(default), default=default)
+        for name, default in defaults(settings).items()
+    }
+    return assemble(settings, places, parameters, baseline_strategy)
+
+
+def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
+    """Writes the pipeline to a YAML file.
+
+    Raises:
+        UserError: a component cannot run on Kubeflow, or the model cannot be trained.
+    """
+    with registry.files_shared():  # checks and pipeline build the model's files once
+        check(settings)
+        pipeline = create_pipeline(settings)
+    runner = KubeflowRunner(
+        settings.kubeflow,
+        str(output.parent),
+        output.name,
+        descriptions=_descriptions(settings),
+    )
+    runner.run(pipeline)
+
+
+def check(settings: PipelineSettings) -> None:
+    """Refuses a training that the Trainer's step cannot run.
+
+    Raises:
+        UserError: the step has too few devices, or see :func:`preflight.check`.
+    """
+    preflight.check(settings)
+    parallel, gpus = settings.parallel, settings.kubeflow.step("Trainer").gpus
+    needed = parallel.replicas * parallel.stages
+    if parallel.strategy == "tpu" or parallel.virtual_devices or needed <= max(gpus, 1):
+        return
+    raise SettingError(
+        "kubeflow.steps.Trainer.gpus",
+        gpus,
+        f"is too few for {parallel.replicas} replicas of {parallel.stages} stages",
+        f"kubeflow.steps.Trainer.gpus: {needed}, or parallel.virtual_devices: {needed} for logical "
+        "CPU devices",
+    )
+
+
+def defaults(settings: PipelineSettings) -> dict[str, Any]:
+    """Defaults of all runtime parameters, by flat name; 0 means none."""
+    training = {
+        f"{section}_{name}": getattr(getattr(settings, section), name) or 0
+        for section, names in _TRAINING.items()
+        # ParityGate proves only the compiled topology.
+        if section == "train" or not settings.parity.enabled
+        for name in names
+    }
+    training["train_epochs"] = float(training["train_epochs"])
+    # The compiled schema has the names of the classes; the sample's differ.
+    data = {} if settings.data.source == "sample" else {"data_source": settings.data.source}
+    return data | training
+
+
+def _descriptions(settings: PipelineSettings) -> dict[str, str]:
+    result = {}
+    for name in defaults(settings):
+        section, _, field = name.partition("_")
+        fields = type(getattr(settings, section)).model_fields
+        result[name] = fields[field].description or ""
+    result["train_steps"] += "; 0: as many as train_epochs makes"
+    return result

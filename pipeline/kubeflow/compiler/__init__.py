@@ -1,0 +1,1 @@
+"""Turns what TFX compiles into what the open-source backend runs."""

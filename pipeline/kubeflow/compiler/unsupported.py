@@ -1,0 +1,102 @@
+"""Refuses components that cannot be compiled for Kubeflow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfx.components.infra_validator.component import InfraValidator
+from tfx.dsl.components.common import resolver
+from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
+    LatestBlessedModelStrategy,
+)
+from tfx.orchestration.kubeflow.v2 import compiler_utils
+from tfx.orchestration.pipeline import Pipeline
+from tfx.types.channel import Channel
+from tfx.utils import name_utils
+
+from stagecraft.components import LatestBlessedBaseline
+from stagecraft.schemas.errors import UserError
+
+
+class UnsupportedNodeError(UserError):
+    """A node that cannot be compiled for Kubeflow."""
+
+    def __init__(self, node: Any, problem: str):
+        super().__init__(f"{node.id}: {problem}", record=node.id)
+
+
+def check(node: Any) -> None:
+    """Refuses a component that cannot be a step.
+
+    Raises:
+        UnsupportedNodeError: the component needs Kubernetes, an input is not one artifact, or the
+            name of an output's type does not locate its class.
+    """
+    if isinstance(node, Pipeline):
+        raise UnsupportedNodeError(
+            node,
+            "a pipeline within a pipeline cannot be compiled for Kubeflow. Move its components "
+            "into the outer one.",
+        )
+    if isinstance(node, InfraValidator):
+        raise UnsupportedNodeError(
+            node,
+            "InfraValidator starts a server in a container, which a step of Kubeflow Pipelines "
+            "cannot do. Leave it out.",
+        )
+    if node.exec_properties.get("module_file"):
+        raise UnsupportedNodeError(
+            node,
+            "TFX packs its module_file into a wheel below the pipeline root, which a step on "
+            "Kubeflow cannot install. Put the module into the image, and name its function "
+            "(run_fn, preprocessing_fn) or the module (module_path) instead.",
+        )
+    for each in _classes(node):
+        if each.__module__ == "__main__":
+            raise UnsupportedNodeError(
+                node,
+                f"{each.__name__} is defined in the script that compiles, which is not in the "
+                "image. Move it into a module in the image.",
+            )
+    for key, channel in node.inputs.items():
+        if not isinstance(channel, Channel):
+            raise UnsupportedNodeError(
+                node,
+                f"its input {key} is not the output of one component, but a union, a ForEach or a "
+                "resolver function, which cannot be compiled for Kubeflow.",
+            )
+    for key, channel in node.outputs.items():
+        try:
+            compiler_utils.get_artifact_schema(channel.type)
+        except ValueError:
+            path = name_utils.get_full_name(channel.type)
+            raise UnsupportedNodeError(
+                node,
+                f"a step finds the class of its output {key} by the type's name, and "
+                f"{channel.type.TYPE_NAME!r} does not locate it. Give {path} a TYPE_NAME such as "
+                f"'my_types.{channel.type.__name__}': a top-level module of 3 to 21 lower-case "
+                "letters, a dot, and the class's name.",
+            ) from None
+
+
+def check_resolver(node: resolver.Resolver) -> None:
+    """Refuses resolvers without a counterpart on Kubeflow.
+
+    Raises:
+        UnsupportedNodeError: the strategy is not "the latest blessed model".
+    """
+    strategy = node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS]
+    if not issubclass(strategy, (LatestBlessedModelStrategy, LatestBlessedBaseline)):
+        raise UnsupportedNodeError(
+            node,
+            "Kubeflow Pipelines has no resolvers, and the strategy "
+            f"{strategy.__name__} has no replacement there. Use LatestBlessedModelStrategy or "
+            "stagecraft.components.LatestBlessedBaseline, or an Importer with a fixed address.",
+        )
+
+
+def _classes(node: Any) -> list[type]:
+    """Classes that a step imports: executor, driver, and types of artifacts."""
+    code = [getattr(node.executor_spec, "executor_class", None), node.driver_class]
+    types = [channel.type for channel in (*node.inputs.values(), *node.outputs.values())]
+    return [each for each in (*code, *types) if each is not None]

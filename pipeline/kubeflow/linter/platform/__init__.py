@@ -1,1 +1,0 @@
-"""Checks of the platform document: what each pod gets from Kubernetes."""

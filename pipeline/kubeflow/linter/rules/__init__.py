@@ -1,0 +1,1 @@
+"""The rules: each module checks one part of a pipeline."""

@@ -1,0 +1,180 @@
+"""Rules for parameters: types, and values of required ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stagecraft.pipeline.kubeflow.linter.finding import Finding
+from stagecraft.pipeline.kubeflow.linter.pipeline import ROOT, Pipeline, Task
+from stagecraft.pipeline.kubeflow.linter.rules.sources import parameter_source
+
+_RESOLVE = "backend/src/v2/driver/resolve.go resolveInputs"
+_VALIDATE = "backend/src/apiserver/template/v2_template.go validatePipelineJobInputs"
+_UNSPECIFIED = "PARAMETER_TYPE_ENUM_UNSPECIFIED"
+_NUMBERS = ("NUMBER_DOUBLE", "NUMBER_INTEGER")
+_FILLED_IN = "TASK_CONFIG"
+"""Type of a parameter that the driver sets."""
+
+
+def check(pipeline: Pipeline) -> Iterator[Finding]:
+    """Checks the parameters of the root and of all tasks."""
+    if ROOT in pipeline.components:
+        yield from _root(pipeline)
+    for task in pipeline.tasks:
+        yield from _set_parameters(task)
+        yield from _missing_parameters(task)
+
+
+def _root(pipeline: Pipeline) -> Iterator[Finding]:
+    for name, definition in pipeline.components[ROOT].inputs("parameters").items():
+        location = f"root.inputDefinitions.parameters.{name}"
+        wanted = definition.get("parameterType", _UNSPECIFIED)
+        default = definition.get("defaultValue")
+        if default is None and not definition.get("isOptional"):
+            yield Finding(
+                "root-parameter",
+                location,
+                "The backend refuses each run without a value: the parameter has no default.",
+                "Give it a defaultValue (TFX drops a RuntimeParameter's), or a value in each run.",
+                _VALIDATE,
+            )
+        if wanted in (_UNSPECIFIED, "TASK_FINAL_STATUS", _FILLED_IN):
+            yield Finding(
+                "parameter-type",
+                location,
+                f"A run that gives a value is refused: the parameter is of type {wanted}.",
+                "Give it a parameterType, such as STRING.",
+                _VALIDATE,
+            )
+        elif default is not None and not _fits(_type_of(default), wanted):
+            yield Finding(
+                "parameter-type",
+                f"{location}.defaultValue",
+                f"The drivers of the tasks that take it fail: the default is {_type_of(default)}, "
+                f"the parameter {wanted}.",
+                "Give a default of that type.",
+                _RESOLVE,
+            )
+
+
+def _set_parameters(task: Task) -> Iterator[Finding]:
+    definitions = task.component.inputs("parameters") if task.component else {}
+    for name, source in task.inputs("parameters").items():
+        location = f"{task.location}.inputs.parameters.{name}"
+        problems = list(parameter_source(source, task, location))
+        yield from problems
+        definition = definitions.get(name)
+        if problems or definition is None or definition.get("parameterType") == _FILLED_IN:
+            continue
+        if source.get("parameterExpressionSelector"):
+            continue  # its type is known at run time
+        yield from _of_type(task, location, source, definition)
+
+
+def _of_type(
+    task: Task, location: str, source: dict[str, Any], definition: dict[str, Any]
+) -> Iterator[Finding]:
+    assert task.component is not None
+    wanted = definition.get("parameterType", _UNSPECIFIED)
+    found = _found(task, source)
+    if wanted == _UNSPECIFIED:
+        yield Finding(
+            "parameter-type",
+            location,
+            "The driver of the task fails: its component defines the parameter without a "
+            "parameterType, which no value matches.",
+            f"Give {task.component.location} a parameterType (schema 2.0's type is not read).",
+            _RESOLVE,
+        )
+    elif found is not None and not _fits(found, wanted):
+        yield Finding(
+            "parameter-type",
+            location,
+            f"The driver of the task fails: the value is {found}, the parameter {wanted}.",
+            "Give a value of that type.",
+            _RESOLVE,
+        )
+    literals = definition.get("literals", [])
+    if literals and "runtimeValue" in source:
+        constant = source["runtimeValue"]["constant"]
+        if constant not in literals:
+            yield Finding(
+                "parameter-literal",
+                location,
+                f"The driver of the task fails: {constant!r} is none of {literals}.",
+                "Give one of these values.",
+                "backend/src/common/util/validate_literal.go ValidateLiteralParameter",
+            )
+
+
+def _missing_parameters(task: Task) -> Iterator[Finding]:
+    if task.component is None:
+        return
+    iterator = task.spec.get("parameterIterator", {})
+    is_dag = "dag" in task.component.spec
+    for name, definition in task.component.inputs("parameters").items():
+        wanted = definition.get("parameterType", _UNSPECIFIED)
+        if name in task.inputs("parameters") or definition.get("isOptional"):
+            continue
+        if name == iterator.get("itemInput") or wanted == _FILLED_IN:
+            continue
+        if task.component.importer is not None:
+            continue  # without a driver, which resolves inputs
+        if definition.get("defaultValue") is None:
+            problem = "the parameter has no value, and no default"
+        elif wanted != "STRING":
+            problem = "the backend ignores the default of a required parameter"
+        else:
+            yield Finding(
+                "missing-parameter",
+                f"{task.location}.inputs.parameters.{name}",
+                "The step gets an empty string in place of the default, because the parameter "
+                "is not optional.",
+                f"Set isOptional in {task.component.location}, or give the task a value.",
+                _RESOLVE,
+            )
+            continue
+        yield Finding(
+            "missing-parameter",
+            f"{task.location}.inputs.parameters.{name}",
+            f"The driver of the task fails: {problem}.",
+            f"Give the task a value, or set isOptional in {task.component.location}"
+            + (" and a default." if is_dag else "."),
+            _RESOLVE,
+        )
+
+
+def _found(task: Task, source: dict[str, Any]) -> str | None:
+    """The type of a source's value; None: unknown."""
+    if "runtimeValue" in source:
+        return _type_of(source["runtimeValue"]["constant"])
+    if "componentInputParameter" in source:
+        definitions = task.dag.component.inputs("parameters")
+        found = definitions[source["componentInputParameter"]].get("parameterType")
+    elif "taskOutputParameter" in source:
+        output = source["taskOutputParameter"]
+        producer = task.dag.tasks[output["producerTask"]].component
+        if producer is None:
+            return None
+        found = producer.outputs("parameters")[output["outputParameterKey"]].get("parameterType")
+    else:
+        return "STRUCT"
+    return None if found == _UNSPECIFIED else found
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, (int, float)):
+        return "NUMBER_DOUBLE"
+    names = {"str": "STRING", "list": "LIST", "dict": "STRUCT"}
+    return names.get(type(value).__name__, "null")
+
+
+def _fits(found: str, wanted: str) -> bool:
+    if wanted == "STRING" or found == wanted:
+        return True  # the backend turns any value into text
+    if found == "STRUCT":
+        return wanted in ("TASK_FINAL_STATUS", _FILLED_IN)
+    return found in _NUMBERS and wanted in _NUMBERS

@@ -1,0 +1,44 @@
+"""The rule for the pipeline root: URIs that the backend supports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from stagecraft.pipeline.kubeflow.linter.finding import Finding
+
+SCHEMES = ("gs://", "s3://", "minio://")
+"""The backend also accepts mem://, for its tests."""
+
+_BUCKET = re.compile(r"([a-z][a-z0-9]+:///?)([^/?]+)(/[^?]*)?(\?.+)?")
+
+
+def problem(uri: str) -> str:
+    """Why the backend cannot use a URI; empty: it can.
+
+    As ParseBucketPathToConfig of backend/src/v2/objectstore/config.go.
+    """
+    found = _BUCKET.fullmatch(uri)
+    if found is None:
+        return f"{uri!r} is not the URI of a bucket"
+    if found[1] not in SCHEMES:
+        return f"{uri!r} is in no supported store ({', '.join(SCHEMES)})"
+    return ""
+
+
+def check(spec: dict[str, Any]) -> Iterator[Finding]:
+    """Checks the pipeline root of a spec.
+
+    The backend uses the run's root, or the launcher's configuration. Its user interface copies the
+    run's root from here.
+    """
+    root = spec.get("defaultPipelineRoot", "")
+    if root and (found := problem(root)):
+        yield Finding(
+            "pipeline-root",
+            "defaultPipelineRoot",
+            f"A run with this root fails at its first driver: {found}.",
+            "Use a gs://, s3:// or minio:// URI, or leave it out for the cluster's own.",
+            "backend/src/v2/objectstore/config.go ParseBucketPathToConfig",
+        )

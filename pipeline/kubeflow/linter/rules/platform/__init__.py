@@ -1,0 +1,1 @@
+"""Rules for the platform document: Kubernetes settings of each pod."""

@@ -1,0 +1,169 @@
+"""Rules for sources of inputs: a constant, an input of the DAG, an output of another task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stagecraft.pipeline.kubeflow.linter.finding import Finding
+from stagecraft.pipeline.kubeflow.linter.pipeline import ROOT, Task
+
+_RESOLVE = "backend/src/v2/driver/resolve.go"
+_IMPLICIT = "backend/src/v2/compiler/argocompiler/dag.go addImplicitDependencies"
+
+
+def parameter_source(
+    source: dict[str, Any], task: Task, location: str, *, makes_order: bool = True
+) -> Iterator[Finding]:
+    """Checks the source of a parameter.
+
+    Args:
+        source: An InputParameterSpec.
+        task: The parameter's task.
+        location: Of the source.
+        makes_order: Whether the backend makes the task wait for the producer.
+    """
+    if "taskOutputParameter" in source:
+        output = source["taskOutputParameter"]
+        yield from _output(
+            task,
+            location + ".taskOutputParameter",
+            "parameters",
+            output.get("producerTask", ""),
+            output.get("outputParameterKey", ""),
+            makes_order,
+        )
+    elif "runtimeValue" in source:
+        if "constant" not in source["runtimeValue"]:
+            kind = next(iter(source["runtimeValue"]), "nothing")
+            yield Finding(
+                "runtime-value",
+                f"{location}.runtimeValue",
+                f"The driver of the task fails: a runtimeValue must be a constant; {kind} is not "
+                "implemented.",
+                "Compile with use_pipeline_spec_2_1=True, which writes runtimeValue.constant.",
+                f"{_RESOLVE} resolveInputParameter",
+            )
+    elif "componentInputParameter" in source:
+        yield from _dag_input(
+            task,
+            location + ".componentInputParameter",
+            "parameters",
+            source["componentInputParameter"],
+        )
+    elif "taskFinalStatus" in source:
+        if not task.spec.get("dependentTasks"):
+            yield Finding(
+                "final-status",
+                f"{location}.taskFinalStatus",
+                "The driver of the task fails: it gets the status of the first of dependentTasks, "
+                "which is empty.",
+                "List the task of the status under dependentTasks.",
+                f"{_RESOLVE} resolveInputParameter",
+            )
+    else:
+        yield _no_source(location, "resolveInputParameter")
+
+
+def artifact_source(source: dict[str, Any], task: Task, location: str) -> Iterator[Finding]:
+    """Checks the source of an artifact, an InputArtifactSpec."""
+    if "taskOutputArtifact" in source:
+        output = source["taskOutputArtifact"]
+        yield from _output(
+            task,
+            location + ".taskOutputArtifact",
+            "artifacts",
+            output.get("producerTask", ""),
+            output.get("outputArtifactKey", ""),
+            True,
+        )
+    elif "componentInputArtifact" in source:
+        yield from _dag_input(
+            task,
+            location + ".componentInputArtifact",
+            "artifacts",
+            source["componentInputArtifact"],
+        )
+    else:
+        yield _no_source(location, "resolveInputArtifact")
+
+
+def _output(
+    task: Task, location: str, kind: str, producer: str, key: str, makes_order: bool
+) -> Iterator[Finding]:
+    tasks = task.dag.tasks
+    what = kind.removesuffix("s")
+    if producer not in tasks:
+        short = producer.removesuffix("_task")
+        yield Finding(
+            "unknown-producer",
+            f"{location}.producerTask",
+            f"The run is refused: there is no task {producer!r} in this DAG.",
+            f"Write {short!r}: TFX adds _task to the producers of dynamic execution properties."
+            if short in tasks and short != producer
+            else "Name a task of the same DAG; pass values of another DAG through its outputs.",
+            _IMPLICIT,
+        )
+        return
+    component = tasks[producer].component
+    if component is not None and key not in component.outputs(kind):
+        yield Finding(
+            "unknown-output",
+            f"{location}.output{what.title()}Key",
+            f"The driver of the task fails: {component.location}.outputDefinitions.{kind} has no "
+            f"{key!r}.",
+            f"Name one of its outputs: {', '.join(component.outputs(kind)) or 'it has none'}.",
+            f"{_RESOLVE} resolveUpstream{kind.title()}",
+        )
+    if not makes_order and producer not in _upstream(task):
+        yield Finding(
+            "unordered-producer",
+            f"{location}.producerTask",
+            f"The driver of the task fails if it runs first: the task does not wait for "
+            f"{producer!r}, because platform settings create no dependencies.",
+            f"Add {producer!r} to {task.location}.dependentTasks.",
+            _IMPLICIT,
+        )
+
+
+def _upstream(task: Task) -> set[str]:
+    found: set[str] = set()
+    names = task.depends_on()
+    while names:
+        name = names.pop()
+        if name not in found and name in task.dag.tasks:
+            found.add(name)
+            names += task.dag.tasks[name].depends_on()
+    return found
+
+
+def _dag_input(task: Task, location: str, kind: str, name: str) -> Iterator[Finding]:
+    dag = task.dag.component
+    what = kind.removesuffix("s")
+    if kind == "artifacts" and dag.name == ROOT:
+        yield Finding(
+            f"unknown-input-{what}",
+            location,
+            "The driver of the task fails: the root has no input artifacts.",
+            "Import the artifact with an importer.",
+            f"{_RESOLVE} resolveInputArtifact",
+        )
+    elif name not in dag.inputs(kind):
+        yield Finding(
+            f"unknown-input-{what}",
+            location,
+            f"The driver of the task fails: {dag.location}.inputDefinitions.{kind} has no "
+            f"{name!r}.",
+            f"Define it there, or name one of: {', '.join(dag.inputs(kind)) or 'it has none'}.",
+            f"{_RESOLVE} resolveInput{what.title()}",
+        )
+
+
+def _no_source(location: str, function: str) -> Finding:
+    return Finding(
+        "no-source",
+        location,
+        "The driver of the task fails: the input has no source.",
+        "Use a constant, an output of a task, or an input of the DAG.",
+        f"{_RESOLVE} {function}",
+    )

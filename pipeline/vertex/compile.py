@@ -1,0 +1,39 @@
+"""Compiles the project's pipeline for Vertex AI."""
+
+from __future__ import annotations
+
+from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
+    LatestBlessedModelStrategy,
+)
+from tfx.orchestration.pipeline import Pipeline
+
+from stagecraft.pipeline.kubeflow import compile
+from stagecraft.pipeline.settings import PipelineSettings, ReportSettings
+from stagecraft.pipeline.vertex import unsupported
+from stagecraft.pipeline.vertex.runner import VertexRunner
+from stagecraft.trainer_module.models import registry
+
+
+def create_pipeline(settings: PipelineSettings) -> Pipeline:
+    """The pipeline as for Kubeflow, with TFX's resolver and without the report.
+
+    Raises:
+        UserError: Vertex AI does not support a setting; a named module or file does not exist.
+    """
+    unsupported.check(settings)
+    # TFX's entrypoint, which runs the steps, does not find the types of the report.
+    without = settings.model_copy(update={"report": ReportSettings(enabled=False)})
+    return compile.create_pipeline(without, LatestBlessedModelStrategy)
+
+
+def compile_pipeline(settings: PipelineSettings, output_dir: str | None = None) -> None:
+    """Writes ``pipeline.json``; the ``tfx`` command may set another path.
+
+    Raises:
+        UserError: Vertex AI does not support the pipeline, or the model cannot be trained.
+    """
+    with registry.files_shared():  # checks and pipeline build the model's files once
+        compile.check(settings)
+        pipeline = create_pipeline(settings)
+    runner = VertexRunner(settings.kubeflow, output_dir)
+    runner.run(pipeline, compile.defaults(settings))

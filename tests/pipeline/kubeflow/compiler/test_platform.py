@@ -1,0 +1,110 @@
+"""Two accelerators, shared memory and a volume for one step, and nothing for the rest."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import compiled_by
+import pytest
+import tiny_nodes
+import yaml
+from compiled_by import EVERYTHING
+from messages import Messages
+
+from stagecraft.pipeline.kubeflow.linter import check
+from stagecraft.schemas.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    folder = tmp_path_factory.mktemp("compiled")
+    compiled_by.ours(tiny_nodes.pipeline(), folder, steps={"Copy": EVERYTHING})
+    text = (folder / "ours.yaml").read_text()
+    assert check(text) == []
+    return list(yaml.safe_load_all(text))
+
+
+def test_the_container(documents: list[Any]) -> None:
+    container = documents[0]["deploymentSpec"]["executors"]["Copy_executor"]["container"]
+    assert container["image"] == EVERYTHING["image"]
+    assert container["env"] == [{"name": "NCCL_DEBUG", "value": "INFO"}]
+    assert container["resources"] == {
+        # Older backends take numbers, memory in 10^9 bytes; newer ones prefer the quantities.
+        "cpuLimit": 1.5,
+        "resourceCpuLimit": "1500m",
+        "memoryLimit": pytest.approx(17.179869184),
+        "resourceMemoryLimit": "16Gi",
+        "accelerator": {
+            "count": "2",
+            "type": "nvidia.com/gpu",
+            "resourceCount": "2",
+            "resourceType": "nvidia.com/gpu",
+        },
+    }
+    policy = documents[0]["root"]["dag"]["tasks"]["Copy"]["retryPolicy"]
+    assert policy["maxRetryCount"] == 3
+
+
+def test_the_platform_document(documents: list[Any]) -> None:
+    def constant(value: str) -> dict[str, Any]:
+        return {"runtimeValue": {"constant": value}}
+
+    [(name, entry)] = documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"].items()
+    assert name == "Copy_executor"
+    assert entry == {
+        "imagePullPolicy": "IfNotPresent",
+        "activeDeadlineSeconds": "3600",
+        "nodeSelector": {"labels": {"accelerator": "a100"}},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "emptyDirMounts": [
+            {
+                "volumeName": "shm",
+                "mountPath": "/dev/shm",
+                "medium": "Memory",
+                "sizeLimit": "8Gi",
+            }
+        ],
+        "pvcMount": [
+            {
+                "constant": "data",
+                "pvcNameParameter": constant("data"),
+                "mountPath": "/data",
+                "subPath": "cifar",
+            }
+        ],
+        "secretAsEnv": [
+            {
+                "secretName": "store",
+                "secretNameParameter": constant("store"),
+                "keyToEnv": [{"secretKey": "accesskey", "envVar": "AWS_ACCESS_KEY_ID"}],
+            }
+        ],
+    }
+
+
+def test_the_rest_gets_nothing(documents: list[Any]) -> None:
+    container = documents[0]["deploymentSpec"]["executors"]["Make_executor"]["container"]
+    assert container.keys() == {"image", "command", "args"}
+
+
+def test_nothing_asked_is_one_document(tmp_path: pathlib.Path) -> None:
+    compiled = compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
+    assert "platformSpec" not in compiled
+    assert len(list(yaml.safe_load_all((tmp_path / "ours.yaml").read_text()))) == 1
+
+
+def test_the_step_before_one_with_a_driver_computes_nothing(tmp_path: pathlib.Path) -> None:
+    step = {"gpus": 1, "memory": "2Gi", "secrets": EVERYTHING["secrets"]}
+    compiled = compiled_by.ours(compiled_by.points(), tmp_path, steps={"CsvExampleGen": step})
+    executors = compiled["pipelineSpec"]["deploymentSpec"]["executors"]
+    before = executors["CsvExampleGen-inputs_executor"]["container"]["resources"]
+    assert before == {"memoryLimit": pytest.approx(2.147483648), "resourceMemoryLimit": "2Gi"}
+    entries = compiled["platformSpec"]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert entries["CsvExampleGen-inputs_executor"] == entries["CsvExampleGen_executor"]
+
+
+def test_a_component_that_is_not_there(tmp_path: pathlib.Path, messages: Messages) -> None:
+    with messages.raises(UserError):
+        compiled_by.ours(tiny_nodes.pipeline(), tmp_path, steps={"Trainr": {"gpus": 2}})
+    assert not (tmp_path / "ours.yaml").exists()
