@@ -1,4 +1,4 @@
-"""Things of one kind, found by name: one file each, or an entry point of another package.
+"""Entries of one kind, found by name: one file each, or an entry point of another package.
 
 The name of a built-in entry is its file's name. Another package adds an entry with an entry point
 (https://packaging.python.org/en/latest/specifications/entry-points/)::
@@ -14,38 +14,56 @@ import functools
 import importlib
 import importlib.metadata
 import pkgutil
-from typing import Generic, TypeVar
+from typing import Any
 
 from stagecraft.schemas.errors import SettingError, UserError
-
-T = TypeVar("T")
 
 
 class UnknownNameError(SettingError):
     """A name that no entry has."""
 
 
-class Registry(Generic[T]):
+class EntryPointError(UserError):
+    """An entry point of another package that gives no entry."""
+
+
+class Entry:
+    """Base of what a registry holds."""
+
+    name: str
+    """As settings give it: the name of the file, or of the entry point."""
+
+    description: str
+    """A phrase for ``stagecraft config --describe``."""
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Modules whose code an entry runs; what they import counts as well."""
+        return (type(self).__module__,)
+
+
+class Registry:
     """The entries of one kind. Listing names imports none of them."""
 
-    def __init__(self, kind: type[T], setting: str, package: str, group: str):
-        """Describes where entries are.
+    def __init__(self, kind: str, setting: str, package: str, group: str):
+        """Describes where entries are; imports nothing.
 
         Args:
-            kind: class of the entries.
+            kind: class of the entries, as ``package.module:Class``.
             setting: the setting that names one, such as ``train.optimizer``.
             package: dotted name of the folder with a file per built-in entry. The file's attribute
-                is the entry: its only instance of ``kind`` whose name is in capitals.
-            group: entry points of other packages, such as ``stagecraft.optimizers``.
+                in capitals that is an instance of ``kind`` is the entry.
+            group: entry points of other packages, such as ``stagecraft.optimizers``. A built-in
+                entry comes before an entry point of its name.
         """
-        self.kind = kind
         self.setting = setting
-        self.package = package
         self.group = group
+        self._kind = kind
+        self._package = package
 
     @functools.cached_property
     def _built_in(self) -> tuple[str, ...]:
-        path = importlib.import_module(self.package).__path__
+        path = importlib.import_module(self._package).__path__
         return tuple(sorted(module.name for module in pkgutil.iter_modules(path)))
 
     @functools.cached_property
@@ -56,45 +74,57 @@ class Registry(Generic[T]):
         """Names of all entries: built-in ones first, each group in alphabetical order."""
         return [*self._built_in, *sorted(self._added.keys() - set(self._built_in))]
 
-    def get(self, name: str) -> T:
+    def entries(self) -> list[Any]:
+        """All entries, in the order of :meth:`names`; imports them.
+
+        Raises:
+            EntryPointError: an entry point cannot be imported, or is something else.
+        """
+        return [self.get(name) for name in self.names()]
+
+    def built_in(self) -> list[Any]:
+        """The entries of this package."""
+        return [self.get(name) for name in self._built_in]
+
+    @functools.cache  # noqa: B019 - registries live as long as the process
+    def get(self, name: str) -> Any:
         """The entry of a name; imports it.
 
         Raises:
             UnknownNameError: no entry has the name.
-            UserError: an entry point cannot be imported, or is something else.
+            EntryPointError: an entry point cannot be imported, or is something else.
         """
         if name in self._built_in:
-            module = importlib.import_module(f"{self.package}.{name}")
-            [entry] = {
-                id(value): value
-                for attribute, value in vars(module).items()
-                if attribute.isupper() and isinstance(value, self.kind)
-            }.values()
+            module = importlib.import_module(f"{self._package}.{name}")
+            kind = pkgutil.resolve_name(self._kind)
+            values = [value for key, value in vars(module).items() if key.isupper()]
+            [entry] = [value for value in values if isinstance(value, kind)]
             return entry
         if name in self._added:
             return self._load(self._added[name])
         names = self.names()
         near = difflib.get_close_matches(name, names, n=1)
         raise UnknownNameError(
-            self.setting, name, "does not exist", near[0] if near else ", ".join(names)
+            self.setting, name, "does not exist", near[0] if near else f"one of {', '.join(names)}"
         )
 
-    def _load(self, point: importlib.metadata.EntryPoint) -> T:
-        where = f"entry point {point.name} of {self.group} ({point.value})"
+    def _load(self, point: importlib.metadata.EntryPoint) -> Any:
         try:
             entry = point.load()
-        except Exception as error:
-            raise UserError(
-                f"{self.setting}: {point.name}: {where} cannot be imported: "
-                f"{type(error).__name__}: {error}",
-                setting=self.setting,
-                value=point.name,
-            ) from error
-        if not isinstance(entry, self.kind):
-            raise UserError(
-                f"{self.setting}: {point.name}: {where} is of type {type(entry).__name__}, not "
-                f"{self.kind.__name__}",
-                setting=self.setting,
-                value=point.name,
-            )
+        except Exception as error:  # whatever the package raises
+            problem = f"cannot be imported: {type(error).__name__}: {error}"
+            raise self._error(point, problem) from error
+        kind = pkgutil.resolve_name(self._kind)
+        if not isinstance(entry, kind):
+            raise self._error(point, f"is of type {type(entry).__name__}, not {kind.__name__}")
+        if entry.name != point.name:
+            raise self._error(point, f"has the name {entry.name!r}; use the same name twice")
         return entry
+
+    def _error(self, point: importlib.metadata.EntryPoint, problem: str) -> EntryPointError:
+        return EntryPointError(
+            f"{self.setting}: {point.name}: the entry point {point.name} of {self.group} "
+            f"({point.value}) {problem}",
+            setting=self.setting,
+            value=point.name,
+        )

@@ -10,13 +10,11 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from stagecraft.schemas.base_settings import Settings
-from stagecraft.trainer_module.models import names
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import rules
-from stagecraft.trainer_module.parallel.settings import STRATEGIES, ParallelSettings
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
-AUGMENTATIONS = ("crop", "flip", "cutout")
-
-__all__ = ["STRATEGIES", "ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
+__all__ = ["ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
 
 
 class TrainSettings(Settings):
@@ -24,8 +22,8 @@ class TrainSettings(Settings):
 
     model: str = Field(
         "cnn",
-        description="cnn, resnet20, resnet56, … (6n+2 layers), wide_resnet_DEPTH_WIDTH, or "
-        "package.module:function returning a Keras model that gives logits [batch, classes]",
+        description="a model of one of these families, or package.module:function returning a "
+        "Keras model that gives logits [batch, classes]",
     )
     initial_weights: str | None = Field(
         None,
@@ -46,9 +44,7 @@ class TrainSettings(Settings):
     )
     batch_size: int = Field(128, ge=1, description="examples per optimizer step, over all devices")
     eval_batch_size: int = Field(500, ge=1, description="examples per evaluation batch")
-    optimizer: Literal["sgd", "adamw"] = Field(
-        "sgd", description="sgd (Nesterov momentum) or adamw, both with decoupled weight decay"
-    )
+    optimizer: str = Field("sgd", description="how gradients change the weights")
     learning_rate: float = Field(0.02, gt=0, description="peak learning rate")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
     weight_decay: float = Field(
@@ -62,9 +58,7 @@ class TrainSettings(Settings):
         description="largest global norm of all gradients together, larger ones are scaled down; "
         "0 is off",
     )
-    schedule: Literal["constant", "cosine", "one_cycle"] = Field(
-        "cosine", description="learning rate over the steps, after the warm-up"
-    )
+    schedule: str = Field("cosine", description="learning rate over the steps, after the warm-up")
     warmup_steps: int = Field(
         0, ge=0, description="steps of linear warm-up; one_cycle: 0 means 30 % of all steps"
     )
@@ -79,7 +73,7 @@ class TrainSettings(Settings):
         "weights are the ones evaluated and exported",
     )
     augment: str = Field(
-        "crop,flip", description="any of crop, flip, cutout, separated by commas; or none"
+        "crop,flip", description="names, separated by commas, applied in this order; or none"
     )
     shuffle: Literal["auto", "memory", "stream"] = Field(
         "auto",
@@ -112,7 +106,19 @@ class TrainSettings(Settings):
     @field_validator("model")
     @classmethod
     def _check_model(cls, value: str) -> str:
-        names.parse(value)
+        registries.model_family(value)
+        return value
+
+    @field_validator("optimizer")
+    @classmethod
+    def _check_optimizer(cls, value: str) -> str:
+        registries.OPTIMIZERS.get(value)
+        return value
+
+    @field_validator("schedule")
+    @classmethod
+    def _check_schedule(cls, value: str) -> str:
+        registries.SCHEDULES.get(value)
         return value
 
     @field_validator("initial_weights")
@@ -146,15 +152,12 @@ class TrainSettings(Settings):
         if value is False or value is None or value in ("", "none", "false"):
             return "none"
         if not isinstance(value, (str, list, tuple)):
-            raise ValueError(f"expected names out of {', '.join(AUGMENTATIONS)}, or none")
+            raise ValueError("expected names, or none")
         names = value.split(",") if isinstance(value, str) else list(value)
-        names = [str(name).strip() for name in names]
-        for name in names:
-            if name not in AUGMENTATIONS:
-                raise ValueError(
-                    f"unknown augmentation {name!r}; any of {', '.join(AUGMENTATIONS)}, or none"
-                )
-        return ",".join(name for name in AUGMENTATIONS if name in names)
+        entries = {registries.AUGMENTATIONS.get(str(name).strip()) for name in names}
+        return ",".join(
+            entry.name for entry in sorted(entries, key=lambda entry: (entry.order, entry.name))
+        )
 
     @property
     def skipped_weights(self) -> tuple[str, ...]:
@@ -186,7 +189,7 @@ class TrainSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """Everything that ``run_fn`` is told; travels through TFX as typed execution properties."""
+    """All settings of a ``run_fn``; travel through TFX as typed execution properties."""
 
     train: TrainSettings = TrainSettings()
     parallel: ParallelSettings = ParallelSettings()

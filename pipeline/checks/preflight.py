@@ -10,6 +10,7 @@ from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -42,5 +43,5 @@ def check_devices(parallel: ParallelSettings) -> None:
     Raises:
         UserError: names what there is.
     """
-    if parallel.strategy != "tpu":  # which only a connection shows
+    if not capabilities(parallel.strategy).remote_devices:
         topology.choose(parallel)

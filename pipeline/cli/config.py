@@ -38,13 +38,14 @@ def config(config: str, overrides: tuple[str, ...], describe: bool) -> None:
     """
     from stagecraft.pipeline.cli import console, describe_settings  # --help needs none of it
     from stagecraft.pipeline.settings import SettingsError, load
+    from stagecraft.schemas.errors import UserError
 
-    if describe:
-        console.say("\n\n".join(describe_settings.paragraphs()))
-        return
     try:
+        if describe:
+            console.say("\n\n".join(describe_settings.paragraphs()))
+            return
         settings = load(config, overrides)
-    except SettingsError as error:
+    except (SettingsError, UserError) as error:
         console.error(str(error))
         sys.exit(1)
     console.say(describe_settings.as_yaml(settings))

@@ -11,6 +11,7 @@ from stagecraft.pipeline.cli.plan_text import plan_text
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.pipeline.settings.overrides import Override
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import accelerators
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
@@ -75,7 +76,7 @@ def _plan(request: Request) -> tuple[Plan, list[str]]:
     from stagecraft.trainer_module.planning import planner
 
     if accelerator is None:
-        if parallel.strategy == "tpu":  # which only a connection shows
+        if capabilities(parallel.strategy).remote_devices:
             devices = list(topology.resolve(parallel).devices)
         else:  # of one worker, and without the others
             topology.configure_devices(parallel)

@@ -11,6 +11,7 @@ from stagecraft.pipeline.settings import overrides as given_overrides
 from stagecraft.pipeline.settings.errors import SettingsError
 from stagecraft.pipeline.settings.overrides import Override, Tree
 from stagecraft.schemas import secrets
+from stagecraft.schemas.errors import SettingError
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -140,6 +141,9 @@ def _problems(error: ValidationError) -> Iterator[_Problem]:
         if not isinstance(given, dict) and given is not None and problem["type"] != "missing":
             value = repr(given_overrides.shown_value(path, given))
             shown = f" (given: {given_overrides.shortened(value)})"
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, SettingError) and cause.setting == ".".join(path):
+            message, shown = message.removeprefix(f"{cause.setting}: "), ""
         yield _Problem(path, secrets.redact(message), shown)
 
 

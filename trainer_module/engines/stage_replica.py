@@ -17,7 +17,8 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.stages.stage import Stage
-from stagecraft.trainer_module.optimization import ema, optimizers
+from stagecraft.trainer_module.optimization import ema
+from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.settings import TrainSettings
 
 SCOPE = "replica{replica}_stage{stage}"
@@ -48,7 +49,7 @@ class Cell:
             self.state = [_copy(variable) for variable in stage.state]
             self.connected = [True] * len(self.weights)
             """Which weights have a gradient; known when the backward pass has been traced."""
-            self.optimizer = optimizers.build(train, self.weights) if self.weights else None
+            self.optimizer = make_optimizer(train, self.weights) if self.weights else None
             self.shadows = ema.create(self.weights if train.ema_decay else [])
 
     @contextlib.contextmanager

@@ -36,8 +36,10 @@ from stagecraft.trainer_module.engines.training import TrainingEngine, Variable,
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.stages.stage import Stage
-from stagecraft.trainer_module.optimization import clipping, ema, optimizers
+from stagecraft.trainer_module.optimization import clipping, ema
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
+from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
+from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -58,7 +60,7 @@ class StrategyEngine(TrainingEngine):
         """Builds the model and its optimizer on the topology's devices.
 
         Args:
-            strategy: over the topology's devices, as ``strategies.connect`` makes it.
+            strategy: over the topology's devices, as ``factory.connect`` makes it.
             topology: the devices.
             settings: of the training.
             total_steps: the schedule's length.
@@ -83,7 +85,7 @@ class StrategyEngine(TrainingEngine):
         self._connected = [True] * len(self._stage.trainable)  # known when a step has been traced
         variables = self._model.trainable_variables
         with self._strategy.scope():
-            self._optimizer = optimizers.build(settings.train, variables)
+            self._optimizer = make_optimizer(settings.train, variables)
             # Keras sums gradients over the replicas, with no way to say that they are summed. They
             # have to be before that: to be clipped, and to travel together with all the rest.
             self._optimizer._all_reduce_sum_gradients = list
@@ -209,7 +211,7 @@ class StrategyEngine(TrainingEngine):
         return self._first(figures.loss), dict(zip(paths, map(self._first, summed), strict=True))
 
     def _check_placement(self, ops: list[placement.Op]) -> None:
-        if self._topology.strategy != "tpu":  # whose graphs are compiled elsewhere
+        if not capabilities(self._topology.strategy).remote_devices:  # compiled elsewhere
             placement.check_replicas(ops, self._topology.devices)
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
@@ -222,7 +224,7 @@ class StrategyEngine(TrainingEngine):
 
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
         """The sum over the workers of what each gives; all call it, and wait for each other."""
-        if self._topology.workers == 1 or self._topology.strategy == "parameter_server":
+        if self._topology.workers == 1 or not capabilities(self._topology.strategy).in_step:
             return list(values)
         return [float(value) for value in self._sum_graph(tf.constant(values, tf.float64))]
 

@@ -19,7 +19,7 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.engines import placement
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.engines.step_metrics import Figures, figures_dtype
-from stagecraft.trainer_module.optimization import schedules
+from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -40,7 +40,7 @@ class TrainingEngine(abc.ABC):
         """
         self._settings = settings
         self._dtype = figures_dtype(settings)
-        self._rate = schedules.learning_rate(settings.train, total_steps, self._dtype)
+        self._rate = learning_rate(settings.train, total_steps, self._dtype)
         # Our own: an optimizer's counter is not right under every strategy.
         self._step = self._host_variable(0, tf.int64)
         half = settings.parallel.precision == "mixed_float16"

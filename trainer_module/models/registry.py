@@ -1,4 +1,4 @@
-"""From a model's name to the model: ours by name, a user's by ``package.module:function``."""
+"""From ``train.model`` to the model: of a family, or of a user's ``package.module:function``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import numpy as np
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
-from stagecraft.trainer_module.models import names, opened_files
-from stagecraft.trainer_module.models.families import cnn, resnet, wide_resnet
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.models import opened_files
 from stagecraft.trainer_module.models.layers import overrides
 from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
 
@@ -65,14 +65,10 @@ def build(
     Raises:
         UserError: no such model, or a user's that cannot be made or is not as described.
     """
-    try:
-        family, sizes = names.parse(name)
-    except ValueError as error:
-        raise UserError(f"train.model: {error}") from None
-    if family == "user":
+    family, sizes = registries.model_family(name)
+    if family is None:
         return _build_users(name, input_shape, num_classes)
-    ours = {"cnn": cnn, "resnet": resnet, "wide_resnet": wide_resnet}
-    model: keras.Model = ours[family].build(input_shape, num_classes, **sizes)
+    model: keras.Model = family.build(input_shape, num_classes, **sizes)
     return model
 
 
@@ -87,7 +83,7 @@ def files_read(
     built has read what it has read: that it cannot is for :func:`build` to say.
 
     Args:
-        name: as :func:`build`; a model of ours reads none.
+        name: as :func:`build`; a family's model reads none.
         input_shape: as :func:`build`.
         num_classes: as :func:`build`.
     """

@@ -1,4 +1,4 @@
-"""On which topology a training runs: the fields; their rules are in ``parallel_rules``.
+"""On which topology a training runs: the fields. ``rules`` and the strategies check them.
 
 Imports neither TensorFlow nor TFX: checking settings is instant.
 """
@@ -6,24 +6,12 @@ Imports neither TensorFlow nor TFX: checking settings is instant.
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from stagecraft.schemas.base_settings import Settings
-from stagecraft.trainer_module.parallel import rules
-
-Strategy = Literal[
-    "one_device",
-    "mirrored",
-    "central_storage",
-    "multi_worker_mirrored",
-    "parameter_server",
-    "tpu",
-    "grid",
-]
-
-STRATEGIES: tuple[str, ...] = get_args(Strategy)
+from stagecraft.trainer_module import registries
 
 _STEPS = re.compile(r"[1-9]\d*:[1-9]\d*")
 
@@ -33,7 +21,7 @@ _DEVICE = re.compile(r"/?(?:device:)?(cpu|gpu):(\d+)", re.IGNORECASE)
 class ParallelSettings(Settings):
     """On which topology (``parallel:``)."""
 
-    strategy: Strategy = Field("one_device", description="how the devices work together")
+    strategy: str = Field("one_device", description="how the devices work together")
     replicas: int = Field(
         1, ge=1, description="copies of the model on one host, each with its part of the batch"
     )
@@ -142,6 +130,12 @@ class ParallelSettings(Settings):
         0, ge=0, description="logical CPU devices to make, for laptops and tests; 0: none"
     )
 
+    @field_validator("strategy")
+    @classmethod
+    def _check_strategy(cls, value: str) -> str:
+        registries.STRATEGIES.get(value)
+        return value
+
     @field_validator("profile_steps", mode="before")
     @classmethod
     def _refuse_sixties(cls, value: Any) -> Any:
@@ -179,16 +173,13 @@ class ParallelSettings(Settings):
 
     @property
     def parts(self) -> int:
-        """Equal parts that a global batch is split into.
-
-        Under ``parameter_server`` each step is one worker's, so the workers are none of them.
-        """
-        workers = 1 if self.strategy == "parameter_server" else self.workers
+        """Equal parts that a global batch is split into; workers count that are in step."""
+        workers = self.workers if registries.STRATEGIES.get(self.strategy).in_step else 1
         return workers * self.replicas * self.accumulate * self.microbatches
 
     @model_validator(mode="after")
     def _check(self) -> ParallelSettings:
-        rules.check(self)
+        registries.STRATEGIES.get(self.strategy).check(self)
         return self
 
 

@@ -21,7 +21,7 @@ from stagecraft.components.kubernetes.launch import leases
 from stagecraft.components.kubernetes.launch.training import Training
 from stagecraft.components.object_store.folder import is_address
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.parallel import roles
+from stagecraft.trainer_module.parallel import roles, strategy
 from stagecraft.trainer_module.processes import preemption
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.worker import task_of
@@ -100,14 +100,13 @@ def request(
     cluster: ClusterSettings, parallel: ParallelSettings, folder: str, namespace: str
 ) -> JobRequest:
     """What is asked of the cluster for a topology."""
-    served = parallel.strategy == "parameter_server"
     return JobRequest(
         name=folder.rpartition("/")[2],
         namespace=namespace,
         image=cluster.image,
         command=("python", "-m", worker.__name__, folder),
         processes=roles.jobs(parallel) or {"worker": 1},
-        serves=frozenset({"worker", "ps"}) if served else frozenset(),
+        serves=strategy.find(parallel.strategy).serves,
         max_restarts=parallel.max_restarts,
         pod=cluster.pod,
         job=cluster.job,

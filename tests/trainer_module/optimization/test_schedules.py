@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.optimization.schedules import learning_rate
+from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.settings import TrainSettings
 
 TOTAL = 100

@@ -22,7 +22,7 @@ from unittest import mock
 import tensorflow as tf
 
 from stagecraft.trainer_module.engines import replica_pipeline, strategy
-from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parity.driver import Driver
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, save

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.engines.factory import make_engine
-from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.engines.training import TrainingEngine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights import stored

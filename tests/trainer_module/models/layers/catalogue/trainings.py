@@ -10,8 +10,7 @@ import tensorflow as tf
 from catalogue.rows import CLASSES, Row
 
 from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.engines.factory import make_engine
-from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers.floatx import floatx

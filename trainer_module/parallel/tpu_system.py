@@ -49,14 +49,3 @@ def cores() -> int:
 
     connect()
     return len(tf.config.list_logical_devices("TPU"))
-
-
-def tpu_strategy() -> Any:
-    """A ``tf.distribute.TPUStrategy`` over all cores; untested on hardware.
-
-    Raises:
-        UserError: as :func:`connect`.
-    """
-    import tensorflow as tf
-
-    return tf.distribute.TPUStrategy(connect())
