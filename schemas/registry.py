@@ -60,6 +60,7 @@ class Registry:
         self.group = group
         self._kind = kind
         self._package = package
+        self._loaded: dict[str, Any] = {}
 
     @functools.cached_property
     def _built_in(self) -> tuple[str, ...]:
@@ -86,7 +87,11 @@ class Registry:
         """The entries of this package."""
         return [self.get(name) for name in self._built_in]
 
-    @functools.cache  # noqa: B019 - registries live as long as the process
+    def refresh(self) -> None:
+        """Forgets what entry points there were, as after an installation into a running Python."""
+        self.__dict__.pop("_added", None)
+        self._loaded.clear()
+
     def get(self, name: str) -> Any:
         """The entry of a name; imports it.
 
@@ -94,6 +99,11 @@ class Registry:
             UnknownNameError: no entry has the name.
             EntryPointError: an entry point cannot be imported, or is something else.
         """
+        if name not in self._loaded:
+            self._loaded[name] = self._find(name)
+        return self._loaded[name]
+
+    def _find(self, name: str) -> Any:
         if name in self._built_in:
             module = importlib.import_module(f"{self._package}.{name}")
             kind = pkgutil.resolve_name(self._kind)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from stagecraft.schemas.base_settings import Settings
+from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
@@ -73,7 +74,7 @@ class TrainSettings(Settings):
         "weights are the ones evaluated and exported",
     )
     augment: str = Field(
-        "crop,flip", description="names, separated by commas, applied in this order; or none"
+        "crop,flip", description="names, separated by commas, or none; their order does not matter"
     )
     shuffle: Literal["auto", "memory", "stream"] = Field(
         "auto",
@@ -125,9 +126,11 @@ class TrainSettings(Settings):
     @classmethod
     def _check_initial_weights(cls, value: str | None) -> str | None:
         if value is not None and "://" in value:
-            raise ValueError(
-                f"{value} is an address, which a training cannot load weights from; copy them to "
-                "a path that all of its processes have: in the image, or on a volume"
+            raise SettingError(
+                "train.initial_weights",
+                value,
+                "is an address, which a training cannot load weights from",
+                "a path that all of its processes have, in the image or on a volume",
             )
         return value or None
 
@@ -152,7 +155,9 @@ class TrainSettings(Settings):
         if value is False or value is None or value in ("", "none", "false"):
             return "none"
         if not isinstance(value, (str, list, tuple)):
-            raise ValueError("expected names, or none")
+            raise SettingError(
+                "train.augment", value, "are no names", "crop,flip and the like, or none"
+            )
         names = value.split(",") if isinstance(value, str) else list(value)
         entries = {registries.AUGMENTATIONS.get(str(name).strip()) for name in names}
         return ",".join(
@@ -176,14 +181,18 @@ class TrainSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> TrainSettings:
         if self.steps is not None and self.epochs is not None:
-            raise ValueError(
-                f"give steps or epochs, not both (steps: {self.steps}, epochs: {self.epochs:g}); "
-                "for example drop epochs"
+            raise SettingError(
+                "steps",
+                self.steps,
+                f"and epochs: {self.epochs:g} exclude each other",
+                "one of them",
             )
         if self.initial_weights_skip and not self.initial_weights:
-            raise ValueError(
-                f"initial_weights_skip: {self.initial_weights_skip} skips nothing without "
-                "initial_weights; give that too, or neither"
+            raise SettingError(
+                "initial_weights_skip",
+                self.initial_weights_skip,
+                "skips nothing without initial_weights",
+                "both, or neither",
             )
         return self
 

@@ -30,7 +30,7 @@ def test_quickstart_and_cifar10_are_presets() -> None:
         ("data.val_fraction=half", "data.val_fraction: expected a number (given: 'half')"),
         ("parallel.jit=perhaps", "parallel.jit: expected true or false"),
         ("train.model=3", "train.model: expected text (given: 3)"),
-        ("train.optimizer=adam", "train.optimizer: expected 'sgd' or 'adamw' (given: 'adam')"),
+        ("train.optimizer=adam", "train.optimizer: adam does not exist; use adamw"),
         ("name=a b/c", "name: expected text that matches ^[a-z][a-z0-9-]{0,62}$"),
         ("train=3", "train: expected settings below it, each a name and a value (given: 3)"),
     ],
@@ -51,7 +51,7 @@ def test_overrides_win_over_the_file(tmp_path: pathlib.Path) -> None:
 
 def test_steps_replace_the_presets_epochs_and_back() -> None:
     assert load("quickstart", ("train.steps=5",)).train.epochs is None
-    with pytest.raises(SettingsError, match=r"not both \(steps: 5, epochs: 2\)"):
+    with pytest.raises(SettingsError, match=r"steps: 5 .*epochs: 2"):
         load("quickstart", ("train.steps=5", "train.epochs=2"))
     unset = load("quickstart", ("train.steps=5", "train.epochs=null")).train
     assert (unset.steps, unset.epochs) == (5, None)
@@ -77,21 +77,21 @@ def test_augment_takes_lists_words_and_booleans(given: str, parsed: str) -> None
         (("train.stps=5",), ("train", "'stps'", "did you mean 'steps'")),
         (("trian.steps=5",), ("'trian'", "did you mean 'train'")),
         (("train.steps=0",), ("train.steps", "1 or more", "0")),
-        (("train.augment=mixup",), ("train.augment", "'mixup'", "cutout")),
+        (("train.augment=mixup",), ("train.augment: mixup", "cutout")),
         (("train.batch_size=many",), ("train.batch_size", "whole number", "'many'")),
-        (("train.model=rsenet20",), ("train.model", "'rsenet20'", "did you mean 'resnet20'")),
-        (("train.model=resnet21",), ("train.model", "depth 21", "6n + 2")),
-        (("train.model=my_models",), ("train.model", "'my_models'", "package.module:function")),
+        (("train.model=rsenet20",), ("train.model: rsenet20", "use resnet20")),
+        (("train.model=resnet21",), ("train.model: resnet21", "6n + 2")),
+        (("train.model=my_models",), ("train.model: my_models", "package.module:function")),
         (("data.label=coarse",), ("label", "dataset: cifar100")),
         (("data.dataset=cifar100",), ("sample", "dataset: cifar10")),
-        (("parallel.strategy=gird",), ("parallel.strategy", "'one_device', 'mirrored'", "'gird'")),
+        (("parallel.strategy=gird",), ("parallel.strategy: gird", "use grid")),
         (("parallel.stages=2",), ("parallel: stages: 2", "use strategy: grid")),
         (("parallel.workers=2",), ("parallel: workers: 2", "or workers: 1")),
         (
             ("parallel.strategy=grid", "parallel.stages=3", "parallel.cuts=[add_1]"),
             ("cuts: add_1", "use stages: 2"),
         ),
-        (("parallel.devices=[TPU:0]",), ("parallel.devices", "'TPU:0'", "use devices: auto")),
+        (("parallel.devices=[TPU:0]",), ("parallel.devices: TPU:0", "use devices: auto")),
         (("parallel.replicas=2",), ("replicas", "strategy: mirrored")),
         (
             (
@@ -124,7 +124,7 @@ def test_refusals_name_field_value_and_what_would_work(
         (None, ("No such file", "quickstart")),
         ("train: [", ("not YAML",)),
         ("- a\n- b\n", ("expected sections",)),
-        ("train: {steps: 3, epochs: 2}\n", ("steps or epochs, not both",)),
+        ("train: {steps: 3, epochs: 2}\n", ("steps: 3", "epochs: 2")),
     ],
 )
 def test_bad_files_are_named(

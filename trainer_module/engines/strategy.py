@@ -151,12 +151,18 @@ class StrategyEngine(TrainingEngine):
         # One all-reduce for all of it; what is no float (a seed) is the same everywhere.
         parts = turns * self._strategy.num_replicas_in_sync
         means = {i: value / parts for i, value in changed.items() if value.dtype.is_floating}
-        summed = _all_reduce(context, [*gradients, *means.values(), loss, right])
-        gradients, rest = summed[: len(weights)], summed[len(weights) :]
+        gradients, rest = self._reduce(context, gradients, [*means.values(), loss, right])
         changed |= dict(zip(means, rest, strict=False))
         if scale is not None:
             gradients = clipping.scaled(gradients, 1 / scale)
         return gradients, Figures(*rest[-2:]), changed
+
+    def _reduce(
+        self, context: Any, gradients: list[tf.Tensor], rest: list[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Sums over the replicas, in replica context."""
+        summed = _all_reduce(context, [*gradients, *rest])
+        return summed[: len(gradients)], summed[len(gradients) :]
 
     def _part(
         self,

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
@@ -92,10 +92,12 @@ def configure_devices(parallel: ParallelSettings) -> None:
         )
     except RuntimeError:
         raise UserError(
-            f"parallel.virtual_devices: {wanted} logical CPU devices were asked for, but "
-            f"TensorFlow has already started in this process with {found}; start a new "
-            "process, or call stagecraft.trainer_module.parallel.topology.configure_devices before "
-            "anything else uses TensorFlow"
+            f"parallel.virtual_devices: {wanted}: TensorFlow has already started in this process "
+            f"with {found} logical CPU devices; start a new process, or call "
+            "stagecraft.trainer_module.parallel.topology.configure_devices before anything else "
+            "uses TensorFlow",
+            setting="parallel.virtual_devices",
+            value=wanted,
         ) from None
 
 
@@ -122,16 +124,18 @@ def choose(parallel: ParallelSettings) -> Sequence[str]:
     """This process's devices, replica by replica, its stages in order; does not start TensorFlow.
 
     Args:
-        parallel: of any strategy but ``tpu``; logical devices have been configured.
+        parallel: the settings; logical devices have been configured.
 
     Raises:
-        UserError: the machine has not the devices.
+        UserError: the machine lacks the devices.
     """
     devices = _choose(parallel)
     if parallel.all_reduce == "nccl" and not all(name.startswith("GPU") for name in devices):
-        raise UserError(
-            f"parallel.all_reduce: nccl is between GPUs, and this machine has none that "
-            f"TensorFlow sees ({', '.join(devices)}); use parallel.all_reduce: auto"
+        raise SettingError(
+            "parallel.all_reduce",
+            "nccl",
+            f"is between GPUs, and TensorFlow sees none on this machine ({', '.join(devices)})",
+            "parallel.all_reduce: auto",
         )
     return devices
 
@@ -142,37 +146,38 @@ def _choose(parallel: ParallelSettings) -> Sequence[str]:
     gpus = [f"GPU:{index}" for index in range(len(_devices("GPU")))]
     for name in names:
         if name not in cpus + gpus:
-            raise UserError(
-                f"parallel.devices: {parallel.devices} names {name}, but this machine has "
-                f"{', '.join(cpus + gpus)}; use some of those, or parallel.devices: auto"
+            raise SettingError(
+                "parallel.devices",
+                parallel.devices,
+                f"names {name}, but this machine has {', '.join(cpus + gpus)}",
+                "some of those, or parallel.devices: auto",
             )
     if names:
         return names
-    there = available(parallel)
+    present = available(parallel)
     if capabilities(parallel.strategy).takes_all_gpus and not gpus:
-        there = there[:1]  # TensorFlow takes all of a worker's GPUs, or one CPU
-    if needed > len(there):
-        raise UserError(_too_few(parallel, there))
-    return there[:needed]
+        present = present[:1]  # TensorFlow takes all of a worker's GPUs, or one CPU
+    if needed > len(present):
+        raise _too_few(parallel, present)
+    return present[:needed]
 
 
-def _too_few(parallel: ParallelSettings, there: Sequence[str]) -> str:
-    needed, found = parallel.replicas * parallel.stages, len(there)
-    what = f"parallel.replicas: {parallel.replicas}"
-    if parallel.stages > 1:
-        what += f" × parallel.stages: {parallel.stages}"
-    ways = []
-    if found >= parallel.stages:
-        ways.append(f"parallel.replicas: {found // parallel.stages}")
+def _too_few(parallel: ParallelSettings, present: Sequence[str]) -> SettingError:
+    needed, count = parallel.replicas * parallel.stages, len(present)
+    stages = f"× parallel.stages: {parallel.stages} " if parallel.stages > 1 else ""
+    uses = []
+    if count >= parallel.stages:
+        uses.append(f"parallel.replicas: {count // parallel.stages}")
     if capabilities(parallel.strategy).takes_all_gpus:
-        ways.append(
-            f"parallel.replicas: 1 with parallel.workers: {parallel.workers * parallel.replicas}"
-        )
+        workers = parallel.workers * parallel.replicas
+        uses.append(f"parallel.replicas: 1 with parallel.workers: {workers}")
     else:
-        ways.append(f"parallel.virtual_devices: {needed} for logical CPU devices")
-    return (
-        f"{what} needs {needed} devices, but this machine has {found} ({', '.join(there)}); "
-        f"use {', or '.join(dict.fromkeys(ways))}"
+        uses.append(f"parallel.virtual_devices: {needed} for logical CPU devices")
+    return SettingError(
+        "parallel.replicas",
+        parallel.replicas,
+        f"{stages}needs {needed} devices, but this machine has {count} ({', '.join(present)})",
+        ", or ".join(dict.fromkeys(uses)),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from stagecraft.schemas.base_settings import Settings
+from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
 
 _STEPS = re.compile(r"[1-9]\d*:[1-9]\d*")
@@ -141,9 +142,16 @@ class ParallelSettings(Settings):
     def _refuse_sixties(cls, value: Any) -> Any:
         """YAML 1.1 reads 10:20 as 620: https://yaml.org/type/int.html."""
         if isinstance(value, int):
-            raise ValueError("expected FIRST:LAST in quotes, such as '10:20', for YAML")
+            raise SettingError(
+                "parallel.profile_steps", value, "is a number in YAML", "quotes, such as '10:20'"
+            )
         if isinstance(value, str) and value and not _STEPS.fullmatch(value):
-            raise ValueError("expected FIRST:LAST, counted from 1, such as 10:20")
+            raise SettingError(
+                "parallel.profile_steps",
+                value,
+                "is not FIRST:LAST, counted from 1",
+                "such as 10:20",
+            )
         return value
 
     @field_validator("cuts", mode="before")
@@ -186,18 +194,22 @@ class ParallelSettings(Settings):
 def _names(field: str, value: Any, example: str) -> list[str]:
     if value is None:
         return ["auto"]
+    use = f"{field}: auto, or such as {example}"
     if not isinstance(value, (str, list, tuple)):
-        raise ValueError(f"expected names; use {field}: auto, or such as {example}")
+        raise SettingError(f"parallel.{field}", value, "are no names", use)
     names = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]
     if not all(names):
-        raise ValueError(f"an empty name in {value!r}; use {field}: auto, or such as {example}")
+        raise SettingError(f"parallel.{field}", value, "has an empty name", use)
     return names
 
 
 def _device(name: str) -> str:
-    found = _DEVICE.fullmatch(name)
-    if not found:
-        raise ValueError(
-            f"{name!r} is no device; use devices: auto, or names such as CPU:0 and GPU:1"
+    match = _DEVICE.fullmatch(name)
+    if not match:
+        raise SettingError(
+            "parallel.devices",
+            name,
+            "is no device",
+            "devices: auto, or names such as CPU:0 and GPU:1",
         )
-    return f"{found[1].upper()}:{int(found[2])}"
+    return f"{match[1].upper()}:{int(match[2])}"

@@ -44,7 +44,7 @@ def test_each_mistake_has_its_own(tmp_path: pathlib.Path) -> None:
 
 def test_what_two_of_them_make_together(tmp_path: pathlib.Path) -> None:
     _, said = refused(tmp_path, "train: {keep: 3}\n", "train.steps=9", "train.epochs=3")
-    assert said.startswith("--set train.steps=9, --set train.epochs=3: train: give steps or ep")
+    assert said.startswith("--set train.steps=9, --set train.epochs=3: train: steps: 9 and")
     mirrored = "parallel: {strategy: mirrored}\n"
     _, said = refused(tmp_path, mirrored, "parallel.replicas=3", "train.keep=1")
     assert said.startswith("--set parallel.replicas=3: train.batch_size: 128 is not divided by")
@@ -67,7 +67,7 @@ def test_one_that_needs_another_one(tmp_path: pathlib.Path) -> None:
 def test_an_option_is_blamed_by_its_name(tmp_path: pathlib.Path) -> None:
     option = Override.option("--profile", "parallel.profile_steps", "5")
     _, said = refused(tmp_path, "{}", option)
-    assert said.startswith("--profile 5: parallel.profile_steps: expected FIRST:LAST")
+    assert said.startswith("--profile 5: parallel.profile_steps: 5 ")
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_an_option_is_blamed_by_its_name(tmp_path: pathlib.Path) -> None:
         ("train: {steps: 2024-13-45}", ("train.steps: expected a whole number", "'2024-13-45'")),
         ("train: {steps: " + "9" * 5000 + "}", ("line 1", "5,000 digits", "2^63")),
         ("train: {steps: '" + "9" * 5000 + "'}", ("train.steps: expected less than 2^63",)),
-        ("train: {augment: 5}", ("train.augment: expected names out of",)),
-        ("parallel: {cuts: 5}", ("parallel.cuts: expected names",)),
+        ("train: {augment: 5}", ("train.augment: 5 ",)),
+        ("parallel: {cuts: 5}", ("parallel.cuts: 5 ",)),
         ("1: 2", ("unknown setting '1'",)),
         ("kubeflow: {steps: 3}", ("kubeflow.steps: expected settings below it",)),
     ],
