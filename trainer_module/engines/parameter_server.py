@@ -21,7 +21,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines import feeding
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
-from stagecraft.trainer_module.engines.step_metrics import Figures
+from stagecraft.trainer_module.engines.step_metrics import StepMetrics
 from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.parallel.topology import Topology
@@ -73,14 +73,14 @@ class ParameterServerEngine(StrategyEngine):
             taken.extend(map(_fetch, values))
         self.repeated += self.step - begin - steps
         self._step.assign(begin + steps)
-        losses, right = (sum(figures) for figures in zip(*taken, strict=True))
+        losses, correct = (sum(metrics) for metrics in zip(*taken, strict=True))
         if not math.isfinite(losses):
             index = next(i for i, (loss, _) in enumerate(taken) if not math.isfinite(loss))
             raise NonFiniteLossError(begin + index + 1, taken[index][0])
         examples = steps * self._settings.train.batch_size
-        return Metrics(losses / steps, right / examples, examples)
+        return Metrics(losses / steps, correct / examples, examples)
 
-    def _scheduled(self, batch: Batch) -> Figures:
+    def _scheduled(self, batch: Batch) -> StepMetrics:
         return self._global_step(batch)[0]
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
@@ -93,10 +93,10 @@ class ParameterServerEngine(StrategyEngine):
             return tf.Variable(value, dtype=dtype, trainable=False)
 
 
-def _fetch(figures: Any) -> tuple[float, float]:
-    """Loss and right answers of a step that is done."""
-    loss, right = figures.fetch()
-    return float(loss), float(right)
+def _fetch(metrics: Any) -> tuple[float, float]:
+    """Loss and correct predictions of a step that is done."""
+    loss, correct = metrics.fetch()
+    return float(loss), float(correct)
 
 
 def serve() -> None:

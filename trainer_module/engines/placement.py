@@ -28,7 +28,7 @@ _PLUMBING = {"NoOp", "Const", "_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg"
 _EDGE = re.compile(r"/_\d+$")
 """End of the name of an op that TensorFlow put on an edge between two devices."""
 
-_CELL = re.compile(r"replica(\d+)_stage(\d+)/([a-z]+)")
+_STAGE_REPLICA = re.compile(r"replica(\d+)_stage(\d+)/([a-z]+)")
 _DEVICE = re.compile(r"device:(\w+:\d+)$")
 
 _EXAMPLES = 3
@@ -67,7 +67,7 @@ def _ops(graph: Any) -> Iterator[Op]:
             yield Op(node.name, node.op, device[1])
 
 
-def check_cells(
+def check_stage_replicas(
     ops: Sequence[Op],
     devices: Mapping[tuple[int, int], str],
     backward: Collection[tuple[int, int]],
@@ -80,25 +80,25 @@ def check_cells(
         backward: those that have anything to take a gradient of.
 
     Raises:
-        UserError: an op ran elsewhere, or a cell has no forward or no backward ops at all.
+        UserError: an op ran elsewhere, or a stage replica has no forward or no backward ops at all.
     """
-    found: dict[tuple[int, int], set[str]] = collections.defaultdict(set)
+    seen: dict[tuple[int, int], set[str]] = collections.defaultdict(set)
     wrong = []
     for op in ops:
-        if not (match := _CELL.search(op.name)):
+        if not (match := _STAGE_REPLICA.search(op.name)):
             continue
-        cell = int(match[1]), int(match[2])
-        found[cell].add("backward" if GRADIENT in op.name else match[3])
+        place = int(match[1]), int(match[2])
+        seen[place].add("backward" if GRADIENT in op.name else match[3])
         # TensorFlow keeps the tables of StringLookup and the like on the host.
         on_host = op.kind.startswith("LookupTable")
-        if op.device != devices[cell] and not on_host:
-            wrong.append(f"{op.name} ({op.kind}) on {op.device} instead of {devices[cell]}")
+        if op.device != devices[place] and not on_host:
+            wrong.append(f"{op.name} ({op.kind}) on {op.device} instead of {devices[place]}")
     _refuse(wrong)
     missing = [
         f"no {part} ops of replica {replica}, stage {stage} on {device}"
         for (replica, stage), device in devices.items()
         for part in ("forward", "backward")
-        if part not in found[replica, stage] and (part == "forward" or (replica, stage) in backward)
+        if part not in seen[replica, stage] and (part == "forward" or (replica, stage) in backward)
     ]
     _refuse(missing)
 

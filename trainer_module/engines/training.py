@@ -18,7 +18,7 @@ import tensorflow as tf
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.engines import placement
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
-from stagecraft.trainer_module.engines.step_metrics import Figures, figures_dtype
+from stagecraft.trainer_module.engines.step_metrics import StepMetrics, metrics_dtype
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
 from stagecraft.trainer_module.planning.plan import Plan
@@ -39,7 +39,7 @@ class TrainingEngine(abc.ABC):
             total_steps: the schedule's length.
         """
         self._settings = settings
-        self._dtype = figures_dtype(settings)
+        self._dtype = metrics_dtype(settings)
         self._rate = learning_rate(settings.train, total_steps, self._dtype)
         # Our own: an optimizer's counter is not right under every strategy.
         self._step = self._host_variable(0, tf.int64)
@@ -57,8 +57,8 @@ class TrainingEngine(abc.ABC):
         """Iterator over global batches, as :meth:`train` and :meth:`gradients` take them."""
 
     @abc.abstractmethod
-    def _global_step(self, batch: Any) -> tuple[Figures, tf.Tensor]:
-        """One optimizer step; its figures, and whether training can go on (bool scalar)."""
+    def _global_step(self, batch: Any) -> tuple[StepMetrics, tf.Tensor]:
+        """One optimizer step; its metrics, and whether training can go on (bool scalar)."""
 
     @abc.abstractmethod
     def _gradients(self, batch: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -70,7 +70,7 @@ class TrainingEngine(abc.ABC):
 
     @abc.abstractmethod
     def _evaluate_batch(self, batch: Any) -> tf.Tensor:
-        """``[sum of losses, right answers, examples]`` of a global batch."""
+        """``[sum of losses, correct predictions, examples]`` of a global batch."""
 
     @abc.abstractmethod
     def _model_variables(self) -> dict[str, Variable]:
@@ -116,12 +116,12 @@ class TrainingEngine(abc.ABC):
                 result = self._train_graph(batches, wanted)
             self._check_placement(ops)
             self._placement_checked = True
-        done, healthy, last, losses, right = (float(part) for part in result)
+        done, healthy, last, losses, correct = (float(part) for part in result)
         if not healthy:
             # With a loss scale the step was not taken.
             raise NonFiniteLossError(self.step + (self._loss_scale is not None), last)
         examples = round(done) * self._settings.train.batch_size
-        return Metrics(losses / done, right / examples, examples)
+        return Metrics(losses / done, correct / examples, examples)
 
     @contextlib.contextmanager
     def _compiling(self) -> Iterator[None]:
@@ -137,16 +137,22 @@ class TrainingEngine(abc.ABC):
             ) from error
 
     def _train_steps(self, batches: Iterator[Any], steps: tf.Tensor) -> Any:
-        """Batches taken, whether it can go on, last loss, sum of losses, of right answers."""
+        """Batches taken, whether it can go on, last loss, sum of losses, of correct predictions."""
 
         def unfinished(done: tf.Tensor, healthy: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
             return (done < steps) & healthy
 
         def take(
-            done: tf.Tensor, _: tf.Tensor, __: tf.Tensor, losses: tf.Tensor, right: tf.Tensor
+            done: tf.Tensor, _: tf.Tensor, __: tf.Tensor, losses: tf.Tensor, correct: tf.Tensor
         ) -> Any:
-            figures, healthy = self._global_step(next(batches))
-            return done + 1, healthy, figures.loss, losses + figures.loss, right + figures.right
+            metrics, healthy = self._global_step(next(batches))
+            return (
+                done + 1,
+                healthy,
+                metrics.loss,
+                losses + metrics.loss,
+                correct + metrics.num_correct,
+            )
 
         zero = tf.constant(0.0, self._dtype)
         start = (tf.constant(0, tf.int64), tf.constant(True), zero, zero, zero)
@@ -191,13 +197,13 @@ class TrainingEngine(abc.ABC):
         sums = np.zeros(3)
         for batch in batches:
             sums += self._evaluate_graph(batch).numpy()
-        losses, right, examples = sums.tolist()
-        return Metrics(losses / examples, right / examples, round(examples))
+        losses, correct, examples = sums.tolist()
+        return Metrics(losses / examples, correct / examples, round(examples))
 
     # --- state ---
 
     def state(self) -> dict[str, np.ndarray]:
-        """Step, model, optimizer and shadows, by variable path; nothing in it names a device."""
+        """Step, model, optimizer and EMA weights, by variable path; independent of devices."""
         return {name: np.asarray(value.numpy()) for name, value in self._variables().items()}
 
     def snapshot(self) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def in_float64(settings: TrainingSettings) -> TrainingSettings:
 
 
 def whole_batches(settings: TrainingSettings) -> TrainingSettings:
-    """The same training on one device, in one turn a step."""
+    """The same training on one device, without accumulation."""
     parallel = changed_parallel(settings.parallel, accumulate=1)
     return TrainingSettings(train=settings.train, parallel=parallel)
 

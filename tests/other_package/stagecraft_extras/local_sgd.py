@@ -95,7 +95,7 @@ class LocalSgd(Mirrored):
                 # Of the mean over this replica's part of the batch.
                 return [context.num_replicas_in_sync * each for each in gradients], rest
 
-            def _follow(self) -> None:
+            def _finish_step(self) -> None:
                 due = tf.equal((self._step + 1) % steps, 0)
 
                 def average() -> list[tf.Tensor]:
@@ -110,7 +110,7 @@ class LocalSgd(Mirrored):
                     strategy.extended.update(
                         weight.value, lambda copy, new: copy.assign(new), args=(value,)
                     )
-                super()._follow()
+                super()._finish_step()
 
         return LocalSgdEngine(connected, topology, settings, total_steps, build_model)
 

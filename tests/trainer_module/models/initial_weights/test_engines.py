@@ -65,10 +65,10 @@ def test_every_topology_begins_with_them(
     for state in (engine.state(), *engine.replica_states()):
         for path, value in values.items():
             np.testing.assert_array_equal(state[f"model/{path}"], value)
-        shadows = {path: state[path] for path in state if path.startswith("ema/")}
-        assert shadows
-        for path, shadow in shadows.items():
-            np.testing.assert_array_equal(shadow, values[path.removeprefix("ema/")])
+        averages = {path: state[path] for path in state if path.startswith("ema/")}
+        assert averages
+        for path, average in averages.items():
+            np.testing.assert_array_equal(average, values[path.removeprefix("ema/")])
 
 
 def test_a_training_reads_them_once_and_goes_on_from_its_checkpoint(
