@@ -200,8 +200,8 @@ class TrainSettings(Settings):
 class TrainingSettings(Settings):
     """All settings of a ``run_fn``; travel through TFX as typed execution properties."""
 
-    train: TrainSettings = TrainSettings()
-    parallel: ParallelSettings = ParallelSettings()
+    train: TrainSettings = Field(default_factory=TrainSettings)
+    parallel: ParallelSettings = Field(default_factory=ParallelSettings)
 
     @model_validator(mode="after")
     def _check(self) -> TrainingSettings:
