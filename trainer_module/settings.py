@@ -1,4 +1,4 @@
-"""The settings of a training: what is trained, how, and on which topology.
+"""The settings of a training: model, data, optimizer and topology.
 
 Imports neither TensorFlow nor TFX: checking settings is instant.
 """
@@ -19,7 +19,7 @@ __all__ = ["ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
 
 
 class TrainSettings(Settings):
-    """What is trained and how (``train:``)."""
+    """Model, optimizer and data (``train:``)."""
 
     model: str = Field(
         "cnn",
@@ -28,14 +28,14 @@ class TrainSettings(Settings):
     )
     initial_weights: str | None = Field(
         None,
-        description="file or folder with the weights that a training begins with, in place of "
-        "random ones: .keras, .weights.h5, a step's folder of checkpoints (…/checkpoints/KEY/391), "
-        "or a pushed model's folder (…/serving/VERSION)",
+        description="file or folder of the weights to start from, in place of random ones: .keras, "
+        ".weights.h5, a step's folder of checkpoints (…/checkpoints/KEY/391), or a pushed "
+        "model's folder (…/serving/VERSION)",
     )
     initial_weights_skip: str | None = Field(
         None,
-        description="variables that are not loaded from initial_weights: paths (head), or "
-        "patterns (*/bias), separated by commas",
+        description="variables not to load from initial_weights: paths (head) or patterns "
+        "(*/bias), separated by commas",
     )
     steps: int | None = Field(
         None, ge=1, description="optimizer steps; give this or epochs (neither: 10 epochs)"
@@ -56,8 +56,8 @@ class TrainSettings(Settings):
     clip_norm: float = Field(
         0.0,
         ge=0,
-        description="largest global norm of all gradients together, larger ones are scaled down; "
-        "0 is off",
+        description="largest global norm of all gradients together; larger gradients are scaled "
+        "down; 0: off",
     )
     schedule: str = Field("cosine", description="learning rate over the steps, after the warm-up")
     warmup_steps: int = Field(
@@ -70,8 +70,8 @@ class TrainSettings(Settings):
         0.0,
         ge=0,
         lt=1,
-        description="decay of the moving average of the weights; 0 is off; when on, the averaged "
-        "weights are the ones evaluated and exported",
+        description="decay of the moving average of the weights, which is then evaluated and "
+        "exported; 0: off",
     )
     augment: str = Field(
         "crop,flip", description="names, separated by commas, or none; their order does not matter"
@@ -91,14 +91,12 @@ class TrainSettings(Settings):
     checkpoint_every: int = Field(
         0, ge=0, description="steps between checkpoints; 0: at each evaluation only"
     )
-    keep: int = Field(
-        2, ge=1, description="newest checkpoints that are kept; the best one is kept besides"
-    )
+    keep: int = Field(2, ge=1, description="newest checkpoints to keep, besides the best one")
     resume_id: str = Field(
         "default",
         pattern=r"^[A-Za-z0-9_.-]+$",
-        description="keeps trainings apart that have the same data and code: each goes on from "
-        "its own checkpoints",
+        description="separates trainings of the same data and code: each resumes from its own "
+        "checkpoints",
     )
     seed: int = Field(
         0, ge=0, lt=2**32, description="seed of weights, order, augmentation and dropout"
@@ -149,7 +147,7 @@ class TrainSettings(Settings):
     @field_validator("augment", mode="before")
     @classmethod
     def _parse_augment(cls, value: Any) -> Any:
-        """Accepts a list, a comma-separated string, ``true`` (the default), ``false``, ``none``."""
+        """Accepts a list, a comma-separated string, ``true`` (the default) or ``false``."""
         if value is True:
             return cls.model_fields["augment"].default
         if value is False or value is None or value in ("", "none", "false"):
@@ -170,12 +168,12 @@ class TrainSettings(Settings):
         return tuple(self.initial_weights_skip.split(",")) if self.initial_weights_skip else ()
 
     def without_initial_weights(self) -> TrainSettings:
-        """The same, for a model whose weights are of no interest."""
+        """A copy without initial weights."""
         return self.model_copy(update={"initial_weights": None, "initial_weights_skip": None})
 
     @property
     def augmentations(self) -> tuple[str, ...]:
-        """Names of the augmentations that are on, in the order in which they are applied."""
+        """Names of the augmentations, in the order in which they are applied."""
         return () if self.augment == "none" else tuple(self.augment.split(","))
 
     @model_validator(mode="after")

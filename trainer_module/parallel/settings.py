@@ -24,10 +24,10 @@ class ParallelSettings(Settings):
 
     strategy: str = Field("one_device", description="how the devices work together")
     replicas: int = Field(
-        1, ge=1, description="copies of the model on one host, each with its part of the batch"
+        1, ge=1, description="copies of the model on one host; each takes its part of the batch"
     )
     stages: int = Field(
-        1, ge=1, description="parts of the model, each on its own device; more than 1 with grid"
+        1, ge=1, description="parts of the model, each on its own device; more than 1 needs grid"
     )
     cuts: str = Field(
         "auto",
@@ -36,79 +36,76 @@ class ParallelSettings(Settings):
     )
     costs: Literal["flops", "measured"] = Field(
         "flops",
-        description="what cuts: auto makes equal over the stages; flops: floating-point "
-        "operations; measured: seconds, taken on the device before training, which takes some",
+        description="what cuts: auto balances between stages; flops: floating-point operations; "
+        "measured: seconds on the device, timed before training",
     )
     memory_mb: int = Field(
         0,
         ge=0,
-        description="memory of a device in MB, which no stage may exceed by prediction; 0: not "
-        "looked at",
+        description="limit of a stage's predicted memory in MB; 0: none",
     )
     microbatches: int = Field(
         1,
         ge=1,
-        description="parts of a replica's examples that are in different stages at the same time; "
-        "more than 1 with grid",
+        description="parts of a replica's examples, in different stages at the same time; more "
+        "than 1 needs grid",
     )
     schedule: Literal["1f1b", "gpipe"] = Field(
         "1f1b",
-        description="the order of the microbatches in a stage; 1f1b: one forward, one backward, "
-        "so that few are held in memory; gpipe: all forward, then all backward",
+        description="order of the microbatches in a stage; 1f1b: one forward, one backward, which "
+        "holds few in memory; gpipe: all forward, then all backward",
     )
     accumulate: int = Field(
         1,
         ge=1,
-        description="parts of a replica's examples that are computed one after the other, for a "
-        "batch that does not fit into memory",
+        description="accumulation steps: parts of a replica's examples, computed one after the "
+        "other, for a batch that does not fit into memory",
     )
     devices: str = Field(
         "auto",
-        description="devices of one worker, separated by commas, replica by replica, its stages "
-        "in order, such as GPU:2,GPU:0; auto: the first GPUs, or CPUs where there are none",
+        description="devices of one worker, separated by commas: each replica's stages in order, "
+        "such as GPU:2,GPU:0; auto: the first GPUs, or CPUs if there are none",
     )
-    all_reduce: Literal["auto", "ring", "nccl", "hierarchical_copy", "one_device"] = Field(
+    all_reduce: str = Field(
         "auto",
-        description="how gradients are added up; mirrored takes nccl, hierarchical_copy and "
-        "one_device, multi_worker_mirrored and grid take ring and nccl",
+        description="how gradients are added up; mirrored supports nccl, hierarchical_copy and "
+        "one_device, multi_worker_mirrored and grid support ring and nccl",
     )
     precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = Field(
         "float32",
-        description="what is computed in; mixed: 16 bits, with float32 weights",
+        description="dtype of the computation; mixed: 16 bits, with float32 weights",
     )
     jit: bool = Field(False, description="compile the model with XLA, each stage by itself")
     remat: bool = Field(
         False,
-        description="compute activations again in the backward pass instead of keeping them: "
-        "less memory, more time",
+        description="recompute activations in the backward pass instead of keeping them: less "
+        "memory, more time",
     )
     workers: int = Field(
         1,
         ge=1,
-        description="processes that train together, each with its replicas and stages; more than "
-        "1 with multi_worker_mirrored, parameter_server and grid",
+        description="processes that train together, each with its replicas and stages; more than 1 "
+        "needs multi_worker_mirrored, parameter_server or grid",
     )
     ps: int = Field(1, ge=1, description="processes that hold the variables under parameter_server")
     evaluator: bool = Field(
         False,
-        description="one process more, which evaluates each new checkpoint while the others train "
-        "on",
+        description="whether one more process evaluates each new checkpoint while the others train",
     )
     launcher: Literal["auto", "in_process", "local", "kubernetes"] = Field(
         "auto",
         description="who starts the processes; local: the Trainer, on this host; kubernetes: the "
-        "Trainer's step on Kubeflow, as a job of the cluster (kubeflow.job); in_process: somebody "
-        "else, who sets TF_CONFIG in each; auto: local where there are several and TF_CONFIG is "
+        "Trainer's step on Kubeflow, as a job of the cluster (kubeflow.job); in_process: "
+        "you, with TF_CONFIG in each; auto: local if there are several and TF_CONFIG is "
         "not set",
     )
     max_restarts: int = Field(
         3,
         ge=0,
-        description="times that the processes are started again, from the newest checkpoint, "
-        "after one was lost",
+        description="how often lost processes are started again, from the newest checkpoint",
     )
     start_timeout_seconds: int = Field(
-        300, ge=1, le=86_400, description="seconds that the processes may take to find each other"
+        300, ge=1, le=86_400, description="seconds for the processes to find each other"
     )
     silence_timeout_seconds: int = Field(
         10,
@@ -119,16 +116,14 @@ class ParallelSettings(Settings):
     timeline_step: int = Field(
         0,
         ge=0,
-        description="step of which it is written down when each stage made each pass (with grid); "
-        "0: none",
+        description="step whose passes through stages are timed and recorded (with grid); 0: none",
     )
     profile_steps: str = Field(
         "",
-        description="FIRST:LAST, as 10:20: steps of which TensorFlow writes a profile, for "
-        "TensorBoard",
+        description="FIRST:LAST, as 10:20: steps that TensorFlow profiles, for TensorBoard",
     )
     virtual_devices: int = Field(
-        0, ge=0, description="logical CPU devices to make, for laptops and tests; 0: none"
+        0, ge=0, description="logical CPU devices to create, for laptops and tests; 0: none"
     )
 
     @field_validator("strategy")
