@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import SettingError
@@ -108,16 +108,10 @@ class TrainSettings(Settings):
         registries.model_family(value)
         return value
 
-    @field_validator("optimizer")
+    @field_validator("optimizer", "schedule")
     @classmethod
-    def _check_optimizer(cls, value: str) -> str:
-        registries.OPTIMIZERS.get(value)
-        return value
-
-    @field_validator("schedule")
-    @classmethod
-    def _check_schedule(cls, value: str) -> str:
-        registries.SCHEDULES.get(value)
+    def _check_entry(cls, value: str, info: ValidationInfo) -> str:
+        registries.BY_SETTING[f"train.{info.field_name}"].get(value)
         return value
 
     @field_validator("initial_weights")

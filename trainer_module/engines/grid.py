@@ -60,7 +60,7 @@ class GridEngine(TrainingEngine):
                 gives logits ``[batch, classes]``.
 
         Raises:
-            UserError: the model cannot be cut as asked.
+            UserError: the model cannot be cut like this.
         """
         super().__init__(settings, total_steps)
         train, parallel = settings.train, settings.parallel
@@ -246,7 +246,7 @@ class GridEngine(TrainingEngine):
         return self._metrics(sums).loss, gradients
 
     def _check_placement(self, ops: list[placement.Op]) -> None:
-        # Nothing goes back through a place where integers are alive.
+        # Gradients do not pass a boundary where a tensor of integers is alive.
         passes_back = self._pipelines[0].passes_back
         reached = [all(passes_back[k + 1 :]) for k in range(len(self._stages))]
         placement.check_stage_replicas(
@@ -286,7 +286,7 @@ class GridEngine(TrainingEngine):
             return self._workers.all_reduce(tf.add_n(sums))
 
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
-        """The sum over the workers of what each gives; all call it, and wait for each other."""
+        """Sums values over all workers, which all call it and wait for each other."""
         return self._workers.sum(values)
 
     # --- state ---

@@ -1,13 +1,13 @@
 """One stage, asynchronously: workers train by themselves on variables that parameter servers hold.
 
 Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", by way of
-``tf.distribute.ParameterServerStrategy``. The chief takes the global batches from the one stream
-that every topology takes them from, and sends each with its step to whichever worker is free; a
-step whose worker is lost goes to another one. With several workers, gradients are of weights that
-are some steps old, so only one worker computes what one device does.
+``tf.distribute.ParameterServerStrategy``. The chief reads the same stream of global batches as
+on any topology, and schedules each on a free worker; if a worker is lost, another takes its step.
+With several workers, gradients belong to weights that are some steps old, so that only one worker
+computes what one device does.
 
-A worker can be lost after it has applied its step, and before it has said so. The step is then
-applied twice and counted once; ``repeated`` says how often.
+A worker can be lost after it has applied its step and before it has reported it. The step is then
+applied twice and counted once; ``repeated`` counts such steps.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from stagecraft.trainer_module.processes import loopback
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _AHEAD = 8
-"""Batches for each worker that are on their way together. The chief holds so many; at their end a
-worker waits for the slowest."""
+"""Batches that the chief schedules for each worker at a time; after them, all wait for the
+slowest."""
 
 
 class ParameterServerEngine(StrategyEngine):
@@ -57,8 +57,7 @@ class ParameterServerEngine(StrategyEngine):
         """Takes ``steps`` global batches, each on a worker that is free.
 
         Raises:
-            NonFiniteLossError: a step's loss is not finite; others that were on their way are
-                taken.
+            NonFiniteLossError: a step's loss is not finite; scheduled steps after it are taken.
         """
         begin = self.step
         taken: list[tuple[float, float]] = []
@@ -68,7 +67,7 @@ class ParameterServerEngine(StrategyEngine):
                 self._coordinator.schedule(self._scheduled_graph, args=(next(batches),))
                 for _ in range(ahead)
             ]
-            # A value that is fetched before it is known to be here fails with its worker.
+            # Fetched before the join, a value would fail with its worker.
             self._coordinator.join()
             taken.extend(map(_fetch, values))
         self.repeated += self.step - begin - steps
@@ -84,7 +83,7 @@ class ParameterServerEngine(StrategyEngine):
         return self._global_step(batch)[0]
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
-        # The strategy runs what it has scheduled on a worker; the rest is done here.
+        # Scheduled functions run on a worker, the others here.
         scheduled = tf.distribute.has_strategy()
         return super()._run(function, batch) if scheduled else function(batch)
 
@@ -100,7 +99,7 @@ def _fetch(metrics: Any) -> tuple[float, float]:
 
 
 def serve() -> None:
-    """What a worker and a parameter server do: wait for the chief's work; never returns."""
+    """Runs a worker or a parameter server: does the chief's work; never returns."""
     resolver = cluster.resolver()
     server = tf.distribute.Server(
         resolver.cluster_spec(),

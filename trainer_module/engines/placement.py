@@ -1,9 +1,9 @@
-"""Did every op run on the device that the plan gives it?
+"""Checks that every op ran on its planned device.
 
-TensorFlow moves ops silently, and ``set_soft_device_placement(False)`` does not see
-all of it (a backward pass on the first device, for one). So the graphs are read as
-they were executed: cut by device, after all optimizations. Ops are known by the name
-scopes that the engines make them in; a gradient op's name holds its forward op's.
+TensorFlow moves ops silently, and ``set_soft_device_placement(False)`` misses some moves, such as a
+backward pass on the first device. So the check reads the graphs as they were executed: divided by
+device, after all optimizations. It identifies ops by the name scopes of the engines; a gradient
+op's name contains its forward op's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRADIENT = "gradient_tape/"
 """TensorFlow's scope of gradient ops."""
 
 _PLUMBING = {"NoOp", "Const", "_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval"}
-"""Ops that compute nothing: they are where their neighbours are."""
+"""Ops that compute nothing, placed with their neighbours."""
 
 _EDGE = re.compile(r"/_\d+$")
 """End of the name of an op that TensorFlow put on an edge between two devices."""
@@ -48,7 +48,7 @@ def recording() -> Iterator[list[Op]]:
     """Fills the list, at the end of the block, with the ops of functions first called in it."""
     here = context.context()
     ops: list[Op] = []
-    # Without enable_run_metadata, whose opposite leaves the collection of graphs on for good.
+    # Not enable_run_metadata: disabling it leaves the collection of graphs on.
     here.enable_graph_collection()
     try:
         yield ops
@@ -72,15 +72,15 @@ def check_stage_replicas(
     devices: Mapping[tuple[int, int], str],
     backward: Collection[tuple[int, int]],
 ) -> None:
-    """Holds the ops of each (replica, stage) against its device.
+    """Checks the device of the ops of each (replica, stage).
 
     Args:
         ops: of a training step.
         devices: (replica, stage) -> device.
-        backward: those that have anything to take a gradient of.
+        backward: those that compute gradients.
 
     Raises:
-        UserError: an op ran elsewhere, or a stage replica has no forward or no backward ops at all.
+        UserError: an op ran elsewhere, or a stage replica has no forward or no backward ops.
     """
     seen: dict[tuple[int, int], set[str]] = collections.defaultdict(set)
     wrong = []
@@ -104,7 +104,7 @@ def check_stage_replicas(
 
 
 def check_replicas(ops: Sequence[Op], devices: Sequence[str]) -> None:
-    """Holds the gradient ops of a step against the devices of the replicas.
+    """Checks that the gradient ops of a step ran on the devices of the replicas.
 
     Args:
         ops: of a training step under a ``tf.distribute`` strategy.
@@ -128,7 +128,7 @@ def _refuse(wrong: list[str]) -> None:
     if wrong:
         more = f", and {len(wrong) - _EXAMPLES} more" if len(wrong) > _EXAMPLES else ""
         raise UserError(
-            f"parallel: the first step did not run where it was planned: "
-            f"{'; '.join(wrong[:_EXAMPLES])}{more}. A layer that sets a device by itself "
-            "(tf.device) must not; without one in the model, this is a fault in Stagecraft"
+            f"parallel: the first step ran on other devices than planned: "
+            f"{'; '.join(wrong[:_EXAMPLES])}{more}. Remove tf.device from the "
+            "model's layers; if there is none, this is a bug in Stagecraft"
         )

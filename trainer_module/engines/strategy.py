@@ -6,10 +6,10 @@ steps. One all-reduce then sums what the replicas computed:
 
 * the loss is ``sum(example losses) / global batch``, so that adding up the
   parts' gradients gives the gradient of one device;
-* the model's state (moving statistics) is read once and written once a step, as the
-  mean over the parts: Keras leaves it to each of the replicas, and they drift apart;
-* steps and the learning rate come from a counter of our own, because an
-  optimizer's own one is not right under every strategy.
+* the model's state (moving statistics) is read and written once a step, as the mean over the
+  parts: with Keras alone, the replicas' states drift apart;
+* steps and the learning rate come from a counter of the engine, because an optimizer's own
+  counter is wrong under some strategies.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class StrategyEngine(TrainingEngine):
         """Builds the model and its optimizer on the topology's devices.
 
         Args:
-            strategy: over the topology's devices, as ``factory.connect`` makes it.
+            strategy: over the topology's devices, from ``factory.connect``.
             topology: the devices.
             settings: of the training.
             total_steps: the schedule's length.
@@ -87,8 +87,8 @@ class StrategyEngine(TrainingEngine):
         variables = self._model.trainable_variables
         with self._strategy.scope():
             self._optimizer = make_optimizer(settings.train, variables)
-            # Keras sums gradients over the replicas, with no way to say that they are summed. They
-            # have to be before that: to be clipped, and to travel together with all the rest.
+            # Keras would sum gradients over the replicas again. The engine sums them earlier, to
+            # clip them and to send them in one all-reduce with the rest.
             self._optimizer._all_reduce_sum_gradients = list
             self._ema_weights = ema.create(variables if settings.train.ema_decay else [])
 
@@ -102,7 +102,7 @@ class StrategyEngine(TrainingEngine):
         """
         replicas = self._topology.replicas
         if replicas > 1:
-            # Cut here, and not by the strategy, which guesses batch sizes from the dataset's graph.
+            # The strategy would guess batch sizes from the dataset's graph.
             dataset = dataset.map(lambda batch: _cut(batch, replicas)).unbatch()
         elif not self._topology.on_gpus:
             return feeding.on_host(dataset)  # there is no device to copy ahead to
@@ -151,7 +151,7 @@ class StrategyEngine(TrainingEngine):
                 accumulation_step, _cut(batch, steps), rows, steps
             )
 
-        # One all-reduce for all of it; what is no float (a seed) is the same everywhere.
+        # One all-reduce for everything; integers (a seed) are the same on all replicas.
         parts = steps * self._strategy.num_replicas_in_sync
         means = {i: value / parts for i, value in changed.items() if value.dtype.is_floating}
         gradients, rest = self._reduce(context, gradients, [*means.values(), loss, correct])
@@ -203,7 +203,7 @@ class StrategyEngine(TrainingEngine):
         self._optimizer.apply(*map(list, zip(*used, strict=True)))
 
     def _assign(self, changed: dict[int, Any]) -> None:
-        """Writes what layers assigned, outside of the replicas; the optimizer goes on from it."""
+        """Writes what layers assigned, outside of the replicas and before the optimizer."""
         for index, value in changed.items():
             self._stage.variables[index].assign(self._first(value))
 
@@ -228,11 +228,11 @@ class StrategyEngine(TrainingEngine):
         return self._strategy.run(function, args=(batch,))
 
     def _first(self, value: Any) -> tf.Tensor:
-        """One replica's, of a value that is the same on all of them."""
+        """The value on one replica, of a value that is the same on all."""
         return self._strategy.experimental_local_results(value)[0]
 
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
-        """The sum over the workers of what each gives; all call it, and wait for each other."""
+        """Sums values over all workers, which all call it and wait for each other."""
         if self._topology.workers == 1 or not capabilities(self._topology.strategy).in_step:
             return list(values)
         return [float(value) for value in self._sum_graph(tf.constant(values, tf.float64))]

@@ -1,7 +1,7 @@
-"""What all engines have in common: steps, evaluation and state, wherever the model lies.
+"""Base of all engines: steps, evaluation and state, on any devices.
 
-An engine's own part is one step over one global batch. Several steps are taken in
-one call of a graph, so that Python has no part in them.
+A subclass defines one step over one global batch. One call of a graph takes several steps,
+without Python between them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TrainingEngine(abc.ABC):
     repeated = 0
 
     def __init__(self, settings: TrainingSettings, total_steps: int):
-        """Makes the step counter and what else is on the host.
+        """Makes the step counter and the other variables on the host.
 
         Args:
             settings: of the training.
@@ -41,7 +41,7 @@ class TrainingEngine(abc.ABC):
         self._settings = settings
         self._dtype = metrics_dtype(settings)
         self._rate = learning_rate(settings.train, total_steps, self._dtype)
-        # Our own: an optimizer's counter is not right under every strategy.
+        # An optimizer's own counter is wrong under some strategies.
         self._step = self._host_variable(0, tf.int64)
         half = settings.parallel.precision == "mixed_float16"
         self._loss_scale = LossScale() if half else None
@@ -66,7 +66,7 @@ class TrainingEngine(abc.ABC):
 
     @abc.abstractmethod
     def _check_placement(self, ops: list[placement.Op]) -> None:
-        """Raises a UserError where ops of the first step ran on other devices than planned."""
+        """Raises a UserError if ops of the first step ran on other devices than planned."""
 
     @abc.abstractmethod
     def _evaluate_batch(self, batch: Any) -> tf.Tensor:
@@ -77,7 +77,7 @@ class TrainingEngine(abc.ABC):
         """Everything but the step and the loss scale, by name in a checkpoint."""
 
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
-        """The sum over all workers of what each gives; here there is one."""
+        """The values themselves: there is one worker."""
         return list(values)
 
     @abc.abstractmethod
@@ -125,7 +125,7 @@ class TrainingEngine(abc.ABC):
 
     @contextlib.contextmanager
     def _compiling(self) -> Iterator[None]:
-        """Raises a UserError where the first step shows that XLA does not take the model."""
+        """Raises a UserError if the first step shows that XLA cannot compile the model."""
         try:
             yield
         except tf.errors.OpError as error:
@@ -207,10 +207,11 @@ class TrainingEngine(abc.ABC):
         return {name: np.asarray(value.numpy()) for name, value in self._variables().items()}
 
     def snapshot(self) -> dict[str, Any]:
-        """:meth:`state` as it is now, for whoever reads it later, while training goes on.
+        """:meth:`state` as it is now, to be read while training continues.
 
-        On CPUs as tensors that share the variables' memory: TensorFlow copies a variable when it is
-        written to and somebody still holds what was read. A GPU has no room for both.
+        On CPUs the tensors share the variables' memory: TensorFlow copies a variable on write while
+        a reader holds its value. GPUs lack the memory for both, so that values are copied to the
+        host.
         """
         read = {name: _copies(value)[0].read_value() for name, value in self._variables().items()}
         return {
@@ -219,7 +220,7 @@ class TrainingEngine(abc.ABC):
         }
 
     def replica_states(self) -> list[dict[str, np.ndarray]]:
-        """:meth:`state` as each of this process's replicas has it; equal, bit for bit."""
+        """:meth:`state` of each replica in this process; equal, bit for bit."""
         copies = {name: _copies(value) for name, value in self._model_variables().items()}
         return [
             {name: values[min(replica, len(values) - 1)].numpy() for name, values in copies.items()}
@@ -227,7 +228,7 @@ class TrainingEngine(abc.ABC):
         ]
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Sets every variable from what :meth:`state` gave, on this or any other topology.
+        """Sets every variable from a :meth:`state` of this or any other topology.
 
         Raises:
             ValueError: other names or shapes than this model's.
@@ -296,7 +297,7 @@ def unique(pairs: list[tuple[str, Variable]]) -> dict[str, Variable]:
 
 
 _TRACE = ("Graph execution error", "Detected at node", "File ", "<stack traces", "[[")
-"""How the lines of TensorFlow's message begin that say where, and not what."""
+"""Starts of the lines of TensorFlow's message that tell the place and not the cause."""
 
 
 def _compiler_says(message: str) -> str:

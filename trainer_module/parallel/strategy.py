@@ -144,7 +144,8 @@ class Strategy(Capabilities):
             build_model: builds the model in the scope that it is called with.
         """
         engine = pkgutil.resolve_name(self.engine)
-        return engine(connected, topology, settings, total_steps, build_model)
+        first = () if connected is None else (connected,)
+        return engine(*first, topology, settings, total_steps, build_model)
 
     # --- planning ---
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from stagecraft.trainer_module.parallel import tf_config
@@ -80,18 +79,6 @@ class Grid(Strategy):
             import tensorflow as tf
 
             tf.distribute.MultiWorkerMirroredStrategy()
-
-    def make_engine(
-        self,
-        connected: Any,
-        topology: Topology,
-        settings: Any,
-        total_steps: int,
-        build_model: Callable[..., Any],
-    ) -> Any:
-        """The engine; there is no ``tf.distribute`` strategy."""
-        engine = pkgutil.resolve_name(self.engine)
-        return engine(topology, settings, total_steps, build_model)
 
     def alternative(self, replicas: int, stages: int) -> str | None:
         """Itself."""
