@@ -1,7 +1,7 @@
-"""Exponential moving average of the weights: *EMA weights*.
+"""EMA weights: the exponential moving average of the weights.
 
-Evaluated and exported in place of the weights when ``train.ema_decay`` is on.
-The moving statistics of BatchNorm are averages already and have no EMA weights.
+If ``train.ema_decay`` is on, the Trainer evaluates and exports them in place of the weights.
+BatchNorm's moving statistics are averages already and have none.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def create(variables: Sequence[keras.Variable]) -> list[tf.Variable]:
 def decay_at(decay: float, step: tf.Tensor) -> tf.Tensor:
     """``min(decay, (1 + step) / (10 + step))``, float32: EMA weights move faster early on.
 
-    Else they would remember the initial weights for ``1 / (1 - decay)`` steps. The rule
-    is ``num_updates`` of ``tf.train.ExponentialMovingAverage``.
+    Otherwise the initial weights would dominate for ``1 / (1 - decay)`` steps. The rule is
+    ``num_updates`` of ``tf.train.ExponentialMovingAverage``.
     """
     done = tf.cast(step, tf.float32)
     return tf.minimum(tf.constant(decay, tf.float32), (1 + done) / (10 + done))

@@ -1,4 +1,4 @@
-"""Who a process is among those that train together: the settings and ``TF_CONFIG``."""
+"""The place of a process in its cluster, by the settings and ``TF_CONFIG``."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ __all__ = [
 
 
 def check(parallel: ParallelSettings) -> None:
-    """Refuses a ``TF_CONFIG`` that a training with these settings could not be part of.
+    """Refuses a ``TF_CONFIG`` that does not fit the settings.
 
-    Imports no TensorFlow. ``TF_CONFIG`` is no matter where the Trainer starts the processes.
+    Imports no TensorFlow. Ignores ``TF_CONFIG`` if the Trainer starts the processes.
 
     Raises:
         UserError: as :func:`training`.
@@ -57,12 +57,12 @@ def training(parallel: ParallelSettings) -> Cluster | None:
 
 
 def is_evaluator(parallel: ParallelSettings) -> bool:
-    """Whether this process evaluates what the others train.
+    """Whether this process is the evaluator of the others.
 
     Raises:
-        UserError: ``TF_CONFIG`` is not as it should be, or has an evaluator and the settings none.
+        UserError: ``TF_CONFIG`` is wrong, or has an evaluator that the settings lack.
     """
-    try:  # whatever is wrong with it is no matter to those who have no use for it
+    try:  # strategies of one process ignore a wrong one
         role = json.loads(os.environ.get("TF_CONFIG", ""))["task"]["type"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
@@ -71,19 +71,18 @@ def is_evaluator(parallel: ParallelSettings) -> bool:
     read()
     if not parallel.evaluator:
         raise TFConfigError(
-            "this process is the evaluator, and parallel.evaluator is false: the others evaluate "
-            "by themselves",
+            "this process is the evaluator, and parallel.evaluator is false",
             'parallel.evaluator: true, or a task of "type": "worker"',
         )
     return True
 
 
 def adopt_job(flat: Mapping[str, Any]) -> None:
-    """Makes ``TF_CONFIG`` from what Kubernetes tells a pod of an Indexed Job, where it is unset.
+    """Makes ``TF_CONFIG``, if it is unset, from the environment of a pod of an Indexed Job.
 
-    The job's pods are the topology's processes in the order of ``roles.jobs``. A pod has its
-    place in ``JOB_COMPLETION_INDEX`` and, behind a headless service, a host name that ends its
-    first part in that number, as its peers' do
+    The job's pods are the topology's processes in the order of ``roles.jobs``. A pod's place is
+    ``JOB_COMPLETION_INDEX``. Behind a headless service, the first part of its host name ends in
+    that number, like those of its peers
     (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). They listen on
     ``STAGECRAFT_PORT``, by default 2222.
 
@@ -91,7 +90,7 @@ def adopt_job(flat: Mapping[str, Any]) -> None:
         flat: the training's settings.
 
     Raises:
-        UserError: the variables are not as they should be.
+        UserError: one of the variables is wrong.
     """
     index = os.environ.get("JOB_COMPLETION_INDEX")
     prefix = "parallel_"

@@ -1,4 +1,4 @@
-"""Which processes a topology consists of, and what each is told. Imports no TensorFlow."""
+"""The processes of a topology and the ``TF_CONFIG`` of each. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Role:
     """Such as ``worker 1``."""
 
     tf_config: str | None = None
-    """Its environment's ``TF_CONFIG``, where it is one of several."""
+    """Its ``TF_CONFIG``; None: it is the only process."""
 
     serves: bool = False
     """Whether it works for a chief, and never ends by itself."""
@@ -32,7 +32,7 @@ class Role:
 
 
 def jobs(parallel: ParallelSettings) -> dict[str, int]:
-    """Processes of each kind, the chief's first; empty where there is one in all."""
+    """Processes of each job, the chief's first; empty: there is one process."""
     counts = strategy.find(parallel.strategy).processes(parallel)
     return {**(counts or {"chief": 1}), "evaluator": 1} if parallel.evaluator else counts
 
@@ -52,7 +52,7 @@ def roles(parallel: ParallelSettings, addresses: Sequence[str] | None = None) ->
     serves = strategy.find(parallel.strategy).serves
     left = iter(addresses)
     cluster = {job: [next(left) for _ in range(count)] for job, count in counts.items()}
-    # Nobody talks to it, and TensorFlow's servers would wait for it.
+    # TensorFlow's servers would wait for it, and need not.
     cluster.pop("evaluator", None)
     return [
         Role(

@@ -6,8 +6,8 @@ every process (https://www.tensorflow.org/guide/distributed_training#TF_CONFIG):
     {"cluster": {"chief": ["host0:2222"], "worker": ["host1:2222", "host2:2222"]},
      "task": {"type": "worker", "index": 0}}
 
-Its JSON is checked here, because TensorFlow's reader answers mistakes with a KeyError, or
-with waiting for a peer that does not exist.
+This module checks the JSON, because TensorFlow's reader raises KeyErrors on mistakes, or waits for
+a peer that does not exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 ROLES = ("chief", "worker", "ps", "evaluator")
-"""What a process can be. An evaluator watches checkpoints and has no part in training."""
+"""Roles of a process. An evaluator watches checkpoints and does not train."""
 
 _EXAMPLE = (
     '{"cluster": {"worker": ["host0:2222", "host1:2222"]}, "task": {"type": "worker", "index": 0}}'
@@ -30,7 +30,7 @@ _EXAMPLE = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """All processes, and which of them this one is."""
+    """All processes, and the place of this one."""
 
     role: str
     """One of :data:`ROLES`."""
@@ -39,13 +39,13 @@ class Cluster:
     """Among the processes of this role."""
 
     workers: tuple[str, ...]
-    """Addresses ``host:port`` of those that train in step: the chief, if there is one, first."""
+    """Addresses ``host:port`` of those that train: the chief, if there is one, first."""
 
     ps: tuple[str, ...]
     """Addresses of the parameter servers."""
 
     has_chief: bool
-    """Whether there is a process of the role chief; else worker 0 does what a chief does."""
+    """Whether a process has the role chief; if none has, worker 0 is the chief."""
 
     def peers(self) -> dict[str, str]:
         """Name, such as ``worker 1``, to address, of all processes."""
@@ -55,12 +55,12 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """This process's own, of one that is no evaluator."""
+        """Of this process, which is no evaluator."""
         return self.peers()[f"{self.role} {self.index}"]
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the chief, or worker 0 where there is none."""
+        """Whether this process is the chief, or worker 0 of a cluster without one."""
         return self.role == "chief" or (
             self.role == "worker" and self.index == 0 and not self.has_chief
         )
@@ -74,12 +74,12 @@ class Cluster:
 
     @property
     def remote_workers(self) -> tuple[str, ...]:
-        """``workers`` without the chief: those that a chief sends steps to (parameter_server)."""
+        """``workers`` without the chief, who schedules their steps (parameter_server)."""
         return self.workers[self.has_chief :]
 
 
 def read() -> Cluster | None:
-    """What ``TF_CONFIG`` says; None where it is unset, empty or ``{}``.
+    """Reads ``TF_CONFIG``; None: it is unset, empty or ``{}``.
 
     Raises:
         UserError: it is not JSON, not as above, or contradicts itself.
@@ -99,7 +99,7 @@ def read() -> Cluster | None:
 
 
 def resolver() -> Any:
-    """``TF_CONFIG``, which has to be set, as TensorFlow's servers and strategies take it.
+    """TensorFlow's reader of ``TF_CONFIG``, which has to be set.
 
     Returns:
         A ``tf.distribute.cluster_resolver.TFConfigClusterResolver``.
@@ -128,7 +128,7 @@ def in_step(parallel: ParallelSettings) -> Cluster | None:
         if parallel.workers == 1:
             return None
         raise TFConfigError(
-            f"unset, but parallel.workers: {parallel.workers} processes are to train together",
+            f"unset, but parallel.workers: {parallel.workers} needs it in each process",
             f"such as {_EXAMPLE} in each of them, or parallel.workers: 1",
         )
     if not cluster.workers:
@@ -138,8 +138,7 @@ def in_step(parallel: ParallelSettings) -> Cluster | None:
         )
     if cluster.ps:
         raise TFConfigError(
-            f'cluster has "ps" {list(cluster.ps)}, which strategy: {parallel.strategy} has no use '
-            "for",
+            f'cluster has "ps" {list(cluster.ps)}, and strategy: {parallel.strategy} has none',
             "a cluster without ps, or strategy: parameter_server",
         )
     check_count("workers", len(cluster.workers), parallel.workers)
@@ -168,7 +167,7 @@ def check_count(setting: str, count: int, wanted: int) -> None:
 
 
 def _checked() -> dict[str, Any]:
-    """What the variable holds, as TensorFlow takes it; the variable is made to be so, too."""
+    """The checked value; removes from the variable what TensorFlow does not support."""
     text = os.environ.get("TF_CONFIG", "")
     try:
         config = json.loads(text)
@@ -181,14 +180,14 @@ def _checked() -> dict[str, Any]:
     _check_jobs(config.get("cluster"))
     _check_task(config.get("task"), config["cluster"])
     if config["cluster"].pop("evaluator", None):
-        # Nobody talks to it, and TensorFlow's servers would wait for it. Kubeflow's operator has
-        # it in the cluster (genClusterSpec in pkg/controller.v1/tensorflow/tensorflow.go).
+        # TensorFlow's servers would wait for it, and need not. Kubeflow's operator adds it to the
+        # cluster (genClusterSpec in pkg/controller.v1/tensorflow/tensorflow.go).
         os.environ["TF_CONFIG"] = json.dumps(config)
     return config
 
 
 def is_set() -> bool:
-    """Whether ``TF_CONFIG`` says anything."""
+    """Whether ``TF_CONFIG`` is set and not empty."""
     return os.environ.get("TF_CONFIG", "").strip() not in ("", "{}")
 
 
@@ -238,19 +237,19 @@ def _check_task(task: Any, jobs: dict[str, list[str]]) -> None:
         raise TFConfigError(
             f'task: unknown role "type": {role!r:.80}', f"any of {', '.join(ROLES)}"
         )
-    there = len(jobs.get(role, []))
-    if role == "evaluator" and not there:
-        there = 1  # needs no address: nobody talks to it
-    if not there:
+    count = len(jobs.get(role, []))
+    if role == "evaluator" and not count:
+        count = 1  # needs no address
+    if not count:
         raise TFConfigError(
             f'task has "type": "{role}", but the cluster has no {role}',
             f"any of {', '.join(jobs)}",
         )
     # Some launchers write the index as text, and TensorFlow takes that.
-    if isinstance(index, bool) or not str(index).isdecimal() or int(index) >= there:
+    if isinstance(index, bool) or not str(index).isdecimal() or int(index) >= count:
         raise TFConfigError(
-            f'task has "index": {index!r:.80}, but the cluster has {there} of the role {role}',
-            f'"index": 0{f" to {there - 1}" if there > 1 else ""}',
+            f'task has "index": {index!r:.80}, but the cluster has {count} of the role {role}',
+            f'"index": 0{f" to {count - 1}" if count > 1 else ""}',
         )
 
 
