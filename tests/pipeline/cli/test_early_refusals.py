@@ -58,7 +58,7 @@ SAID = "--set train.stps=3: train: unknown setting 'stps'; did you mean 'steps'?
         (
             ("run", *TWO_WORKERS),
             '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}',
-            ("parallel.workers: 2, but TF_CONFIG has 1 worker",),
+            ("parallel.workers: 2 does not fit TF_CONFIG",),
         ),
         (
             ("run", *TWO_WORKERS, "--set", "parallel.launcher=in_process"),

@@ -86,7 +86,7 @@ def test_list(parity):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--topologies", "mirorred-2"), "did you mean mirrored-2"),
+        (("--topologies", "mirorred-2"), "use mirrored-2"),
         (("--set", "parity.steps=1"), "parity.steps"),
         (("--data", "/no/such/archive.tar.gz"), "/no/such/archive.tar.gz: no such file"),
     ],
