@@ -34,7 +34,7 @@ def _heading(plan: Plan) -> str:
     replicas = len(plan.devices)
     examples = f"{plan.batch_size:,} examples a step"
     if plan.accumulate > 1:
-        examples += f", in {plan.accumulate} turns"
+        examples += f", in {plan.accumulate} accumulation steps"
     if plan.microbatches > 1:
         examples += f", in {plan.microbatches} microbatches of {plan.microbatch_size:,}"
     grid = f"{replicas} × {len(plan.stages)} (replicas × stages)"
