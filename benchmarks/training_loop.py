@@ -22,8 +22,7 @@ import psutil
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.engines.factory import make_engine
-from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings

@@ -163,3 +163,43 @@ def test_the_rule_sees(folder: str, source: str) -> None:
 )
 def test_the_rule_allows(folder: str, source: str) -> None:
     assert not any(refusal(folder, name) for _, name in imported(source))
+
+
+STRATEGIES = ROOT / "trainer_module" / "parallel" / "strategies"
+NAMES = {path.stem for path in STRATEGIES.glob("[!_]*.py")}
+NO_STRATEGY = {
+    "pipeline/drill/drill.py": "settings of its scenarios",
+    "trainer_module/parallel/settings.py": "the default, and a value of all_reduce",
+}
+"""Files that hold a strategy's name and decide nothing by it, and what they do with it."""
+
+
+def decided(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each place where code goes by a strategy's name."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and node.value in NAMES:
+            yield node.lineno, repr(node.value)
+        elif isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            attributes = [getattr(each, "attr", "") for each in sides]
+            if "strategy" in attributes and not all(attributes):  # of two topologies is no name
+                yield node.lineno, ast.unparse(node)
+
+
+def test_a_strategys_name_decides_nothing_outside_its_file() -> None:
+    assert "grid" in NAMES and len(NAMES) >= 7
+    found = {
+        f"{file.relative_to(ROOT)}:{line}": text
+        for folder in FOLDERS
+        for file in (ROOT / folder).rglob("*.py")
+        if STRATEGIES not in file.parents and file.relative_to(ROOT).as_posix() not in NO_STRATEGY
+        for line, text in decided(file.read_text())
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "source", ['a.strategy == "x"', "a.strategy in ALL", 'f("grid")', '{"tpu": 1}', '("mirrored",)']
+)
+def test_a_decision_by_name_is_seen(source: str) -> None:
+    assert list(decided(source))

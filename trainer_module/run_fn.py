@@ -10,10 +10,8 @@ from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluations
 from stagecraft.trainer_module.data import input_data
-from stagecraft.trainer_module.engines.factory import make_engine
-from stagecraft.trainer_module.engines.parameter_server import serve
-from stagecraft.trainer_module.engines.strategies import connect
-from stagecraft.trainer_module.parallel import cluster, topology
+from stagecraft.trainer_module.engines.factory import connect, make_engine
+from stagecraft.trainer_module.parallel import cluster, strategy, topology
 from stagecraft.trainer_module.processes import events, preemption, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.training import leftovers, record
@@ -47,11 +45,12 @@ def run_fn(fn_args: Any) -> None:
     devices = topology.resolve(parallel)
     members = cluster.training(parallel)
     chief = members is None or members.is_chief
-    if parallel.strategy == "parameter_server" and not chief:
+    own = strategy.find(parallel.strategy)
+    if members is not None and members.role in own.serves:
         events.tell("started")
-        serve()
+        own.serve()
     with rendezvous.meeting(members, parallel.start_timeout_seconds):
-        strategy = connect(devices, parallel)
+        connected = connect(devices, parallel)
     events.tell("started")
     job, told = Job(fn_args, settings), phases.Phases()
     run_dir = fn_args.model_run_dir
@@ -65,7 +64,7 @@ def run_fn(fn_args: Any) -> None:
         Profile(parallel.profile_steps, run_dir) as profile,
         Checkpoints(job.checkpoints, writes=chief, keep=train.keep) as checkpoints,
     ):
-        engine = make_engine(strategy, devices, settings, job.total, job.build_model)
+        engine = make_engine(connected, devices, settings, job.total, job.build_model)
         loop = Loop(
             engine,
             checkpoints,

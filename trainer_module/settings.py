@@ -1,4 +1,4 @@
-"""The settings of a training: what is trained, how, and on which topology.
+"""The settings of a training: model, data, optimizer and topology.
 
 Imports neither TensorFlow nor TFX: checking settings is instant.
 """
@@ -7,36 +7,35 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from stagecraft.schemas.base_settings import Settings
-from stagecraft.trainer_module.models import names
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import rules
-from stagecraft.trainer_module.parallel.settings import STRATEGIES, ParallelSettings
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
-AUGMENTATIONS = ("crop", "flip", "cutout")
-
-__all__ = ["STRATEGIES", "ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
+__all__ = ["ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
 
 
 class TrainSettings(Settings):
-    """What is trained and how (``train:``)."""
+    """Model, optimizer and data (``train:``)."""
 
     model: str = Field(
         "cnn",
-        description="cnn, resnet20, resnet56, … (6n+2 layers), wide_resnet_DEPTH_WIDTH, or "
-        "package.module:function returning a Keras model that gives logits [batch, classes]",
+        description="a model of one of these families, or package.module:function returning a "
+        "Keras model that gives logits [batch, classes]",
     )
     initial_weights: str | None = Field(
         None,
-        description="file or folder with the weights that a training begins with, in place of "
-        "random ones: .keras, .weights.h5, a step's folder of checkpoints (…/checkpoints/KEY/391), "
-        "or a pushed model's folder (…/serving/VERSION)",
+        description="file or folder of the weights to start from, in place of random ones: .keras, "
+        ".weights.h5, a step's folder of checkpoints (…/checkpoints/KEY/391), or a pushed "
+        "model's folder (…/serving/VERSION)",
     )
     initial_weights_skip: str | None = Field(
         None,
-        description="variables that are not loaded from initial_weights: paths (head), or "
-        "patterns (*/bias), separated by commas",
+        description="variables not to load from initial_weights: paths (head) or patterns "
+        "(*/bias), separated by commas",
     )
     steps: int | None = Field(
         None, ge=1, description="optimizer steps; give this or epochs (neither: 10 epochs)"
@@ -46,9 +45,7 @@ class TrainSettings(Settings):
     )
     batch_size: int = Field(128, ge=1, description="examples per optimizer step, over all devices")
     eval_batch_size: int = Field(500, ge=1, description="examples per evaluation batch")
-    optimizer: Literal["sgd", "adamw"] = Field(
-        "sgd", description="sgd (Nesterov momentum) or adamw, both with decoupled weight decay"
-    )
+    optimizer: str = Field("sgd", description="how gradients change the weights")
     learning_rate: float = Field(0.02, gt=0, description="peak learning rate")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
     weight_decay: float = Field(
@@ -59,12 +56,10 @@ class TrainSettings(Settings):
     clip_norm: float = Field(
         0.0,
         ge=0,
-        description="largest global norm of all gradients together, larger ones are scaled down; "
-        "0 is off",
+        description="largest global norm of all gradients together; larger gradients are scaled "
+        "down; 0: off",
     )
-    schedule: Literal["constant", "cosine", "one_cycle"] = Field(
-        "cosine", description="learning rate over the steps, after the warm-up"
-    )
+    schedule: str = Field("cosine", description="learning rate over the steps, after the warm-up")
     warmup_steps: int = Field(
         0, ge=0, description="steps of linear warm-up; one_cycle: 0 means 30 % of all steps"
     )
@@ -75,11 +70,11 @@ class TrainSettings(Settings):
         0.0,
         ge=0,
         lt=1,
-        description="decay of the moving average of the weights; 0 is off; when on, the averaged "
-        "weights are the ones evaluated and exported",
+        description="decay of the moving average of the weights, which is then evaluated and "
+        "exported; 0: off",
     )
     augment: str = Field(
-        "crop,flip", description="any of crop, flip, cutout, separated by commas; or none"
+        "crop,flip", description="names, separated by commas, or none; their order does not matter"
     )
     shuffle: Literal["auto", "memory", "stream"] = Field(
         "auto",
@@ -96,14 +91,12 @@ class TrainSettings(Settings):
     checkpoint_every: int = Field(
         0, ge=0, description="steps between checkpoints; 0: at each evaluation only"
     )
-    keep: int = Field(
-        2, ge=1, description="newest checkpoints that are kept; the best one is kept besides"
-    )
+    keep: int = Field(2, ge=1, description="newest checkpoints to keep, besides the best one")
     resume_id: str = Field(
         "default",
         pattern=r"^[A-Za-z0-9_.-]+$",
-        description="keeps trainings apart that have the same data and code: each goes on from "
-        "its own checkpoints",
+        description="separates trainings of the same data and code: each resumes from its own "
+        "checkpoints",
     )
     seed: int = Field(
         0, ge=0, lt=2**32, description="seed of weights, order, augmentation and dropout"
@@ -112,16 +105,24 @@ class TrainSettings(Settings):
     @field_validator("model")
     @classmethod
     def _check_model(cls, value: str) -> str:
-        names.parse(value)
+        registries.model_family(value)
+        return value
+
+    @field_validator("optimizer", "schedule")
+    @classmethod
+    def _check_entry(cls, value: str, info: ValidationInfo) -> str:
+        registries.BY_SETTING[f"train.{info.field_name}"].get(value)
         return value
 
     @field_validator("initial_weights")
     @classmethod
     def _check_initial_weights(cls, value: str | None) -> str | None:
         if value is not None and "://" in value:
-            raise ValueError(
-                f"{value} is an address, which a training cannot load weights from; copy them to "
-                "a path that all of its processes have: in the image, or on a volume"
+            raise SettingError(
+                "train.initial_weights",
+                value,
+                "is an address, which a training cannot load weights from",
+                "a path that all of its processes have, in the image or on a volume",
             )
         return value or None
 
@@ -140,21 +141,20 @@ class TrainSettings(Settings):
     @field_validator("augment", mode="before")
     @classmethod
     def _parse_augment(cls, value: Any) -> Any:
-        """Accepts a list, a comma-separated string, ``true`` (the default), ``false``, ``none``."""
+        """Accepts a list, a comma-separated string, ``true`` (the default) or ``false``."""
         if value is True:
             return cls.model_fields["augment"].default
         if value is False or value is None or value in ("", "none", "false"):
             return "none"
         if not isinstance(value, (str, list, tuple)):
-            raise ValueError(f"expected names out of {', '.join(AUGMENTATIONS)}, or none")
+            raise SettingError(
+                "train.augment", value, "are no names", "crop,flip and the like, or none"
+            )
         names = value.split(",") if isinstance(value, str) else list(value)
-        names = [str(name).strip() for name in names]
-        for name in names:
-            if name not in AUGMENTATIONS:
-                raise ValueError(
-                    f"unknown augmentation {name!r}; any of {', '.join(AUGMENTATIONS)}, or none"
-                )
-        return ",".join(name for name in AUGMENTATIONS if name in names)
+        entries = {registries.AUGMENTATIONS.get(str(name).strip()) for name in names}
+        return ",".join(
+            entry.name for entry in sorted(entries, key=lambda entry: (entry.order, entry.name))
+        )
 
     @property
     def skipped_weights(self) -> tuple[str, ...]:
@@ -162,34 +162,38 @@ class TrainSettings(Settings):
         return tuple(self.initial_weights_skip.split(",")) if self.initial_weights_skip else ()
 
     def without_initial_weights(self) -> TrainSettings:
-        """The same, for a model whose weights are of no interest."""
+        """A copy without initial weights."""
         return self.model_copy(update={"initial_weights": None, "initial_weights_skip": None})
 
     @property
     def augmentations(self) -> tuple[str, ...]:
-        """Names of the augmentations that are on, in the order in which they are applied."""
+        """Names of the augmentations, in the order in which they are applied."""
         return () if self.augment == "none" else tuple(self.augment.split(","))
 
     @model_validator(mode="after")
     def _check(self) -> TrainSettings:
         if self.steps is not None and self.epochs is not None:
-            raise ValueError(
-                f"give steps or epochs, not both (steps: {self.steps}, epochs: {self.epochs:g}); "
-                "for example drop epochs"
+            raise SettingError(
+                "steps",
+                self.steps,
+                f"and epochs: {self.epochs:g} exclude each other",
+                "one of them",
             )
         if self.initial_weights_skip and not self.initial_weights:
-            raise ValueError(
-                f"initial_weights_skip: {self.initial_weights_skip} skips nothing without "
-                "initial_weights; give that too, or neither"
+            raise SettingError(
+                "initial_weights_skip",
+                self.initial_weights_skip,
+                "skips nothing without initial_weights",
+                "both, or neither",
             )
         return self
 
 
 class TrainingSettings(Settings):
-    """Everything that ``run_fn`` is told; travels through TFX as typed execution properties."""
+    """All settings of a ``run_fn``; travel through TFX as typed execution properties."""
 
-    train: TrainSettings = TrainSettings()
-    parallel: ParallelSettings = ParallelSettings()
+    train: TrainSettings = Field(default_factory=TrainSettings)
+    parallel: ParallelSettings = Field(default_factory=ParallelSettings)
 
     @model_validator(mode="after")
     def _check(self) -> TrainingSettings:

@@ -5,18 +5,20 @@ TFX keys its cache on them, and the Trainer its checkpoints.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.components.fingerprints.content_digest import file_digest, files_digest
 from stagecraft.components.fingerprints.training_properties import WEIGHTS_FINGERPRINT
 from stagecraft.schemas import features
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.initial_weights import source
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
 def fingerprints(
-    code: list[str], model: Any, initial_weights: Any, num_classes: int | None
+    code: list[str], settings: Mapping[str, Any], num_classes: int | None
 ) -> dict[str, str]:
     """``code_fingerprint``, and ``initial_weights_fingerprint`` where there are such weights.
 
@@ -24,14 +26,16 @@ def fingerprints(
 
     Args:
         code: dotted paths of the component's own code.
-        model: ``train.model``, or a runtime parameter in its place.
-        initial_weights: ``train.initial_weights``, or a runtime parameter, or None.
+        settings: flat ones, or runtime parameters in their place. The code of the strategy, the
+            optimizer and so on that they name counts.
         num_classes: what the model's function is called with; None: 10.
 
     Raises:
-        UserError: the model's module is not found, or the weights are not.
+        UserError: the model's module, an entry that settings name, or the weights are not found.
     """
     files: list[str] = []
+    model, initial_weights = settings["train_model"], settings.get("train_initial_weights")
+    code = [*code, *registries.code(settings)]
     if isinstance(model, str) and ":" in model:
         from stagecraft.trainer_module.models import registry  # and Keras
 

@@ -78,7 +78,7 @@ class ParityGate(base_component.BaseComponent):
         Raises:
             UserError: the module of ``train.model`` or ``train.initial_weights`` is not found.
         """
-        train = settings.train
+        flat = settings.flat()
         super().__init__(
             ParityGateSpec(
                 examples=examples,
@@ -88,9 +88,7 @@ class ParityGate(base_component.BaseComponent):
                 parity_steps=steps,
                 parity_batch_size=batch_size,
                 parity_timeout_seconds=timeout_seconds,
-                **fingerprints(
-                    [executor.__name__, _WORKER], train.model, train.initial_weights, num_classes
-                ),
-                **settings.flat(),
+                **fingerprints([executor.__name__, _WORKER], flat, num_classes),
+                **flat,
             )
         )

@@ -81,8 +81,7 @@ class Trainer(base_component.BaseComponent):
                 near = difflib.get_close_matches(name, TrainerSpec.PARAMETERS, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise TypeError(f"Trainer: {name} is no setting{hint}")
-        model = overrides.get("train_model", settings.train.model)
-        weights = overrides.get("train_initial_weights", settings.train.initial_weights)
+        flat = settings.flat() | overrides
         super().__init__(
             TrainerSpec(
                 examples=examples,
@@ -92,7 +91,7 @@ class Trainer(base_component.BaseComponent):
                 model_run=types.Channel(type=standard_artifacts.ModelRun),
                 run_fn=run_fn,
                 checkpoint_root=checkpoint_root,
-                **fingerprints([run_fn], model, weights, num_classes),
-                **(settings.flat() | overrides),
+                **fingerprints([run_fn], flat, num_classes),
+                **flat,
             )
         )

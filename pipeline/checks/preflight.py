@@ -13,6 +13,7 @@ from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.parallel import topology
+from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -69,5 +70,5 @@ def check_devices(parallel: ParallelSettings) -> None:
     Raises:
         UserError: names the devices of the machine.
     """
-    if parallel.strategy != "tpu":  # only a connection shows its devices
+    if not capabilities(parallel.strategy).remote_devices:
         topology.choose(parallel)

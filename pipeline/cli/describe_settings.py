@@ -8,8 +8,12 @@ import typing
 import yaml
 from pydantic import BaseModel
 
+from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas import secrets
+from stagecraft.trainer_module import registries
+
+_REGISTRIES = registries.BY_SETTING | {CLUSTER_JOBS.setting: CLUSTER_JOBS}
 
 
 def as_yaml(settings: PipelineSettings) -> str:
@@ -27,6 +31,8 @@ class Setting(typing.NamedTuple):
     kind: str
     default: str
     meaning: str
+    entries: dict[str, str]
+    """What it may name: name -> description; empty: it names none."""
 
 
 def described(model: type[BaseModel] = PipelineSettings, prefix: str = "") -> list[Setting]:
@@ -38,17 +44,31 @@ def described(model: type[BaseModel] = PipelineSettings, prefix: str = "") -> li
         else:
             default = yaml.safe_dump(field.default, default_flow_style=True).partition("\n")[0]
             kind = _type_name(field.annotation)
-            settings.append(Setting(f"{prefix}{name}", kind, default, field.description or ""))
+            registry = _REGISTRIES.get(f"{prefix}{name}")
+            entries = (
+                {each.name: each.description for each in registry.entries()} if registry else {}
+            )
+            meaning = field.description or ""
+            settings.append(Setting(f"{prefix}{name}", kind, default, meaning, entries))
     return settings
 
 
 def paragraphs() -> list[str]:
-    """A paragraph for each setting: name, type, default, meaning."""
-    return [f"{s.name}  ({s.kind}, default {s.default})\n    {s.meaning}" for s in described()]
+    """A paragraph for each setting: name, type, default, meaning, names and what they mean."""
+    return [
+        "\n    ".join(
+            [
+                f"{setting.name}  ({setting.kind}, default {setting.default})",
+                setting.meaning,
+                *(f"{name}: {meaning}" for name, meaning in setting.entries.items()),
+            ]
+        )
+        for setting in described()
+    ]
 
 
 def _type_name(annotation: typing.Any) -> str:
-    """``integer``, ``sgd | adamw``, ``text or null``: as people write it in YAML."""
+    """``integer``, ``1f1b | gpipe``, ``text or null``: as people write it in YAML."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _type_name(arguments[0])

@@ -26,6 +26,7 @@ from stagecraft.pipeline.history import past_settings
 from stagecraft.pipeline.history.runs import RecordedRun
 from stagecraft.pipeline.local import layout, lock
 from stagecraft.schemas import features
+from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.training import record
 
 Properties = dict[str, Any]
@@ -247,7 +248,7 @@ def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat)
     workers, replicas, stages = (
         settings[f"parallel.{name}"] for name in ("workers", "replicas", "stages")
     )
-    return wording.topology_name(settings["parallel.strategy"], workers * replicas, stages)
+    return strategy.label(settings["parallel.strategy"], workers * replicas, stages)
 
 
 def _metrics(artifacts: Mapping[str, Properties]) -> dict[str, float]:

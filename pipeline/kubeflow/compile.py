@@ -17,6 +17,7 @@ from stagecraft.pipeline.pipeline import Places, assemble
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.parallel.capabilities import capabilities
 
 _TRAINING = {
     "train": ("epochs", "steps", "learning_rate", "batch_size", "seed"),
@@ -77,7 +78,8 @@ def check(settings: PipelineSettings) -> None:
     preflight.check(settings)
     parallel, gpus = settings.parallel, settings.kubeflow.step("Trainer").gpus
     needed = parallel.replicas * parallel.stages
-    if parallel.strategy == "tpu" or parallel.virtual_devices or needed <= max(gpus, 1):
+    remote = capabilities(parallel.strategy).remote_devices
+    if remote or parallel.virtual_devices or needed <= max(gpus, 1):
         return
     raise SettingError(
         "kubeflow.steps.Trainer.gpus",

@@ -11,6 +11,7 @@ from stagecraft.pipeline.settings import overrides as settings_overrides
 from stagecraft.pipeline.settings.errors import SettingsError
 from stagecraft.pipeline.settings.overrides import Override, Tree
 from stagecraft.schemas import secrets
+from stagecraft.schemas.errors import SettingError
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -142,6 +143,9 @@ def _problems(error: ValidationError) -> Iterator[_Problem]:
         if not isinstance(value, dict) and value is not None and problem["type"] != "missing":
             text = repr(settings_overrides.shown_value(path, value))
             shown = f" (given: {settings_overrides.shortened(text)})"
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, SettingError) and cause.setting == ".".join(path):
+            message, shown = message.removeprefix(f"{cause.setting}: "), ""
         yield _Problem(path, secrets.redact(message), shown)
 
 

@@ -194,14 +194,14 @@ def test_other_kinds_of_models(
 def test_two_variables_of_one_path_are_refused(
     make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
 ) -> None:
-    with pytest.raises(UserError, match="2 variables have the path 'head/kernel'.*different names"):
+    with pytest.raises(UserError, match="2 variables .*'head/kernel'"):
         run_fn(make_fn_args(tmp_path, train_model="user_models:same_names"))
 
 
 def test_a_model_with_nothing_to_train_is_refused(
     make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
 ) -> None:
-    with pytest.raises(UserError, match="user_models:frozen has nothing to train"):
+    with pytest.raises(UserError, match="user_models:frozen has nothing"):
         run_fn(make_fn_args(tmp_path, train_model="user_models:frozen"))
 
 

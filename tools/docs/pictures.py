@@ -51,14 +51,14 @@ def schedules() -> str:
         for stage in range(STAGES):
             drawing.text(0, top + stage * (height + 3) + 15, f"stage {stage}")
         for slot in slots:
-            way, stage, microbatch = slot.done
+            direction, stage, microbatch = slot.done
             drawing.box(
                 left + unit * slot.begin,
                 top + stage * (height + 3),
                 unit * (slot.end - slot.begin) - 1,
                 height,
-                BLUE if way == FORWARD else ORANGE,
-                f"{'F' if way == FORWARD else 'B'}{microbatch}",
+                BLUE if direction == FORWARD else ORANGE,
+                f"{'F' if direction == FORWARD else 'B'}{microbatch}",
             )
     return drawing.done("When each of three stages passes which microbatch forward and back")
 

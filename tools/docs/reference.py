@@ -51,7 +51,9 @@ def settings_page() -> str:
                 "| setting | type | default | meaning |",
                 "|---|---|---|---|",
             ]
-        cells = (f"`{setting.name}`", setting.kind, f"`{setting.default}`", setting.meaning)
+        entries = [f"`{name}`: {text}" for name, text in setting.entries.items()]
+        meaning = "<br>".join([setting.meaning, *entries])
+        cells = (f"`{setting.name}`", setting.kind, f"`{setting.default}`", meaning)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 

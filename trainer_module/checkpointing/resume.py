@@ -10,6 +10,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from stagecraft.trainer_module import registries
+
 Flat = Mapping[str, Any]
 """``TrainingSettings.flat()``, or a part of it."""
 
@@ -61,8 +63,9 @@ def changes(before: Flat, now: Flat, done: int) -> list[Change]:
 def _is_bound(name: str, before: Flat, now: Flat, done: int) -> bool:
     if name.startswith("parallel_"):
         return name in BOUND
-    if name == "train_steps":  # the other schedules stretch over all steps
-        return now.get("train_schedule") != "constant" or now[name] < done
+    if name == "train_steps":
+        schedule = registries.SCHEDULES.get(now["train_schedule"])
+        return schedule.depends_on_length or now[name] < done
     if name == "train_shuffle":  # auto takes what fits
         return "auto" not in (before.get(name), now.get(name))
     if name == "train_shuffle_buffer":

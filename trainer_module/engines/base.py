@@ -1,4 +1,4 @@
-"""What the training loop asks of an engine, whatever topology it drives."""
+"""The interface between the training loop and the engine of any topology."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stagecraft.trainer_module.planning.plan import Plan
 
 
 class Metrics(NamedTuple):
-    """Figures over a number of examples."""
+    """Metrics over a number of examples."""
 
     loss: float
-    """Mean loss: in training with label smoothing and the model's own penalties, in evaluation
-    the plain cross entropy, in nats."""
+    """Mean loss in nats: training adds label smoothing and the model's penalties to the cross
+    entropy, evaluation does not."""
 
     accuracy: float
     """Share of the examples whose class is the one with the largest logit, 0 to 1."""
@@ -26,18 +26,18 @@ class Metrics(NamedTuple):
 class NonFiniteLossError(Exception):
     """The loss of a step, or a gradient, is infinite or not a number.
 
-    With a loss scale the weights are what they were before it; without one they are lost.
+    With a loss scale, the step left the weights as they were; without one, they are lost.
     """
 
     def __init__(self, step: int, loss: float):
-        """Notes which step it was, from 1, and its loss: finite where only a gradient is not."""
+        """Takes the step, counted from 1, and its loss: finite if only a gradient is not."""
         super().__init__(f"loss {loss} at step {step}")
         self.step = step
         self.loss = loss
 
     @property
     def updates(self) -> int:
-        """Of the weights, before this loss was computed."""
+        """Updates of the weights before this loss."""
         return self.step - 1
 
 
@@ -46,7 +46,7 @@ class Engine(Protocol):
 
     @property
     def plan(self) -> Plan | None:
-        """What was predicted, of a model in stages."""
+        """The plan of a model in stages."""
 
     @property
     def step(self) -> int:
@@ -54,14 +54,13 @@ class Engine(Protocol):
 
     @property
     def batches(self) -> int:
-        """Global batches taken so far: more than steps where a loss scale made it skip some."""
+        """Global batches taken so far: more than steps if a loss scale skipped some."""
 
     @property
     def repeated(self) -> int:
-        """Steps of this process's time that were applied once more than they count.
+        """Steps that were applied twice and counted once, since this process started.
 
-        A worker of a parameter server that is lost may have done its step, and another does it
-        again.
+        A lost worker of a parameter server may have applied its step before another repeats it.
         """
 
     @property
@@ -79,27 +78,27 @@ class Engine(Protocol):
         """
 
     def evaluate(self, dataset: Iterable[Any]) -> Metrics:
-        """Every example of ``dataset`` that has a weight, once."""
+        """Metrics over all examples of ``dataset`` whose weight is not 0."""
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything that training goes on from, by name; the same on any topology."""
+        """Everything needed to resume training, by name; the same on any topology."""
 
     def snapshot(self) -> dict[str, Any]:
-        """:meth:`state` as it is now, for whoever reads it later, while training goes on."""
+        """:meth:`state` as it is now, to be read while training continues."""
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """The inverse of :meth:`state`."""
 
     def replica_states(self) -> list[dict[str, np.ndarray]]:
-        """:meth:`state` as each of this process's replicas has it; equal, bit for bit."""
+        """:meth:`state` of each replica in this process; equal, bit for bit."""
 
     def gradients(self, batch: Any) -> tuple[float, dict[str, np.ndarray]]:
         """Loss and gradient (by variable path) of one global batch; changes nothing."""
 
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
-        """The sum over all workers of what each gives; they all call it, and wait for each other.
+        """Sums values over all workers, which all call it and wait for each other.
 
-        Where there is one worker, or one that drives all, it is what was given.
+        With one worker, or one that drives the others, the sum is the values themselves.
         """
 
     def weights(self) -> dict[str, np.ndarray]:

@@ -2,15 +2,15 @@
 
 ``CollectiveReduceV2`` is what ``tf.distribute`` uses between workers
 (``tensorflow/python/distribute/cross_device_utils.py``); used directly, it also takes
-replicas that are stages' devices, which no strategy does. An *ordering token*, a variable
-on each device, is needed: without it two replicas in one function wait for each other
-for ever.
+replicas that are stages' devices, which no strategy does. It needs an *ordering token*, a
+variable on each device: without one, two replicas in one function deadlock.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -18,8 +18,8 @@ GROUP_KEY_BASE = 1000
 """Keys below are the framework's own."""
 
 TIMEOUT_SECONDS = 3600.0
-"""A peer that does not come is an error, not a wait for ever. One that is lost is noticed at once;
-this is longer than the chief may take alone, to export or to wait for an evaluator."""
+"""Limit of waiting for a peer that is alive; TensorFlow notices a lost one at once. The chief needs
+less, alone, to export or to wait for an evaluator."""
 
 _DTYPES = 64
 """More than there are."""
@@ -30,7 +30,7 @@ _groups = itertools.count(GROUP_KEY_BASE)
 class Group:
     """The same stage on all replicas of all workers.
 
-    Workers know a group by its number, so each of them makes the same groups in the same order.
+    Workers identify a group by its number: each of them makes the same groups in the same order.
     """
 
     def __init__(self, devices: Sequence[str], all_reduce: str, workers: int = 1):
@@ -50,34 +50,45 @@ class Group:
                 self._tokens.append(tf.Variable(0.0, trainable=False))
 
     def all_reduce(self, replica: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The sum over the replicas of each tensor; every replica of the group calls it.
+        """The sum of each tensor over the replicas: the same bits on all of them.
 
-        ``replica`` counts those of this worker.
+        Every replica of the group calls it, under its device.
 
-        The result is the same, bit for bit, on all of them. Call it under the replica's device.
+        Args:
+            replica: its number in this worker.
+            tensors: of the same shapes and dtypes on all replicas.
         """
-        tensors = list(tensors)
-        if self._size == 1 or not tensors:
-            return tensors
-        summed: dict[int, tf.Tensor] = {}
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-            places = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
-            flat = tf.concat([tf.reshape(tensors[i], [-1]) for i in places], axis=0)
-            flat = tf.raw_ops.CollectiveReduceV2(
-                input=flat,
-                group_size=self._size,
-                group_key=self._key,
-                instance_key=_instance(flat),
-                ordering_token=[self._tokens[replica].handle],
-                merge_op="Add",
-                final_op="Id",
-                communication_hint=self._hint,
-                timeout_seconds=TIMEOUT_SECONDS,
-            )
-            sizes = [tensors[i].shape.num_elements() for i in places]
-            for i, part in zip(places, tf.split(flat, sizes), strict=True):
-                summed[i] = tf.reshape(part, tensors[i].shape)
-        return [summed[i] for i in range(len(tensors))]
+        if self._size == 1:
+            return list(tensors)
+        return by_dtype(tensors, functools.partial(self._sum, self._tokens[replica]))
+
+    def _sum(self, token: tf.Variable, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Of tensors of one dtype, as one vector."""
+        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+        flat = tf.raw_ops.CollectiveReduceV2(
+            input=flat,
+            group_size=self._size,
+            group_key=self._key,
+            instance_key=_instance(flat),
+            ordering_token=[token.handle],
+            merge_op="Add",
+            final_op="Id",
+            communication_hint=self._hint,
+            timeout_seconds=TIMEOUT_SECONDS,
+        )
+        parts = tf.split(flat, [tensor.shape.num_elements() for tensor in tensors])
+        return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+def by_dtype(
+    tensors: Sequence[tf.Tensor], reduce: Callable[[list[tf.Tensor]], Sequence[tf.Tensor]]
+) -> list[tf.Tensor]:
+    """Reduces the tensors of each dtype together; the results are in the order of ``tensors``."""
+    results: dict[int, tf.Tensor] = {}
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        places = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
+        results.update(zip(places, reduce([tensors[i] for i in places]), strict=True))
+    return [results[i] for i in range(len(tensors))]
 
 
 def _instance(flat: tf.Tensor) -> int:

@@ -1,19 +1,36 @@
-"""Which engine trains on a topology."""
+"""Connects to the devices of a topology, and makes the engine that trains on them."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
 from stagecraft.trainer_module.engines.base import Engine
-from stagecraft.trainer_module.engines.grid import GridEngine
-from stagecraft.trainer_module.engines.parameter_server import ParameterServerEngine
-from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
+from stagecraft.trainer_module.engines.strategy import BuildModel
+from stagecraft.trainer_module.parallel import cluster, strategy
 from stagecraft.trainer_module.parallel.topology import Topology
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.processes import loopback
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+
+def connect(topology: Topology, parallel: ParallelSettings) -> tf.distribute.Strategy | None:
+    """The ``tf.distribute`` strategy over the devices; None: the strategy uses none.
+
+    Call it before anything else uses TensorFlow: collectives and remote devices have to be set
+    up first. Waits for the other processes of a cluster. If all of them are on this machine,
+    TensorFlow's server accepts connections of this machine alone from then on.
+
+    Raises:
+        UserError: there is no TPU.
+    """
+    connected = strategy.find(topology.strategy).connect(topology, parallel)
+    members = cluster.training(parallel)
+    if members is not None:
+        loopback.keep(members.address)
+    return connected
 
 
 def make_engine(
-    strategy: tf.distribute.Strategy | None,
+    connected: tf.distribute.Strategy | None,
     topology: Topology,
     settings: TrainingSettings,
     total_steps: int,
@@ -22,7 +39,7 @@ def make_engine(
     """The engine for ``topology``, with a new model on its devices.
 
     Args:
-        strategy: what ``strategies.connect`` gave.
+        connected: the result of :func:`connect`.
         topology: the devices.
         settings: of the training.
         total_steps: the schedule's length.
@@ -31,7 +48,6 @@ def make_engine(
     Raises:
         UserError: the model does not fit the topology.
     """
-    if strategy is None:
-        return GridEngine(topology, settings, total_steps, build_model)
-    engine = ParameterServerEngine if topology.strategy == "parameter_server" else StrategyEngine
-    return engine(strategy, topology, settings, total_steps, build_model)
+    found = strategy.find(topology.strategy)
+    engine: Engine = found.make_engine(connected, topology, settings, total_steps, build_model)
+    return engine

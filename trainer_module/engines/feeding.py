@@ -1,11 +1,10 @@
-"""Iterators over batches that end at once when they are dropped.
+"""Iterators over batches that end at once when they are deleted.
 
-A dataset whose parallelism TensorFlow tunes has a thread for that, which sleeps for twice as long
-each time, up to a minute (tensorflow/core/framework/model.cc, ``Model::OptimizeLoop``). Who drops
-the iterator wakes it and then says that it is cancelled, in this order: a thread that looks in
-between goes back to sleep, and dropping the iterator takes as long, with Python's lock held. So
-nothing is tuned here: what a dataset leaves to TensorFlow has as many threads as there are
-processors, which is what tuning starts from.
+If TensorFlow tunes a dataset's parallelism, a thread sleeps between adjustments, twice as long each
+time, up to a minute (tensorflow/core/framework/model.cc, ``Model::OptimizeLoop``). Deleting the
+iterator first wakes the thread and then cancels it. A thread that checks in between goes back to
+sleep, and the deletion waits for it, holding Python's lock. These iterators turn tuning off:
+parallelism that a dataset leaves to TensorFlow is the number of processors, where tuning starts.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def on_host(dataset: tf.data.Dataset) -> Iterator[Any]:
 
 
 def on_replicas(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> Iterator[Any]:
-    """Iterator over so many elements at once as a strategy has replicas here, one for each."""
+    """Iterator over groups of elements, one for each replica of a strategy in this process."""
     untuned = _untuned(dataset)
     with _untuned_on_devices():
         return iter(strategy.distribute_datasets_from_function(lambda _: untuned))
@@ -38,10 +37,9 @@ def _untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 @contextlib.contextmanager
 def _untuned_on_devices() -> Iterator[None]:
-    """In it, strategies make iterators whose part on each device is not tuned either.
+    """Turns tuning off in the datasets that strategies make on each device, to copy ahead.
 
-    Private: the strategies have these datasets, which copy ahead, to themselves, and give them no
-    options.
+    It patches a private function, because strategies set no options on these datasets.
     """
     create = multi_device_iterator_ops._create_device_dataset
 

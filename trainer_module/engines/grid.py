@@ -4,10 +4,9 @@
 backward pass on the first device. So each stage has a tape of its own, and its
 vector-Jacobian product is taken under its device. No strategy of
 ``tf.distribute`` lets a replica own several devices; here each (replica, stage) is
-a :class:`~stagecraft.trainer_module.engines.stage_replica.Cell` with plain variables, and
-the cells of a stage sum their gradients in one collective, those of other workers with
-them. What is the same on all replicas is then the same on all workers: that a step is skipped,
-or by how much gradients are clipped, needs no word between them.
+a :class:`~stagecraft.trainer_module.engines.stage_replica.StageReplica` with plain variables. The
+replicas of a stage, on all workers, sum their gradients in one collective. All workers then decide
+the same, whether to skip a step and by how much to clip gradients, without further messages.
 """
 
 from __future__ import annotations
@@ -21,9 +20,13 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines import feeding, placement
 from stagecraft.trainer_module.engines.collectives import Group
-from stagecraft.trainer_module.engines.replica_pipeline import Found, Row
-from stagecraft.trainer_module.engines.stage_replica import COUNTERS, Cell
-from stagecraft.trainer_module.engines.step_metrics import Figures, check_connected, evaluation_sums
+from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline
+from stagecraft.trainer_module.engines.stage_replica import COUNTERS, StageReplica
+from stagecraft.trainer_module.engines.step_metrics import (
+    StepMetrics,
+    check_connected,
+    evaluation_sums,
+)
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, TrainingEngine, Variable, unique
 from stagecraft.trainer_module.engines.workers import Workers
@@ -57,7 +60,7 @@ class GridEngine(TrainingEngine):
                 gives logits ``[batch, classes]``.
 
         Raises:
-            UserError: the model cannot be cut as asked.
+            UserError: the model cannot be cut like this.
         """
         super().__init__(settings, total_steps)
         train, parallel = settings.train, settings.parallel
@@ -81,17 +84,21 @@ class GridEngine(TrainingEngine):
         ]
         examine.check(self._stages, parallel)
         self._parts = parallel.parts
-        self._cells = [
+        self._grid = [
             [
-                Cell(stage, topology.device(replica, number), replica, number, train)
+                StageReplica(stage, topology.device(replica, number), replica, number, train)
                 for number, stage in enumerate(self._stages)
             ]
             for replica in range(topology.replicas)
         ]
-        self._rows = [Row(row, settings, self._parts) for row in self._cells]
+        self._pipelines = [ReplicaPipeline(row, settings, self._parts) for row in self._grid]
         self._groups = [
-            Group([cell.device for cell in column], parallel.all_reduce, topology.workers)
-            for column in zip(*self._cells, strict=True)
+            Group(
+                [stage_replica.device for stage_replica in column],
+                parallel.all_reduce,
+                topology.workers,
+            )
+            for column in zip(*self._grid, strict=True)
         ]
 
     # --- data ---
@@ -102,26 +109,26 @@ class GridEngine(TrainingEngine):
 
     # --- training ---
 
-    def _global_step(self, batch: Batch) -> tuple[Figures, tf.Tensor]:
-        found = self._reduced(batch)
-        figures = self._figures(found)
+    def _global_step(self, batch: Batch) -> tuple[StepMetrics, tf.Tensor]:
+        sums = self._reduced(batch)
+        metrics = self._metrics(sums)
         finite = None
         if self._loss_scale:
-            of_cells = []
-            for cell, of_cell in zip(self._cells[0], found[0], strict=True):
-                with cell.scope("finite"):
-                    if of_cell.gradients:
-                        of_cells.append(all_finite(of_cell.gradients))
+            finite_stages = []
+            for stage_replica, partial in zip(self._grid[0], sums[0], strict=True):
+                with stage_replica.scope("finite"):
+                    if partial.gradients:
+                        finite_stages.append(all_finite(partial.gradients))
             with tf.device("CPU:0"):
-                finite = tf.reduce_all(tf.stack(of_cells))
-        return figures, self._commit(finite, figures.loss, lambda: self._update(found))
+                finite = tf.reduce_all(tf.stack(finite_stages))
+        return metrics, self._commit(finite, metrics.loss, lambda: self._update(sums))
 
-    def _reduced(self, batch: Batch) -> list[list[Found]]:
+    def _reduced(self, batch: Batch) -> list[list[PartialSums]]:
         """Per replica and stage: sums over the global batch, the same on all of the replicas."""
         accumulate, scale = self._settings.parallel.accumulate, self._loss_scale
         factor = scale.value if scale else None
-        values = [row.read() for row in self._rows]
-        # Row-major: replica by replica, in each turn by turn, in each microbatch by microbatch.
+        values = [pipeline.read() for pipeline in self._pipelines]
+        # Replica by replica, in each step by accumulation step, in each microbatch by microbatch.
         shape = [self._topology.replicas, accumulate, self._settings.parallel.microbatches, -1]
         with tf.device("CPU:0"):
             step = self._step.read_value()
@@ -130,126 +137,130 @@ class GridEngine(TrainingEngine):
             rows = tf.range(worker * size, (worker + 1) * size, dtype=tf.int64)
             cut = [tf.reshape(part, [*shape, *part.shape[1:]]) for part in (*batch, rows)]
 
-        def turn(index: tf.Tensor | int) -> list[list[Found]]:
+        def accumulation_step(index: tf.Tensor | int) -> list[list[PartialSums]]:
             return [
-                row.forward_and_back(
+                pipeline.forward_and_back(
                     values[replica], [part[replica, index] for part in cut], step, factor
                 )
-                for replica, row in enumerate(self._rows)
+                for replica, pipeline in enumerate(self._pipelines)
             ]
 
-        found = turn(0)
+        sums = accumulation_step(0)
         if accumulate > 1:
 
             def body(index: tf.Tensor, sums: Any) -> Any:
-                return index + 1, self._summed(sums, turn(index))
+                return index + 1, self._plus(sums, accumulation_step(index))
 
-            with tf.control_dependencies(tf.nest.flatten(found)):
-                second = tf.identity(1)  # else it would begin beside the first, and take its memory
-            start = (second, found)
-            found = tf.while_loop(
+            with tf.control_dependencies(tf.nest.flatten(sums)):
+                second = tf.identity(1)  # waits for the first, whose memory it would need as well
+            start = (second, sums)
+            sums = tf.while_loop(
                 lambda index, _: index < accumulate, body, start, parallel_iterations=1
             )[1]
         return [
             [self._all_reduce(replica, number, row[number], factor) for number in range(len(row))]
-            for replica, row in enumerate(found)
+            for replica, row in enumerate(sums)
         ]
 
-    def _summed(self, sums: list[list[Found]], more: list[list[Found]]) -> list[list[Found]]:
+    def _plus(
+        self, sums: list[list[PartialSums]], more: list[list[PartialSums]]
+    ) -> list[list[PartialSums]]:
         result = []
-        for cells, row, other in zip(self._cells, sums, more, strict=True):
+        for replica, row, other in zip(self._grid, sums, more, strict=True):
             added = []
-            for cell, one, two in zip(cells, row, other, strict=True):
-                with cell.scope("accumulate"):
+            for stage_replica, one, two in zip(replica, row, other, strict=True):
+                with stage_replica.scope("accumulate"):
                     added.append(one.plus(two))
             result.append(added)
         return result
 
     def _all_reduce(
-        self, replica: int, number: int, found: Found, scale: tf.Tensor | None
-    ) -> Found:
+        self, replica: int, number: int, sums: PartialSums, scale: tf.Tensor | None
+    ) -> PartialSums:
         """Sums over the replicas of all workers; the state becomes the mean over all parts."""
-        with self._cells[replica][number].scope("reduce"):
+        with self._grid[replica][number].scope("reduce"):
             means = {
                 index: value / self._parts
-                for index, value in found.changed.items()
+                for index, value in sums.changed.items()
                 if value.dtype.is_floating
             }
             summed = self._groups[number].all_reduce(
-                replica, [*found.gradients, *means.values(), *found.figures]
+                replica, [*sums.gradients, *means.values(), *sums.metrics]
             )
-            count = len(found.gradients)
+            count = len(sums.gradients)
             gradients, rest = summed[:count], summed[count:]
             if scale is not None:
                 gradients = clipping.scaled(gradients, 1 / scale)
-            changed = found.changed | dict(zip(means, rest, strict=False))
-            return Found(gradients, changed, rest[len(means) :])
+            changed = sums.changed | dict(zip(means, rest, strict=False))
+            return PartialSums(gradients, changed, rest[len(means) :])
 
-    def _figures(self, found: list[list[Found]]) -> Figures:
+    def _metrics(self, sums: list[list[PartialSums]]) -> StepMetrics:
         """Of the global batch: the stages' penalties are part of the loss."""
         with tf.device("CPU:0"):
-            return Figures(
-                tf.add_n([of_cell.figures[0] for of_cell in found[0]]),
-                tf.identity(found[0][-1].figures[1]),
+            return StepMetrics(
+                tf.add_n([partial.metrics[0] for partial in sums[0]]),
+                tf.identity(sums[0][-1].metrics[1]),
             )
 
-    def _update(self, found: list[list[Found]]) -> None:
-        """Applies the gradients and writes the state, in every cell by itself."""
+    def _update(self, sums: list[list[PartialSums]]) -> None:
+        """Applies the gradients and writes the state, on every stage replica by itself."""
         train = self._settings.train
-        check_connected([each for cell in self._cells[0] for each in cell.connected])
+        check_connected(
+            [each for stage_replica in self._grid[0] for each in stage_replica.connected]
+        )
         with tf.device("CPU:0"):
             step = self._step.read_value()
             rate = self._rate(step)
             decay = ema.decay_at(train.ema_decay, step + 1)
-        for row, of_replica in zip(self._cells, found, strict=True):
+        for row, of_replica in zip(self._grid, sums, strict=True):
             by = self._clip_factor(row, of_replica)
-            for cell, of_cell in zip(row, of_replica, strict=True):
-                with cell.scope("update"):
-                    gradients = of_cell.gradients
+            for stage_replica, partial in zip(row, of_replica, strict=True):
+                with stage_replica.scope("update"):
+                    gradients = partial.gradients
                     if by is not None:
                         gradients = clipping.scaled(gradients, by)
-                    cell.update(gradients, of_cell.changed, rate, step)
+                    stage_replica.update(gradients, partial.changed, rate, step)
                     if train.ema_decay:
-                        cell.follow(decay)
+                        stage_replica.update_ema(decay)
 
-    def _clip_factor(self, row: list[Cell], found: list[Found]) -> tf.Tensor | None:
+    def _clip_factor(self, row: list[StageReplica], sums: list[PartialSums]) -> tf.Tensor | None:
         """Over all stages of a replica; equal on all replicas, whose gradients are equal."""
         clip_norm = self._settings.train.clip_norm
         if not clip_norm:
             return None
         squares = []
-        for cell, of_cell in zip(row, found, strict=True):
-            with cell.scope("norm"):
-                if of_cell.gradients:
-                    squares.append(clipping.squared_norm(of_cell.gradients))
+        for stage_replica, partial in zip(row, sums, strict=True):
+            with stage_replica.scope("norm"):
+                if partial.gradients:
+                    squares.append(clipping.squared_norm(partial.gradients))
         with row[0].scope("norm"):
             return clipping.factor(tf.add_n(squares), clip_norm)
 
     def _gradients(self, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        found = self._reduced(batch)
+        sums = self._reduced(batch)
         gradients = {
             variable.path: gradient
-            for cell, of_cell in zip(self._cells[0], found[0], strict=True)
-            for variable, gradient in zip(cell.weights, of_cell.gradients, strict=True)
+            for stage_replica, partial in zip(self._grid[0], sums[0], strict=True)
+            for variable, gradient in zip(stage_replica.weights, partial.gradients, strict=True)
         }
-        return self._figures(found).loss, gradients
+        return self._metrics(sums).loss, gradients
 
     def _check_placement(self, ops: list[placement.Op]) -> None:
-        # Nothing goes back through a place where integers are alive.
-        passes_back = self._rows[0].passes_back
+        # Gradients do not pass a boundary where a tensor of integers is alive.
+        passes_back = self._pipelines[0].passes_back
         reached = [all(passes_back[k + 1 :]) for k in range(len(self._stages))]
-        placement.check_cells(
+        placement.check_stage_replicas(
             ops,
             {
-                (replica, stage): cell.device
-                for replica, row in enumerate(self._cells)
-                for stage, cell in enumerate(row)
+                (replica, stage): stage_replica.device
+                for replica, row in enumerate(self._grid)
+                for stage, stage_replica in enumerate(row)
             },
             backward=[
                 (replica, stage)
-                for replica, row in enumerate(self._cells)
-                for stage, cell in enumerate(row)
-                if reached[stage] and (cell.weights or passes_back[stage])
+                for replica, row in enumerate(self._grid)
+                for stage, stage_replica in enumerate(row)
+                if reached[stage] and (stage_replica.weights or passes_back[stage])
             ],
         )
 
@@ -260,20 +271,22 @@ class GridEngine(TrainingEngine):
             shape = [self._topology.replicas, -1]
             cut = Batch(*(tf.reshape(part, [*shape, *part.shape[1:]]) for part in batch))
         sums = []
-        for replica, row in enumerate(self._cells):
+        for replica, row in enumerate(self._grid):
             part = Batch(*(field[replica] for field in cut))
             hidden = part.images
-            for cell in row:
-                with cell.scope("evaluate"):
-                    state = [tf.convert_to_tensor(variable) for variable in cell.state]
-                    hidden = cell.stage.infer(cell.averaged(), state, tf.identity(hidden))
+            for stage_replica in row:
+                with stage_replica.scope("evaluate"):
+                    state = [tf.convert_to_tensor(variable) for variable in stage_replica.state]
+                    hidden = stage_replica.stage.infer(
+                        stage_replica.averaged(), state, tf.identity(hidden)
+                    )
             with row[-1].scope("evaluate"):
                 sums.append(evaluation_sums(hidden, part, self._dtype))
         with tf.device("CPU:0"):
             return self._workers.all_reduce(tf.add_n(sums))
 
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
-        """The sum over the workers of what each gives; all call it, and wait for each other."""
+        """Sums values over all workers, which all call it and wait for each other."""
         return self._workers.sum(values)
 
     # --- state ---
@@ -281,18 +294,18 @@ class GridEngine(TrainingEngine):
     def weights(self) -> dict[str, np.ndarray]:
         """Variable path -> value; averaged weights where EMA is on."""
         values: dict[str, np.ndarray] = {}
-        for cell in self._cells[0]:
-            values |= {v.path: v.numpy() for v in (*cell.weights, *cell.state)}
-            shadows = zip(cell.weights, cell.shadows, strict=False)
-            values |= {variable.path: shadow.numpy() for variable, shadow in shadows}
+        for stage_replica in self._grid[0]:
+            values |= {v.path: v.numpy() for v in (*stage_replica.weights, *stage_replica.state)}
+            averages = zip(stage_replica.weights, stage_replica.ema_weights, strict=False)
+            values |= {variable.path: average.numpy() for variable, average in averages}
         return values
 
     def _model_variables(self) -> dict[str, Variable]:
         """By the names that an engine of one stage gives them."""
         shared: dict[str, list[Any]] = {}
         own = []
-        for column in zip(*self._cells, strict=True):
-            for same in zip(*(cell.named() for cell in column), strict=True):
+        for column in zip(*self._grid, strict=True):
+            for same in zip(*(stage_replica.named() for stage_replica in column), strict=True):
                 name, variables = same[0][0], [variable for _, variable in same]
                 if name in COUNTERS:  # each stage's optimizer has its own
                     shared.setdefault(name, []).extend(variables)

@@ -1,13 +1,13 @@
 """One stage, asynchronously: workers train by themselves on variables that parameter servers hold.
 
 Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", by way of
-``tf.distribute.ParameterServerStrategy``. The chief takes the global batches from the one stream
-that every topology takes them from, and sends each with its step to whichever worker is free; a
-step whose worker is lost goes to another one. With several workers, gradients are of weights that
-are some steps old, so only one worker computes what one device does.
+``tf.distribute.ParameterServerStrategy``. The chief reads the same stream of global batches as
+on any topology, and schedules each on a free worker; if a worker is lost, another takes its step.
+With several workers, gradients belong to weights that are some steps old, so that only one worker
+computes what one device does.
 
-A worker can be lost after it has applied its step, and before it has said so. The step is then
-applied twice and counted once; ``repeated`` says how often.
+A worker can be lost after it has applied its step and before it has reported it. The step is then
+applied twice and counted once; ``repeated`` counts such steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines import feeding
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
-from stagecraft.trainer_module.engines.step_metrics import Figures
+from stagecraft.trainer_module.engines.step_metrics import StepMetrics
 from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.parallel.topology import Topology
@@ -29,8 +29,8 @@ from stagecraft.trainer_module.processes import loopback
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _AHEAD = 8
-"""Batches for each worker that are on their way together. The chief holds so many; at their end a
-worker waits for the slowest."""
+"""Batches that the chief schedules for each worker at a time; after them, all wait for the
+slowest."""
 
 
 class ParameterServerEngine(StrategyEngine):
@@ -57,8 +57,7 @@ class ParameterServerEngine(StrategyEngine):
         """Takes ``steps`` global batches, each on a worker that is free.
 
         Raises:
-            NonFiniteLossError: a step's loss is not finite; others that were on their way are
-                taken.
+            NonFiniteLossError: a step's loss is not finite; scheduled steps after it are taken.
         """
         begin = self.step
         taken: list[tuple[float, float]] = []
@@ -68,23 +67,23 @@ class ParameterServerEngine(StrategyEngine):
                 self._coordinator.schedule(self._scheduled_graph, args=(next(batches),))
                 for _ in range(ahead)
             ]
-            # A value that is fetched before it is known to be here fails with its worker.
+            # Fetched before the join, a value would fail with its worker.
             self._coordinator.join()
             taken.extend(map(_fetch, values))
         self.repeated += self.step - begin - steps
         self._step.assign(begin + steps)
-        losses, right = (sum(figures) for figures in zip(*taken, strict=True))
+        losses, correct = (sum(metrics) for metrics in zip(*taken, strict=True))
         if not math.isfinite(losses):
             index = next(i for i, (loss, _) in enumerate(taken) if not math.isfinite(loss))
             raise NonFiniteLossError(begin + index + 1, taken[index][0])
         examples = steps * self._settings.train.batch_size
-        return Metrics(losses / steps, right / examples, examples)
+        return Metrics(losses / steps, correct / examples, examples)
 
-    def _scheduled(self, batch: Batch) -> Figures:
+    def _scheduled(self, batch: Batch) -> StepMetrics:
         return self._global_step(batch)[0]
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
-        # The strategy runs what it has scheduled on a worker; the rest is done here.
+        # Scheduled functions run on a worker, the others here.
         scheduled = tf.distribute.has_strategy()
         return super()._run(function, batch) if scheduled else function(batch)
 
@@ -93,14 +92,14 @@ class ParameterServerEngine(StrategyEngine):
             return tf.Variable(value, dtype=dtype, trainable=False)
 
 
-def _fetch(figures: Any) -> tuple[float, float]:
-    """Loss and right answers of a step that is done."""
-    loss, right = figures.fetch()
-    return float(loss), float(right)
+def _fetch(metrics: Any) -> tuple[float, float]:
+    """Loss and correct predictions of a step that is done."""
+    loss, correct = metrics.fetch()
+    return float(loss), float(correct)
 
 
 def serve() -> None:
-    """What a worker and a parameter server do: wait for the chief's work; never returns."""
+    """Runs a worker or a parameter server: does the chief's work; never returns."""
     resolver = cluster.resolver()
     server = tf.distribute.Server(
         resolver.cluster_spec(),

@@ -1,9 +1,9 @@
-"""Did every op run on the device that the plan gives it?
+"""Checks that every op ran on its planned device.
 
-TensorFlow moves ops silently, and ``set_soft_device_placement(False)`` does not see
-all of it (a backward pass on the first device, for one). So the graphs are read as
-they were executed: cut by device, after all optimizations. Ops are known by the name
-scopes that the engines make them in; a gradient op's name holds its forward op's.
+TensorFlow moves ops silently, and ``set_soft_device_placement(False)`` misses some moves, such as a
+backward pass on the first device. So the check reads the graphs as they were executed: divided by
+device, after all optimizations. It identifies ops by the name scopes of the engines; a gradient
+op's name contains its forward op's.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ GRADIENT = "gradient_tape/"
 """TensorFlow's scope of gradient ops."""
 
 _PLUMBING = {"NoOp", "Const", "_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval"}
-"""Ops that compute nothing: they are where their neighbours are."""
+"""Ops that compute nothing, placed with their neighbours."""
 
 _EDGE = re.compile(r"/_\d+$")
 """End of the name of an op that TensorFlow put on an edge between two devices."""
 
-_CELL = re.compile(r"replica(\d+)_stage(\d+)/([a-z]+)")
+_STAGE_REPLICA = re.compile(r"replica(\d+)_stage(\d+)/([a-z]+)")
 _DEVICE = re.compile(r"device:(\w+:\d+)$")
 
 _EXAMPLES = 3
@@ -48,7 +48,7 @@ def recording() -> Iterator[list[Op]]:
     """Fills the list, at the end of the block, with the ops of functions first called in it."""
     here = context.context()
     ops: list[Op] = []
-    # Without enable_run_metadata, whose opposite leaves the collection of graphs on for good.
+    # Not enable_run_metadata: disabling it leaves the collection of graphs on.
     here.enable_graph_collection()
     try:
         yield ops
@@ -67,44 +67,44 @@ def _ops(graph: Any) -> Iterator[Op]:
             yield Op(node.name, node.op, device[1])
 
 
-def check_cells(
+def check_stage_replicas(
     ops: Sequence[Op],
     devices: Mapping[tuple[int, int], str],
     backward: Collection[tuple[int, int]],
 ) -> None:
-    """Holds the ops of each (replica, stage) against its device.
+    """Checks the device of the ops of each (replica, stage).
 
     Args:
         ops: of a training step.
         devices: (replica, stage) -> device.
-        backward: those that have anything to take a gradient of.
+        backward: those that compute gradients.
 
     Raises:
-        UserError: an op ran elsewhere, or a cell has no forward or no backward ops at all.
+        UserError: an op ran elsewhere, or a stage replica has no forward or no backward ops.
     """
-    found: dict[tuple[int, int], set[str]] = collections.defaultdict(set)
+    seen: dict[tuple[int, int], set[str]] = collections.defaultdict(set)
     wrong = []
     for op in ops:
-        if not (match := _CELL.search(op.name)):
+        if not (match := _STAGE_REPLICA.search(op.name)):
             continue
-        cell = int(match[1]), int(match[2])
-        found[cell].add("backward" if GRADIENT in op.name else match[3])
+        place = int(match[1]), int(match[2])
+        seen[place].add("backward" if GRADIENT in op.name else match[3])
         # TensorFlow keeps the tables of StringLookup and the like on the host.
         on_host = op.kind.startswith("LookupTable")
-        if op.device != devices[cell] and not on_host:
-            wrong.append(f"{op.name} ({op.kind}) on {op.device} instead of {devices[cell]}")
+        if op.device != devices[place] and not on_host:
+            wrong.append(f"{op.name} ({op.kind}) on {op.device} instead of {devices[place]}")
     _refuse(wrong)
     missing = [
         f"no {part} ops of replica {replica}, stage {stage} on {device}"
         for (replica, stage), device in devices.items()
         for part in ("forward", "backward")
-        if part not in found[replica, stage] and (part == "forward" or (replica, stage) in backward)
+        if part not in seen[replica, stage] and (part == "forward" or (replica, stage) in backward)
     ]
     _refuse(missing)
 
 
 def check_replicas(ops: Sequence[Op], devices: Sequence[str]) -> None:
-    """Holds the gradient ops of a step against the devices of the replicas.
+    """Checks that the gradient ops of a step ran on the devices of the replicas.
 
     Args:
         ops: of a training step under a ``tf.distribute`` strategy.
@@ -128,7 +128,7 @@ def _refuse(wrong: list[str]) -> None:
     if wrong:
         more = f", and {len(wrong) - _EXAMPLES} more" if len(wrong) > _EXAMPLES else ""
         raise UserError(
-            f"parallel: the first step did not run where it was planned: "
-            f"{'; '.join(wrong[:_EXAMPLES])}{more}. A layer that sets a device by itself "
-            "(tf.device) must not; without one in the model, this is a fault in Stagecraft"
+            f"parallel: the first step ran on other devices than planned: "
+            f"{'; '.join(wrong[:_EXAMPLES])}{more}. Remove tf.device from the "
+            "model's layers; if there is none, this is a bug in Stagecraft"
         )

@@ -1,10 +1,9 @@
-"""A stage of a replica: its variables, slots and shadows, all on one device.
+"""A stage of a replica: its variables, slots and EMA weights, all on one device.
 
-    replica 0:  cell(0, 0) on CPU:0 -> cell(0, 1) on CPU:1 -> cell(0, 2) on CPU:2
-    replica 1:  cell(1, 0) on CPU:3 -> cell(1, 1) on CPU:4 -> cell(1, 2) on CPU:5
+    replica 0:  stage(0, 0) on CPU:0 -> stage(0, 1) on CPU:1 -> stage(0, 2) on CPU:2
+    replica 1:  stage(1, 0) on CPU:3 -> stage(1, 1) on CPU:4 -> stage(1, 2) on CPU:5
 
-The grid of cells is rows of replicas by columns of stages; a column holds equal
-variables, bit for bit.
+Replicas are the rows of the grid, stages its columns; a column holds equal variables, bit for bit.
 """
 
 from __future__ import annotations
@@ -17,18 +16,19 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.stages.stage import Stage
-from stagecraft.trainer_module.optimization import ema, optimizers
+from stagecraft.trainer_module.optimization import ema
+from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.settings import TrainSettings
 
 SCOPE = "replica{replica}_stage{stage}"
-"""Name scope of all ops of a cell; the placement check goes by it."""
+"""Name scope of all ops of a stage replica; the placement check goes by it."""
 
 COUNTERS = ("optimizer/iteration", "optimizer/learning_rate")
 """What every optimizer has, whichever variables it is for; by name in a checkpoint."""
 
 
-class Cell:
-    """Holds a stage's variables on a device."""
+class StageReplica:
+    """One replica of one stage: its variables on its device."""
 
     def __init__(self, stage: Stage, device: str, replica: int, number: int, train: TrainSettings):
         """Copies the template's values to ``device``.
@@ -48,12 +48,12 @@ class Cell:
             self.state = [_copy(variable) for variable in stage.state]
             self.connected = [True] * len(self.weights)
             """Which weights have a gradient; known when the backward pass has been traced."""
-            self.optimizer = optimizers.build(train, self.weights) if self.weights else None
-            self.shadows = ema.create(self.weights if train.ema_decay else [])
+            self.optimizer = make_optimizer(train, self.weights) if self.weights else None
+            self.ema_weights = ema.create(self.weights if train.ema_decay else [])
 
     @contextlib.contextmanager
     def scope(self, part: str, after: Sequence[Any] = ()) -> Iterator[None]:
-        """Ops made in it run on the cell's device, once ``after`` has been computed."""
+        """Ops made in it run on its device, once ``after`` has been computed."""
         with (
             tf.device(self.device),
             tf.name_scope(f"{self._scope}/{part}/"),
@@ -70,8 +70,8 @@ class Cell:
             )
 
     def averaged(self) -> list[tf.Tensor]:
-        """The weights that are evaluated: shadows where there are any."""
-        return [tf.convert_to_tensor(v) for v in self.shadows or self.weights]
+        """The weights that are evaluated: EMA weights where EMA is on."""
+        return [tf.convert_to_tensor(v) for v in self.ema_weights or self.weights]
 
     def update(
         self,
@@ -101,19 +101,19 @@ class Cell:
             else:  # this stage's steps count as the others'
                 self.optimizer.iterations.assign(step + 1)
 
-    def follow(self, decay: tf.Tensor) -> None:
-        """Moves the shadows; see :mod:`stagecraft.trainer_module.optimization.ema`."""
-        for shadow, variable in zip(self.shadows, self.weights, strict=True):
-            ema.follow(shadow, variable.value, decay)
+    def update_ema(self, decay: tf.Tensor) -> None:
+        """Moves the EMA weights; see :mod:`stagecraft.trainer_module.optimization.ema`."""
+        for average, variable in zip(self.ema_weights, self.weights, strict=True):
+            ema.move(average, variable.value, decay)
 
     def named(self) -> list[tuple[str, Any]]:
         """Name in a checkpoint -> variable."""
         slots = self.optimizer.variables if self.optimizer else []
-        shadows = zip(self.weights, self.shadows, strict=False)
+        averages = zip(self.weights, self.ema_weights, strict=False)
         return [
             *((f"model/{variable.path}", variable) for variable in (*self.weights, *self.state)),
             *((f"optimizer/{slot.path.partition('/')[2]}", slot) for slot in slots),
-            *((f"ema/{variable.path}", shadow) for variable, shadow in shadows),
+            *((f"ema/{variable.path}", average) for variable, average in averages),
         ]
 
 

@@ -1,4 +1,4 @@
-"""The figures of a step and of an evaluation, and which weights they depend on."""
+"""The metrics of a step and of an evaluation, and which weights they depend on."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from stagecraft.trainer_module.optimization.losses import cross_entropy
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
-class Figures(NamedTuple):
+class StepMetrics(NamedTuple):
     """Of one step over a global batch."""
 
     loss: tf.Tensor
     """Scalar, mean over the global batch; float64 where the training is, else float32."""
 
-    right: tf.Tensor
+    num_correct: tf.Tensor
     """Scalar of the same dtype: examples whose largest logit is their label's."""
 
 
-def figures_dtype(settings: TrainingSettings) -> tf.DType:
+def metrics_dtype(settings: TrainingSettings) -> tf.DType:
     """Of losses and counts: float64 in a training in float64, else float32."""
     return tf.float64 if settings.parallel.precision == "float64" else tf.float32
 
@@ -54,19 +54,19 @@ def example_losses(
     return tf.reduce_sum(losses * tf.cast(weights, losses.dtype))
 
 
-def right_answers(
+def num_correct(
     logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, dtype: tf.DType
 ) -> tf.Tensor:
     """Sum of the weights of the examples whose largest logit is their label's: a scalar."""
-    right = tf.equal(tf.argmax(logits, axis=-1), labels)
-    return tf.reduce_sum(tf.cast(right, dtype) * tf.cast(weights, dtype))
+    correct = tf.equal(tf.argmax(logits, axis=-1), labels)
+    return tf.reduce_sum(tf.cast(correct, dtype) * tf.cast(weights, dtype))
 
 
 def evaluation_sums(logits: tf.Tensor, batch: Batch, dtype: tf.DType) -> tf.Tensor:
-    """``[sum of losses, right answers, examples]``, of ``dtype``."""
+    """``[sum of losses, correct predictions, examples]``, of ``dtype``."""
     losses = example_losses(logits, batch.labels, batch.weights, 0.0, dtype)
-    right = right_answers(logits, batch.labels, batch.weights, dtype)
-    return tf.stack([tf.cast(losses, dtype), right, tf.cast(tf.reduce_sum(batch.weights), dtype)])
+    correct = num_correct(logits, batch.labels, batch.weights, dtype)
+    return tf.stack([tf.cast(losses, dtype), correct, tf.cast(tf.reduce_sum(batch.weights), dtype)])
 
 
 def connected(

@@ -1,15 +1,15 @@
 """One stage: the whole model on every replica, under a ``tf.distribute`` strategy.
 
 One custom loop for all strategies, with a Keras 3 model in it. In every step a
-replica takes its part of the global batch, in one or more turns; what the replicas
-found is summed once, in one all-reduce:
+replica takes its part of the global batch, in one or more accumulation
+steps. One all-reduce then sums what the replicas computed:
 
 * the loss is ``sum(example losses) / global batch``, so that adding up the
   parts' gradients gives the gradient of one device;
-* the model's state (moving statistics) is read once and written once a step, as the
-  mean over the parts: Keras leaves it to each of the replicas, and they drift apart;
-* steps and the learning rate come from a counter of our own, because an
-  optimizer's own one is not right under every strategy.
+* the model's state (moving statistics) is read and written once a step, as the mean over the
+  parts: with Keras alone, the replicas' states drift apart;
+* steps and the learning rate come from a counter of the engine, because an optimizer's own
+  counter is wrong under some strategies.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines import feeding, placement
+from stagecraft.trainer_module.engines.collectives import by_dtype
 from stagecraft.trainer_module.engines.step_metrics import (
-    Figures,
+    StepMetrics,
     check_connected,
     connected,
     evaluation_sums,
     example_losses,
-    right_answers,
+    num_correct,
 )
 from stagecraft.trainer_module.engines.training import TrainingEngine, Variable, unique
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.stages.stage import Stage
-from stagecraft.trainer_module.optimization import clipping, ema, optimizers
+from stagecraft.trainer_module.optimization import clipping, ema
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
+from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
+from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -58,7 +61,7 @@ class StrategyEngine(TrainingEngine):
         """Builds the model and its optimizer on the topology's devices.
 
         Args:
-            strategy: over the topology's devices, as ``strategies.connect`` makes it.
+            strategy: over the topology's devices, from ``factory.connect``.
             topology: the devices.
             settings: of the training.
             total_steps: the schedule's length.
@@ -83,11 +86,11 @@ class StrategyEngine(TrainingEngine):
         self._connected = [True] * len(self._stage.trainable)  # known when a step has been traced
         variables = self._model.trainable_variables
         with self._strategy.scope():
-            self._optimizer = optimizers.build(settings.train, variables)
-            # Keras sums gradients over the replicas, with no way to say that they are summed. They
-            # have to be before that: to be clipped, and to travel together with all the rest.
+            self._optimizer = make_optimizer(settings.train, variables)
+            # Keras would sum gradients over the replicas again. The engine sums them earlier, to
+            # clip them and to send them in one all-reduce with the rest.
             self._optimizer._all_reduce_sum_gradients = list
-            self._shadows = ema.create(variables if settings.train.ema_decay else [])
+            self._ema_weights = ema.create(variables if settings.train.ema_decay else [])
 
     # --- data ---
 
@@ -99,7 +102,7 @@ class StrategyEngine(TrainingEngine):
         """
         replicas = self._topology.replicas
         if replicas > 1:
-            # Cut here, and not by the strategy, which guesses batch sizes from the dataset's graph.
+            # The strategy would guess batch sizes from the dataset's graph.
             dataset = dataset.map(lambda batch: _cut(batch, replicas)).unbatch()
         elif not self._topology.on_gpus:
             return feeding.on_host(dataset)  # there is no device to copy ahead to
@@ -107,11 +110,11 @@ class StrategyEngine(TrainingEngine):
 
     # --- training ---
 
-    def _global_step(self, batch: Batch) -> tuple[Figures, tf.Tensor]:
+    def _global_step(self, batch: Batch) -> tuple[StepMetrics, tf.Tensor]:
         strategy, scale = self._strategy, self._loss_scale
         self._optimizer.learning_rate.assign(self._rate(self._step))
         self._optimizer.iterations.assign(self._step)
-        gradients, figures, changed = self._run(self._replica_gradients, batch)
+        gradients, metrics, changed = self._run(self._replica_gradients, batch)
         finite = None
         if scale is not None:
             finite = self._first(strategy.run(all_finite, args=(gradients,)))
@@ -119,18 +122,18 @@ class StrategyEngine(TrainingEngine):
         def apply() -> None:
             self._assign(changed)
             strategy.run(self._update, args=(gradients,))
-            self._follow()
+            self._finish_step()
 
-        figures = Figures(*map(self._first, figures))
-        return figures, self._commit(finite, figures.loss, apply)
+        metrics = StepMetrics(*map(self._first, metrics))
+        return metrics, self._commit(finite, metrics.loss, apply)
 
     def _replica_gradients(
         self, batch: Batch
-    ) -> tuple[list[tf.Tensor], Figures, dict[int, tf.Tensor]]:
-        """Summed over all replicas: the gradients, the figures, and what layers assigned."""
+    ) -> tuple[list[tf.Tensor], StepMetrics, dict[int, tf.Tensor]]:
+        """Summed over all replicas: the gradients, the metrics, and what layers assigned."""
         settings = self._settings
         context = tf.distribute.get_replica_context()
-        size, turns = tf.shape(batch.labels)[0], settings.parallel.accumulate
+        size, steps = tf.shape(batch.labels)[0], settings.parallel.accumulate
         first = tf.cast(context.replica_id_in_sync_group, tf.int64) * tf.cast(size, tf.int64)
         rows = first + tf.range(tf.cast(size, tf.int64))
         weights = [tf.convert_to_tensor(variable) for variable in self._stage.trainable]
@@ -138,23 +141,31 @@ class StrategyEngine(TrainingEngine):
         step = self._step.read_value()  # a compiled stage takes no variable of another device
         scale = self._loss_scale.value if self._loss_scale else None
 
-        def turn(part: Batch, rows: tf.Tensor) -> Any:
+        def accumulation_step(part: Batch, rows: tf.Tensor) -> Any:
             return self._part(weights, state, part, rows, step, scale)
 
-        if turns == 1:
-            gradients, loss, right, changed = turn(batch, rows)
+        if steps == 1:
+            gradients, loss, correct, changed = accumulation_step(batch, rows)
         else:
-            gradients, loss, right, changed = _accumulate(turn, _cut(batch, turns), rows, turns)
+            gradients, loss, correct, changed = _accumulate(
+                accumulation_step, _cut(batch, steps), rows, steps
+            )
 
-        # One all-reduce for all of it; what is no float (a seed) is the same everywhere.
-        parts = turns * self._strategy.num_replicas_in_sync
+        # One all-reduce for everything; integers (a seed) are the same on all replicas.
+        parts = steps * self._strategy.num_replicas_in_sync
         means = {i: value / parts for i, value in changed.items() if value.dtype.is_floating}
-        summed = _all_reduce(context, [*gradients, *means.values(), loss, right])
-        gradients, rest = summed[: len(weights)], summed[len(weights) :]
+        gradients, rest = self._reduce(context, gradients, [*means.values(), loss, correct])
         changed |= dict(zip(means, rest, strict=False))
         if scale is not None:
             gradients = clipping.scaled(gradients, 1 / scale)
-        return gradients, Figures(*rest[-2:]), changed
+        return gradients, StepMetrics(*rest[-2:]), changed
+
+    def _reduce(
+        self, context: Any, gradients: list[tf.Tensor], rest: list[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Sums over the replicas, in replica context."""
+        summed = _all_reduce(context, [*gradients, *rest])
+        return summed[: len(gradients)], summed[len(gradients) :]
 
     def _part(
         self,
@@ -165,7 +176,7 @@ class StrategyEngine(TrainingEngine):
         step: tf.Tensor,
         scale: tf.Tensor | None,
     ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor, dict[int, tf.Tensor]]:
-        """One part of the global batch: its gradients, loss, right answers, changed variables."""
+        """One part of the global batch: its gradients, loss, num_correct, changed variables."""
         train = self._settings.train
         parts = self._settings.parallel.accumulate * self._strategy.num_replicas_in_sync
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -177,8 +188,8 @@ class StrategyEngine(TrainingEngine):
             loss = losses / train.batch_size + tf.cast(penalty, losses.dtype) / parts
             target = loss if scale is None else loss * scale
         gradients, self._connected = connected(tape.gradient(target, weights), weights)
-        right = right_answers(logits, batch.labels, batch.weights, self._dtype)
-        return gradients, tf.cast(loss, self._dtype), right, changed
+        correct = num_correct(logits, batch.labels, batch.weights, self._dtype)
+        return gradients, tf.cast(loss, self._dtype), correct, changed
 
     def _update(self, gradients: list[tf.Tensor]) -> None:
         """Applies summed gradients, in replica context."""
@@ -192,24 +203,24 @@ class StrategyEngine(TrainingEngine):
         self._optimizer.apply(*map(list, zip(*used, strict=True)))
 
     def _assign(self, changed: dict[int, Any]) -> None:
-        """Writes what layers assigned, outside of the replicas; the optimizer goes on from it."""
+        """Writes what layers assigned, outside of the replicas and before the optimizer."""
         for index, value in changed.items():
             self._stage.variables[index].assign(self._first(value))
 
-    def _follow(self) -> None:
-        """Moves the shadows, outside of the replicas."""
+    def _finish_step(self) -> None:
+        """Moves the EMA weights, after the optimizer and outside of the replicas."""
         train, strategy = self._settings.train, self._strategy
         if train.ema_decay:
             decay = ema.decay_at(train.ema_decay, self._step + 1)
-            ema.update(strategy, self._shadows, self._stage.trainable, decay)
+            ema.update(strategy, self._ema_weights, self._stage.trainable, decay)
 
     def _gradients(self, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        summed, figures, _ = self._run(self._replica_gradients, batch)
+        summed, metrics, _ = self._run(self._replica_gradients, batch)
         paths = [variable.path for variable in self._stage.trainable]
-        return self._first(figures.loss), dict(zip(paths, map(self._first, summed), strict=True))
+        return self._first(metrics.loss), dict(zip(paths, map(self._first, summed), strict=True))
 
     def _check_placement(self, ops: list[placement.Op]) -> None:
-        if self._topology.strategy != "tpu":  # whose graphs are compiled elsewhere
+        if not capabilities(self._topology.strategy).remote_devices:  # compiled elsewhere
             placement.check_replicas(ops, self._topology.devices)
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
@@ -217,12 +228,12 @@ class StrategyEngine(TrainingEngine):
         return self._strategy.run(function, args=(batch,))
 
     def _first(self, value: Any) -> tf.Tensor:
-        """One replica's, of a value that is the same on all of them."""
+        """The value on one replica, of a value that is the same on all."""
         return self._strategy.experimental_local_results(value)[0]
 
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
-        """The sum over the workers of what each gives; all call it, and wait for each other."""
-        if self._topology.workers == 1 or self._topology.strategy == "parameter_server":
+        """Sums values over all workers, which all call it and wait for each other."""
+        if self._topology.workers == 1 or not capabilities(self._topology.strategy).in_step:
             return list(values)
         return [float(value) for value in self._sum_graph(tf.constant(values, tf.float64))]
 
@@ -238,7 +249,7 @@ class StrategyEngine(TrainingEngine):
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
 
     def _evaluate_replica(self, batch: Batch) -> tf.Tensor:
-        weights = self._shadows or self._stage.trainable
+        weights = self._ema_weights or self._stage.trainable
         tensors = [tf.convert_to_tensor(variable) for variable in weights]
         state = [tf.convert_to_tensor(variable) for variable in self._stage.state]
         logits = self._stage.infer(tensors, state, batch.images)
@@ -249,18 +260,18 @@ class StrategyEngine(TrainingEngine):
     def weights(self) -> dict[str, np.ndarray]:
         """Variable path -> value; averaged weights where EMA is on."""
         values = {variable.path: variable.numpy() for variable in self._model.variables}
-        averaged = zip(self._stage.trainable, self._shadows, strict=False)
-        return values | {variable.path: shadow.numpy() for variable, shadow in averaged}
+        averaged = zip(self._stage.trainable, self._ema_weights, strict=False)
+        return values | {variable.path: average.numpy() for variable, average in averaged}
 
     def _model_variables(self) -> dict[str, Variable]:
         model, slots = self._model, self._optimizer.variables
-        shadows = zip(self._stage.trainable, self._shadows, strict=False)
+        averages = zip(self._stage.trainable, self._ema_weights, strict=False)
         return unique(
             [
                 *((f"model/{variable.path}", variable) for variable in model.variables),
                 # Without the optimizer's own name, which Keras numbers through the process.
                 *((f"optimizer/{slot.path.partition('/')[2]}", slot) for slot in slots),
-                *((f"ema/{variable.path}", shadow) for variable, shadow in shadows),
+                *((f"ema/{variable.path}", average) for variable, average in averages),
             ]
         )
 
@@ -271,13 +282,13 @@ def _cut(batch: Batch, parts: int) -> Batch:
 
 
 def _accumulate(
-    turn: Callable[[Batch, tf.Tensor], Any], batch: Batch, rows: tf.Tensor, turns: int
+    accumulation_step: Callable[[Batch, tf.Tensor], Any], batch: Batch, rows: tf.Tensor, steps: int
 ) -> Any:
-    """Sums what the turns give, one after the other: their activations are never there together."""
-    rows = tf.reshape(rows, [turns, -1])
+    """Sums over accumulation steps, one after the other: no two hold activations at once."""
+    rows = tf.reshape(rows, [steps, -1])
 
     def take(index: tf.Tensor | int) -> Any:
-        return turn(Batch(*(part[index] for part in batch)), rows[index])
+        return accumulation_step(Batch(*(part[index] for part in batch)), rows[index])
 
     def add(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
         return one + other if one.dtype.is_floating else other
@@ -287,16 +298,10 @@ def _accumulate(
 
     first = take(0)  # by itself: it shows which state changes
     with tf.control_dependencies(tf.nest.flatten(first)):
-        second = tf.identity(1)  # else it would begin beside the first
-    return tf.while_loop(lambda i, _: i < turns, body, (second, first), parallel_iterations=1)[1]
+        second = tf.identity(1)  # waits for the first
+    return tf.while_loop(lambda i, _: i < steps, body, (second, first), parallel_iterations=1)[1]
 
 
 def _all_reduce(context: Any, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
     """Sums each tensor over all replicas; those of one dtype travel together."""
-    summed: dict[int, tf.Tensor] = {}
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        places = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
-        values = [tensors[i] for i in places]
-        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, values)
-        summed.update(zip(places, sums, strict=True))
-    return [summed[i] for i in range(len(tensors))]
+    return by_dtype(tensors, lambda values: context.all_reduce(tf.distribute.ReduceOp.SUM, values))

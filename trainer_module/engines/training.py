@@ -1,7 +1,7 @@
-"""What all engines have in common: steps, evaluation and state, wherever the model lies.
+"""Base of all engines: steps, evaluation and state, on any devices.
 
-An engine's own part is one step over one global batch. Several steps are taken in
-one call of a graph, so that Python has no part in them.
+A subclass defines one step over one global batch. One call of a graph takes several steps,
+without Python between them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import tensorflow as tf
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.engines import placement
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
-from stagecraft.trainer_module.engines.step_metrics import Figures, figures_dtype
-from stagecraft.trainer_module.optimization import schedules
+from stagecraft.trainer_module.engines.step_metrics import StepMetrics, metrics_dtype
+from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -32,16 +32,16 @@ class TrainingEngine(abc.ABC):
     repeated = 0
 
     def __init__(self, settings: TrainingSettings, total_steps: int):
-        """Makes the step counter and what else is on the host.
+        """Makes the step counter and the other variables on the host.
 
         Args:
             settings: of the training.
             total_steps: the schedule's length.
         """
         self._settings = settings
-        self._dtype = figures_dtype(settings)
-        self._rate = schedules.learning_rate(settings.train, total_steps, self._dtype)
-        # Our own: an optimizer's counter is not right under every strategy.
+        self._dtype = metrics_dtype(settings)
+        self._rate = learning_rate(settings.train, total_steps, self._dtype)
+        # An optimizer's own counter is wrong under some strategies.
         self._step = self._host_variable(0, tf.int64)
         half = settings.parallel.precision == "mixed_float16"
         self._loss_scale = LossScale() if half else None
@@ -57,8 +57,8 @@ class TrainingEngine(abc.ABC):
         """Iterator over global batches, as :meth:`train` and :meth:`gradients` take them."""
 
     @abc.abstractmethod
-    def _global_step(self, batch: Any) -> tuple[Figures, tf.Tensor]:
-        """One optimizer step; its figures, and whether training can go on (bool scalar)."""
+    def _global_step(self, batch: Any) -> tuple[StepMetrics, tf.Tensor]:
+        """One optimizer step; its metrics, and whether training can go on (bool scalar)."""
 
     @abc.abstractmethod
     def _gradients(self, batch: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -66,18 +66,18 @@ class TrainingEngine(abc.ABC):
 
     @abc.abstractmethod
     def _check_placement(self, ops: list[placement.Op]) -> None:
-        """Raises a UserError where ops of the first step ran on other devices than planned."""
+        """Raises a UserError if ops of the first step ran on other devices than planned."""
 
     @abc.abstractmethod
     def _evaluate_batch(self, batch: Any) -> tf.Tensor:
-        """``[sum of losses, right answers, examples]`` of a global batch."""
+        """``[sum of losses, correct predictions, examples]`` of a global batch."""
 
     @abc.abstractmethod
     def _model_variables(self) -> dict[str, Variable]:
         """Everything but the step and the loss scale, by name in a checkpoint."""
 
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
-        """The sum over all workers of what each gives; here there is one."""
+        """The values themselves: there is one worker."""
         return list(values)
 
     @abc.abstractmethod
@@ -116,16 +116,16 @@ class TrainingEngine(abc.ABC):
                 result = self._train_graph(batches, wanted)
             self._check_placement(ops)
             self._placement_checked = True
-        done, healthy, last, losses, right = (float(part) for part in result)
+        done, healthy, last, losses, correct = (float(part) for part in result)
         if not healthy:
             # With a loss scale the step was not taken.
             raise NonFiniteLossError(self.step + (self._loss_scale is not None), last)
         examples = round(done) * self._settings.train.batch_size
-        return Metrics(losses / done, right / examples, examples)
+        return Metrics(losses / done, correct / examples, examples)
 
     @contextlib.contextmanager
     def _compiling(self) -> Iterator[None]:
-        """Raises a UserError where the first step shows that XLA does not take the model."""
+        """Raises a UserError if the first step shows that XLA cannot compile the model."""
         try:
             yield
         except tf.errors.OpError as error:
@@ -137,16 +137,22 @@ class TrainingEngine(abc.ABC):
             ) from error
 
     def _train_steps(self, batches: Iterator[Any], steps: tf.Tensor) -> Any:
-        """Batches taken, whether it can go on, last loss, sum of losses, of right answers."""
+        """Batches taken, whether it can go on, last loss, sum of losses, of correct predictions."""
 
         def unfinished(done: tf.Tensor, healthy: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
             return (done < steps) & healthy
 
         def take(
-            done: tf.Tensor, _: tf.Tensor, __: tf.Tensor, losses: tf.Tensor, right: tf.Tensor
+            done: tf.Tensor, _: tf.Tensor, __: tf.Tensor, losses: tf.Tensor, correct: tf.Tensor
         ) -> Any:
-            figures, healthy = self._global_step(next(batches))
-            return done + 1, healthy, figures.loss, losses + figures.loss, right + figures.right
+            metrics, healthy = self._global_step(next(batches))
+            return (
+                done + 1,
+                healthy,
+                metrics.loss,
+                losses + metrics.loss,
+                correct + metrics.num_correct,
+            )
 
         zero = tf.constant(0.0, self._dtype)
         start = (tf.constant(0, tf.int64), tf.constant(True), zero, zero, zero)
@@ -191,20 +197,21 @@ class TrainingEngine(abc.ABC):
         sums = np.zeros(3)
         for batch in batches:
             sums += self._evaluate_graph(batch).numpy()
-        losses, right, examples = sums.tolist()
-        return Metrics(losses / examples, right / examples, round(examples))
+        losses, correct, examples = sums.tolist()
+        return Metrics(losses / examples, correct / examples, round(examples))
 
     # --- state ---
 
     def state(self) -> dict[str, np.ndarray]:
-        """Step, model, optimizer and shadows, by variable path; nothing in it names a device."""
+        """Step, model, optimizer and EMA weights, by variable path; independent of devices."""
         return {name: np.asarray(value.numpy()) for name, value in self._variables().items()}
 
     def snapshot(self) -> dict[str, Any]:
-        """:meth:`state` as it is now, for whoever reads it later, while training goes on.
+        """:meth:`state` as it is now, to be read while training continues.
 
-        On CPUs as tensors that share the variables' memory: TensorFlow copies a variable when it is
-        written to and somebody still holds what was read. A GPU has no room for both.
+        On CPUs the tensors share the variables' memory: TensorFlow copies a variable on write while
+        a reader holds its value. GPUs lack the memory for both, so that values are copied to the
+        host.
         """
         read = {name: _copies(value)[0].read_value() for name, value in self._variables().items()}
         return {
@@ -213,7 +220,7 @@ class TrainingEngine(abc.ABC):
         }
 
     def replica_states(self) -> list[dict[str, np.ndarray]]:
-        """:meth:`state` as each of this process's replicas has it; equal, bit for bit."""
+        """:meth:`state` of each replica in this process; equal, bit for bit."""
         copies = {name: _copies(value) for name, value in self._model_variables().items()}
         return [
             {name: values[min(replica, len(values) - 1)].numpy() for name, values in copies.items()}
@@ -221,7 +228,7 @@ class TrainingEngine(abc.ABC):
         ]
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Sets every variable from what :meth:`state` gave, on this or any other topology.
+        """Sets every variable from a :meth:`state` of this or any other topology.
 
         Raises:
             ValueError: other names or shapes than this model's.
@@ -290,7 +297,7 @@ def unique(pairs: list[tuple[str, Variable]]) -> dict[str, Variable]:
 
 
 _TRACE = ("Graph execution error", "Detected at node", "File ", "<stack traces", "[[")
-"""How the lines of TensorFlow's message begin that say where, and not what."""
+"""Starts of the lines of TensorFlow's message that tell the place and not the cause."""
 
 
 def _compiler_says(message: str) -> str:

@@ -1,4 +1,4 @@
-"""What the workers of a grid tell each other besides gradients, from host to host."""
+"""Messages between the workers of a grid besides gradients, from host to host."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class Workers:
         return planner.make_plan(model, settings.model_copy(update={"parallel": known}), devices)
 
     def _chiefs(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """What the chief gives, integers as int64; the others give values of the same shapes."""
+        """The chief's values, integers as int64; the others pass values of the same shapes."""
         with tf.device(_HOST):
             wide = [
                 tf.convert_to_tensor(value) if value.dtype.is_floating else tf.cast(value, tf.int64)
                 for value in values
             ]
-            # A sum, because that is the collective there is: nothing is added to the chief's.
+            # A sum with zeros is a broadcast.
             own = wide if self._topology.worker == 0 else [tf.zeros_like(value) for value in wide]
             return self._group.all_reduce(0, own)

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
@@ -36,23 +36,23 @@ def assemble(
 ) -> keras.Model:
     """Builds ``train.model``; seeds everything with ``train.seed``.
 
-    Then ``train.initial_weights`` take the place of what the seed gave.
+    ``train.initial_weights`` then replace the random weights.
 
     Args:
         train: model and seed.
         num_classes: of the labels.
-        scope: a strategy's scope to build it in. Not entered by the caller, because Keras forgets
-            the layers it has counted here, and with them the scope that it is in.
+        scope: a strategy's scope to build the model in. The caller does not enter it, because
+            this function clears Keras's session, and the scope with it.
         precision: ``float32``, ``float64``, ``mixed_bfloat16`` or ``mixed_float16``: Keras's
-            dtype policy, for layers that have none of their own.
-        on_loaded: told how many variables ``train.initial_weights`` were loaded into.
+            dtype policy, for layers without a policy.
+        on_loaded: called with the number of variables loaded from ``train.initial_weights``.
 
     Returns:
         A built model: images float32 ``[batch, 32, 32, 3]`` -> logits ``[batch, num_classes]``.
 
     Raises:
-        UserError: no such model, one that does not give logits, nothing to train in it, or two
-            variables of one path.
+        UserError: there is no such model, it gives no logits, it has nothing to train, or two
+            variables have the same path.
         InitialWeightsError: ``train.initial_weights`` cannot be read, or do not match the model.
     """
     initial = None
@@ -62,7 +62,7 @@ def assemble(
             train, lambda: assemble(fresh, num_classes, tf.device("CPU:0"), precision)
         )
         on_loaded(initial.loaded)
-    # Keras numbers the layers of a process ("conv2d_7"); counting begins anew here.
+    # Keras numbers the layers of a process ("conv2d_7"); this restarts the count.
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(train.seed)
     shape = features.IMAGE_SHAPE
@@ -79,21 +79,25 @@ def assemble(
 
 def _check(model: keras.Model, name: str) -> None:
     if not model.trainable_variables:
-        raise UserError(
-            f"train.model: {name} has nothing to train: no layer of it has weights with "
-            "trainable = True"
+        raise SettingError(
+            "train.model",
+            name,
+            "has nothing to train",
+            "layers of which some have weights with trainable = True",
         )
     path, count = Counter(variable.path for variable in model.variables).most_common(1)[0]
     if count > 1:
-        raise UserError(
-            f"train.model: {name}: {count} variables have the path {path!r}, and "
-            "checkpoints go by path; give their layers different names"
+        raise SettingError(
+            "train.model",
+            name,
+            f"has {count} variables of the path {path!r}, by which checkpoints name them",
+            "different names for their layers",
         )
 
 
 @contextlib.contextmanager
 def _policy(precision: str) -> Iterator[None]:
-    """Layers that are made in it compute in ``precision``."""
+    """Sets the ``precision`` of the layers that the block makes."""
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy(precision)
     try:
@@ -104,7 +108,7 @@ def _policy(precision: str) -> Iterator[None]:
 
 
 def _of_any_dtype(model: keras.Model) -> None:
-    """Makes numbers of the tensors that some of Keras's regularizers hold, in float32 always."""
+    """Replaces float32 tensors in Keras's regularizers by numbers, which fit any dtype."""
     layers = model._flatten_layers()
     regularizers = [variable.regularizer for variable in model.variables]
     regularizers += [getattr(layer, "activity_regularizer", None) for layer in layers]
@@ -115,7 +119,7 @@ def _of_any_dtype(model: keras.Model) -> None:
 
 
 def _chain(stages: Sequence[keras.Model], name: str) -> keras.Model:
-    """One model out of those that are to be the stages, each fed with what the one before gives."""
+    """One model of the models of all stages, in a row."""
     _log.info("%s gives %d stages; they are chained into one model", name, len(stages))
     images = hidden = keras.Input(features.IMAGE_SHAPE)
     for stage in stages:

@@ -1,4 +1,4 @@
-"""From a model's name to the model: ours by name, a user's by ``package.module:function``."""
+"""From ``train.model`` to the model: of a family, or of a user's ``package.module:function``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import numpy as np
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
-from stagecraft.trainer_module.models import names, opened_files
-from stagecraft.trainer_module.models.families import cnn, resnet, wide_resnet
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.models import opened_files
 from stagecraft.trainer_module.models.layers import overrides
 from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
 
@@ -30,7 +30,7 @@ _Call = tuple[str, tuple[int, int, int], int]
 
 
 class _Known(NamedTuple):
-    """What :func:`files_shared` knows, while it is open."""
+    """State of an open :func:`files_shared`."""
 
     built: set[_Call]
     builds: bool
@@ -39,8 +39,8 @@ class _Known(NamedTuple):
 _known: ContextVar[_Known | None] = ContextVar("_known", default=None)
 
 _read: dict[str, set[str]] = {}
-"""User's module, and ``module:function`` -> all files that were read for it in this process: an
-import, or a function that keeps what it has read, reads only once."""
+"""User's module, and ``module:function`` -> all files read for it in this process. An import, or a
+function with a cache, reads only once."""
 
 
 def build(
@@ -48,7 +48,7 @@ def build(
     input_shape: tuple[int, int, int] = features.IMAGE_SHAPE,
     num_classes: int = 10,
 ) -> keras.Model | list[keras.Model]:
-    """A new model, its weights initialised from the seed that Keras has.
+    """A new model, its weights initialised from Keras's seed.
 
     Args:
         name: ``cnn``, ``resnet20`` (any 6n + 2), ``wide_resnet_16_4`` (any depth 6n + 4, any
@@ -63,16 +63,12 @@ def build(
         one after the other.
 
     Raises:
-        UserError: no such model, or a user's that cannot be made or is not as described.
+        UserError: there is no such model, or a user's function fails or returns something else.
     """
-    try:
-        family, sizes = names.parse(name)
-    except ValueError as error:
-        raise UserError(f"train.model: {error}") from None
-    if family == "user":
+    family, sizes = registries.model_family(name)
+    if family is None:
         return _build_users(name, input_shape, num_classes)
-    ours = {"cnn": cnn, "resnet": resnet, "wide_resnet": wide_resnet}
-    model: keras.Model = ours[family].build(input_shape, num_classes, **sizes)
+    model: keras.Model = family.build(input_shape, num_classes, **sizes)
     return model
 
 
@@ -83,11 +79,11 @@ def files_read(
 ) -> list[str]:
     """Absolute paths of the files that a user's function reads while it builds its model.
 
-    Builds the model, unless :func:`files_shared` is open and somebody has. A model that cannot be
-    built has read what it has read: that it cannot is for :func:`build` to say.
+    Builds the model, unless it was built in an open :func:`files_shared`. If the build fails, the
+    result has the files read until then; :func:`build` raises the error.
 
     Args:
-        name: as :func:`build`; a model of ours reads none.
+        name: as :func:`build`; a family's model reads none.
         input_shape: as :func:`build`.
         num_classes: as :func:`build`.
     """
@@ -99,17 +95,17 @@ def files_read(
             try:
                 build(*call)
             except UserError as error:
-                _log.info("The files that it reads may not all be known: %s", error)
+                _log.info("Some files that the model reads may be missing: %s", error)
     files = _read.get(name.partition(":")[0], set()) | _read.get(name, set())
     return sorted(filter(os.path.isfile, files))
 
 
 @contextlib.contextmanager
 def files_shared(*, builds: bool = True) -> Iterator[_Known]:
-    """Lets :func:`files_read` build nothing in this block that was built in it before.
+    """Lets :func:`files_read` build each model at most once in this block.
 
     Args:
-        builds: False: nothing else either, because nothing will be trained.
+        builds: False: it builds none, because nothing will be trained.
     """
     known = _known.get()
     if known is not None:
@@ -156,7 +152,7 @@ def _import(name: str) -> Any:
 def _call(
     name: str, input_shape: tuple[int, int, int], num_classes: int
 ) -> keras.Model | list[keras.Model]:
-    """What the user's function returns, made sure to be a model or a list of models."""
+    """Calls the user's function; its result is a model or a list of models."""
     module_name, _, function_name = name.partition(":")
     try:
         module = _import(module_name)
@@ -196,7 +192,7 @@ def _call(
 def _check(
     name: str, models: list[keras.Model], input_shape: tuple[int, int, int], num_classes: int
 ) -> None:
-    """Runs a batch through the models: this builds subclassed ones, and shows what comes out."""
+    """Runs a batch through the models, which builds subclassed ones, and checks the outputs."""
     outputs: Any = np.zeros((3, *input_shape), np.float32)
     for index, model in enumerate(models):
         part = f"{name}, stage {index}" if len(models) > 1 else name
@@ -233,7 +229,7 @@ def _shape(value: Any) -> Any:
 
 
 def _where(error: Exception, file: str | None) -> str:
-    """The last line of the user's own module on the way to an error."""
+    """The last line of the user's own module in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == file]
     return f" at {file}:{lines[-1]}" if lines else ""

@@ -1,8 +1,8 @@
-"""Gradient clipping by the norm over all gradients, wherever they lie.
+"""Gradient clipping by the norm over all gradients, on any devices.
 
 Pascanu et al. 2013, "On the difficulty of training recurrent neural networks",
-section 3.2, as ``tf.clip_by_global_norm`` does it on one device: the squares are
-added up on each device, and only those sums travel.
+section 3.2, as ``tf.clip_by_global_norm`` on one device. Each device adds up its own squares;
+only these sums are sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def squared_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def factor(squared: tf.Tensor, clip_norm: float) -> tf.Tensor:
-    """What the gradients are multiplied by so that their norm is at most ``clip_norm``.
+    """The factor on gradients that limits their norm to ``clip_norm``.
 
     Args:
         squared: the sum of :func:`squared_norm` over all devices that hold a part of the model.

@@ -2,9 +2,9 @@
 
 Small gradients vanish in float16, so the loss is multiplied by a scale before the
 backward pass, and gradients are divided by it after. A scale that is too large
-makes a gradient infinite: then the step is skipped, and the scale is halved.
-After a number of good steps it is doubled. One scale serves all devices, and
-whether a step is skipped is decided over all of their gradients together.
+makes a gradient infinite: the engine then skips the step and halves the scale.
+It doubles the scale after a number of good steps. All devices share one scale and
+skip a step together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LossScale:
             self._skipped = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def variables(self) -> dict[str, tf.Variable]:
-        """What a checkpoint holds of it, by name."""
+        """Its variables, by name in a checkpoint."""
         return {
             "loss_scale/scale": self._scale,
             "loss_scale/good_steps": self._good,
@@ -36,7 +36,7 @@ class LossScale:
 
     @property
     def value(self) -> tf.Tensor:
-        """What the loss is multiplied by: float32 scalar, a power of two."""
+        """The factor on the loss: float32 scalar, a power of two."""
         return self._scale.read_value()
 
     @property
@@ -45,7 +45,7 @@ class LossScale:
         return self._skipped.read_value()
 
     def update(self, finite: tf.Tensor) -> tf.Tensor:
-        """Takes note of a step whose gradients were, or were not, finite.
+        """Adapts the scale after a step whose gradients were finite, or were not.
 
         Returns:
             bool scalar: whether training can go on. A scale of 1 cannot be the cause.

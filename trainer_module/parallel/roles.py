@@ -1,4 +1,4 @@
-"""Which processes a topology consists of, and what each is told. Imports no TensorFlow."""
+"""The processes of a topology and the ``TF_CONFIG`` of each. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import Sequence
 
+from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 
@@ -19,7 +20,7 @@ class Role:
     """Such as ``worker 1``."""
 
     tf_config: str | None = None
-    """Its environment's ``TF_CONFIG``, where it is one of several."""
+    """Its ``TF_CONFIG``; None: it is the only process."""
 
     serves: bool = False
     """Whether it works for a chief, and never ends by itself."""
@@ -31,15 +32,9 @@ class Role:
 
 
 def jobs(parallel: ParallelSettings) -> dict[str, int]:
-    """Processes of each kind, the chief's first; empty where there is one in all."""
-    found: dict[str, int] = {}
-    if parallel.strategy == "parameter_server":
-        found = {"chief": 1, "worker": parallel.workers, "ps": parallel.ps}
-    elif parallel.workers > 1:
-        found = {"worker": parallel.workers}
-    elif parallel.evaluator:
-        found = {"chief": 1}
-    return found | ({"evaluator": 1} if parallel.evaluator else {})
+    """Processes of each job, the chief's first; empty: there is one process."""
+    counts = strategy.find(parallel.strategy).processes(parallel)
+    return {**(counts or {"chief": 1}), "evaluator": 1} if parallel.evaluator else counts
 
 
 def roles(parallel: ParallelSettings, addresses: Sequence[str] | None = None) -> list[Role]:
@@ -54,15 +49,16 @@ def roles(parallel: ParallelSettings, addresses: Sequence[str] | None = None) ->
         return [Role("process")]
     if addresses is None:
         addresses = [f"127.0.0.1:{port}" for port in _free_ports(sum(counts.values()))]
+    serves = strategy.find(parallel.strategy).serves
     left = iter(addresses)
     cluster = {job: [next(left) for _ in range(count)] for job, count in counts.items()}
-    # Nobody talks to it, and TensorFlow's servers would wait for it.
+    # TensorFlow's servers would wait for it, and need not.
     cluster.pop("evaluator", None)
     return [
         Role(
             f"{job} {index}",
             json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}),
-            serves=parallel.strategy == "parameter_server" and job in ("worker", "ps"),
+            serves=job in serves,
         )
         for job, count in counts.items()
         for index in range(count)

@@ -1,75 +1,64 @@
-"""What goes together in the parallel settings, and what does not.
+"""Which parallel settings go together, whatever the strategy; each strategy adds its own rules.
 
-Every refusal names the field, its value, and a value that would work. What only the
-machine can tell (are there so many GPUs?) is in ``topology``, what only the model can
-tell (is there such a layer?) in ``partition``.
+Every refusal names the field, its value, and a value that works. What only the machine can tell
+(does it have so many GPUs?) is in ``devices``, what only the model can tell (does it have such a
+layer?) in ``partition``.
 """
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-if typing.TYPE_CHECKING:
-    from stagecraft.trainer_module.parallel.settings import ParallelSettings
-
-TAKES_ALL = ("multi_worker_mirrored", "parameter_server")
-"""Strategies whose workers take all GPUs that they see, or their first CPU."""
-
-OVER_WORKERS = (*TAKES_ALL, "grid")
-"""Strategies of several processes."""
-
-ALL_REDUCES = {
-    "mirrored": ("auto", "nccl", "hierarchical_copy", "one_device"),
-    "multi_worker_mirrored": ("auto", "ring", "nccl"),
-    "grid": ("auto", "ring", "nccl"),
-}
-"""What a strategy takes; the others choose by themselves."""
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.parallel.capabilities import Capabilities, capabilities
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 
-def check(parallel: ParallelSettings) -> None:
-    """Refuses what cannot be.
+def check(
+    parallel: ParallelSettings,
+    strategy: Capabilities,
+    refuse: Callable[[ParallelSettings], None],
+) -> None:
+    """Refuses settings that do not go together.
+
+    Args:
+        parallel: the settings.
+        strategy: theirs.
+        refuse: the strategy's own rules.
 
     Raises:
-        ValueError: names the field, its value and one that would work.
+        SettingError: names the field, its value and one that works.
     """
-    for rule in (
-        _stages,
-        _microbatches,
-        _cuts,
-        _replicas,
-        _workers,
-        _devices,
-        _device_types,
-        _virtual_devices,
-        _all_reduce,
-        _precision,
-        _jit,
-        _memory,
-        _timeline,
-        _profile,
-    ):
-        rule(parallel)
+    _stages(parallel, strategy)
+    _cuts(parallel, strategy)
+    refuse(parallel)
+    _workers(parallel, strategy)
+    _devices(parallel, strategy)
+    _virtual_devices(parallel)
+    _all_reduce(parallel, strategy)
+    _profile(parallel)
 
 
 def check_batch_size(batch_size: int, parallel: ParallelSettings) -> None:
     """Refuses a global batch that cannot be split into equal parts.
 
     Raises:
-        ValueError: names the field, its value and one that would work.
+        SettingError: names the field, its value and one that works.
     """
     if batch_size % parallel.parts == 0:
         return
     names = ["replicas", "accumulate", "microbatches"]
-    if parallel.strategy != "parameter_server":
+    if capabilities(parallel.strategy).in_step:
         names.insert(0, "workers")
     degrees = [(name, getattr(parallel, name)) for name in names if getattr(parallel, name) > 1]
     product = " × ".join(f"parallel.{name}: {degree}" for name, degree in degrees)
     total = f" = {parallel.parts}" if len(degrees) > 1 else ""
     fits = batch_size - batch_size % parallel.parts or parallel.parts
-    raise ValueError(
-        f"train.batch_size: {batch_size} is not divided by {product}{total}; "
-        f"use train.batch_size: {fits}"
+    raise SettingError(
+        "train.batch_size",
+        batch_size,
+        f"is not divided by {product}{total}",
+        f"train.batch_size: {fits}",
     )
 
 
@@ -77,217 +66,169 @@ def check_watched(steps: int, parallel: ParallelSettings) -> None:
     """Refuses to watch steps that a training does not have.
 
     Raises:
-        ValueError: names the field, its value and one that would work.
+        SettingError: names the field, its value and one that works.
     """
     if parallel.timeline_step > steps:
-        raise ValueError(
-            f"parallel.timeline_step: {parallel.timeline_step} is behind the last step: the "
-            f"training has {steps:,}; use parallel.timeline_step: {steps} or less"
+        raise SettingError(
+            "parallel.timeline_step",
+            parallel.timeline_step,
+            f"is after the last step: the training has {steps:,}",
+            f"parallel.timeline_step: {steps} or less",
         )
     first, _, last = parallel.profile_steps.partition(":")
     if first and int(last) > steps:
-        raise ValueError(
-            f"parallel.profile_steps: {parallel.profile_steps} end behind the last step: the "
-            f"training has {steps:,}; use parallel.profile_steps: {min(int(first), steps)}:{steps}"
+        raise SettingError(
+            "parallel.profile_steps",
+            parallel.profile_steps,
+            f"ends after the last step: the training has {steps:,}",
+            f"parallel.profile_steps: {min(int(first), steps)}:{steps}",
         )
 
 
-def _stages(parallel: ParallelSettings) -> None:
-    if parallel.stages > 1 and parallel.strategy != "grid":
-        raise ValueError(
-            f"stages: {parallel.stages} needs strategy: grid ({parallel.strategy} keeps the whole "
-            "model on each device); use strategy: grid"
+def _stages(parallel: ParallelSettings, strategy: Capabilities) -> None:
+    """Of settings for models in stages."""
+    if strategy.cuts_model:
+        return
+    name = strategy.name
+    if parallel.stages > 1:
+        raise SettingError(
+            "stages",
+            parallel.stages,
+            f"needs strategy: grid ({name} keeps the whole model on each device)",
+            "strategy: grid",
+        )
+    if parallel.microbatches > 1:
+        raise SettingError(
+            "microbatches",
+            parallel.microbatches,
+            f"needs strategy: grid ({name} has one stage, which they would pass one after the "
+            "other)",
+            f"microbatches: 1 with accumulate: {parallel.accumulate * parallel.microbatches}",
+        )
+    if parallel.memory_mb:
+        raise SettingError(
+            "memory_mb",
+            parallel.memory_mb,
+            f"decides where a model is cut, and {name} does not cut it",
+            "strategy: grid, or memory_mb: 0",
+        )
+    if parallel.timeline_step:
+        raise SettingError(
+            "timeline_step",
+            parallel.timeline_step,
+            f"watches the passes of stages, and {name} has no stages",
+            "strategy: grid, or timeline_step: 0",
         )
 
 
-def _microbatches(parallel: ParallelSettings) -> None:
-    if parallel.microbatches > 1 and parallel.strategy != "grid":
-        raise ValueError(
-            f"microbatches: {parallel.microbatches} needs strategy: grid ({parallel.strategy} has "
-            f"one stage, which they would pass one after the other); "
-            f"use microbatches: 1 with accumulate: {parallel.accumulate * parallel.microbatches}"
-        )
-
-
-def _cuts(parallel: ParallelSettings) -> None:
+def _cuts(parallel: ParallelSettings, strategy: Capabilities) -> None:
     names, wanted = parallel.cut_names, parallel.stages - 1
-    if names and not wanted:
-        if parallel.strategy == "grid":
-            fits = f"stages: {len(names) + 1}, or cuts: auto"
-        else:
-            fits = "cuts: auto"
-        raise ValueError(
-            f"cuts: {parallel.cuts} needs stages, and stages: 1 is the whole model; use {fits}"
+    if not names:
+        return
+    if not wanted:
+        fits = f"stages: {len(names) + 1}, or cuts: auto" if strategy.cuts_model else "cuts: auto"
+        raise SettingError(
+            "cuts", parallel.cuts, "needs stages, and stages: 1 is the whole model", fits
         )
     _refuse_duplicates("cuts", names)
-    if names and len(names) != wanted:
-        raise ValueError(
-            f"cuts: {parallel.cuts} makes {len(names) + 1} stages, not stages: {parallel.stages}; "
-            f"use stages: {len(names) + 1}, name {wanted} "
-            f"layer{'s' if wanted > 1 else ''}, or use cuts: auto"
+    if len(names) != wanted:
+        raise SettingError(
+            "cuts",
+            parallel.cuts,
+            f"makes {len(names) + 1} stages, not stages: {parallel.stages}",
+            f"stages: {len(names) + 1}, name {wanted} layer{'s' if wanted > 1 else ''}, or use "
+            "cuts: auto",
         )
 
 
-def _replicas(parallel: ParallelSettings) -> None:
-    if parallel.replicas == 1:
-        return
-    if parallel.strategy == "one_device":
-        raise ValueError(
-            f"replicas: {parallel.replicas} needs several devices; use strategy: mirrored, "
-            "or replicas: 1 with one_device"
-        )
-    if parallel.strategy == "parameter_server":
-        raise ValueError(
-            f"replicas: {parallel.replicas} is for replicas in step, and parameter_server trains "
-            f"one model by many workers; use replicas: 1 with "
-            f"workers: {parallel.workers * parallel.replicas}"
-        )
-    on_cpus = parallel.virtual_devices or any(n.startswith("CPU") for n in parallel.device_names)
-    if parallel.strategy == "multi_worker_mirrored" and on_cpus:
-        # collective_all_reduce_strategy.py, _initialize_local_devices: all GPUs, or one CPU.
-        raise ValueError(
-            f"replicas: {parallel.replicas} on CPUs: multi_worker_mirrored takes all of a worker's "
-            "GPUs, or one CPU; use replicas: 1 with "
-            f"workers: {parallel.workers * parallel.replicas}"
-            + (" and devices: CPU:0" if parallel.device_names else "")
+def _workers(parallel: ParallelSettings, strategy: Capabilities) -> None:
+    if parallel.workers > 1 and not strategy.several_processes:
+        raise SettingError(
+            "workers",
+            parallel.workers,
+            f"needs several processes, and {strategy.name} trains in one",
+            f"strategy: multi_worker_mirrored or grid with workers: {parallel.workers}, or "
+            "workers: 1",
         )
 
 
-def _workers(parallel: ParallelSettings) -> None:
-    if parallel.workers == 1 or parallel.strategy in OVER_WORKERS:
-        return
-    raise ValueError(
-        f"workers: {parallel.workers}: {parallel.strategy} trains in one process; use strategy: "
-        f"multi_worker_mirrored or grid with workers: {parallel.workers}, or workers: 1"
-    )
-
-
-def _devices(parallel: ParallelSettings) -> None:
+def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
     names, wanted = parallel.device_names, parallel.replicas * parallel.stages
     if not names:
         return
-    if parallel.strategy == "tpu":
-        raise ValueError(
-            f"devices: {parallel.devices} is not for tpu, which takes all of its cores; "
-            "use devices: auto"
-        )
     _refuse_duplicates("devices", names)
     if len(names) != wanted:
-        raise ValueError(
-            f"devices: {parallel.devices} are {len(names)}, but replicas: {parallel.replicas} × "
-            f"stages: {parallel.stages} need {wanted}; name {wanted}, or use devices: auto"
+        raise SettingError(
+            "devices",
+            parallel.devices,
+            f"are {len(names)}, but replicas: {parallel.replicas} × stages: {parallel.stages} need "
+            f"{wanted}",
+            f"{wanted} names, or devices: auto",
         )
-    gpus = [name for name in names if name.startswith("GPU")]
-    if gpus and parallel.virtual_devices:
-        raise ValueError(
-            f"virtual_devices: {parallel.virtual_devices} makes logical CPUs, but devices: "
-            f"{parallel.devices} names GPUs; use virtual_devices: 0"
+    if parallel.virtual_devices and any(name.startswith("GPU") for name in names):
+        raise SettingError(
+            "virtual_devices",
+            parallel.virtual_devices,
+            f"makes logical CPUs, but devices: {parallel.devices} names GPUs",
+            "virtual_devices: 0",
         )
     highest = max((int(name[4:]) for name in names if name.startswith("CPU")), default=0)
-    if highest and parallel.strategy in TAKES_ALL:
-        raise ValueError(
-            f"devices: {parallel.devices} is another CPU than the one that a worker of "
-            f"{parallel.strategy} takes; use devices: CPU:0"
+    if highest and strategy.takes_all_gpus:
+        raise SettingError(
+            "devices",
+            parallel.devices,
+            f"is another CPU than the one that a worker of {strategy.name} takes",
+            "devices: CPU:0",
         )
     if highest >= max(parallel.virtual_devices, 1):
-        raise ValueError(
-            f"devices: {parallel.devices} names CPU:{highest}, but virtual_devices: "
-            f"{parallel.virtual_devices} gives CPU:0"
-            + (f" to CPU:{parallel.virtual_devices - 1}" if parallel.virtual_devices > 1 else "")
-            + f" only; use virtual_devices: {highest + 1}"
+        last = f" to CPU:{parallel.virtual_devices - 1}" if parallel.virtual_devices > 1 else ""
+        raise SettingError(
+            "devices",
+            parallel.devices,
+            f"names CPU:{highest}, but virtual_devices: {parallel.virtual_devices} gives only "
+            f"CPU:0{last}",
+            f"virtual_devices: {highest + 1}",
         )
-
-
-def _device_types(parallel: ParallelSettings) -> None:
-    """A collective is of one type of device: mirrored's over all, grid's over each stage's."""
-    names = parallel.device_names
-    if parallel.strategy in ("mirrored", "multi_worker_mirrored"):
-        groups, what = [names], "of " + parallel.strategy
-    elif parallel.strategy == "grid":
-        groups = [names[stage :: parallel.stages] for stage in range(parallel.stages)]
-        what = "of the replicas of a stage"
-    else:
-        return
-    if any(len({name[:3] for name in group}) > 1 for group in groups):
-        raise ValueError(
-            f"devices: {parallel.devices} mixes CPUs and GPUs, but those {what} add up gradients "
-            "between devices of one type; use devices: auto"
+    if any(len({name[:3] for name in group}) > 1 for group in strategy.device_groups(parallel)):
+        whose = "the replicas of a stage" if strategy.cuts_model else strategy.name
+        raise SettingError(
+            "devices",
+            parallel.devices,
+            f"mixes CPUs and GPUs, but those of {whose} add up gradients between devices of one "
+            "type",
+            "devices: auto",
         )
 
 
 def _virtual_devices(parallel: ParallelSettings) -> None:
-    if not parallel.virtual_devices:
-        return
-    if parallel.strategy == "tpu":
-        raise ValueError(
-            f"virtual_devices: {parallel.virtual_devices} makes logical CPUs, and tpu trains on "
-            "none; use virtual_devices: 0"
-        )
     needed = parallel.replicas * parallel.stages
-    if parallel.virtual_devices < needed:
+    if 0 < parallel.virtual_devices < needed:
         stages = f" × stages: {parallel.stages}" if parallel.stages > 1 else ""
-        raise ValueError(
-            f"virtual_devices: {parallel.virtual_devices} is fewer than replicas: "
-            f"{parallel.replicas}{stages}; use virtual_devices: {needed}"
+        raise SettingError(
+            "virtual_devices",
+            parallel.virtual_devices,
+            f"is fewer than replicas: {parallel.replicas}{stages}",
+            f"virtual_devices: {needed}",
         )
 
 
-def _all_reduce(parallel: ParallelSettings) -> None:
-    takes = ALL_REDUCES.get(parallel.strategy, ("auto",))
-    if parallel.all_reduce not in takes:
-        also = f" (it also takes {', '.join(takes[1:])})" if takes[1:] else ""
-        raise ValueError(
-            f"all_reduce: {parallel.all_reduce} is nothing that {parallel.strategy} takes; "
-            f"use all_reduce: auto{also}"
+def _all_reduce(parallel: ParallelSettings, strategy: Capabilities) -> None:
+    if parallel.all_reduce not in strategy.all_reduces:
+        raise SettingError(
+            "all_reduce",
+            parallel.all_reduce,
+            f"is not supported by {strategy.name}",
+            " or ".join(f"all_reduce: {name}" for name in strategy.all_reduces),
         )
     if parallel.all_reduce != "nccl":
         return
-    on_cpus = [name for name in parallel.device_names if name.startswith("CPU")]
-    if parallel.virtual_devices or on_cpus:
-        raise ValueError(
-            "all_reduce: nccl is between GPUs, and "
-            + (
-                f"devices: {parallel.devices} names CPUs"
-                if on_cpus
-                else f"virtual_devices: {parallel.virtual_devices} means CPUs"
-            )
-            + "; use all_reduce: auto"
-        )
-
-
-def _precision(parallel: ParallelSettings) -> None:
-    if parallel.strategy == "parameter_server" and parallel.precision == "mixed_float16":
-        raise ValueError(
-            "precision: mixed_float16 scales the loss, which all workers decide on together, and "
-            "those of parameter_server are not in step; use precision: mixed_bfloat16"
-        )
-    if parallel.strategy == "tpu" and parallel.precision in ("float64", "mixed_float16"):
-        fits = "float32" if parallel.precision == "float64" else "mixed_bfloat16"
-        raise ValueError(
-            f"precision: {parallel.precision} is nothing that tpu computes in; "
-            f"use precision: {fits}"
-        )
-
-
-def _jit(parallel: ParallelSettings) -> None:
-    if parallel.jit and parallel.strategy == "tpu":
-        raise ValueError("jit: true is always so on tpu, all of the step at once; use jit: false")
-
-
-def _memory(parallel: ParallelSettings) -> None:
-    if parallel.memory_mb and parallel.strategy != "grid":
-        raise ValueError(
-            f"memory_mb: {parallel.memory_mb} decides where a model is cut, and "
-            f"{parallel.strategy} does not cut it; use strategy: grid, or memory_mb: 0"
-        )
-
-
-def _timeline(parallel: ParallelSettings) -> None:
-    if parallel.timeline_step and parallel.strategy != "grid":
-        raise ValueError(
-            f"timeline_step: {parallel.timeline_step} is of the passes of stages, and "
-            f"{parallel.strategy} has none; use strategy: grid, or timeline_step: 0"
-        )
+    if any(name.startswith("CPU") for name in parallel.device_names):
+        cpus = f"devices: {parallel.devices} names CPUs"
+    elif parallel.virtual_devices:
+        cpus = f"virtual_devices: {parallel.virtual_devices} means CPUs"
+    else:
+        return
+    raise SettingError("all_reduce", "nccl", f"is between GPUs, and {cpus}", "all_reduce: auto")
 
 
 def _profile(parallel: ParallelSettings) -> None:
@@ -295,23 +236,28 @@ def _profile(parallel: ParallelSettings) -> None:
         return
     first, last = map(int, parallel.profile_steps.split(":"))
     if first > last:
-        raise ValueError(
-            f"profile_steps: {parallel.profile_steps} ends before it begins; use "
-            f"profile_steps: {last}:{first}"
+        raise SettingError(
+            "profile_steps",
+            parallel.profile_steps,
+            "ends before it begins",
+            f"profile_steps: {last}:{first}",
         )
     after = parallel.timeline_step + 1
     if first < after <= last + 1:
-        raise ValueError(
-            f"timeline_step: {parallel.timeline_step} is one of profile_steps: "
-            f"{parallel.profile_steps}, and there is one profiler; use "
-            f"profile_steps: {after}:{max(after, last)}, or timeline_step: 0"
+        raise SettingError(
+            "timeline_step",
+            parallel.timeline_step,
+            f"is one of profile_steps: {parallel.profile_steps}, and there is one profiler",
+            f"profile_steps: {after}:{max(after, last)}, or timeline_step: 0",
         )
 
 
 def _refuse_duplicates(field: str, names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(
-                f"{field}: {','.join(names)} has {name} {names.count(name)} times; "
-                f"name each once, or use {field}: auto"
+            raise SettingError(
+                field,
+                ",".join(names),
+                f"has {name} {names.count(name)} times",
+                f"each name once, or {field}: auto",
             )

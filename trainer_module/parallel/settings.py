@@ -1,4 +1,4 @@
-"""On which topology a training runs: the fields; their rules are in ``parallel_rules``.
+"""On which topology a training runs: the fields. ``rules`` and the strategies check them.
 
 Imports neither TensorFlow nor TFX: checking settings is instant.
 """
@@ -6,24 +6,13 @@ Imports neither TensorFlow nor TFX: checking settings is instant.
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from stagecraft.schemas.base_settings import Settings
-from stagecraft.trainer_module.parallel import rules
-
-Strategy = Literal[
-    "one_device",
-    "mirrored",
-    "central_storage",
-    "multi_worker_mirrored",
-    "parameter_server",
-    "tpu",
-    "grid",
-]
-
-STRATEGIES: tuple[str, ...] = get_args(Strategy)
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module import registries
 
 _STEPS = re.compile(r"[1-9]\d*:[1-9]\d*")
 
@@ -33,12 +22,12 @@ _DEVICE = re.compile(r"/?(?:device:)?(cpu|gpu):(\d+)", re.IGNORECASE)
 class ParallelSettings(Settings):
     """On which topology (``parallel:``)."""
 
-    strategy: Strategy = Field("one_device", description="how the devices work together")
+    strategy: str = Field("one_device", description="how the devices work together")
     replicas: int = Field(
-        1, ge=1, description="copies of the model on one host, each with its part of the batch"
+        1, ge=1, description="copies of the model on one host; each takes its part of the batch"
     )
     stages: int = Field(
-        1, ge=1, description="parts of the model, each on its own device; more than 1 with grid"
+        1, ge=1, description="parts of the model, each on its own device; more than 1 needs grid"
     )
     cuts: str = Field(
         "auto",
@@ -47,79 +36,76 @@ class ParallelSettings(Settings):
     )
     costs: Literal["flops", "measured"] = Field(
         "flops",
-        description="what cuts: auto makes equal over the stages; flops: floating-point "
-        "operations; measured: seconds, taken on the device before training, which takes some",
+        description="what cuts: auto balances between stages; flops: floating-point operations; "
+        "measured: seconds on the device, timed before training",
     )
     memory_mb: int = Field(
         0,
         ge=0,
-        description="memory of a device in MB, which no stage may exceed by prediction; 0: not "
-        "looked at",
+        description="limit of a stage's predicted memory in MB; 0: none",
     )
     microbatches: int = Field(
         1,
         ge=1,
-        description="parts of a replica's examples that are in different stages at the same time; "
-        "more than 1 with grid",
+        description="parts of a replica's examples, in different stages at the same time; more "
+        "than 1 needs grid",
     )
     schedule: Literal["1f1b", "gpipe"] = Field(
         "1f1b",
-        description="the order of the microbatches in a stage; 1f1b: one forward, one backward, "
-        "so that few are held in memory; gpipe: all forward, then all backward",
+        description="order of the microbatches in a stage; 1f1b: one forward, one backward, which "
+        "holds few in memory; gpipe: all forward, then all backward",
     )
     accumulate: int = Field(
         1,
         ge=1,
-        description="parts of a replica's examples that are computed one after the other, for a "
-        "batch that does not fit into memory",
+        description="accumulation steps: parts of a replica's examples, computed one after the "
+        "other, for a batch that does not fit into memory",
     )
     devices: str = Field(
         "auto",
-        description="devices of one worker, separated by commas, replica by replica, its stages "
-        "in order, such as GPU:2,GPU:0; auto: the first GPUs, or CPUs where there are none",
+        description="devices of one worker, separated by commas: each replica's stages in order, "
+        "such as GPU:2,GPU:0; auto: the first GPUs, or CPUs if there are none",
     )
-    all_reduce: Literal["auto", "ring", "nccl", "hierarchical_copy", "one_device"] = Field(
+    all_reduce: str = Field(
         "auto",
-        description="how gradients are added up; mirrored takes nccl, hierarchical_copy and "
-        "one_device, multi_worker_mirrored and grid take ring and nccl",
+        description="how gradients are added up; mirrored supports nccl, hierarchical_copy and "
+        "one_device, multi_worker_mirrored and grid support ring and nccl",
     )
     precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = Field(
         "float32",
-        description="what is computed in; mixed: 16 bits, with float32 weights",
+        description="dtype of the computation; mixed: 16 bits, with float32 weights",
     )
     jit: bool = Field(False, description="compile the model with XLA, each stage by itself")
     remat: bool = Field(
         False,
-        description="compute activations again in the backward pass instead of keeping them: "
-        "less memory, more time",
+        description="recompute activations in the backward pass instead of keeping them: less "
+        "memory, more time",
     )
     workers: int = Field(
         1,
         ge=1,
-        description="processes that train together, each with its replicas and stages; more than "
-        "1 with multi_worker_mirrored, parameter_server and grid",
+        description="processes that train together, each with its replicas and stages; more than 1 "
+        "needs multi_worker_mirrored, parameter_server or grid",
     )
     ps: int = Field(1, ge=1, description="processes that hold the variables under parameter_server")
     evaluator: bool = Field(
         False,
-        description="one process more, which evaluates each new checkpoint while the others train "
-        "on",
+        description="whether one more process evaluates each new checkpoint while the others train",
     )
     launcher: Literal["auto", "in_process", "local", "kubernetes"] = Field(
         "auto",
         description="who starts the processes; local: the Trainer, on this host; kubernetes: the "
-        "Trainer's step on Kubeflow, as a job of the cluster (kubeflow.job); in_process: somebody "
-        "else, who sets TF_CONFIG in each; auto: local where there are several and TF_CONFIG is "
+        "Trainer's step on Kubeflow, as a job of the cluster (kubeflow.job); in_process: "
+        "you, with TF_CONFIG in each; auto: local if there are several and TF_CONFIG is "
         "not set",
     )
     max_restarts: int = Field(
         3,
         ge=0,
-        description="times that the processes are started again, from the newest checkpoint, "
-        "after one was lost",
+        description="how often lost processes are started again, from the newest checkpoint",
     )
     start_timeout_seconds: int = Field(
-        300, ge=1, le=86_400, description="seconds that the processes may take to find each other"
+        300, ge=1, le=86_400, description="seconds for the processes to find each other"
     )
     silence_timeout_seconds: int = Field(
         10,
@@ -130,26 +116,37 @@ class ParallelSettings(Settings):
     timeline_step: int = Field(
         0,
         ge=0,
-        description="step of which it is written down when each stage made each pass (with grid); "
-        "0: none",
+        description="step whose passes through stages are timed and recorded (with grid); 0: none",
     )
     profile_steps: str = Field(
         "",
-        description="FIRST:LAST, as 10:20: steps of which TensorFlow writes a profile, for "
-        "TensorBoard",
+        description="FIRST:LAST, as 10:20: steps that TensorFlow profiles, for TensorBoard",
     )
     virtual_devices: int = Field(
-        0, ge=0, description="logical CPU devices to make, for laptops and tests; 0: none"
+        0, ge=0, description="logical CPU devices to create, for laptops and tests; 0: none"
     )
+
+    @field_validator("strategy")
+    @classmethod
+    def _check_strategy(cls, value: str) -> str:
+        registries.STRATEGIES.get(value)
+        return value
 
     @field_validator("profile_steps", mode="before")
     @classmethod
     def _refuse_sixties(cls, value: Any) -> Any:
         """YAML 1.1 reads 10:20 as 620: https://yaml.org/type/int.html."""
         if isinstance(value, int):
-            raise ValueError("expected FIRST:LAST in quotes, such as '10:20', for YAML")
+            raise SettingError(
+                "parallel.profile_steps", value, "is a number in YAML", "quotes, such as '10:20'"
+            )
         if isinstance(value, str) and value and not _STEPS.fullmatch(value):
-            raise ValueError("expected FIRST:LAST, counted from 1, such as 10:20")
+            raise SettingError(
+                "parallel.profile_steps",
+                value,
+                "is not FIRST:LAST, counted from 1",
+                "such as 10:20",
+            )
         return value
 
     @field_validator("cuts", mode="before")
@@ -179,34 +176,35 @@ class ParallelSettings(Settings):
 
     @property
     def parts(self) -> int:
-        """Equal parts that a global batch is split into.
-
-        Under ``parameter_server`` each step is one worker's, so the workers are none of them.
-        """
-        workers = 1 if self.strategy == "parameter_server" else self.workers
+        """Equal parts that a global batch is split into; workers count that are in step."""
+        workers = self.workers if registries.STRATEGIES.get(self.strategy).in_step else 1
         return workers * self.replicas * self.accumulate * self.microbatches
 
     @model_validator(mode="after")
     def _check(self) -> ParallelSettings:
-        rules.check(self)
+        registries.STRATEGIES.get(self.strategy).check(self)
         return self
 
 
 def _names(field: str, value: Any, example: str) -> list[str]:
     if value is None:
         return ["auto"]
+    use = f"{field}: auto, or such as {example}"
     if not isinstance(value, (str, list, tuple)):
-        raise ValueError(f"expected names; use {field}: auto, or such as {example}")
+        raise SettingError(f"parallel.{field}", value, "are no names", use)
     names = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]
     if not all(names):
-        raise ValueError(f"an empty name in {value!r}; use {field}: auto, or such as {example}")
+        raise SettingError(f"parallel.{field}", value, "has an empty name", use)
     return names
 
 
 def _device(name: str) -> str:
-    found = _DEVICE.fullmatch(name)
-    if not found:
-        raise ValueError(
-            f"{name!r} is no device; use devices: auto, or names such as CPU:0 and GPU:1"
+    match = _DEVICE.fullmatch(name)
+    if not match:
+        raise SettingError(
+            "parallel.devices",
+            name,
+            "is no device",
+            "devices: auto, or names such as CPU:0 and GPU:1",
         )
-    return f"{found[1].upper()}:{int(found[2])}"
+    return f"{match[1].upper()}:{int(match[2])}"

@@ -1,107 +1,21 @@
-"""Parallel settings + this machine -> the devices that a training runs on, or a refusal.
-
-A *replica* is a copy of the model that takes its part of every global batch, a *stage*
-a part of the model, a *worker* a process; a *device* is what ops run on. TensorFlow is
-imported only inside functions.
-"""
+"""Parallel settings + this machine -> the devices that a training runs on, or a refusal."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-from collections.abc import Sequence
-from typing import Any
-
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.parallel import cluster, tpu
-from stagecraft.trainer_module.parallel.rules import TAKES_ALL
+from stagecraft.trainer_module.parallel import cluster, strategy
+from stagecraft.trainer_module.parallel.devices import (
+    Topology,
+    available,
+    choose,
+    configure_devices,
+)
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Topology:
-    """Which devices work together, and how."""
-
-    strategy: str
-    """One of ``stagecraft.trainer_module.settings.STRATEGIES``."""
-
-    devices: tuple[str, ...]
-    """This worker's, such as ``("GPU:0", "GPU:1")``: replica by replica, its stages in order."""
-
-    stages: int = 1
-    """Parts of the model, each on its own device."""
-
-    workers: int = 1
-    """Processes that train together, each with as many devices as this one."""
-
-    worker: int = 0
-    """This process's place among them; the chief is 0."""
-
-    @property
-    def replicas(self) -> int:
-        """Copies of the model in this process."""
-        return len(self.devices) // self.stages
-
-    @property
-    def global_replicas(self) -> int:
-        """Copies of the model in all processes."""
-        return self.workers * self.replicas
-
-    @property
-    def rows(self) -> tuple[int, int]:
-        """``(w, n)``: each global batch has n equal parts, of which this process takes the w-th."""
-        return (0, 1) if self.strategy == "parameter_server" else (self.worker, self.workers)
-
-    def device(self, replica: int, stage: int) -> str:
-        """Where a stage of one of this worker's replicas lies, such as ``"GPU:1"``."""
-        return self.devices[replica * self.stages + stage]
-
-    def fitting_batch(self, size: int) -> int:
-        """The smallest batch, from ``size`` examples on, that every replica has a part of."""
-        return -(-size // self.global_replicas) * self.global_replicas
-
-    @property
-    def on_gpus(self) -> bool:
-        """Whether the devices are GPUs."""
-        return self.devices[0].startswith("GPU")
-
+__all__ = ["Topology", "available", "choose", "configure_devices", "resolve"]
 
 _resolved: list[Topology] = []
 """What this process has resolved so far; see :func:`_refuse_a_second`."""
-
-
-def configure_devices(parallel: ParallelSettings) -> None:
-    """Sets up this process's devices; call it before anything else uses TensorFlow.
-
-    GPUs get their memory as it is needed, so that the pipeline's other steps find
-    some; ``parallel.virtual_devices`` splits the CPU into that many logical devices, or
-    leaves it as it is where it has more.
-
-    Raises:
-        UserError: TensorFlow has started in this process with fewer logical CPUs
-            than ``parallel.virtual_devices``.
-    """
-    import tensorflow as tf
-
-    for gpu in tf.config.list_physical_devices("GPU"):
-        with contextlib.suppress(RuntimeError):  # TensorFlow runs already: as it was set up then
-            tf.config.experimental.set_memory_growth(gpu, True)
-
-    wanted, found = parallel.virtual_devices, len(_devices("CPU"))
-    if wanted <= found:
-        return
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    try:
-        tf.config.set_logical_device_configuration(
-            cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(wanted)]
-        )
-    except RuntimeError:
-        raise UserError(
-            f"parallel.virtual_devices: {wanted} logical CPU devices were asked for, but "
-            f"TensorFlow has already started in this process with {found}; start a new "
-            "process, or call stagecraft.trainer_module.parallel.topology.configure_devices before "
-            "anything else uses TensorFlow"
-        ) from None
 
 
 def resolve(parallel: ParallelSettings) -> Topology:
@@ -120,9 +34,7 @@ def resolve(parallel: ParallelSettings) -> Topology:
 
     configure_devices(parallel)
     members = cluster.training(parallel)
-    devices = _tpu_cores(parallel) if parallel.strategy == "tpu" else choose(parallel)
-    if parallel.strategy in TAKES_ALL:
-        devices = _show_only(devices)
+    devices = strategy.find(parallel.strategy).choose(parallel)
     topology = Topology(
         strategy=parallel.strategy,
         devices=tuple(devices),
@@ -142,128 +54,24 @@ def resolve(parallel: ParallelSettings) -> Topology:
     return topology
 
 
-def available(parallel: ParallelSettings) -> list[str]:
-    """What ``parallel.devices: auto`` chooses from: GPUs where there are any, else CPUs."""
-    gpus = [f"GPU:{index}" for index in range(len(_devices("GPU")))]
-    if gpus and not parallel.virtual_devices:
-        return gpus
-    return [f"CPU:{index}" for index in range(len(_devices("CPU")))]
-
-
-def _devices(kind: str) -> list[Any]:
-    """The physical device behind each logical one, in order; does not start TensorFlow."""
-    import tensorflow as tf
-
-    return [
-        device
-        for device in tf.config.get_visible_devices(kind)
-        for _ in tf.config.get_logical_device_configuration(device) or [None]
-    ]
-
-
-def choose(parallel: ParallelSettings) -> Sequence[str]:
-    """This process's devices, replica by replica, its stages in order; does not start TensorFlow.
-
-    Args:
-        parallel: of any strategy but ``tpu``; logical devices have been configured.
-
-    Raises:
-        UserError: the machine has not the devices.
-    """
-    devices = _choose(parallel)
-    if parallel.all_reduce == "nccl" and not all(name.startswith("GPU") for name in devices):
-        raise UserError(
-            f"parallel.all_reduce: nccl is between GPUs, and this machine has none that "
-            f"TensorFlow sees ({', '.join(devices)}); use parallel.all_reduce: auto"
-        )
-    return devices
-
-
-def _choose(parallel: ParallelSettings) -> Sequence[str]:
-    needed, names = parallel.replicas * parallel.stages, parallel.device_names
-    cpus = [f"CPU:{index}" for index in range(len(_devices("CPU")))]
-    gpus = [f"GPU:{index}" for index in range(len(_devices("GPU")))]
-    for name in names:
-        if name not in cpus + gpus:
-            raise UserError(
-                f"parallel.devices: {parallel.devices} names {name}, but this machine has "
-                f"{', '.join(cpus + gpus)}; use some of those, or parallel.devices: auto"
-            )
-    if names:
-        return names
-    there = available(parallel)
-    if parallel.strategy == "multi_worker_mirrored" and not gpus:
-        there = there[:1]  # TensorFlow takes all of a worker's GPUs, or one CPU
-    if needed > len(there):
-        raise UserError(_too_few(parallel, there))
-    return there[:needed]
-
-
-def _too_few(parallel: ParallelSettings, there: Sequence[str]) -> str:
-    needed, found = parallel.replicas * parallel.stages, len(there)
-    what = f"parallel.replicas: {parallel.replicas}"
-    if parallel.stages > 1:
-        what += f" × parallel.stages: {parallel.stages}"
-    ways = []
-    if found >= parallel.stages:
-        ways.append(f"parallel.replicas: {found // parallel.stages}")
-    if parallel.strategy == "multi_worker_mirrored":
-        ways.append(
-            f"parallel.replicas: 1 with parallel.workers: {parallel.workers * parallel.replicas}"
-        )
-    else:
-        ways.append(f"parallel.virtual_devices: {needed} for logical CPU devices")
-    return (
-        f"{what} needs {needed} devices, but this machine has {found} ({', '.join(there)}); "
-        f"use {', or '.join(dict.fromkeys(ways))}"
-    )
-
-
-def _tpu_cores(parallel: ParallelSettings) -> Sequence[str]:
-    cores = tpu.cores()
-    if parallel.replicas != cores:
-        raise UserError(
-            f"parallel.replicas: {parallel.replicas}, but the TPU has {cores} cores, each of "
-            f"them a replica; use parallel.replicas: {cores}"
-        )
-    return [f"TPU:{index}" for index in range(cores)]
-
-
-def _show_only(devices: Sequence[str]) -> Sequence[str]:
-    """Hides all GPUs but those named; the names of those that are left, numbered anew."""
-    import tensorflow as tf
-
-    gpus = _devices("GPU")
-    shown = [gpus[int(name.partition(":")[2])] for name in devices if name.startswith("GPU")]
-    try:
-        tf.config.set_visible_devices([gpu for gpu in gpus if gpu in shown], "GPU")
-    except RuntimeError:
-        raise UserError(
-            f"parallel.devices: a worker would take all {len(gpus)} GPUs, not "
-            f"{', '.join(devices)} alone, because TensorFlow has already started in this process; "
-            "start a new process"
-        ) from None
-    return [f"GPU:{index}" for index in range(len(shown))] if shown else devices
-
-
 def _refuse_a_second(topology: Topology) -> None:
-    """Refuses what cannot follow on the topologies that this process has had.
+    """Refuses a topology that cannot follow those that this process has had.
 
     Collectives between workers are set up before anything else uses TensorFlow
     (``RuntimeError: Collective ops must be configured at program startup``), and every
-    ``MultiWorkerMirroredStrategy`` numbers its groups from 1, where one of another size is in
-    the way (``joining a group with size 4, but that group has size 2``). The other strategies
-    have no groups, or, as the grid, a number of its own for each. Tests of topologies between
-    workers therefore run each in a process of their own.
+    ``MultiWorkerMirroredStrategy`` numbers its groups from 1, where an earlier group of another
+    size fails it (``joining a group with size 4, but that group has size 2``). The other strategies
+    have no groups, or, as the grid, new numbers for each. Tests of topologies between workers
+    therefore run each in a process of their own.
     """
-    for other in _resolved:
-        mirrored = topology.strategy == "multi_worker_mirrored"
-        between_workers = topology.workers > 1 and (mirrored or topology.strategy == "grid")
-        renumbered = mirrored and other.strategy == topology.strategy
-        if other != topology and (between_workers or renumbered):
+    found = strategy.find(topology.strategy)
+    for earlier in _resolved:
+        if earlier != topology and found.conflicts(topology, earlier):
             raise UserError(
                 f"a second topology in one process: parallel.strategy: {topology.strategy} "
-                f"({topology.workers} workers × {topology.replicas} replicas) after "
-                f"{other.strategy} ({other.workers} × {other.replicas}), whose collectives are "
-                "in the way; start a new process"
+                f"({topology.workers} workers × {topology.replicas} replicas) cannot follow "
+                f"{earlier.strategy} ({earlier.workers} × {earlier.replicas}), whose collectives "
+                "exist already; start a new process",
+                setting="parallel.strategy",
+                value=topology.strategy,
             )

@@ -1,4 +1,4 @@
-"""The topologies that are held against one device, by name. Imports no TensorFlow."""
+"""The topologies that are compared with one device, by name. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.registry import UnknownNameError
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.parallel import strategy
+from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 CONFIGURED = "configured"
@@ -17,70 +21,15 @@ CONFIGURED = "configured"
 SMALL_LEARNING_RATE = 1e-3
 """Of the trajectory in float64, where the settings have a larger one."""
 
-_GRID: dict[str, Any] = {"strategy": "grid"}
 
-NAMED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "mirrored-2": ("two replicas", {"strategy": "mirrored", "replicas": 2}, {}),
-    "mirrored-4": ("four replicas", {"strategy": "mirrored", "replicas": 4}, {}),
-    "central_storage-2": (
-        "two replicas, variables on the host",
-        {"strategy": "central_storage", "replicas": 2},
-        {},
-    ),
-    "stages-2": ("the model in two stages", {**_GRID, "stages": 2}, {}),
-    "stages-3": ("in three stages", {**_GRID, "stages": 3}, {}),
-    "stages-4": ("in four stages", {**_GRID, "stages": 4}, {}),
-    "grid-2x2": (
-        "two replicas of two stages, two microbatches",
-        {**_GRID, "replicas": 2, "stages": 2, "microbatches": 2},
-        {},
-    ),
-    "grid-2x3": (
-        "two replicas of three stages, two microbatches, in two turns",
-        {**_GRID, "replicas": 2, "stages": 3, "microbatches": 2, "accumulate": 2},
-        {},
-    ),
-    "grid-2x1x2": (
-        "two processes, each of two stages, two microbatches",
-        {**_GRID, "workers": 2, "stages": 2, "microbatches": 2},
-        {},
-    ),
-    "grid-2x2x2": (
-        "two processes, each of two replicas of two stages, two microbatches",
-        {**_GRID, "workers": 2, "replicas": 2, "stages": 2, "microbatches": 2},
-        {},
-    ),
-    "microbatches-2": ("two stages", {**_GRID, "stages": 2, "microbatches": 2}, {}),
-    "microbatches-4": ("two stages", {**_GRID, "stages": 2, "microbatches": 4}, {}),
-    "microbatches-8": ("two stages", {**_GRID, "stages": 2, "microbatches": 8}, {}),
-    "accumulate-4": ("one device, in four turns", {"accumulate": 4}, {}),
-    "workers-2": (
-        "two processes in step",
-        {"strategy": "multi_worker_mirrored", "workers": 2},
-        {},
-    ),
-    "parameter_server-1": (
-        "a chief, a worker and a parameter server, each a process",
-        {"strategy": "parameter_server", "workers": 1},
-        {},
-    ),
-    "remat": (
-        "two stages, two microbatches, activations computed again",
-        {**_GRID, "stages": 2, "microbatches": 2, "remat": True},
-        {},
-    ),
-    "clip": (
-        "two replicas of two stages, clipped in every step",
-        {**_GRID, "replicas": 2, "stages": 2},
-        {"clip_norm": 0.1},
-    ),
-    "bfloat16": (
-        "two stages, two microbatches, mixed_bfloat16",
-        {**_GRID, "stages": 2, "microbatches": 2, "precision": "mixed_bfloat16"},
-        {},
-    ),
-}
-"""Name -> (what it is, parallel settings, train settings)."""
+def named() -> dict[str, tuple[Strategy, ParityCase]]:
+    """The named topologies of all strategies."""
+    return {
+        name: (each, case)
+        for each in registries.STRATEGIES.entries()
+        for name, case in each.parity_cases.items()
+    }
+
 
 _KEPT = ("precision", "remat", "jit")
 """Parallel settings that a named topology leaves as they are."""
@@ -127,7 +76,7 @@ def in_float64(settings: TrainingSettings) -> TrainingSettings:
 
 
 def whole_batches(settings: TrainingSettings) -> TrainingSettings:
-    """The same training on one device, in one turn a step."""
+    """The same training on one device, without accumulation."""
     parallel = changed_parallel(settings.parallel, accumulate=1)
     return TrainingSettings(train=settings.train, parallel=parallel)
 
@@ -136,7 +85,7 @@ def select(names: str, settings: TrainingSettings, *, steps: int, batch_size: in
     """The cases of comma-separated names.
 
     Args:
-        names: of :data:`NAMED`, ``configured``, or ``all`` for all of them that go together with
+        names: of :func:`named`, ``configured``, or ``all`` for all of them that go together with
             the settings' precision and jit.
         settings: model, optimizer and so on; their topology is ``configured``.
         steps: of a trajectory.
@@ -147,9 +96,9 @@ def select(names: str, settings: TrainingSettings, *, steps: int, batch_size: in
             together with the settings.
     """
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    own = settings.parallel.strategy != "one_device" or settings.parallel.parts > 1
+    own = not _is_reference(settings.parallel)
     if "all" in wanted:
-        wanted = [name for name in NAMED if not _refusal(name, settings)]
+        wanted = [name for name in named() if not _refusal(name, settings)]
         wanted += [CONFIGURED] if own else []
     if not wanted:
         raise UserError("--topologies: none was named; use all, or such as mirrored-2,stages-2")
@@ -163,14 +112,14 @@ def select(names: str, settings: TrainingSettings, *, steps: int, batch_size: in
 
 def description(case: Case) -> str:
     """What a topology is, in words."""
-    if case.name in NAMED:
-        return NAMED[case.name][0]
+    if case.name != CONFIGURED:
+        return named()[case.name][1].description
     return f"the settings' own: parallel.strategy {case.settings.parallel.strategy}"
 
 
 def configured(settings: TrainingSettings, *, steps: int, batch_size: int) -> Case | None:
     """The settings' own topology; None where it is one device that takes each batch at once."""
-    if settings.parallel.strategy == "one_device" and settings.parallel.parts == 1:
+    if _is_reference(settings.parallel):
         return None
     return _case(CONFIGURED, settings, steps, batch_size, True)
 
@@ -183,21 +132,32 @@ def _case(name: str, settings: TrainingSettings, steps: int, batch_size: int, ow
                 "device; give another such as --set parallel.strategy=mirrored, or name one"
             )
         return Case(name, _training(settings, settings.parallel, {}, steps, batch_size))
-    if name not in NAMED:
-        near = difflib.get_close_matches(name, [*NAMED, CONFIGURED], n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(NAMED)} and all"
-        raise UserError(f"--topologies: there is no {name!r}; {hint}")
+    known = named()
+    if name not in known:
+        near = difflib.get_close_matches(name, [*known, CONFIGURED], n=1)
+        use = near[0] if near else f"one of {', '.join(known)}, or all"
+        raise UnknownNameError("--topologies", name, "does not exist", use)
     if refusal := _refusal(name, settings):
-        raise UserError(f"--topologies: {name} with these settings: {refusal}")
-    train = NAMED[name][2]
+        raise UserError(
+            f"--topologies: {name} with these settings: {refusal}",
+            setting="--topologies",
+            value=name,
+        )
+    train = dict(known[name][1].train)
     return Case(name, _training(settings, _parallel(name, settings), train, steps, batch_size))
 
 
+def _is_reference(parallel: ParallelSettings) -> bool:
+    return strategy.find(parallel.strategy).is_reference and parallel.parts == 1
+
+
 def _parallel(name: str, settings: TrainingSettings) -> ParallelSettings:
-    parallel = NAMED[name][1]
+    owner, case = named()[name]
     kept = {field: getattr(settings.parallel, field) for field in _KEPT}
-    devices = parallel.get("replicas", 1) * parallel.get("stages", 1)
-    return ParallelSettings(**{**kept, **parallel, "virtual_devices": devices})
+    devices = case.parallel.get("replicas", 1) * case.parallel.get("stages", 1)
+    return ParallelSettings(
+        **{**kept, "strategy": owner.name, **case.parallel, "virtual_devices": devices}
+    )
 
 
 def _refusal(name: str, settings: TrainingSettings) -> str:

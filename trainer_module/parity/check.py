@@ -198,4 +198,4 @@ def _of_batch(
 def _against(case: Case, reference: Results) -> str:
     """What the topology is compared with, in words."""
     parts = reference.notes.parts
-    return "one device" if parts == 1 else f"one device in {parts} turns"
+    return "one device" if parts == 1 else f"one device in {parts} accumulation steps"

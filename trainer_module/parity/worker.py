@@ -22,9 +22,8 @@ import tensorflow as tf
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.engines.base import Engine
-from stagecraft.trainer_module.engines.parameter_server import serve
-from stagecraft.trainer_module.engines.strategies import connect
-from stagecraft.trainer_module.parallel import cluster, topology
+from stagecraft.trainer_module.engines.factory import connect
+from stagecraft.trainer_module.parallel import cluster, strategy, topology
 from stagecraft.trainer_module.parity import cases, criteria, float64
 from stagecraft.trainer_module.parity.driver import Driver
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, compared, points, save
@@ -58,12 +57,13 @@ def main(task_path: str, events: str) -> int:
 def _run(task: Task, tell: Tell) -> None:
     settings = task.settings
     here = cluster.read()
-    if here and here.role in ("worker", "ps") and settings.parallel.strategy == "parameter_server":
-        serve()
+    own = strategy.find(settings.parallel.strategy)
+    if here and here.role in own.serves:
+        own.serve()
     devices = topology.resolve(settings.parallel)
-    strategy = connect(devices, settings.parallel)
+    connected = connect(devices, settings.parallel)
     tell("started")
-    measure(task, devices, strategy, tell)
+    measure(task, devices, connected, tell)
 
 
 def measure(

@@ -21,6 +21,7 @@ import keras
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.stages import costs, functional, partition
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
+from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.planning import exchange, measure, schedule, suggest, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
 from stagecraft.trainer_module.planning.exchange import Links
@@ -142,9 +143,7 @@ def _limit(
     """What takes the most of what the devices could do."""
     stages, microbatches, slowest = parallel.stages, parallel.microbatches, max(shares)
     bubble = schedule.bubble(microbatches, stages)
-    exchanged = "the all-reduce of gradients"
-    if parallel.strategy == "parameter_server":
-        exchanged = "what workers fetch from the parameter servers and send to them"
+    exchanged = strategy.find(parallel.strategy).traffic_description
     if exchange.crosses_hosts(parallel):
         exchanged += f", at {network or 0:g} Gbit/s between hosts"
     losses = {

@@ -34,7 +34,7 @@ SCHEDULES = ("gpipe", "1f1b")
 class Pass(NamedTuple):
     """A microbatch's way through a stage."""
 
-    way: str
+    direction: str
     """``FORWARD`` or ``BACKWARD``."""
     stage: int
     microbatch: int
@@ -103,7 +103,7 @@ def timetable(
             while rest and (ready := _ready(rest[-1], ends, ways, len(orders))) is not None:
                 now = rest.pop()
                 begin = max(free[stage], ready)
-                took = forward[stage] if now.way == FORWARD else backward[stage]
+                took = forward[stage] if now.direction == FORWARD else backward[stage]
                 free[stage] = ends[now] = begin + took
                 slots.append(Slot(now, begin, free[stage]))
     return sorted(slots, key=lambda slot: (slot.begin, slot.end))
@@ -113,12 +113,12 @@ def _ready(
     wanted: Pass, ends: dict[Pass, float], copies: dict[str, Sequence[float]], stages: int
 ) -> float | None:
     """When there is all that a pass needs from another stage; None: that is not known yet."""
-    way, stage, microbatch = wanted
-    other = stage - 1 if way == FORWARD else stage + 1
+    direction, stage, microbatch = wanted
+    other = stage - 1 if direction == FORWARD else stage + 1
     if not 0 <= other < stages:
         return 0.0
-    end = ends.get(Pass(way, other, microbatch))
-    return None if end is None else end + copies[way][min(stage, other)]
+    end = ends.get(Pass(direction, other, microbatch))
+    return None if end is None else end + copies[direction][min(stage, other)]
 
 
 def in_order(name: str, microbatches: int, stages: int) -> list[Pass]:
@@ -131,7 +131,7 @@ def held(order: Iterable[Pass]) -> int:
     """The most microbatches that a stage has passed forward and not yet back."""
     most = now = 0
     for done in order:
-        now += 1 if done.way == FORWARD else -1
+        now += 1 if done.direction == FORWARD else -1
         most = max(most, now)
     return most
 
@@ -176,7 +176,7 @@ def picture(slots: Sequence[Slot]) -> str:
         for done, begin, end in slots:
             if done.stage == stage:
                 width = round(end - begin) * 3 - 1
-                text = f"{done.way[0].upper()}{done.microbatch}"
+                text = f"{done.direction[0].upper()}{done.microbatch}"
                 line = line.ljust(round(begin) * 3) + text.ljust(width, "-")[:width] + " "
         lines.append(f"stage {stage}  {line.rstrip()}")
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.planning.plan import Suggestion
 from stagecraft.trainer_module.planning.work import Work
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -17,9 +18,6 @@ WORTH_SAYING = 1.05
 ENOUGH_MICROBATCHES = 4
 """For each stage: more make the bubble hardly smaller (GPipe, section 2.3), and the work in smaller
 pieces."""
-
-_STRATEGIES = ("one_device", "mirrored", "grid")
-"""Those that can take each other's place, and whose devices are all alike."""
 
 
 def faster(work: Work, pieces: int, speedup: float, available: int) -> Suggestion | None:
@@ -35,7 +33,7 @@ def faster(work: Work, pieces: int, speedup: float, available: int) -> Suggestio
         available: devices of a worker; at least those in use count.
     """
     parallel = work.settings.parallel
-    if parallel.strategy not in _STRATEGIES:
+    if strategy.find(parallel.strategy).alternative(parallel.replicas, parallel.stages) is None:
         return None
     devices = max(available, parallel.replicas * parallel.stages)
     best = None
@@ -61,12 +59,13 @@ def faster(work: Work, pieces: int, speedup: float, available: int) -> Suggestio
 
 def _others(settings: TrainingSettings, devices: int, pieces: int) -> Iterator[TrainingSettings]:
     """Settings that the rules allow, fewer stages first."""
+    found = strategy.find(settings.parallel.strategy)
     for stages in range(1, min(devices, pieces) + 1):
         for replicas in range(1, devices // stages + 1):
             most = ENOUGH_MICROBATCHES * stages if stages > 1 else 1
             for microbatches in range(1, most + 1):
                 changes: dict[str, Any] = {
-                    "strategy": _strategy(settings, replicas, stages),
+                    "strategy": found.alternative(replicas, stages),
                     "replicas": replicas,
                     "stages": stages,
                     "microbatches": microbatches,
@@ -79,9 +78,3 @@ def _others(settings: TrainingSettings, devices: int, pieces: int) -> Iterator[T
                     )
                 except ValidationError:  # such as a batch that so many do not divide
                     continue
-
-
-def _strategy(settings: TrainingSettings, replicas: int, stages: int) -> str:
-    if stages > 1 or settings.parallel.strategy == "grid":
-        return "grid"
-    return "mirrored" if replicas > 1 else "one_device"

@@ -13,8 +13,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.stages import costs
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
+from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import exchange, schedule
 from stagecraft.trainer_module.planning.exchange import Links
 from stagecraft.trainer_module.planning.plan import StagePlan
@@ -131,7 +133,8 @@ class Work:
             problem += f"parallel.stages: {parallel.stages}, wherever the model is cut"
         for stages in range(parallel.stages, len(self._pieces) + 1):
             if self.cut(stages) is not None:
-                grid = "" if parallel.strategy == "grid" else "parallel.strategy: grid, "
+                cuts = capabilities(parallel.strategy).cuts_model
+                grid = "" if cuts else "parallel.strategy: grid, "
                 auto = "" if parallel.cuts == "auto" else ", parallel.cuts: auto"
                 return f"{problem}; use {grid}parallel.stages: {stages}{auto}"
         remat = "" if parallel.remat else "parallel.remat: true, or "
@@ -160,7 +163,7 @@ class Work:
         # gradients, slots, averages.
         half = 0.5 if parallel.precision.startswith("mixed") else 0
         copies = 1 + (parallel.accumulate * parallel.microbatches > 1)
-        copies += {"sgd": 1, "adamw": 2}[train.optimizer] + bool(train.ema_decay)
+        copies += registries.OPTIMIZERS.get(train.optimizer).slots + bool(train.ema_decay)
         weights = self._width * (
             (1 + half) * sum(piece.parameters for piece in pieces)
             + copies * sum(piece.trainable for piece in pieces)

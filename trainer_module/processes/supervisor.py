@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.roles import Role, roles
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.processes import exit_codes
@@ -109,8 +110,8 @@ class Supervisor:
 
     def _replace(self, team: Team, member: Member) -> None:
         """Of a process that has ended and had not done its part."""
-        job, served = member.role.job, self._parallel.strategy == "parameter_server"
-        alone = job == "evaluator" or (job == "worker" and served)
+        job = member.role.job
+        alone = job == "evaluator" or job in strategy.find(self._parallel.strategy).restarts_alone
         if not (alone and exit_codes.retryable(member.code)):
             raise team.cause()
         team.remove(member)

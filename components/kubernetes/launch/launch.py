@@ -22,7 +22,7 @@ from stagecraft.components.kubernetes.launch import leases
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.object_store.folder import is_address
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.parallel import roles
+from stagecraft.trainer_module.parallel import roles, strategy
 from stagecraft.trainer_module.processes import preemption
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.worker import task_of
@@ -105,15 +105,13 @@ def request(
     cluster: ClusterSettings, parallel: ParallelSettings, folder: str, namespace: str
 ) -> JobRequest:
     """The job that a topology needs."""
-    processes = roles.jobs(parallel) or {"worker": 1}
-    all_roles = roles.roles(parallel, [""] * sum(processes.values()))
     return JobRequest(
         name=folder.rpartition("/")[2],
         namespace=namespace,
         image=cluster.image,
         command=("python", "-m", worker.__name__, folder),
-        processes=processes,
-        serves=frozenset(role.job for role in all_roles if role.serves),
+        processes=roles.jobs(parallel) or {"worker": 1},
+        serves=strategy.find(parallel.strategy).serves,
         max_restarts=parallel.max_restarts,
         pod=cluster.pod,
         job=cluster.job,

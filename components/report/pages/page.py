@@ -180,14 +180,14 @@ def _topology(facts: Facts) -> dict[str, Any]:
     devices, stages = record["topology"]["devices"], record["topology"]["stages"]
     rows = [devices[first : first + stages] for first in range(0, len(devices), stages)]
     several = record["topology"]["workers"] > 1
-    grid = [
+    replicas = [
         Row(f"{number}{' of each process' if several else ''}", row)
         for number, row in enumerate(rows)
     ]
     plan = record["plan"]
     return {
         "topology": wording.topology(record),
-        "grid": grid if len(devices) > 1 else [],
+        "replicas": replicas if len(devices) > 1 else [],
         "shares": seen["shares"] if seen else None,
         "measured": _safe(step_timeline.measured(seen)) if seen else None,
         "planned": _safe(step_timeline.planned(plan)) if plan and seen else None,

@@ -7,6 +7,7 @@ import shlex
 from typing import Any, NamedTuple
 
 from stagecraft.components.report.facts import Facts, Quality, Training
+from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _WATCHED = 20
@@ -167,12 +168,7 @@ def grid_text(record: dict[str, Any]) -> str:
     """The topology in a word or two: ``one device``, ``2 × 3 grid``."""
     topology = record["topology"]
     replicas = topology["workers"] * len(topology["devices"]) // topology["stages"]
-    return topology_name(topology["strategy"], replicas, topology["stages"])
-
-
-def topology_name(strategy: str, replicas: int, stages: int) -> str:
-    """As :func:`grid_text`; replicas are those of all processes."""
-    return f"{replicas} × {stages} grid" if strategy == "grid" else strategy.replace("_", " ")
+    return strategy.label(topology["strategy"], replicas, topology["stages"])
 
 
 def devices_text(record: dict[str, Any]) -> str:
@@ -199,9 +195,7 @@ def topology(record: dict[str, Any]) -> str:
             f", each replica's part in {settings['parallel_microbatches']} microbatches, "
             f"schedule {settings['parallel_schedule']}"
         )
-    if found["strategy"] == "parameter_server":
-        return f"{text}. Workers are not in step."
-    return f"{text}. Every step computes what one device would."
+    return f"{text}. {strategy.find(found['strategy']).fidelity}"
 
 
 def unwatched(record: dict[str, Any], command: str) -> str:

@@ -104,10 +104,11 @@ def _plan(
     from stagecraft.pipeline.checks import preflight
     from stagecraft.pipeline.cli.terminal.run_view import progress_bar
     from stagecraft.trainer_module.parallel import topology
+    from stagecraft.trainer_module.parallel.capabilities import capabilities
     from stagecraft.trainer_module.planning import planner
 
     if accelerator is None:
-        if parallel.strategy == "tpu":  # only a connection shows its devices
+        if capabilities(parallel.strategy).remote_devices:
             devices = list(topology.resolve(parallel).devices)
         else:  # the devices of one worker; the plan needs no other
             topology.configure_devices(parallel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.planning.plan import Plan
 
@@ -92,15 +93,15 @@ def _diagram(plan: Plan) -> str:
 
 def _figures(plan: Plan) -> str:
     stages, microbatches = len(plan.stages), plan.microbatches
+    used = strategy.find(plan.strategy)
     lines = [f"times         {_TIMES[plan.times]}"]
     if plan.step_seconds is not None:
         rate = plan.batch_size / plan.step_seconds
-        if plan.strategy == "parameter_server":  # each step is one worker's
+        if not used.in_step:  # each step is one worker's
             rate *= plan.workers
         lines.append(f"step          {_time(plan.step_seconds)}, {rate:,.0f} examples/s")
     if plan.all_reduce_seconds:
-        name = "fetching" if plan.strategy == "parameter_server" else "all-reduce"
-        lines.append(f"{name:13} {_time(plan.all_reduce_seconds)} of it")
+        lines.append(f"{used.traffic_name:13} {_time(plan.all_reduce_seconds)} of it")
         if plan.network_gbit:
             lines[-1] += f", with {plan.network_gbit:g} Gbit/s between hosts (--network)"
     if stages > 1:

@@ -237,7 +237,7 @@ def staged(facts: Facts) -> Facts:
     }
     row = {
         "topology": "configured",
-        "reference": "one device in 8 turns",
+        "reference": "one device in 8 accumulation steps",
         "equal": True,
         "seconds": 12.0,
         "findings": [finding],

@@ -13,8 +13,8 @@ import os
 import socket
 import sys
 
+from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.engines.parameter_server import serve
-from stagecraft.trainer_module.engines.strategies import connect
 from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.processes import loopback, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings

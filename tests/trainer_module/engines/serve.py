@@ -25,8 +25,8 @@ import drive
 import keras
 import tensorflow as tf
 
+from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.engines.parameter_server import ParameterServerEngine, serve
-from stagecraft.trainer_module.engines.strategies import connect
 from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 

@@ -224,10 +224,10 @@ def test_moving_statistics_are_the_mean_over_the_parts(
 
 
 @pytest.mark.slow
-def test_shadows_follow_the_weights(driven: Callable[[str], Results]) -> None:
+def test_ema_weights_follow_the_weights(driven: Callable[[str], Results]) -> None:
     results = driven("one_device")
     weights = _select(results, "norm/6/model/")
-    shadows = _select(results, "norm/6/ema/")
-    assert shadows
-    for path, shadow in shadows.items():
-        assert not np.array_equal(shadow, weights[path]), path
+    averages = _select(results, "norm/6/ema/")
+    assert averages
+    for path, average in averages.items():
+        assert not np.array_equal(average, weights[path]), path

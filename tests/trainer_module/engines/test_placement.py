@@ -4,7 +4,12 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.engines.placement import Op, check_cells, check_replicas, recording
+from stagecraft.trainer_module.engines.placement import (
+    Op,
+    check_replicas,
+    check_stage_replicas,
+    recording,
+)
 
 DEVICES = {(0, 0): "CPU:0", (0, 1): "CPU:1"}
 RIGHT = [
@@ -17,7 +22,7 @@ RIGHT = [
 
 
 def test_ops_where_they_should_be() -> None:
-    check_cells(RIGHT, DEVICES, backward=DEVICES)
+    check_stage_replicas(RIGHT, DEVICES, backward=DEVICES)
     check_replicas(RIGHT, ["CPU:0", "CPU:1"])
 
 
@@ -27,7 +32,7 @@ def test_a_misplaced_op_is_named(index: int) -> None:
     ops[index] = ops[index]._replace(device="GPU:7")
     wanted = RIGHT[index].device
     with pytest.raises(UserError, match=f"{RIGHT[index].name} .* on GPU:7 instead of {wanted}"):
-        check_cells(ops, DEVICES, backward=DEVICES)
+        check_stage_replicas(ops, DEVICES, backward=DEVICES)
 
 
 @pytest.mark.parametrize("index", range(4))
@@ -35,17 +40,17 @@ def test_a_cell_that_computes_nothing_is_named(index: int) -> None:
     ops = [op for op in RIGHT if op is not RIGHT[index]]
     part, stage = ("forward", "backward")[index // 2], (0, 1, 1, 0)[index]
     with pytest.raises(UserError, match=f"no {part} ops of replica 0, stage {stage} on CPU"):
-        check_cells(ops, DEVICES, backward=DEVICES)
+        check_stage_replicas(ops, DEVICES, backward=DEVICES)
 
 
 def test_what_has_nothing_to_train_needs_no_backward_pass() -> None:
-    check_cells(RIGHT[:3], DEVICES, backward=[(0, 1)])
+    check_stage_replicas(RIGHT[:3], DEVICES, backward=[(0, 1)])
 
 
 def test_a_few_of_many_are_shown() -> None:
     ops = [op._replace(device="CPU:4") for op in RIGHT[:4]]
     with pytest.raises(UserError, match="and 1 more"):
-        check_cells(ops, DEVICES, backward=DEVICES)
+        check_stage_replicas(ops, DEVICES, backward=DEVICES)
 
 
 def test_replicas_that_compute_no_gradients() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stagecraft.trainer_module.models import registry
-from stagecraft.trainer_module.models.families import resnet
+from stagecraft.trainer_module.models.layers.shortcut import Shortcut
 
 
 @functools.cache
@@ -100,7 +100,7 @@ def test_a_clone_and_a_saved_copy_compute_the_same(name, tmp_path):
 
 def test_the_shortcut_takes_every_other_pixel_and_adds_channels_of_zeros():
     inputs = np.random.default_rng(0).normal(size=(2, 6, 4, 2)).astype(np.float32)
-    outputs = np.asarray(resnet.Shortcut(5, 2)(inputs))
+    outputs = np.asarray(Shortcut(5, 2)(inputs))
     assert outputs.shape == (2, 3, 2, 5)
     np.testing.assert_array_equal(outputs[..., 1:3], inputs[:, ::2, ::2])
     assert not outputs[..., [0, 3, 4]].any()

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.models import registry
 
 MODULE = """
@@ -136,44 +136,56 @@ def test_checking_a_model_leaves_its_weights_to_the_seed():
 
 
 @pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("rsenet20", "resnet20"),
+        ("cnnn", "cnn"),
+        ("transformer", "package.module:function"),
+        ("resnet21", "resnet20"),
+        ("resnet2", "resnet20"),
+        ("wide_resnet_17_4", "wide_resnet_16_4"),
+        ("wide_resnet_16_0", "wide_resnet_16_4"),
+        ("wide_resnet_16", "wide_resnet_16_4"),
+        ("own/nets.py:functional", ":build"),
+        ("own.nets:", ":build"),
+    ],
+)
+def test_a_name_that_is_refused(name, suggestion, messages):
+    with messages.raises(SettingError) as caught:
+        registry.build(name)
+    assert (caught.value.setting, caught.value.value) == ("train.model", name)
+    assert suggestion in caught.value.suggestion
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("rsenet20", "unknown model 'rsenet20'; did you mean 'resnet20'"),
-        ("cnnn", "did you mean 'cnn'"),
-        ("transformer", "known are cnn, resnet20, .* or your own as package.module:function"),
-        ("resnet21", r"depth 21 is not 6n \+ 2"),
-        ("resnet2", "n of 1 or more"),
-        ("wide_resnet_17_4", r"depth 17 is not 6n \+ 4"),
-        ("wide_resnet_16_0", "width 0"),
-        ("wide_resnet_16", "did you mean 'wide_resnet_16_4'"),
-        ("own/nets.py:functional", "not of the form package.module:function"),
-        ("own.nets:", "not of the form"),
-        ("own.missing:f", "cannot import 'own.missing': ModuleNotFoundError: .*PYTHONPATH"),
-        ("missing.nets:f", "No module named 'missing'; put the folder .* on PYTHONPATH"),
-        ("own.broken:f", "cannot import 'own.broken': ImportError: .*no_such_name"),
-        ("own.incomplete:f", "No module named 'a_package_that_is_missing'$"),
+        ("own.missing:f", "'own.missing': ModuleNotFoundError: .*PYTHONPATH"),
+        ("missing.nets:f", "'missing'; .*PYTHONPATH"),
+        ("own.broken:f", "'own.broken': ImportError: .*no_such_name"),
+        ("own.incomplete:f", "'a_package_that_is_missing'$"),
         (
             "own.nets:functionall",
-            "no function 'functionall' in .*nets.py; did you mean 'functional'",
+            "'functionall' in .*nets.py; .*'functional'",
         ),
         ("own.nets:a_number", "no function 'a_number'"),
-        ("own.nets:fails", r"fails\(input_shape=\(32, 32, 3\).*ZeroDivisionError: no such thing"),
+        ("own.nets:fails", r"fails\(input_shape=\(32, 32, 3\).*ZeroDivisionError"),
         ("own.nets:takes_no_arguments", "failed: TypeError: .*unexpected keyword"),
-        ("own.nets:nothing", "returned builtins.NoneType, not a model of Keras 3"),
+        ("own.nets:nothing", "returned builtins.NoneType"),
         ("own.nets:a_layer", "returned keras.*Dense, not a model"),
         ("own.nets:no_stages", "returned builtins.list, not a model"),
-        ("own.nets:eleven", r"gives \(3, 11\) for a batch of 3; expected logits \[batch, 10\]"),
+        ("own.nets:eleven", r"gives \(3, 11\) .*\[batch, 10\]"),
         ("own.nets:a_map", r"gives \(3, 32, 32, 10\)"),
         ("own.nets:two_outputs", r"gives list .*expected logits \[batch, 10\]"),
-        ("own.nets:small_images", r"does not take a batch of shape \(3, 32, 32, 3\): "),
-        ("own.nets:unchained", r"unchained, stage 1 does not take a batch of shape \(3, 4\)"),
+        ("own.nets:small_images", r"batch of shape \(3, 32, 32, 3\): "),
+        ("own.nets:unchained", r"unchained, stage 1 .*shape \(3, 4\)"),
         ("own.nets:softmax_activation", "gives probabilities; give logits"),
         ("own.nets:softmax_layer", "give logits"),
         ("own.nets:SoftmaxInside", "give logits"),
         ("own.nets:softmax_of_half_precision", "give logits"),
     ],
 )
-def test_what_is_refused(name, message):
+def test_a_users_function_that_is_refused(name, message):
     with pytest.raises(UserError, match=message) as error:
         registry.build(name)
     assert str(error.value).startswith("train.model: ")

@@ -15,11 +15,11 @@ def test_decay_grows_to_what_was_asked_for(step: int, decay: float) -> None:
     assert float(ema.decay_at(0.99, tf.constant(step, tf.int64))) == pytest.approx(decay)
 
 
-def test_shadows_follow() -> None:
+def test_ema_weights_follow() -> None:
     weight = keras.Variable(np.asarray([1.0, -2.0]))
-    (shadow,) = ema.create([weight])
-    np.testing.assert_array_equal(shadow, [1.0, -2.0])
+    (average,) = ema.create([weight])
+    np.testing.assert_array_equal(average, [1.0, -2.0])
     weight.assign([3.0, 2.0])
-    ema.update(tf.distribute.get_strategy(), [shadow], [weight], tf.constant(0.75))
-    np.testing.assert_array_equal(shadow, [1.5, -1.0])
+    ema.update(tf.distribute.get_strategy(), [average], [weight], tf.constant(0.75))
+    np.testing.assert_array_equal(average, [1.5, -1.0])
     np.testing.assert_array_equal(weight.numpy(), [3.0, 2.0])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.trainer_module.optimization import optimizers
+from stagecraft.trainer_module.optimization.make_optimizer import is_kernel, make_optimizer
 from stagecraft.trainer_module.settings import TrainSettings
 
 
@@ -31,7 +31,7 @@ def model() -> keras.Model:
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_weight_decay_is_on_kernels_only(model, name):
     settings = TrainSettings(optimizer=name, learning_rate=1.0, weight_decay=0.25)
-    optimizer = optimizers.build(settings, model.trainable_variables)
+    optimizer = make_optimizer(settings, model.trainable_variables)
 
     @tf.function
     def step(rate: tf.Tensor) -> None:
@@ -43,12 +43,12 @@ def test_weight_decay_is_on_kernels_only(model, name):
     for variable in model.trainable_variables:
         kernel = variable.path.split("/")[-1].endswith("kernel")
         np.testing.assert_array_equal(variable, 2.0 * (1 - 0.5 * 0.25) if kernel else 2.0)
-    decayed = {v.path.split("/")[-1] for v in model.trainable_variables if optimizers.is_kernel(v)}
+    decayed = {v.path.split("/")[-1] for v in model.trainable_variables if is_kernel(v)}
     assert decayed == {"kernel", "depthwise_kernel", "pointwise_kernel"}
 
 
 def test_no_decay_leaves_kernels_alone(model):
-    optimizer = optimizers.build(TrainSettings(weight_decay=0), model.trainable_variables)
+    optimizer = make_optimizer(TrainSettings(weight_decay=0), model.trainable_variables)
     zeros = [tf.zeros(variable.shape) for variable in model.trainable_variables]
     optimizer.apply(zeros, model.trainable_variables)
     for variable in model.trainable_variables:
@@ -59,7 +59,7 @@ def test_sgd_is_nesterovs():
     """Sutskever et al. 2013, section 3.1, in the form with the gradient at the weights."""
     variable = keras.Variable(1.0, name="kernel")
     settings = TrainSettings(learning_rate=0.125, momentum=0.5, weight_decay=0)
-    optimizer = optimizers.build(settings, [variable])
+    optimizer = make_optimizer(settings, [variable])
     weight, velocity = 1.0, 0.0
     for gradient in (1.0, -2.0, 0.5):
         optimizer.apply([tf.constant(gradient)], [variable])
@@ -69,6 +69,6 @@ def test_sgd_is_nesterovs():
 
 
 def test_slots_are_made_at_once(model):
-    optimizer = optimizers.build(TrainSettings(optimizer="adamw"), model.trainable_variables)
+    optimizer = make_optimizer(TrainSettings(optimizer="adamw"), model.trainable_variables)
     # Two moments for each variable, beside the step and the rate.
     assert len(optimizer.variables) == 2 * len(model.trainable_variables) + 2

@@ -8,9 +8,10 @@ import sys
 from typing import Any
 
 import pytest
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.parallel import topology, tpu
+from stagecraft.trainer_module.parallel import devices, topology, tpu_system
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -38,7 +39,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         shown[:] = devices
 
     monkeypatch.setattr(topology, "configure_devices", lambda parallel: None)
-    monkeypatch.setattr(topology, "_devices", lambda kind: there[kind])
+    monkeypatch.setattr(devices, "_devices", lambda kind: there[kind])
     monkeypatch.setattr(topology, "_resolved", [])
     monkeypatch.setattr(tf.config, "set_visible_devices", show)
     monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
@@ -81,7 +82,10 @@ def test_more_replicas_than_devices() -> None:
     assert f"parallel.virtual_devices: {there + 1}" in message
 
 
-def test_a_larger_grid_than_devices(gpus: list[str]) -> None:
+def test_a_larger_grid_than_devices(
+    gpus: list[str],
+    messages: Messages,
+) -> None:
     parallel = ParallelSettings(strategy="grid", replicas=2, stages=2)
     with pytest.raises(UserError) as caught:
         topology.resolve(parallel)
@@ -89,15 +93,18 @@ def test_a_larger_grid_than_devices(gpus: list[str]) -> None:
     assert "parallel.replicas: 2 × parallel.stages: 2 needs 4 devices" in message
     assert "use parallel.replicas: 1, or parallel.virtual_devices: 4" in message
     assert topology.resolve(parallel.model_copy(update={"replicas": 1})).on_gpus
-    with pytest.raises(UserError, match="; use parallel.virtual_devices: 4 for"):
+    with messages.raises(UserError):
         topology.resolve(ParallelSettings(strategy="grid", stages=4))
 
 
-def test_devices_that_are_named(gpus: list[str]) -> None:
+def test_devices_that_are_named(
+    gpus: list[str],
+    messages: Messages,
+) -> None:
     parallel = ParallelSettings(strategy="grid", stages=2, devices="GPU:2,GPU:0")
     assert topology.resolve(parallel).devices == ("GPU:2", "GPU:0")
     assert gpus == ["untouched"]
-    with pytest.raises(UserError, match=r"GPU:3.*this machine has CPU:0, GPU:0, GPU:1, GPU:2; .*"):
+    with messages.raises(UserError):
         topology.resolve(ParallelSettings(devices="GPU:3"))
 
 
@@ -118,16 +125,18 @@ def test_a_worker_sees_no_gpus_but_its_own(
     assert gpus == shown
 
 
-def test_replicas_of_a_worker_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_of_a_worker_without_gpus(
+    monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
     parallel = ParallelSettings(strategy="multi_worker_mirrored", replicas=2)
-    with pytest.raises(UserError, match="use .*parallel.replicas: 1 with parallel.workers: 2"):
+    with messages.raises(UserError):
         topology.resolve(parallel)
 
 
-def test_nccl_without_gpus() -> None:
+def test_nccl_without_gpus(messages: Messages) -> None:
     parallel = ParallelSettings(strategy="mirrored", all_reduce="nccl")
-    with pytest.raises(UserError, match="all_reduce: nccl .*CPU:0.*use parallel.all_reduce: auto"):
+    with messages.raises(UserError):
         topology.resolve(parallel)
     topology.resolve(ParallelSettings(strategy="mirrored"))
 
@@ -161,7 +170,7 @@ def test_workers_of_a_grid_keep_their_gpus(
 
 
 def test_a_second_topology_whose_collectives_clash(
-    gpus: list[str], monkeypatch: pytest.MonkeyPatch
+    gpus: list[str], monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     one = ParallelSettings(strategy="multi_worker_mirrored")
     grid = ParallelSettings(strategy="grid", replicas=2)
@@ -169,7 +178,7 @@ def test_a_second_topology_whose_collectives_clash(
     topology.resolve(one)
     topology.resolve(one)
     topology.resolve(ParallelSettings(strategy="grid", replicas=3))
-    with pytest.raises(UserError, match="second topology in one process.*start a new process"):
+    with messages.raises(UserError):
         topology.resolve(ParallelSettings(strategy="multi_worker_mirrored", replicas=2))
 
     config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
@@ -180,10 +189,10 @@ def test_a_second_topology_whose_collectives_clash(
     topology.resolve(grid)
     monkeypatch.setattr(topology, "_resolved", [])
     topology.resolve(grid)
-    with pytest.raises(UserError, match="after grid .*start a new process"):
+    with messages.raises(UserError):
         topology.resolve(two)
     of_two = ParallelSettings(strategy="grid", workers=2)
-    with pytest.raises(UserError, match=r"grid \(2 workers .*after grid .*start a new process"):
+    with messages.raises(UserError):
         topology.resolve(of_two)
     monkeypatch.setattr(topology, "_resolved", [])
     topology.resolve(of_two)
@@ -191,30 +200,36 @@ def test_a_second_topology_whose_collectives_clash(
     topology.resolve(grid)
 
 
-def test_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_tpu(
+    monkeypatch: pytest.MonkeyPatch,
+    messages: Messages,
+) -> None:
     import tensorflow as tf
 
     def none() -> None:  # as TensorFlow does, without asking Google Cloud first
         raise ValueError("Please provide a TPU Name to connect to.")
 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", none)
-    with pytest.raises(UserError, match="strategy: tpu needs a TPU.*TPU_NAME.*strategy: mirrored"):
+    with messages.raises(UserError):
         topology.resolve(ParallelSettings(strategy="tpu"))
 
 
-def test_replicas_are_the_tpus_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tpu, "cores", lambda: 8)
-    with pytest.raises(UserError, match="replicas: 1, but .*8 cores.*use parallel.replicas: 8"):
+def test_replicas_are_the_tpus_cores(
+    monkeypatch: pytest.MonkeyPatch,
+    messages: Messages,
+) -> None:
+    monkeypatch.setattr(tpu_system, "cores", lambda: 8)
+    with messages.raises(UserError):
         topology.resolve(ParallelSettings(strategy="tpu"))
     found = topology.resolve(ParallelSettings(strategy="tpu", replicas=8))
     assert found.replicas == 8
     assert found.device(7, 0) == "TPU:7"
 
 
-def test_virtual_devices_after_tensorflow_has_started() -> None:
+def test_virtual_devices_after_tensorflow_has_started(messages: Messages) -> None:
     there = _cpus()
     topology.configure_devices(ParallelSettings(virtual_devices=there))  # enough are there
-    with pytest.raises(UserError, match=f"virtual_devices: {there + 1}.*already started.*{there}"):
+    with messages.raises(UserError):
         topology.configure_devices(ParallelSettings(virtual_devices=there + 1))
 
 

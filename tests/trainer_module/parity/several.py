@@ -22,20 +22,24 @@ from unittest import mock
 import tensorflow as tf
 
 from stagecraft.trainer_module.engines import replica_pipeline, strategy
-from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parity.driver import Driver
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, save
 from stagecraft.trainer_module.parity.worker import measure
 
 
-def _first(found: replica_pipeline.Found, other: replica_pipeline.Found) -> replica_pipeline.Found:
+def _first(
+    found: replica_pipeline.PartialSums, other: replica_pipeline.PartialSums
+) -> replica_pipeline.PartialSums:
     """A sum over microbatches that leaves the others out."""
     del other
     return found
 
 
-def _twice(found: replica_pipeline.Found, other: replica_pipeline.Found) -> replica_pipeline.Found:
+def _twice(
+    found: replica_pipeline.PartialSums, other: replica_pipeline.PartialSums
+) -> replica_pipeline.PartialSums:
     """A sum over microbatches that takes the others twice."""
     return tf.nest.map_structure(
         lambda one, two: one + 2 * two if one.dtype.is_floating else two, found, other
@@ -49,8 +53,8 @@ def _own(context: Any, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 FAULTS = {
-    "dropped": (replica_pipeline.Found, "plus", _first),
-    "doubled": (replica_pipeline.Found, "plus", _twice),
+    "dropped": (replica_pipeline.PartialSums, "plus", _first),
+    "doubled": (replica_pipeline.PartialSums, "plus", _twice),
     "not reduced": (strategy, "_all_reduce", _own),
 }
 """What is patched, and by what."""

@@ -28,13 +28,19 @@ def test_every_pass_once_after_those_it_needs(name: str, microbatches: int, stag
     done = schedule.in_order(name, microbatches, stages)
     assert len(done) == len(set(done)) == 2 * microbatches * stages
     when = {each: place for place, each in enumerate(done)}
-    for way, stage, microbatch in done:
-        if way == FORWARD and stage:
-            assert when[Pass(way, stage - 1, microbatch)] < when[Pass(way, stage, microbatch)]
-        if way == BACKWARD:
-            assert when[Pass(FORWARD, stage, microbatch)] < when[Pass(way, stage, microbatch)]
+    for direction, stage, microbatch in done:
+        if direction == FORWARD and stage:
+            assert (
+                when[Pass(direction, stage - 1, microbatch)]
+                < when[Pass(direction, stage, microbatch)]
+            )
+        if direction == BACKWARD:
+            assert when[Pass(FORWARD, stage, microbatch)] < when[Pass(direction, stage, microbatch)]
             if stage < stages - 1:
-                assert when[Pass(way, stage + 1, microbatch)] < when[Pass(way, stage, microbatch)]
+                assert (
+                    when[Pass(direction, stage + 1, microbatch)]
+                    < when[Pass(direction, stage, microbatch)]
+                )
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

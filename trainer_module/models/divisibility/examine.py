@@ -14,6 +14,7 @@ from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
 from stagecraft.trainer_module.models.stages import functional
 from stagecraft.trainer_module.models.stages.stage import Called, Segment, Stage
+from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _SCALES = (1.0, 10.0, 100.0)
@@ -178,7 +179,8 @@ def _check_foreign(segment: Segment, called: Called) -> None:
 def _check_layers(model: keras.Model, parallel: ParallelSettings, parts: int) -> None:
     """Raises for layers that are known not to go together with a topology."""
     for path, layer in dropout.walk(model):
-        alone = parallel.strategy == "grid" or parallel.accumulate > 1
+        replicas = capabilities(parallel.strategy).keras_replicas
+        alone = not replicas or parallel.accumulate > 1
         if getattr(layer, "synchronized", False) and parts > 1 and alone:
             raise ModelRefusedError(
                 path,

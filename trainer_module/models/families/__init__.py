@@ -1,1 +1,1 @@
-"""The models that `train.model` knows by name."""
+"""Families of models that ``train.model`` names, one file each."""

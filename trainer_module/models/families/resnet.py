@@ -4,41 +4,53 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-from keras import layers
+from stagecraft.trainer_module.models.family import ModelFamily, depth_problem
 
 FILTERS = (16, 32, 64)
 
 
-def build(input_shape: tuple[int, int, int], num_classes: int, *, depth: int) -> keras.Model:
+class ResNet(ModelFamily):
     """``depth = 6n + 2`` layers: a convolution, three groups of n blocks, and a dense layer.
 
     ResNet-20 has 0.27 million weights, ResNet-56 0.85 million (table 6 of the paper).
-
-    Args:
-        input_shape: ``(height, width, channels)``.
-        num_classes: number of logits.
-        depth: 8, 14, 20, …
-
-    Raises:
-        ValueError: no such depth.
     """
-    blocks, rest = divmod(depth - 2, 6)
-    if rest or blocks < 1:
-        raise ValueError(f"depth {depth} is not 6n + 2 with n of 1 or more")
-    images = keras.Input(input_shape, name="images")
-    hidden = _convolution(images, FILTERS[0], 1, "stem")
-    hidden = layers.ReLU(name="stem_relu")(hidden)
-    for group, filters in enumerate(FILTERS, start=1):
-        for block in range(1, blocks + 1):
-            strides = 2 if group > 1 and block == 1 else 1
-            hidden = _block(hidden, filters, strides, f"group{group}_block{block}")
-    hidden = layers.GlobalAveragePooling2D(name="pool")(hidden)
-    logits = layers.Dense(num_classes, kernel_initializer="he_normal", name="logits")(hidden)
-    return keras.Model(images, logits, name=f"resnet{depth}")
+
+    name = "resnet"
+    description = "resnet20, resnet56, … (6n + 2 layers): for small pictures (He et al. 2015)"
+    pattern = r"resnet(?P<depth>\d+)"
+    examples = ("resnet20", "resnet56")
+
+    def problem(self, **sizes: int) -> str:
+        """Of the depth."""
+        return depth_problem(sizes["depth"], 2)
+
+    def build(self, input_shape: tuple[int, int, int], num_classes: int, **sizes: int) -> Any:
+        """The network of a depth."""
+        import keras
+        from keras import layers
+
+        depth = sizes["depth"]
+        blocks = (depth - 2) // 6
+        images = keras.Input(input_shape, name="images")
+        hidden = _convolution(images, FILTERS[0], 1, "stem")
+        hidden = layers.ReLU(name="stem_relu")(hidden)
+        for group, filters in enumerate(FILTERS, start=1):
+            for block in range(1, blocks + 1):
+                strides = 2 if group > 1 and block == 1 else 1
+                hidden = _block(hidden, filters, strides, f"group{group}_block{block}")
+        hidden = layers.GlobalAveragePooling2D(name="pool")(hidden)
+        logits = layers.Dense(num_classes, kernel_initializer="he_normal", name="logits")(hidden)
+        return keras.Model(images, logits, name=f"resnet{depth}")
+
+
+RESNET = ResNet()
 
 
 def _block(inputs: Any, filters: int, strides: int, name: str) -> Any:
+    from keras import layers
+
+    from stagecraft.trainer_module.models.layers.shortcut import Shortcut
+
     hidden = _convolution(inputs, filters, strides, f"{name}_1")
     hidden = layers.ReLU(name=f"{name}_1_relu")(hidden)
     hidden = _convolution(hidden, filters, 1, f"{name}_2")
@@ -50,6 +62,8 @@ def _block(inputs: Any, filters: int, strides: int, name: str) -> Any:
 
 def _convolution(inputs: Any, filters: int, strides: int, name: str) -> Any:
     """A 3 by 3 convolution and batch normalisation."""
+    from keras import layers
+
     hidden = layers.Conv2D(
         filters,
         3,
@@ -60,23 +74,3 @@ def _convolution(inputs: Any, filters: int, strides: int, name: str) -> Any:
         name=f"{name}_conv",
     )(inputs)
     return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"{name}_norm")(hidden)
-
-
-@keras.saving.register_keras_serializable("stagecraft")
-class Shortcut(layers.Layer):
-    """The shortcut without weights (option A): every ``strides``-th pixel, new channels zero."""
-
-    def __init__(self, filters: int, strides: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.filters = filters
-        self.strides = strides
-
-    def call(self, inputs: Any) -> Any:
-        """``[batch, height, width, channels]`` to ``[batch, h, w, filters]``."""
-        inputs = inputs[:, :: self.strides, :: self.strides, :]
-        new = self.filters - inputs.shape[-1]
-        return keras.ops.pad(inputs, [(0, 0), (0, 0), (0, 0), (new // 2, new - new // 2)])
-
-    def get_config(self) -> dict[str, Any]:
-        """What Keras makes a copy of this layer from."""
-        return {**super().get_config(), "filters": self.filters, "strides": self.strides}

@@ -64,7 +64,7 @@ def test_of_a_grid(staged: Facts) -> None:
     assert "2 × 3 grid on 6 logical CPUs in one process" in text
     assert "stages waited 40.0%. Equal stages would wait 33.3%, and those of the plan 35.0%" in text
     assert "forward 0, replica 1, stage 2: 200.0 to 290.0 ms (90.0 ms)" in text
-    assert "one device in 8 turns" in text
+    assert "one device in 8 accumulation steps" in text
 
 
 def test_a_grid_that_nobody_watched(staged: Facts) -> None:

@@ -16,7 +16,7 @@ from tensorflow.python.eager import context
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.engines import placement
-from stagecraft.trainer_module.engines.stage_replica import Cell
+from stagecraft.trainer_module.engines.stage_replica import StageReplica
 
 
 def _devices_of_parts(ops: list[placement.Op]) -> dict[str, set[str]]:
@@ -64,15 +64,15 @@ def test_a_layer_that_chooses_its_device_is_caught(parallel: dict[str, Any]) -> 
 
 
 def test_a_cell_on_another_device_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    scope = Cell.scope
+    scope = StageReplica.scope
 
     @contextlib.contextmanager
-    def elsewhere(self: Cell, part: str, after: Any = ()) -> Iterator[None]:
+    def elsewhere(self: StageReplica, part: str, after: Any = ()) -> Iterator[None]:
         with scope(self, part, after), tf.device("CPU:4"):
             yield
 
     engine = driving.make(STAGES)
-    monkeypatch.setattr(Cell, "scope", elsewhere)
+    monkeypatch.setattr(StageReplica, "scope", elsewhere)
     with pytest.raises(UserError, match=r"replica0_stage\d.* on CPU:4 instead of CPU:\d"):
         engine.train(driving.feed(engine), 1)
 

@@ -38,7 +38,7 @@ def test_passes_are_in_order(parallel: dict[str, Any], grid: Any) -> None:
         own = [span for span in spans if (span.replica, span.stage) == (replica, stage)]
         passes = [(span.what, span.microbatch, span.turn) for span in own if span.what in WAYS]
         assert passes == [
-            (done.way, done.microbatch, turn) for turn in range(turns) for done in order
+            (done.direction, done.microbatch, turn) for turn in range(turns) for done in order
         ]
         assert all(one.end <= other.begin for one, other in itertools.pairwise(own))
         rest = [span.what for span in own if span.what not in WAYS]

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.engines.factory import make_engine
-from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.engines.training import TrainingEngine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights import stored
@@ -66,10 +65,10 @@ def test_every_topology_begins_with_them(
     for state in (engine.state(), *engine.replica_states()):
         for path, value in values.items():
             np.testing.assert_array_equal(state[f"model/{path}"], value)
-        shadows = {path: state[path] for path in state if path.startswith("ema/")}
-        assert shadows
-        for path, shadow in shadows.items():
-            np.testing.assert_array_equal(shadow, values[path.removeprefix("ema/")])
+        averages = {path: state[path] for path in state if path.startswith("ema/")}
+        assert averages
+        for path, average in averages.items():
+            np.testing.assert_array_equal(average, values[path.removeprefix("ema/")])
 
 
 def test_a_training_reads_them_once_and_goes_on_from_its_checkpoint(

@@ -169,7 +169,10 @@ def test_turns_are_told_apart() -> None:
 @pytest.mark.parametrize("name", schedule.SCHEDULES)
 def test_the_bubble_of_an_ideal_step_is_the_formula(name: str) -> None:
     slots = schedule.timetable(schedule.passes(name, 4, 3), [1.0] * 3, [2.0] * 3)
-    ops = [op(done.stage, f"{done.way}{done.microbatch}", begin, end) for done, begin, end in slots]
+    ops = [
+        op(done.stage, f"{done.direction}{done.microbatch}", begin, end)
+        for done, begin, end in slots
+    ]
     spans = timeline.spans_of(ops)
     assert len(spans) == 24
     assert timeline.idle(spans) == pytest.approx(schedule.bubble(4, 3))

@@ -10,13 +10,12 @@ import tensorflow as tf
 from catalogue.rows import CLASSES, Row
 
 from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.engines.factory import make_engine
-from stagecraft.trainer_module.engines.strategies import connect
+from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers.floatx import floatx
-from stagecraft.trainer_module.optimization import optimizers
 from stagecraft.trainer_module.optimization.losses import cross_entropy
+from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
@@ -62,7 +61,7 @@ def by_keras(row: Row) -> list[Values]:
     points, losses = [], []
     with floatx(row.precision):
         model.compile(
-            optimizers.build(train, model.trainable_variables),
+            make_optimizer(train, model.trainable_variables),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile=False,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError
 
 
 @functools.cache
@@ -31,10 +31,11 @@ def connect() -> Any:
     # No name: ValueError; not on Google Cloud: OSError; its client is missing: ImportError,
     # or RuntimeError; no answer: OpError.
     except (ValueError, OSError, ImportError, RuntimeError, tf.errors.OpError) as error:
-        raise UserError(
-            f"parallel.strategy: tpu needs a TPU, and none was reached ({error}); set the "
-            "environment variable TPU_NAME to its name or address, or use "
-            "parallel.strategy: mirrored"
+        raise SettingError(
+            "parallel.strategy",
+            "tpu",
+            f"needs a TPU, and TensorFlow reached none ({error})",
+            "TPU_NAME in the environment, its name or address, or parallel.strategy: mirrored",
         ) from error
     return resolver
 
@@ -49,14 +50,3 @@ def cores() -> int:
 
     connect()
     return len(tf.config.list_logical_devices("TPU"))
-
-
-def tpu_strategy() -> Any:
-    """A ``tf.distribute.TPUStrategy`` over all cores; untested on hardware.
-
-    Raises:
-        UserError: as :func:`connect`.
-    """
-    import tensorflow as tf
-
-    return tf.distribute.TPUStrategy(connect())

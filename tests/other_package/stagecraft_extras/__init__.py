@@ -1,0 +1,1 @@
+"""Entries that another package adds to the registries."""

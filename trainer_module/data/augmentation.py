@@ -1,0 +1,35 @@
+"""What an augmentation is. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from stagecraft.schemas.registry import Entry
+
+
+class Augmentation(Entry):
+    """Base of the names in ``train.augment``: a file in ``augmentations/``, or an entry point."""
+
+    order = 100
+    """Augmentations with lower numbers come first, those of one number by name."""
+
+    @property
+    def first_draw(self) -> int:
+        """Number of its first draw; fixed, so that one augmentation changes no other's draws."""
+        return 1000 + 1000 * zlib.crc32(self.name.encode())
+
+    def apply(self, images: Any, draws: Any) -> Any:
+        """Augments a batch, each picture by its own draws.
+
+        Its file imports TensorFlow inside this method only.
+
+        Args:
+            images: float32 ``[batch, height, width, channels]``; zero is the mean.
+            draws: :class:`~stagecraft.trainer_module.data.augment.Draws`: ``draws(0, 2)`` is 0 or 1
+                for each picture, int32 ``[batch, 1]``.
+
+        Returns:
+            float32 of the same shape.
+        """
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""Augmentations, one file each: names in ``train.augment``."""

@@ -1,0 +1,40 @@
+"""Makes the optimizer of a training: weight decay on kernels only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.models.layers.floatx import floatx
+from stagecraft.trainer_module.optimization.optimizer import Optimizer
+from stagecraft.trainer_module.settings import TrainSettings
+
+
+def make_optimizer(
+    settings: TrainSettings, variables: Sequence[keras.Variable]
+) -> keras.optimizers.Optimizer:
+    """An optimizer whose slots are made for ``variables``, on the devices of the current scope.
+
+    The training loop assigns its variable ``learning_rate`` before each step. A step first takes
+    ``learning_rate * weight_decay * kernel`` off each kernel (decoupled weight decay, Loshchilov
+    and Hutter 2017, with the rate as its schedule).
+
+    Args:
+        settings: optimizer, learning_rate (the initial value), weight_decay and so on.
+        variables: the trainable variables, in the order of the gradients.
+    """
+    in_float64 = any(variable.dtype == "float64" for variable in variables)
+    with floatx("float64" if in_float64 else keras.config.floatx()):  # of the learning rate
+        entry: Optimizer = registries.OPTIMIZERS.get(settings.optimizer)
+        optimizer: keras.optimizers.Optimizer = entry.make(settings)
+    # Keras takes exclusions before build only.
+    optimizer.exclude_from_weight_decay([v for v in variables if not is_kernel(v)])
+    optimizer.build(variables)
+    return optimizer
+
+
+def is_kernel(variable: keras.Variable) -> bool:
+    """Whether weight decay applies: to kernels, not to biases and scales of normalisations."""
+    return "kernel" in variable.name

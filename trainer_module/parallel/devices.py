@@ -1,0 +1,198 @@
+"""The devices of this machine, and the topology that a training makes of them.
+
+A *replica* is a copy of the model that takes its part of every global batch, a *stage* a part of
+the model, a *worker* a process; a *device* is what ops run on. TensorFlow is imported only inside
+functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.parallel.capabilities import capabilities
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Topology:
+    """Which devices work together, and how."""
+
+    strategy: str
+    """Name of the strategy."""
+
+    devices: tuple[str, ...]
+    """This worker's, such as ``("GPU:0", "GPU:1")``: replica by replica, its stages in order."""
+
+    stages: int = 1
+    """Parts of the model, each on its own device."""
+
+    workers: int = 1
+    """Processes that train together, each with as many devices as this one."""
+
+    worker: int = 0
+    """This process's place among them; the chief is 0."""
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model in this process."""
+        return len(self.devices) // self.stages
+
+    @property
+    def global_replicas(self) -> int:
+        """Copies of the model in all processes."""
+        return self.workers * self.replicas
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """``(w, n)``: each global batch has n equal parts, of which this process takes the w-th."""
+        return (self.worker, self.workers) if capabilities(self.strategy).in_step else (0, 1)
+
+    def device(self, replica: int, stage: int) -> str:
+        """Where a stage of one of this worker's replicas lies, such as ``"GPU:1"``."""
+        return self.devices[replica * self.stages + stage]
+
+    def fitting_batch(self, size: int) -> int:
+        """The smallest batch, from ``size`` examples on, that every replica has a part of."""
+        return -(-size // self.global_replicas) * self.global_replicas
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether the devices are GPUs."""
+        return self.devices[0].startswith("GPU")
+
+
+def configure_devices(parallel: ParallelSettings) -> None:
+    """Sets up this process's devices; call it before anything else uses TensorFlow.
+
+    GPUs get their memory as it is needed, so that the pipeline's other steps find
+    some; ``parallel.virtual_devices`` splits the CPU into that many logical devices, or
+    leaves it as it is where it has more.
+
+    Raises:
+        UserError: TensorFlow has started in this process with fewer logical CPUs
+            than ``parallel.virtual_devices``.
+    """
+    import tensorflow as tf
+
+    for gpu in tf.config.list_physical_devices("GPU"):
+        with contextlib.suppress(RuntimeError):  # TensorFlow runs already: as it was set up then
+            tf.config.experimental.set_memory_growth(gpu, True)
+
+    wanted, found = parallel.virtual_devices, len(_devices("CPU"))
+    if wanted <= found:
+        return
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    try:
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(wanted)]
+        )
+    except RuntimeError:
+        raise UserError(
+            f"parallel.virtual_devices: {wanted}: TensorFlow has already started in this process "
+            f"with {found} logical CPU devices; start a new process, or call "
+            "stagecraft.trainer_module.parallel.topology.configure_devices before anything else "
+            "uses TensorFlow",
+            setting="parallel.virtual_devices",
+            value=wanted,
+        ) from None
+
+
+def available(parallel: ParallelSettings) -> list[str]:
+    """What ``parallel.devices: auto`` chooses from: GPUs where there are any, else CPUs."""
+    gpus = [f"GPU:{index}" for index in range(len(_devices("GPU")))]
+    if gpus and not parallel.virtual_devices:
+        return gpus
+    return [f"CPU:{index}" for index in range(len(_devices("CPU")))]
+
+
+def _devices(kind: str) -> list[Any]:
+    """The physical device behind each logical one, in order; does not start TensorFlow."""
+    import tensorflow as tf
+
+    return [
+        device
+        for device in tf.config.get_visible_devices(kind)
+        for _ in tf.config.get_logical_device_configuration(device) or [None]
+    ]
+
+
+def choose(parallel: ParallelSettings) -> Sequence[str]:
+    """This process's devices, replica by replica, its stages in order; does not start TensorFlow.
+
+    Args:
+        parallel: the settings; logical devices have been configured.
+
+    Raises:
+        UserError: the machine lacks the devices.
+    """
+    devices = _choose(parallel)
+    if parallel.all_reduce == "nccl" and not all(name.startswith("GPU") for name in devices):
+        raise SettingError(
+            "parallel.all_reduce",
+            "nccl",
+            f"is between GPUs, and TensorFlow sees none on this machine ({', '.join(devices)})",
+            "parallel.all_reduce: auto",
+        )
+    return devices
+
+
+def _choose(parallel: ParallelSettings) -> Sequence[str]:
+    needed, names = parallel.replicas * parallel.stages, parallel.device_names
+    cpus = [f"CPU:{index}" for index in range(len(_devices("CPU")))]
+    gpus = [f"GPU:{index}" for index in range(len(_devices("GPU")))]
+    for name in names:
+        if name not in cpus + gpus:
+            raise SettingError(
+                "parallel.devices",
+                parallel.devices,
+                f"names {name}, but this machine has {', '.join(cpus + gpus)}",
+                "some of those, or parallel.devices: auto",
+            )
+    if names:
+        return names
+    present = available(parallel)
+    if capabilities(parallel.strategy).takes_all_gpus and not gpus:
+        present = present[:1]  # TensorFlow takes all of a worker's GPUs, or one CPU
+    if needed > len(present):
+        raise _too_few(parallel, present)
+    return present[:needed]
+
+
+def _too_few(parallel: ParallelSettings, present: Sequence[str]) -> SettingError:
+    needed, count = parallel.replicas * parallel.stages, len(present)
+    stages = f"× parallel.stages: {parallel.stages} " if parallel.stages > 1 else ""
+    uses = []
+    if count >= parallel.stages:
+        uses.append(f"parallel.replicas: {count // parallel.stages}")
+    if capabilities(parallel.strategy).takes_all_gpus:
+        workers = parallel.workers * parallel.replicas
+        uses.append(f"parallel.replicas: 1 with parallel.workers: {workers}")
+    else:
+        uses.append(f"parallel.virtual_devices: {needed} for logical CPU devices")
+    return SettingError(
+        "parallel.replicas",
+        parallel.replicas,
+        f"{stages}needs {needed} devices, but this machine has {count} ({', '.join(present)})",
+        ", or ".join(dict.fromkeys(uses)),
+    )
+
+
+def show_only(devices: Sequence[str]) -> Sequence[str]:
+    """Hides all GPUs but those named; the names of those that are left, numbered anew."""
+    import tensorflow as tf
+
+    gpus = _devices("GPU")
+    shown = [gpus[int(name.partition(":")[2])] for name in devices if name.startswith("GPU")]
+    try:
+        tf.config.set_visible_devices([gpu for gpu in gpus if gpu in shown], "GPU")
+    except RuntimeError:
+        raise UserError(
+            f"parallel.devices: a worker would take all {len(gpus)} GPUs, not "
+            f"{', '.join(devices)} alone, because TensorFlow has already started in this process; "
+            "start a new process"
+        ) from None
+    return [f"GPU:{index}" for index in range(len(shown))] if shown else devices

@@ -1,0 +1,29 @@
+"""Replicas on the devices of one process; the host holds the variables and adds up gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
+from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
+
+
+class CentralStorage(Strategy):
+    """``tf.distribute.experimental.CentralStorageStrategy``."""
+
+    name = "central_storage"
+    description = "replicas on the devices of one process, variables on its CPU, all in step"
+    parity_cases = {
+        "central_storage-2": ParityCase("two replicas, variables on the host", {"replicas": 2})
+    }
+
+    def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:
+        """The strategy over the devices."""
+        import tensorflow as tf
+
+        devices = list(topology.devices)
+        return tf.distribute.experimental.CentralStorageStrategy(devices, "CPU:0")
+
+
+CENTRAL_STORAGE = CentralStorage()

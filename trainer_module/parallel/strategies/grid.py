@@ -1,0 +1,92 @@
+"""Replicas of a model that is cut into stages, each stage on its own device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stagecraft.trainer_module.parallel import tf_config
+from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
+from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
+from stagecraft.trainer_module.parallel.tf_config import Cluster
+
+
+class Grid(Strategy):
+    """Without ``tf.distribute``: CollectiveReduceV2 between the replicas of a stage."""
+
+    name = "grid"
+    description = "replicas of a model in stages, each stage on its own device, all in step"
+    all_reduces = ("auto", "ring", "nccl")
+    several_processes = True
+    cuts_model = True
+    keras_replicas = False
+    parity_cases = {
+        "stages-2": ParityCase("the model in two stages", {"stages": 2}),
+        "stages-3": ParityCase("in three stages", {"stages": 3}),
+        "stages-4": ParityCase("in four stages", {"stages": 4}),
+        "grid-2x2": ParityCase(
+            "two replicas of two stages, two microbatches",
+            {"replicas": 2, "stages": 2, "microbatches": 2},
+        ),
+        "grid-2x3": ParityCase(
+            "two replicas of three stages, two microbatches, two accumulation steps",
+            {"replicas": 2, "stages": 3, "microbatches": 2, "accumulate": 2},
+        ),
+        "grid-2x1x2": ParityCase(
+            "two processes, each of two stages, two microbatches",
+            {"workers": 2, "stages": 2, "microbatches": 2},
+        ),
+        "grid-2x2x2": ParityCase(
+            "two processes, each of two replicas of two stages, two microbatches",
+            {"workers": 2, "replicas": 2, "stages": 2, "microbatches": 2},
+        ),
+        "microbatches-2": ParityCase("two stages", {"stages": 2, "microbatches": 2}),
+        "microbatches-4": ParityCase("two stages", {"stages": 2, "microbatches": 4}),
+        "microbatches-8": ParityCase("two stages", {"stages": 2, "microbatches": 8}),
+        "remat": ParityCase(
+            "two stages, two microbatches, activations computed again",
+            {"stages": 2, "microbatches": 2, "remat": True},
+        ),
+        "clip": ParityCase(
+            "two replicas of two stages, clipped in every step",
+            {"replicas": 2, "stages": 2},
+            {"clip_norm": 0.1},
+        ),
+        "bfloat16": ParityCase(
+            "two stages, two microbatches, mixed_bfloat16",
+            {"stages": 2, "microbatches": 2, "precision": "mixed_bfloat16"},
+        ),
+    }
+    engine = "stagecraft.trainer_module.engines.grid:GridEngine"
+
+    def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
+        """The replicas of each stage."""
+        stages = parallel.stages
+        return [parallel.device_names[stage::stages] for stage in range(stages)]
+
+    def cluster(self, parallel: ParallelSettings) -> Cluster | None:
+        """The workers; None: there is one."""
+        return tf_config.in_step(parallel) if parallel.workers > 1 else None
+
+    def conflicts(self, topology: Topology, earlier: Topology) -> bool:
+        """Collectives between workers are set up before anything else uses TensorFlow."""
+        return topology.workers > 1
+
+    def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:
+        """None; between workers, starts the server that collectives go through."""
+        if topology.workers > 1:
+            import tensorflow as tf
+
+            tf.distribute.MultiWorkerMirroredStrategy()
+
+    def alternative(self, replicas: int, stages: int) -> str | None:
+        """Itself."""
+        return self.name
+
+    def label(self, replicas: int, stages: int) -> str:
+        """Such as ``2 × 3 grid``."""
+        return f"{replicas} × {stages} grid"
+
+
+GRID = Grid()

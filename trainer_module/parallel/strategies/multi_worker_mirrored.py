@@ -1,0 +1,63 @@
+"""The whole model on each device of several processes; gradients are added up in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.parallel import tf_config
+from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
+from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
+from stagecraft.trainer_module.parallel.tf_config import Cluster
+
+
+class MultiWorkerMirrored(Strategy):
+    """``tf.distribute.MultiWorkerMirroredStrategy``: CollectiveReduceV2 between the workers."""
+
+    name = "multi_worker_mirrored"
+    description = "the whole model on each device of several processes, all in step"
+    all_reduces = ("auto", "ring", "nccl")
+    several_processes = True
+    takes_all_gpus = True
+    parity_cases = {"workers-2": ParityCase("two processes in step", {"workers": 2})}
+
+    def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
+        """All devices."""
+        return (parallel.device_names,)
+
+    def refuse(self, parallel: ParallelSettings) -> None:
+        """Raises a SettingError for several replicas on CPUs."""
+        cpus = any(name.startswith("CPU") for name in parallel.device_names)
+        if parallel.replicas > 1 and (parallel.virtual_devices or cpus):
+            # collective_all_reduce_strategy.py, _initialize_local_devices: all GPUs, or one CPU.
+            raise SettingError(
+                "replicas",
+                parallel.replicas,
+                "on CPUs: multi_worker_mirrored takes all of a worker's GPUs, or one CPU",
+                f"replicas: 1 with workers: {parallel.workers * parallel.replicas}"
+                + (" and devices: CPU:0" if parallel.device_names else ""),
+            )
+
+    def cluster(self, parallel: ParallelSettings) -> Cluster | None:
+        """The workers; None: ``TF_CONFIG`` is unset, and there is one worker."""
+        return tf_config.in_step(parallel)
+
+    def conflicts(self, topology: Topology, earlier: Topology) -> bool:
+        """Collectives are set up first, and each such strategy numbers its groups from 1."""
+        return topology.workers > 1 or earlier.strategy == self.name
+
+    def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:
+        """The strategy over the devices of all workers."""
+        import tensorflow as tf
+
+        implementation = tf.distribute.experimental.CommunicationImplementation
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            communication_options=tf.distribute.experimental.CommunicationOptions(
+                implementation=implementation[parallel.all_reduce.upper()]
+            )
+        )
+
+
+MULTI_WORKER_MIRRORED = MultiWorkerMirrored()

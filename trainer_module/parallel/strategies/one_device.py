@@ -1,0 +1,51 @@
+"""All of the model on one device; what parity compares the other strategies with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
+from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy
+
+
+class OneDevice(Strategy):
+    """``tf.distribute.OneDeviceStrategy``."""
+
+    name = "one_device"
+    description = "the whole model on one device"
+    is_reference = True
+    parity_cases = {
+        "accumulate-4": ParityCase("one device, four accumulation steps", {"accumulate": 4})
+    }
+
+    def refuse(self, parallel: ParallelSettings) -> None:
+        """Raises a SettingError for replicas."""
+        if parallel.replicas > 1:
+            raise SettingError(
+                "replicas",
+                parallel.replicas,
+                "needs several devices",
+                "strategy: mirrored, or replicas: 1 with one_device",
+            )
+
+    def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:
+        """The strategy over the device."""
+        import tensorflow as tf
+
+        return tf.distribute.OneDeviceStrategy(topology.devices[0])
+
+    def alternative(self, replicas: int, stages: int) -> str | None:
+        """As :func:`simplest`."""
+        return simplest(replicas, stages)
+
+
+def simplest(replicas: int, stages: int) -> str:
+    """The simplest strategy for these replicas and stages in one process."""
+    if stages > 1:
+        return "grid"
+    return "mirrored" if replicas > 1 else "one_device"
+
+
+ONE_DEVICE = OneDevice()

@@ -1,0 +1,100 @@
+"""Workers that train by themselves on variables that parameter servers hold."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Sequence
+from typing import Any
+
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.parallel import tf_config
+from stagecraft.trainer_module.parallel.devices import Topology
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
+from stagecraft.trainer_module.parallel.strategy import ParityCase, Strategy, Traffic
+from stagecraft.trainer_module.parallel.tf_config import Cluster
+
+
+class ParameterServer(Strategy):
+    """``tf.distribute.ParameterServerStrategy``: each worker updates the variables by itself."""
+
+    name = "parameter_server"
+    description = "workers that take steps by themselves, on variables that servers hold"
+    several_processes = True
+    takes_all_gpus = True
+    in_step = False
+    serves = frozenset({"worker", "ps"})
+    restarts_alone = frozenset({"worker"})
+    parity_cases = {
+        "parameter_server-1": ParityCase(
+            "a chief, a worker and a parameter server, each a process", {"workers": 1}
+        )
+    }
+    engine = "stagecraft.trainer_module.engines.parameter_server:ParameterServerEngine"
+    traffic_name = "fetching"
+    traffic_description = "what workers fetch from the parameter servers and send to them"
+    fidelity = "Workers are not in step."
+
+    def refuse(self, parallel: ParallelSettings) -> None:
+        """Raises a SettingError for replicas in step, and for a loss scale."""
+        if parallel.replicas > 1:
+            raise SettingError(
+                "replicas",
+                parallel.replicas,
+                "is for replicas in step, and parameter_server trains one model by many workers",
+                f"replicas: 1 with workers: {parallel.workers * parallel.replicas}",
+            )
+        if parallel.precision == "mixed_float16":
+            raise SettingError(
+                "precision",
+                parallel.precision,
+                "scales the loss, which all workers decide on together, and those of "
+                "parameter_server are not in step",
+                "precision: mixed_bfloat16",
+            )
+
+    def processes(self, parallel: ParallelSettings) -> dict[str, int]:
+        """A chief, workers and parameter servers."""
+        return {"chief": 1, "worker": parallel.workers, "ps": parallel.ps}
+
+    def cluster(self, parallel: ParallelSettings) -> Cluster | None:
+        """A chief, workers and parameter servers, as many as the settings say."""
+        example = '{"chief": ["host0:2222"], "worker": ["host1:2222"], "ps": ["host2:2222"]}'
+        needs = "but strategy: parameter_server is a chief, workers and parameter servers"
+        cluster = tf_config.read()
+        if cluster is None:
+            raise tf_config.TFConfigError(
+                f"unset, {needs}", f'"cluster": {example} and a "task" in each of them'
+            )
+        jobs = {"chief": cluster.has_chief, "worker": cluster.remote_workers, "ps": cluster.ps}
+        for job, members in jobs.items():
+            if not members:
+                raise tf_config.TFConfigError(
+                    f'cluster has no "{job}", {needs}', f'"cluster": {example}'
+                )
+        tf_config.check_count("workers", len(cluster.remote_workers), parallel.workers)
+        tf_config.check_count("ps", len(cluster.ps), parallel.ps)
+        return cluster
+
+    def serve(self) -> None:
+        """Does the chief's work; never returns."""
+        pkgutil.resolve_name("stagecraft.trainer_module.engines.parameter_server:serve")()
+
+    def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:
+        """The strategy over the workers and servers."""
+        import tensorflow as tf
+
+        return tf.distribute.ParameterServerStrategy(tf_config.resolver())
+
+    def traffic(
+        self, parallel: ParallelSettings, gradients: Sequence[float], weights: float
+    ) -> Traffic:
+        """Each worker fetches all variables and sends all gradients; the servers share that."""
+        busiest = max(1.0, parallel.workers / parallel.ps)
+        return Traffic(0.0, (weights + sum(gradients)) * busiest)
+
+    def crosses_hosts(self, parallel: ParallelSettings) -> bool:
+        """Always: the variables lie on servers."""
+        return True
+
+
+PARAMETER_SERVER = ParameterServer()

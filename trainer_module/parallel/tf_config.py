@@ -1,0 +1,270 @@
+"""The processes that train together: the one reader of ``TF_CONFIG``.
+
+``TF_CONFIG`` is an environment variable that Kubeflow's TFJob, Vertex AI or a person sets in
+every process (https://www.tensorflow.org/guide/distributed_training#TF_CONFIG)::
+
+    {"cluster": {"chief": ["host0:2222"], "worker": ["host1:2222", "host2:2222"]},
+     "task": {"type": "worker", "index": 0}}
+
+This module checks the JSON, because TensorFlow's reader raises KeyErrors on mistakes, or waits for
+a peer that does not exist.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
+
+ROLES = ("chief", "worker", "ps", "evaluator")
+"""Roles of a process. An evaluator watches checkpoints and does not train."""
+
+_EXAMPLE = (
+    '{"cluster": {"worker": ["host0:2222", "host1:2222"]}, "task": {"type": "worker", "index": 0}}'
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """All processes, and the place of this one."""
+
+    role: str
+    """One of :data:`ROLES`."""
+
+    index: int
+    """Among the processes of this role."""
+
+    workers: tuple[str, ...]
+    """Addresses ``host:port`` of those that train: the chief, if there is one, first."""
+
+    ps: tuple[str, ...]
+    """Addresses of the parameter servers."""
+
+    has_chief: bool
+    """Whether a process has the role chief; if none has, worker 0 is the chief."""
+
+    def peers(self) -> dict[str, str]:
+        """Name, such as ``worker 1``, to address, of all processes."""
+        chief = {"chief 0": self.workers[0]} if self.has_chief else {}
+        workers = {f"worker {i}": address for i, address in enumerate(self.remote_workers)}
+        return chief | workers | {f"ps {i}": address for i, address in enumerate(self.ps)}
+
+    @property
+    def address(self) -> str:
+        """Of this process, which is no evaluator."""
+        return self.peers()[f"{self.role} {self.index}"]
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the chief, or worker 0 of a cluster without one."""
+        return self.role == "chief" or (
+            self.role == "worker" and self.index == 0 and not self.has_chief
+        )
+
+    @property
+    def worker(self) -> int | None:
+        """This process's place in ``workers``; None for a ps and an evaluator."""
+        if self.role == "chief":
+            return 0
+        return self.index + self.has_chief if self.role == "worker" else None
+
+    @property
+    def remote_workers(self) -> tuple[str, ...]:
+        """``workers`` without the chief, who schedules their steps (parameter_server)."""
+        return self.workers[self.has_chief :]
+
+
+def read() -> Cluster | None:
+    """Reads ``TF_CONFIG``; None: it is unset, empty or ``{}``.
+
+    Raises:
+        UserError: it is not JSON, not as above, or contradicts itself.
+    """
+    if not is_set():
+        return None
+    config = _checked()
+    jobs = config["cluster"]
+    chief = jobs.get("chief", [])
+    return Cluster(
+        role=config["task"]["type"],
+        index=int(config["task"]["index"]),
+        workers=(*chief, *jobs.get("worker", [])),
+        ps=tuple(jobs.get("ps", [])),
+        has_chief=bool(chief),
+    )
+
+
+def resolver() -> Any:
+    """TensorFlow's reader of ``TF_CONFIG``, which has to be set.
+
+    Returns:
+        A ``tf.distribute.cluster_resolver.TFConfigClusterResolver``.
+
+    Raises:
+        UserError: as :func:`read`.
+    """
+    _checked()
+
+    import tensorflow as tf
+
+    return tf.distribute.cluster_resolver.TFConfigClusterResolver()
+
+
+def in_step(parallel: ParallelSettings) -> Cluster | None:
+    """The cluster of workers that take each step together.
+
+    Args:
+        parallel: strategy and number of workers; with one, ``TF_CONFIG`` may be unset.
+
+    Raises:
+        UserError: ``TF_CONFIG`` is wrong, or describes another cluster.
+    """
+    cluster = read()
+    if cluster is None:
+        if parallel.workers == 1:
+            return None
+        raise TFConfigError(
+            f"unset, but parallel.workers: {parallel.workers} needs it in each process",
+            f"such as {_EXAMPLE} in each of them, or parallel.workers: 1",
+        )
+    if not cluster.workers:
+        raise TFConfigError(
+            f'cluster has no "worker", but strategy: {parallel.strategy} trains on workers',
+            '"worker": ["host0:2222", "host1:2222"]',
+        )
+    if cluster.ps:
+        raise TFConfigError(
+            f'cluster has "ps" {list(cluster.ps)}, and strategy: {parallel.strategy} has none',
+            "a cluster without ps, or strategy: parameter_server",
+        )
+    check_count("workers", len(cluster.workers), parallel.workers)
+    return cluster
+
+
+def check_count(setting: str, count: int, wanted: int) -> None:
+    """Refuses a cluster of other sizes than the settings'.
+
+    Args:
+        setting: ``workers`` or ``ps``.
+        count: in ``TF_CONFIG``.
+        wanted: by the setting.
+
+    Raises:
+        SettingError: they differ.
+    """
+    if count != wanted:
+        noun = setting if setting == "ps" or count > 1 else setting.rstrip("s")
+        raise SettingError(
+            f"parallel.{setting}",
+            wanted,
+            f"does not fit TF_CONFIG, which has {count} {noun}",
+            f"parallel.{setting}: {count}, or a TF_CONFIG with {wanted}",
+        )
+
+
+def _checked() -> dict[str, Any]:
+    """The checked value; removes from the variable what TensorFlow does not support."""
+    text = os.environ.get("TF_CONFIG", "")
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TFConfigError(
+            f"not JSON ({error}), found {text!r:.80}", f"such as {_EXAMPLE}"
+        ) from None
+    if not isinstance(config, dict):
+        raise TFConfigError(f"expected an object, found {text!r:.80}", f"such as {_EXAMPLE}")
+    _check_jobs(config.get("cluster"))
+    _check_task(config.get("task"), config["cluster"])
+    if config["cluster"].pop("evaluator", None):
+        # TensorFlow's servers would wait for it, and need not. Kubeflow's operator adds it to the
+        # cluster (genClusterSpec in pkg/controller.v1/tensorflow/tensorflow.go).
+        os.environ["TF_CONFIG"] = json.dumps(config)
+    return config
+
+
+def is_set() -> bool:
+    """Whether ``TF_CONFIG`` is set and not empty."""
+    return os.environ.get("TF_CONFIG", "").strip() not in ("", "{}")
+
+
+def _check_jobs(jobs: Any) -> None:
+    if not isinstance(jobs, dict) or not jobs:
+        raise TFConfigError(f'"cluster" is {jobs!r:.80}', f"such as {_EXAMPLE}")
+    seen: dict[str, str] = {}
+    for job, addresses in jobs.items():
+        if job not in ROLES:
+            raise TFConfigError(
+                f"unknown role {job!r} in the cluster", f"any of {', '.join(ROLES)}"
+            )
+        if not isinstance(addresses, list):
+            raise TFConfigError(
+                f'cluster: "{job}" is {addresses!r:.80}', f'"{job}": ["host0:2222"]'
+            )
+        if job == "chief" and len(addresses) > 1:
+            raise TFConfigError(
+                f"cluster has {len(addresses)} of the role chief",
+                f'"chief": ["{addresses[0]}"], and the others in "worker"',
+            )
+        for address in addresses:
+            _check_address(address, job)
+            if address in seen:
+                raise TFConfigError(
+                    f"cluster has the address {address} twice (in {seen[address]} and {job})",
+                    "an address of its own for each process",
+                )
+            seen[address] = job
+
+
+def _check_address(address: Any, job: str) -> None:
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not (host and port.isdecimal() and 0 < int(port) < 2**16):
+        example = f"{host or address}:2222" if isinstance(address, str) else "host0:2222"
+        raise TFConfigError(
+            f"cluster: {address!r:.80} of {job} is no host:port with a port of 1 to 65535",
+            f"such as {example}",
+        )
+
+
+def _check_task(task: Any, jobs: dict[str, list[str]]) -> None:
+    if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
+        raise TFConfigError(f'"task" is {task!r:.80}', '"task": {"type": "worker", "index": 0}')
+    role, index = task["type"], task["index"]
+    if role not in ROLES:
+        raise TFConfigError(
+            f'task: unknown role "type": {role!r:.80}', f"any of {', '.join(ROLES)}"
+        )
+    count = len(jobs.get(role, []))
+    if role == "evaluator" and not count:
+        count = 1  # needs no address
+    if not count:
+        raise TFConfigError(
+            f'task has "type": "{role}", but the cluster has no {role}',
+            f"any of {', '.join(jobs)}",
+        )
+    # Some launchers write the index as text, and TensorFlow takes that.
+    if isinstance(index, bool) or not str(index).isdecimal() or int(index) >= count:
+        raise TFConfigError(
+            f'task has "index": {index!r:.80}, but the cluster has {count} of the role {role}',
+            f'"index": 0{f" to {count - 1}" if count > 1 else ""}',
+        )
+
+
+class TFConfigError(UserError):
+    """``TF_CONFIG`` is wrong, or does not fit the settings."""
+
+    def __init__(self, problem: str, use: str):
+        """Makes the message.
+
+        Args:
+            problem: what is wrong, a phrase.
+            use: what works.
+        """
+        super().__init__(
+            f"environment variable TF_CONFIG: {problem}; use {use}",
+            setting="TF_CONFIG",
+            suggestion=use,
+        )

@@ -1,0 +1,108 @@
+"""What settings name: strategies, optimizers, schedules, augmentations and model families.
+
+A new one is a file in its registry's folder, or an entry point of another package. Imports no
+entry before it is named.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.registry import Entry, Registry, UnknownNameError
+
+_HERE = "stagecraft.trainer_module"
+
+STRATEGIES = Registry(
+    f"{_HERE}.parallel.strategy:Strategy",
+    "parallel.strategy",
+    f"{_HERE}.parallel.strategies",
+    "stagecraft.strategies",
+)
+OPTIMIZERS = Registry(
+    f"{_HERE}.optimization.optimizer:Optimizer",
+    "train.optimizer",
+    f"{_HERE}.optimization.optimizers",
+    "stagecraft.optimizers",
+)
+SCHEDULES = Registry(
+    f"{_HERE}.optimization.schedule:Schedule",
+    "train.schedule",
+    f"{_HERE}.optimization.schedules",
+    "stagecraft.schedules",
+)
+AUGMENTATIONS = Registry(
+    f"{_HERE}.data.augmentation:Augmentation",
+    "train.augment",
+    f"{_HERE}.data.augmentations",
+    "stagecraft.augmentations",
+)
+FAMILIES = Registry(
+    f"{_HERE}.models.family:ModelFamily",
+    "train.model",
+    f"{_HERE}.models.families",
+    "stagecraft.models",
+)
+
+BY_SETTING = {
+    registry.setting: registry
+    for registry in (STRATEGIES, OPTIMIZERS, SCHEDULES, AUGMENTATIONS, FAMILIES)
+}
+"""Setting -> the registry of what it names."""
+
+
+def model_family(name: str) -> tuple[Any, dict[str, int]]:
+    """The family that a model's name belongs to, and its sizes.
+
+    Args:
+        name: ``train.model``, such as ``resnet20``.
+
+    Returns:
+        ``(None, {})`` for a user's ``package.module:function``.
+
+    Raises:
+        SettingError: no family has a model of this name.
+    """
+    setting, form = FAMILIES.setting, "package.module:function"
+    if ":" in name:
+        if not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
+            raise SettingError(setting, name, f"is not of the form {form}", "mymodels.nets:build")
+        return None, {}
+    families = FAMILIES.entries()
+    for family in families:
+        sizes = family.sizes(name)
+        if sizes is not None:
+            return family, sizes
+    examples = [example for family in families for example in family.examples]
+    near = difflib.get_close_matches(name, examples, n=1, cutoff=0.5)
+    use = near[0] if near else f"one of {', '.join(examples)}, or your own as {form}"
+    raise UnknownNameError(setting, name, "does not exist", use)
+
+
+def code(flat: Mapping[str, Any]) -> list[str]:
+    """Modules that a training's settings name, for a fingerprint of its code.
+
+    Args:
+        flat: name of a setting, such as ``train_optimizer``, to its value. A value that is no text
+            is a runtime parameter, which may become any built-in entry.
+
+    Raises:
+        UserError: there is no such entry, or its entry point cannot be imported.
+    """
+    return sorted({module for entry in _used(flat) for module in entry.code})
+
+
+def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
+    for setting, registry in BY_SETTING.items():
+        yield from registry.built_in()
+        value = flat.get(setting.replace(".", "_"))
+        if not isinstance(value, str):
+            continue
+        if registry is FAMILIES:
+            family, _ = model_family(value)
+            yield from [family] if family else []
+        else:
+            yield from (registry.get(name) for name in value.split(",") if name != "none")
