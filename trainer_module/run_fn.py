@@ -48,11 +48,11 @@ def run_fn(fn_args: Any) -> None:
     members = cluster.training(parallel)
     chief = members is None or members.is_chief
     if parallel.strategy == "parameter_server" and not chief:
-        events.tell("started")
+        events.emit("started")
         serve()
-    with rendezvous.meeting(members, parallel.start_timeout_seconds):
+    with rendezvous.wait_for_peers(members, parallel.start_timeout_seconds):
         strategy = connect(devices, parallel)
-    events.tell("started")
+    events.emit("started")
     job, told = Job(fn_args, settings), phases.Phases()
     run_dir = fn_args.model_run_dir
     if not chief:
@@ -83,7 +83,7 @@ def run_fn(fn_args: Any) -> None:
             stop=preemption.requested,
             on_phase=told.begin,
         )
-        with preemption.saving():
+        with preemption.stoppable():
             outcome = loop.run(
                 lambda first: input_data.train_dataset(
                     fn_args.train_files,
@@ -132,7 +132,7 @@ def _evaluate(fn_args: Any, settings: TrainingSettings) -> None:
         job.total,
         job.build_blank,
     )
-    events.tell("started")
+    events.emit("started")
     with Reporter(os.path.join(fn_args.model_run_dir, "evaluator")) as reporter:
         evaluate_all(
             engine,

@@ -47,7 +47,7 @@ def task_of(run_fn: str, fn_args: Any) -> str:
 
 def main(task: str, descriptor: str | None = None) -> int:
     """Runs the task; the process's exit code."""
-    preemption.watch()
+    preemption.handle_sigterm()
     text = _first_line() if task == "-" else pathlib.Path(task).read_text()
     if descriptor is not None:
         end_with_parent()
@@ -60,9 +60,9 @@ def main(task: str, descriptor: str | None = None) -> int:
     except Exception as error:
         traceback.print_exc()
         code, message = _judge(error)
-        events.tell("failed", message, message=message, refused=isinstance(error, UserError))
+        events.emit("failed", message, message=message, refused=isinstance(error, UserError))
         return code
-    events.tell("done")
+    events.emit("done")
     return 0
 
 

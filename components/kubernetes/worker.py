@@ -18,7 +18,7 @@ from stagecraft.trainer_module.processes import exit_codes, preemption
 
 def main(folder: str) -> int:
     """Trains; the process's exit code."""
-    preemption.watch()  # before threads start
+    preemption.handle_sigterm()  # before threads start
     try:
         if step_lease.left(folder) <= 0:
             print(f"{step_lease.of(folder)}: is over: nobody waits for this training any more")

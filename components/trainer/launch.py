@@ -81,7 +81,7 @@ def run_local(
     Supervisor(
         parallel,
         ["-"],
-        told=task_of(path, fn_args),
+        first_line=task_of(path, fn_args),
         write_log=write_log or _print,
         on_event=on_event or _show,
         environments=lambda roles: shares.environments(

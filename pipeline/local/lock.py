@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes.running import runs
+from stagecraft.trainer_module.processes.process import is_running
 
 _NAMING_SECONDS = 5.0
 """How long a run that got the lock may take to write its number; another one's may be there."""
@@ -94,6 +94,6 @@ def _owner(descriptor: int) -> str:
     deadline = time.monotonic() + _NAMING_SECONDS
     while True:
         owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
-        if (owner.isdecimal() and runs(int(owner))) or time.monotonic() > deadline:
+        if (owner.isdecimal() and is_running(int(owner))) or time.monotonic() > deadline:
             return owner or "unknown"
         time.sleep(0.05)

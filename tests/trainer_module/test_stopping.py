@@ -76,7 +76,7 @@ class Asking(CountingEngine):
     def train(self, batches: Iterator[int], steps: int) -> Metrics:
         metrics = super().train(batches, steps)
         if self.step == self._asked_at:
-            assert preemption.ask()
+            assert preemption.request()
         return metrics
 
 
@@ -85,13 +85,13 @@ def test_a_training_in_the_pipelines_process_saves_when_it_is_interrupted(
     tmp_path: pathlib.Path, step: int
 ) -> None:
     engine = Asking(step)
-    with pytest.raises(KeyboardInterrupt), preemption.saving():
+    with pytest.raises(KeyboardInterrupt), preemption.stoppable():
         train(engine, tmp_path, stop=preemption.requested, timeline=Watch(min(step + 1, 9), engine))
     assert Checkpoints(tmp_path).steps()[-1] == step
     assert not preemption.requested(), "the next training in this process is not meant"
-    assert not preemption.ask(), "nothing trains"
+    assert not preemption.request(), "nothing trains"
     engine = CountingEngine({4: 0.1, 8: 0.2, 10: 0.3})
-    with preemption.saving():
+    with preemption.stoppable():
         assert train(engine, tmp_path, stop=preemption.requested).resumed_from == step
 
 

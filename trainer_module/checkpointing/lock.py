@@ -24,7 +24,7 @@ from stagecraft.trainer_module.checkpointing.lease_record import (
     machine,
 )
 from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
-from stagecraft.trainer_module.processes.running import runs
+from stagecraft.trainer_module.processes.process import is_running
 
 FILE_NAME = ".lock"
 """Stays when it is free: whoever removed it could remove it under one who just took it."""
@@ -126,4 +126,4 @@ def _holder(lease: VolumeLease) -> Holder:
 
 def _is_gone(found: Record) -> bool:
     """Whether a lease was left by a process of this machine that is no more."""
-    return found.machine == machine() and not runs(found.holder.process)
+    return found.machine == machine() and not is_running(found.holder.process)

@@ -39,7 +39,7 @@ def connect(topology: Topology, parallel: ParallelSettings) -> tf.distribute.Str
     if topology.strategy in ("grid", "multi_worker_mirrored", "parameter_server"):
         members = cluster.training(parallel)
         if members is not None:
-            loopback.keep(members.address)
+            loopback.restrict(members.address)
     return strategy
 
 

@@ -86,7 +86,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, handover: Handover)
         write_log=_print,
         check=functools.partial(leases.check, checkpoints_held),
     )
-    preemption.before_end(training.delete)
+    preemption.on_sigterm(training.delete)
     task = task_of(path, fn_args)
     if is_address(folder):
         task = staging.portable(task, handover["place"])

@@ -15,6 +15,7 @@ from stagecraft.trainer_module.parallel.roles import roles
 from stagecraft.trainer_module.parity import processes
 from stagecraft.trainer_module.parity.processes import ProcessError
 from stagecraft.trainer_module.parity.task import Results, Task
+from stagecraft.trainer_module.processes.worker_process import WorkerProcess
 from stagecraft.trainer_module.settings import TrainingSettings
 
 Fake = Callable[..., None]
@@ -122,7 +123,7 @@ def test_an_interrupt_leaves_nothing(
         raise KeyboardInterrupt
 
     before = _children()
-    monkeypatch.setattr(processes._Member, "read", interrupt)
+    monkeypatch.setattr(WorkerProcess, "read", interrupt)
     with pytest.raises(KeyboardInterrupt):
         _run(tmp_path)
     assert _children() <= before

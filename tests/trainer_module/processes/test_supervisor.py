@@ -17,17 +17,17 @@ import psutil
 import pytest
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes import supervisor, team
+from stagecraft.trainer_module.processes import process_group, supervisor
 from stagecraft.trainer_module.processes.supervisor import Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings
 
-FAKE = pathlib.Path(__file__).parent / "fake_member.py"
+FAKE = pathlib.Path(__file__).parent / "fake_process.py"
 IN_STEP: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}
 BY_A_CHIEF: dict[str, Any] = {"strategy": "parameter_server", "workers": 2}
 
 
 class Run:
-    """What came of it."""
+    """Log, events and processes of a run."""
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder
@@ -52,8 +52,8 @@ class Run:
 @pytest.fixture
 def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     monkeypatch.setattr(supervisor, "_LONGEST_BACK_OFF", 0.0)
-    monkeypatch.setattr(team, "GATHER_SECONDS", 0.5)
-    monkeypatch.setattr(team, "LINGER_SECONDS", 1.0)
+    monkeypatch.setattr(process_group, "GATHER_SECONDS", 0.5)
+    monkeypatch.setattr(process_group, "LINGER_SECONDS", 1.0)
 
     def of(plan: dict[str, list[str]], error: str | None = None, **parallel: Any) -> Run:
         (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -118,7 +118,7 @@ def test_an_end_without_a_word_is_for_good(run: Callable[..., Run]) -> None:
 def test_it_gives_up(run: Callable[..., Run]) -> None:
     result = run(
         {"worker 1": ["kill"]},
-        error=r"given up after 2 restarts \(parallel.max_restarts\): worker 1 was ended by SIGKILL",
+        error=r"after 2 restarts \(parallel.max_restarts\): worker 1 was ended by SIGKILL",
         max_restarts=2,
         **IN_STEP,
     )
@@ -134,14 +134,14 @@ def test_the_pause_before_a_restart_grows() -> None:
         on_event=lambda event: None,
         environments=lambda roles: [],
     )
-    pauses = [training._take_restart("all", "lost") for _ in range(1500)]
+    pauses = [training._count_restart("all", "lost") for _ in range(1500)]
     assert pauses[:7] == [1, 2, 4, 8, 16, 30, 30] and pauses[-1] == 30
 
 
 def test_none_is_tried_again_where_none_may(run: Callable[..., Run]) -> None:
     result = run(
         {"worker 1": ["kill"]},
-        error="^Training was given up: worker 1 was ended by SIGKILL$",
+        error="^Training stopped: worker 1 was ended by SIGKILL$",
         max_restarts=0,
         **IN_STEP,
     )
@@ -298,7 +298,7 @@ def _is_alive(pid: int) -> bool:
 def _parent(folder: pathlib.Path) -> subprocess.Popen[bytes]:
     code = textwrap.dedent(f"""
         import sys
-        from stagecraft.trainer_module.processes import supervisor, team
+        from stagecraft.trainer_module.processes import process_group, supervisor
         from stagecraft.trainer_module.settings import ParallelSettings
         parallel = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
         supervisor.Supervisor(

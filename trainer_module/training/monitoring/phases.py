@@ -27,7 +27,7 @@ class Phases:
         """The phase before it, if any, ends."""
         self._note()
         self._now = phase, self._clock()
-        events.tell("phase", f"phase: {phase}", phase=phase)
+        events.emit("phase", f"phase: {phase}", phase=phase)
 
     def seconds(self) -> dict[str, float]:
         """Of each phase, up to now; of this attempt alone."""
