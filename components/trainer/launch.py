@@ -99,7 +99,7 @@ def _show(event: Event) -> None:
     fields = {key: value for key, value in event.items() if key != "event"}
     if event["event"] == "progress":
         figures = [event.get("step"), event.get("total")]
-        text = "going on from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
+        text = "resuming from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
         if event.get("phase") == "export":
             text, figures = "exporting the model", []
         _progress.info(text, *figures, extra={"progress": fields})

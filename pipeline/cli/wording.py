@@ -21,7 +21,7 @@ def progress_text(event: Event) -> str:
         return ", ".join(parts)
     if phase == "resume":
         left = ": nothing is left to train" if done >= total else ""
-        return f"going on from step {done:,} of {total:,}{left}"
+        return f"resuming from step {done:,} of {total:,}{left}"
     if phase == "export":
         return "exporting the model"
     if phase == "restart":

@@ -42,7 +42,7 @@ def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_there(
     engine, reporter = CountingEngine(accuracies), QuietReporter()
     outcome = train(engine, tmp_path, reporter)
     assert (outcome.resumed_from, outcome.steps) == (step, 10)
-    assert reporter.went_on == [(step, 10)]
+    assert reporter.resumes == [(step, 10)]
     assert reporter.evaluations == [4, 8, 10]
     assert sum(engine.calls) == 10 - step
     assert outcome.best is not None and outcome.best.step == 4
@@ -63,7 +63,7 @@ def test_a_training_that_has_come_to_its_end_does_not_stop(tmp_path: pathlib.Pat
     assert train(engine, tmp_path, stop=StopAt(engine, 10)).steps == 10
     reporter = QuietReporter()
     train(CountingEngine({}), tmp_path, reporter)
-    assert reporter.went_on == [(10, 10)], "also where nothing is left"
+    assert reporter.resumes == [(10, 10)], "also where nothing is left"
 
 
 class Asking(CountingEngine):

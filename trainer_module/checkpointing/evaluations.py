@@ -36,7 +36,7 @@ class Evaluations:
         self._mirror = mirror.of(self._path.parent)
 
     def read(self) -> list[Evaluation]:
-        """In the order of steps; empty if the file is unreadable, as the results can be recomputed."""
+        """Evaluations by step; empty if the file is unreadable, since they can be recomputed."""
         try:
             return [Evaluation(**entry) for entry in json.loads(self._text())]
         except FileNotFoundError:

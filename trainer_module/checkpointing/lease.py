@@ -105,9 +105,7 @@ class Lease(abc.ABC):
                 return
             except Conflict:
                 time.sleep(random.uniform(0, 0.02 * tries))
-        raise UserError(
-            f"{self.place}: the lease keeps changing; run again", file=self.place
-        )
+        raise UserError(f"{self.place}: the lease keeps changing; run again", file=self.place)
 
     def renew(self) -> None:
         """Extends the lease to ``seconds`` from now.

@@ -35,8 +35,8 @@ class Holder:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
     """The stored content of a lease."""
-    """What is written."""
 
     holder: Holder
     until: float
@@ -58,6 +58,7 @@ class Holder:
         return json.dumps(dataclasses.asdict(self)).encode()
 
     @classmethod
+    def parsed(cls, content: bytes | str) -> Record:
         """Parses the output of :meth:`json`.
 
         Raises:
@@ -104,6 +105,7 @@ class LeaseLostError(UserError):
             "other training uses these checkpoints, start it again; it resumes from the newest.",
             file=place,
         )
+
 
 def machine() -> str:
     """Identifies this host, since its boot, and its process numbers: a container has its own."""

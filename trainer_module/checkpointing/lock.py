@@ -48,11 +48,11 @@ def call_holder(name: str) -> None:
 
 
 @contextlib.contextmanager
+def locked(root: pathlib.Path) -> Iterator[VolumeLease]:
     """Holds ``root``, which it creates if needed, during the block.
-    """Holds ``root`` during the block; it is made where it is not there.
 
+    Yields:
         The lease; call its ``check`` before each write.
-        The lease, whose ``check`` has to pass before anything is written.
 
     Raises:
         LeaseHeldError: another training holds ``root``.

@@ -78,7 +78,14 @@ def planned(plan: dict[str, Any]) -> Chart | None:
     backward = [stage["share"] * b / unit for stage, b in zip(stages, back, strict=True)]
     slots = schedule.timetable(orders, forward, backward)
     bars = [
-        Bar(done.stage, begin, end, done.way, str(done.microbatch), f"{done.way} {done.microbatch}")
+        Bar(
+            done.stage,
+            begin,
+            end,
+            done.direction,
+            str(done.microbatch),
+            f"{done.direction} {done.microbatch}",
+        )
         for done, begin, end in slots
     ]
     told = f"The same as planned, of one replica: stages would wait {plan['idle']:.0%} of the time."

@@ -68,8 +68,8 @@ def test_that_a_training_goes_on_is_told_at_once(capsys: pytest.CaptureFixture[s
         lines.show(event)
     assert capsys.readouterr().out.splitlines() == [
         "Trainer: running",
-        "  going on from step 100 of 401",
-        "  going on from step 401 of 401: nothing is left to train",
+        "  resuming from step 100 of 401",
+        "  resuming from step 401 of 401: nothing is left to train",
         "  exporting the model",
     ]
 
@@ -77,7 +77,7 @@ def test_that_a_training_goes_on_is_told_at_once(capsys: pytest.CaptureFixture[s
 def test_that_a_training_goes_on_stays_in_the_table() -> None:
     state = RunState(["Trainer"])
     state.run_id = "run"
-    said = "going on from step 100 of 401"
+    said = "resuming from step 100 of 401"
     for event in (TRAINER, progress("resume", 100)):
         state.apply(event)
     assert table(state, height=24).count(said) == 1

@@ -56,7 +56,7 @@ class Clock:
         with self._lock:
             self.crowded |= now.stage in self._inside
             self._inside.append(now.stage)
-            self.order[now.stage].append((now.way, now.microbatch))
+            self.order[now.stage].append((now.direction, now.microbatch))
             self.together = max(self.together, len(self._inside))
         self._meetings[now].wait(PATIENCE_SECONDS)
         with self._lock:

@@ -41,7 +41,7 @@ def test_a_stage_makes_its_passes_one_by_one_in_the_order_of_the_schedule(
 ) -> None:
     name, stages, microbatches = grid
     assert met[grid]["order"] == [
-        [[done.way, done.microbatch] for done in order]
+        [[done.direction, done.microbatch] for done in order]
         for order in schedule.passes(name, microbatches, stages)
     ]
     assert not met[grid]["crowded"], "two were in one stage at once"

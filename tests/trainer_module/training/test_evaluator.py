@@ -69,7 +69,7 @@ class Reporter:
     def log(self, *_: Any) -> None:
         pass
 
-    def going_on(self, *_: Any) -> None:
+    def resumed(self, *_: Any) -> None:
         pass
 
     def evaluation(self, *_: Any) -> None:
