@@ -69,7 +69,7 @@ def test_a_reference_that_fails_fails_what_it_is_for(fake: Fake, tmp_path: pathl
 
 def test_16_bits_are_compared_in_the_same_parts(fake: Fake, tmp_path: pathlib.Path) -> None:
     (row,), _ = _rows(tmp_path, "bfloat16")
-    assert row.reference == "one device in 2 turns"
+    assert row.reference == "one device in 2 accumulation steps"
     assert [finding.criterion for finding in row.findings] == ["gradients"]
 
 

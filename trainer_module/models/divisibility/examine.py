@@ -12,6 +12,7 @@ import tensorflow as tf
 from stagecraft.trainer_module.models.divisibility import probe, tensorflow_ops
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
+from stagecraft.trainer_module.models.layers.walk import walk
 from stagecraft.trainer_module.models.stages import functional
 from stagecraft.trainer_module.models.stages.stage import Called, Segment, Stage
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -96,7 +97,7 @@ def _divided(
     kinds: _Kinds,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """What the segment gives for A and for B; leaves in ``kinds`` what each loss still may be."""
-    exempt = [layer for _, layer in dropout.walk(segment.model) if _may_mix(layer)]
+    exempt = [layer for _, layer in walk(segment.model) if _may_mix(layer)]
     probed = probe.probe(segment, values, one, other, exempt)
     _check_foreign(segment, probed.both)
     if probed.mixing:
@@ -153,7 +154,7 @@ def _check_foreign(segment: Segment, called: Called) -> None:
     """Raises where a layer assigns a variable that no checkpoint and no step knows."""
     metrics = {
         id(variable)
-        for _, layer in [("", segment.model), *dropout.walk(segment.model)]
+        for _, layer in [("", segment.model), *walk(segment.model)]
         for metric in getattr(layer, "_metrics", [])
         for variable in metric.variables
     }
@@ -177,7 +178,7 @@ def _check_foreign(segment: Segment, called: Called) -> None:
 
 def _check_layers(model: keras.Model, parallel: ParallelSettings, parts: int) -> None:
     """Raises for layers that are known not to go together with a topology."""
-    for path, layer in dropout.walk(model):
+    for path, layer in walk(model):
         alone = parallel.strategy == "grid" or parallel.accumulate > 1
         if getattr(layer, "synchronized", False) and parts > 1 and alone:
             raise ModelRefusedError(
@@ -198,7 +199,7 @@ def _adds(model: keras.Model, place: int) -> str:
     """Who adds a loss, as far as it can be told: the layers that have one."""
     names = [
         path
-        for path, layer in dropout.walk(model)
+        for path, layer in walk(model)
         if layer.activity_regularizer is not None
         or "add_loss" in getattr(getattr(type(layer), "call", None), "__code__", _NO_CODE).co_names
     ]

@@ -23,7 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.models.layers.walk import walk
 from stagecraft.trainer_module.models.stages.stage import Called, Segment
 
 EXAMPLES = 2
@@ -125,7 +125,7 @@ class _Watch:
         """Layers that are called in it are watched."""
         watched = []
         try:
-            for path, layer in dropout.walk(model):
+            for path, layer in walk(model):
                 watched.append((layer, layer.__dict__.get("call")))
                 layer.call = self._watched(layer, path, layer.call)
             yield

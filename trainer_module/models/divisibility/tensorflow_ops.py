@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
+from stagecraft.trainer_module.models.layers.walk import walk
 from stagecraft.trainer_module.models.stages.stage import Segment
 
 _WRITES = (
@@ -73,7 +73,7 @@ def check(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor, *, r
 
 def custom_layers(model: keras.Model) -> list[str]:
     """The layers whose code is not Keras's, by path; the model itself, too."""
-    layers = [(model.name, model), *dropout.walk(model)]
+    layers = [(model.name, model), *walk(model)]
     return [
         path
         for path, layer in layers

@@ -170,7 +170,7 @@ def _trace(model: keras.Model, inputs: Any) -> tuple[Any, tf.TensorSpec]:
 
 def _layer_names(model: keras.Model) -> list[str]:
     """In the order of computation where that can be seen, else in that of construction."""
-    if functional.why_not(model):
+    if functional.obstacle(model):
         return [layer.name for layer in model.layers] or [model.name]
     called = [node.operation for node in functional.calls(model)[1:]]
     inputs = keras.layers.InputLayer
@@ -191,7 +191,7 @@ def _frozen(model: keras.Model) -> int:
 
 def _activation_bytes(model: keras.Model, graph: Any) -> int:
     """Of a model whose layers cannot be seen, all that its graph computes: an upper bound."""
-    if not functional.why_not(model):
+    if not functional.obstacle(model):
         return functional.activation_bytes(model)
     return sum(
         _elements(output.shape) * output.dtype.size

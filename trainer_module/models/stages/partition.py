@@ -60,7 +60,7 @@ def all_cuts(model: keras.Model, stages: int) -> list[str]:
     Raises:
         UserError: more stages than there can be, or a model that cannot be cut.
     """
-    if stages == 1 and functional.why_not(model):
+    if stages == 1 and functional.obstacle(model):
         return []
     names = [point.layer for point in cut_points(model)]
     if stages > len(names) + 1:
@@ -104,7 +104,7 @@ def segments(model: keras.Model) -> list[keras.Model]:
     Returns:
         The model itself where it cannot be cut; else as ``split``.
     """
-    if functional.why_not(model):
+    if functional.obstacle(model):
         return [model]
     places = _places(model)
     legal = [index for index, place in enumerate(places) if not place.reason]
@@ -129,7 +129,7 @@ def cut_points(model: keras.Model) -> list[CutPoint]:
     Raises:
         UserError: a subclassed model, or one of several inputs or outputs.
     """
-    problem = functional.why_not(model)
+    problem = functional.obstacle(model)
     if problem:
         raise UserError(
             f"parallel.stages: {model.name} cannot be cut: {problem}; give a functional model of "

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.floatx import floatx
+from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.scope import TrainingScope
 from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.models.stages.remat import recomputed
@@ -160,7 +160,7 @@ class Segment:
         """
         with (
             TrainingScope(self.variables, values) as scope,
-            dropout.drawing(step, rows),
+            random_scope(step, rows),
             floatx(self._stage.dtype.name),
         ):
             outputs = self.model(inputs, training=True)
