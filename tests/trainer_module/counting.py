@@ -13,6 +13,7 @@ from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.training import loop
 from stagecraft.trainer_module.training.monitoring.curve import Point
+from stagecraft.trainer_module.training.outcome import Outcome
 
 
 class CountingEngine:
@@ -106,7 +107,7 @@ def train(
     settings: Mapping[str, Any] = SETTINGS,
     chief: bool = True,
     **more: Any,
-) -> loop.Outcome:
+) -> Outcome:
     def batches(start: int) -> Iterator[int]:
         while True:
             yield start

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from counting import SETTINGS, CountingEngine, QuietReporter, Watch, train
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.base import Metrics
 from stagecraft.trainer_module.processes import preemption
 from stagecraft.trainer_module.training import loop
+from stagecraft.trainer_module.training.outcome import Outcome
 
 
 class StopAt:
@@ -147,7 +149,7 @@ def test_all_workers_stop_when_one_is_told_to_and_take_the_chiefs_steps(
     monkeypatch.setattr(loop, "Pace", FixedPace)
     engines = {}
 
-    def run(engine: Worker, chief: bool) -> loop.Outcome:
+    def run(engine: Worker, chief: bool) -> Outcome:
         engines[chief] = engine
         told = (lambda: False) if chief else StopAt(engine, 3)
         return train(engine, tmp_path, chief=chief, stop=told)
@@ -179,13 +181,15 @@ def test_a_worker_that_does_not_see_the_chiefs_checkpoints_says_so(tmp_path: pat
         train(Alone({}), tmp_path / "1", chief=False)
 
 
-def test_other_settings_refuse_what_is_not_finished(tmp_path: pathlib.Path) -> None:
+def test_other_settings_refuse_what_is_not_finished(
+    tmp_path: pathlib.Path, messages: Messages
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         train(CountingEngine({4: 0.1}, fails_at=5), tmp_path)
     other = SETTINGS | {"train_learning_rate": 0.2}
-    with pytest.raises(UserError, match="step 4 .*learning_rate was 0.1, is 0.2.*--fresh"):
+    with messages.raises(UserError):
         train(CountingEngine({}), tmp_path, settings=other)
-    with pytest.raises(UserError, match="train.steps .*was 10, is 12"):
+    with messages.raises(UserError):
         train(CountingEngine({}), tmp_path, total=12)
     assert Checkpoints(tmp_path).steps() == [4]
     harmless = SETTINGS | {"train_eval_batch_size": 3, "parallel_strategy": "mirrored"}

@@ -6,6 +6,8 @@ activations a stage holds, between their forward and their backward pass.
 
 gpipe (Huang et al. 2019, "GPipe: Efficient training of giant neural networks using pipeline
 parallelism", figure 2c): all forward, then all backward. Each stage holds all microbatches.
+
+    stage 0  F0 F1 F2 F3                   B3--- B2--- B1--- B0---
     stage 1     F0 F1 F2 F3          B3--- B2--- B1--- B0---
     stage 2        F0 F1 F2 F3 B3--- B2--- B1--- B0---
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.models.stages import costs
+from stagecraft.trainer_module.models.stages.balance import balance
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.planning import exchange, schedule
 from stagecraft.trainer_module.planning.exchange import Links
@@ -105,12 +105,12 @@ class Work:
             return self._bytes(begin, end, stage, stages) <= self._memory
 
         if stages not in self._free:
-            self._free[stages] = costs.balance(weighed, stages)
+            self._free[stages] = balance(weighed, stages)
         free = self._free[stages]
         if free is None or self.fits(free):
             return free
 
-        return costs.balance(weighed, stages, fits)
+        return balance(weighed, stages, fits)
 
     def fits(self, starts: Sequence[int]) -> bool:
         """Whether every stage fits into its device's memory."""

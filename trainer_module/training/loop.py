@@ -29,31 +29,10 @@ from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
 from stagecraft.trainer_module.training.monitoring.profile import Profile
 from stagecraft.trainer_module.training.monitoring.progress import Reporter
 from stagecraft.trainer_module.training.monitoring.timeline import Timeline
+from stagecraft.trainer_module.training.outcome import Outcome
 from stagecraft.trainer_module.training.pace import Pace
 
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """The results of a training."""
-
-    steps: int
-    best: Evaluation | None
-    """Evaluation of the engine's final weights; None: there was no evaluation."""
-
-    evaluations: list[Evaluation]
-    images_per_second: float
-    """Throughput of training steps, without tracing, evaluating and saving."""
-
-    resumed_from: int
-    """Steps of earlier attempts; 0: this is the first."""
-
-    batches: int
-    """Number of global batches; greater than ``steps`` if a loss scale skipped some."""
-
-    repeated: int
-    """Steps that asynchronous workers applied twice, after a worker was lost."""
 
 
 class Loop:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # reading a record needs no TensorFlow
     from stagecraft.trainer_module.parallel.topology import Topology
     from stagecraft.trainer_module.planning.plan import Plan
     from stagecraft.trainer_module.settings import TrainingSettings
-    from stagecraft.trainer_module.training.loop import Outcome
+    from stagecraft.trainer_module.training.outcome import Outcome
 
 FILE_NAME = "record.json"
 
@@ -98,7 +98,7 @@ def write_for(
     from stagecraft.trainer_module.data import input_data
     from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import TrainingSettings
-    from stagecraft.trainer_module.training.loop import Outcome
+    from stagecraft.trainer_module.training.outcome import Outcome
 
     settings = TrainingSettings.from_flat(fn_args.custom_config["settings"])
     os.makedirs(fn_args.model_run_dir, exist_ok=True)

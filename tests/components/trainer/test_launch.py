@@ -61,7 +61,7 @@ def test_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Supervisor:
         def __init__(self, parallel: Any, arguments: Any, **more: Any):
-            started.append((parallel.workers, arguments, more["told"], more["environments"]))
+            started.append((parallel.workers, arguments, more["first_line"], more["environments"]))
 
         def run(self) -> None:
             started.append("run")

@@ -101,7 +101,7 @@ def test_one_device_and_measured(stagecraft):
     ("arguments", "message"),
     [
         ((*GRID, "--devices", "2xA100-40GB"), "use --devices 3xA100-40GB"),
-        ((*GRID, "--devices", "3xB7"), "--devices: '3xB7' is no number of known devices"),
+        ((*GRID, "--devices", "3xB7"), "--devices: '3xB7' is not a number of known devices"),
         ((*GRID, "--devices", "3xT4-16GB", "--measure"), "--measure is for devices that are here"),
         ((*GRID, *THERE, "--set", "parallel.memory_mb=1"), "parallel.memory_mb: 1 MB"),
         (

@@ -11,6 +11,7 @@ import time
 
 import pytest
 import starts
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import lease as lease_module
@@ -124,15 +125,16 @@ def test_a_number_without_content(tmp_path: pathlib.Path) -> None:
     (tmp_path / FOLDER).mkdir()
     begun = tmp_path / FOLDER / "00000001"
     begun.touch()
-    with pytest.raises(LeaseHeldError, match="another process is training"):
+    with pytest.raises(LeaseHeldError) as caught:
         lease(tmp_path).claim()
+    assert str(caught.value.holder) == "another process"
     os.utime(begun, (time.time() - 61.0,) * 2)
     lease(tmp_path).claim()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"until": 1}', b"\xff", b'{"holder": 3}'])
 def test_what_is_no_record(content: bytes) -> None:
-    with pytest.raises(ValueError, match="no lease|decode|Expecting"):
+    with pytest.raises(ValueError):  # noqa: PT011
         Record.parsed(content)
 
 
@@ -144,7 +146,9 @@ def test_what_a_record_of_a_later_version_has_more(tmp_path: pathlib.Path) -> No
     assert Record.parsed(json.dumps(fields)) == record_of(one)
 
 
-def test_a_disk_that_is_full(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     """The holder stops before others may write, and says why."""
     now = lease_module._clock()
     monkeypatch.setattr(lease_module, "_clock", lambda: now)
@@ -158,7 +162,7 @@ def test_a_disk_that_is_full(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
     now += 59.0
     one.check()
     now += 1.0
-    with pytest.raises(LeaseLostError, match="not renewed for 60 s: .*No space left"):
+    with messages.raises(LeaseLostError):
         one.check()
     monkeypatch.undo()
     with pytest.raises(LeaseLostError):  # for good: another one may have written meanwhile
@@ -166,14 +170,14 @@ def test_a_disk_that_is_full(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
 
 
 def test_one_that_others_keep_changing(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     def conflict(*_: object) -> str:
         raise Conflict
 
     one = lease(tmp_path)
     monkeypatch.setattr(one, "write", conflict)
-    with pytest.raises(UserError, match="others keep changing it"):
+    with messages.raises(UserError):
         one.claim()
 
 

@@ -31,7 +31,7 @@ def test_at_the_first_step_in_16_bits_it_is_what_does_not_fit() -> None:
     text = said(1, math.inf, "mixed_float16")
     assert "the loss is inf at step 1" in text
     assert "neither train.learning_rate nor the scale is the cause" in text
-    assert "a value of the forward pass does not fit into float16" in text
+    assert "a value of the forward pass exceeds the range of float16" in text
     assert "Use parallel.precision: mixed_bfloat16 or float32." in text
     assert "Lower" not in text
 
@@ -39,7 +39,7 @@ def test_at_the_first_step_in_16_bits_it_is_what_does_not_fit() -> None:
 def test_a_gradient_alone_may_not_fit() -> None:
     text = said(1, 2.5, "mixed_float16")
     assert "a gradient is not finite at step 1 (loss 2.5)" in text
-    assert "a gradient does not fit into float16" in text
+    assert "a gradient exceeds the range of float16" in text
 
 
 def test_later_it_is_the_learning_rate_first() -> None:

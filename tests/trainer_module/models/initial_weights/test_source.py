@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from messages import Messages
 
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError, Kind, find
 
@@ -66,9 +67,9 @@ def test_refusals(
     assert str(caught.value).startswith(f"train.initial_weights: {named}: ")
 
 
-def test_what_is_no_file_is_refused(tmp_path: pathlib.Path) -> None:
+def test_what_is_no_file_is_refused(tmp_path: pathlib.Path, messages: Messages) -> None:
     os.mkfifo(tmp_path / "m.keras")
-    with pytest.raises(InitialWeightsError, match="neither a file nor a folder"):
+    with messages.raises(InitialWeightsError):
         find(str(tmp_path / "m.keras"))
 
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models import registry
@@ -89,12 +90,12 @@ def test_frozen_layers_stay_frozen():
     assert [len(part.trainable_variables) for part in parts] == [2, 0]
 
 
-def test_a_nested_model_is_one_layer():
+def test_a_nested_model_is_one_layer(messages: Messages):
     inner = keras.Sequential([keras.Input((4,)), _dense("x"), _dense("y")], name="inner")
     model = _functional(lambda value: _dense("b")(inner(_dense("a")(value))))
     assert _names(model) == ["a", "inner"]
     _assert_parts_are_the_model(partition.split(model, ["inner"]), model)
-    with pytest.raises(UserError, match="'x': it is inside 'inner', which counts as one layer"):
+    with messages.raises(UserError):
         partition.split(model, ["x"])
 
 
@@ -105,7 +106,7 @@ def test_bare_operations_are_places_too():
     _assert_parts_are_the_model(partition.split(model, [second]), model)
 
 
-def test_weights_are_not_used_on_both_sides():
+def test_weights_are_not_used_on_both_sides(messages: Messages):
     shared = _dense("shared")
 
     def body(value):
@@ -116,7 +117,7 @@ def test_weights_are_not_used_on_both_sides():
     model = _functional(body)
     assert _names(model) == ["shared", "b"]  # behind its second call
     _assert_parts_are_the_model(partition.split(model, ["shared", "b"]), model)
-    with pytest.raises(UserError, match="'a': .*'shared' has weights that are used on both sides"):
+    with messages.raises(UserError):
         partition.split(model, ["a"])
 
 
@@ -184,22 +185,22 @@ def test_names_that_are_no_cut_points(cuts, message):
 
 
 @pytest.mark.parametrize(("cuts", "set_to"), [("b, a", "a,b"), ("a,a", "a")])
-def test_cuts_out_of_order(cuts, set_to):
-    with pytest.raises(UserError, match=f"not in the order .*; set cuts: {set_to}$"):
+def test_cuts_out_of_order(cuts, set_to, messages: Messages):
+    with messages.raises(UserError):
         partition.named_cuts(_chain("a", "b", "c"), 3, cuts)
 
 
-def test_cuts_and_stages_that_do_not_fit():
-    with pytest.raises(UserError, match="'a' makes 2 stages, but parallel.stages is 3; name 2"):
+def test_cuts_and_stages_that_do_not_fit(messages: Messages):
+    with messages.raises(UserError):
         partition.named_cuts(_chain("a", "b", "c"), 3, "a")
 
 
-def test_more_stages_than_there_can_be():
+def test_more_stages_than_there_can_be(messages: Messages):
     model = _chain("a", "b", "c")
     assert partition.all_cuts(model, 3) == ["a", "b"]
-    with pytest.raises(UserError, match="parallel.stages: 4, .* 2 cut points, .* set stages: 3"):
+    with messages.raises(UserError):
         partition.all_cuts(model, 4)
-    with pytest.raises(UserError, match="model has no cut points; set stages: 1"):
+    with messages.raises(UserError):
         partition.named_cuts(_chain("a"), 2, "a")
 
 
@@ -229,11 +230,11 @@ class _FunctionalWithCall(keras.Model):
         (_two_outputs, "it has 1 inputs and 2 outputs"),
     ],
 )
-def test_models_that_cannot_be_cut(make, message):
+def test_models_that_cannot_be_cut(make, message, messages: Messages):
     model = make()
     assert partition.all_cuts(model, 1) == []
     assert partition.segments(model) == [model]
-    with pytest.raises(UserError, match=f"parallel.stages: .*{message}.*a list of models"):
+    with messages.raises(UserError):
         partition.all_cuts(model, 2)
 
 

@@ -252,7 +252,7 @@ def test_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         yield ops
         ops += [op(0, "forward0", 0.0, 1.0), op(0, "gradient0", 1.0, 3.0)]
 
-    monkeypatch.setattr(timeline, "recording", recorded)
+    monkeypatch.setattr(timeline, "record_ops", recorded)
     with timeline.Timeline(5, str(tmp_path), microbatches=1).recorded():
         pass
     data = json.loads((tmp_path / "timeline.json").read_text())
