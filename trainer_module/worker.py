@@ -36,7 +36,6 @@ def task_of(run_fn: str, fn_args: Any) -> str:
     """The content of TASK.json, as one line.
 
     Args:
-        run_fn: dotted path.
         fn_args: its attributes are strings, numbers, lists and dicts; ``data_accessor``, which
             holds functions, is left out.
     """

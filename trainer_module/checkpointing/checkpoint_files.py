@@ -48,7 +48,6 @@ def write(folder: pathlib.Path, state: dict[str, Any], progress: Mapping[str, An
     Args:
         folder: exists, and is empty.
         state: name -> array or tensor.
-        progress: JSON values.
     """
     names = sorted(state)
     with tf.device("CPU:0"):

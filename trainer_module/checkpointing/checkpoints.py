@@ -48,7 +48,6 @@ class Checkpoints:
         """Reads and writes nothing yet; ``__enter__`` creates ``root``.
 
         Args:
-            root: the folder.
             writes: False on all workers but the chief: they have the same state.
             keep: number of the newest checkpoints to keep, besides the best one.
         """
@@ -120,10 +119,7 @@ class Checkpoints:
         Waits for the previous save. :meth:`flush` waits for this one.
 
         Args:
-            step: number of the step.
             state: arrays or tensors that nobody changes, as of ``Engine.snapshot``.
-            progress: JSON values.
-            best_step: a step to keep.
             needed: more steps to keep, which another process has still to read.
 
         Raises:

@@ -87,7 +87,6 @@ def _claim(lease: VolumeLease, alone: bool) -> None:
     A holder on another machine counts as dead if it does not renew the lease until its end.
 
     Args:
-        lease: of the folder.
         alone: whether this process has the lock.
 
     Raises:

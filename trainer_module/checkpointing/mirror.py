@@ -50,7 +50,6 @@ class Mirror:
         """Reads and writes nothing yet.
 
         Args:
-            root: the folder.
             store: holds the checkpoints for all processes.
             check: raises an error if another training has taken over the store.
         """
@@ -134,7 +133,6 @@ def use(root: pathlib.Path, store: Store, check: Callable[[], object] = lambda: 
     """Mirrors the checkpoints in ``root`` from now on, in this process.
 
     Args:
-        root: the folder.
         store: holds the checkpoints for all processes.
         check: raises an error if another training has taken over the store.
     """

@@ -86,7 +86,6 @@ def train_dataset(
         files: paths or patterns of TFRecords: raw examples, or Transform's materialised ones.
         transform: Transform's graph, applied to raw examples.
         settings: batch_size, seed, augment, shuffle, memory_limit_mb, shuffle_buffer.
-        num_examples: of :func:`count_examples`.
         start_step: the first step, counted from 0.
         part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers. All workers
             use the same order; each parses and augments only its part.
@@ -148,7 +147,6 @@ def eval_dataset(
     Args:
         files: paths or patterns of TFRecords: raw examples, or Transform's materialised ones.
         transform: Transform's graph, applied to raw examples.
-        batch_size: examples per batch.
         part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers.
 
     Raises:

@@ -48,11 +48,6 @@ class Check:
 
         Args:
             data: as :attr:`~stagecraft.trainer_module.parity.task.Task.data`.
-            num_classes: of the labels.
-            folder: for files and logs.
-            steps: of a trajectory.
-            timeout_seconds: for one topology.
-            on_phase: called with each phase.
         """
         self._data, self._num_classes, self._folder = data, num_classes, folder
         self._steps, self._timeout = steps, timeout_seconds
@@ -145,14 +140,7 @@ class Check:
 def judge(
     results: list[Results], reference: Results, precision: str, steps: int
 ) -> Iterator[Finding]:
-    """The worst finding of each criterion that applies.
-
-    Args:
-        results: of each training process of the topology.
-        reference: of one device.
-        precision: ``parallel.precision``.
-        steps: of the trajectories.
-    """
+    """The worst finding of each criterion that applies."""
     yield criteria.worst(
         [_gradients(own, reference, precision, point) for own in results for point in points(steps)]
     )

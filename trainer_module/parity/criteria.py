@@ -88,14 +88,7 @@ def gradients(
     """Compares gradients, by variable path, with the reference's.
 
     Args:
-        actual: the topology's.
         expected: the reference's, from equal weights and the same batch.
-        precision: ``parallel.precision``.
-        depths: n of each variable.
-        magnitudes: M of each variable.
-        roundings: R of each variable.
-        nonsmooth_ops: K of the model.
-        where: for the finding.
 
     Returns:
         The worst variable: the one with the largest ratio of difference and tolerance.
@@ -117,10 +110,7 @@ def trajectory(
     """Compares the final weights of a float64 trajectory with the reference's.
 
     Args:
-        actual: the topology's, by name.
-        expected: the reference's.
         amplified: by name, the largest change of the reference's by rounded initial weights.
-        where: for the finding.
     """
     findings = [_names(TRAJECTORY, actual, expected, where)]
     for name in actual.keys() & expected.keys():

@@ -90,8 +90,6 @@ class Driver:
 
         Args:
             engine: of one device that takes whole batches, at the weights of the first point.
-            settings: of the engine.
-            parts: number of parts in the topologies.
         """
         return self._sized(engine, settings, self._copies(parts), "copies", 0)
 
@@ -127,7 +125,6 @@ class Driver:
         """``amplified/NAME``: the change of a trajectory by an initial rounding.
 
         Args:
-            engine: of the trajectory.
             start: state before the trajectory.
             end: compared entries after the trajectory.
             error: relative error of each initial weight.

@@ -11,12 +11,7 @@ from stagecraft.schemas import features
 
 
 def forward(model: keras.Model, dtype: str) -> list[Any]:
-    """The operations of a training's forward pass, as ``NodeDef`` protocol buffers.
-
-    Args:
-        model: built.
-        dtype: of the images.
-    """
+    """The operations of a training's forward pass, as ``NodeDef`` protocol buffers."""
     shape = model.inputs[0].shape[1:] if getattr(model, "inputs", None) else features.IMAGE_SHAPE
     inputs = tf.TensorSpec([2, *shape], dtype)
     function = tf.function(lambda inputs: model(inputs, training=True), autograph=False)

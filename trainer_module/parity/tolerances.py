@@ -80,7 +80,6 @@ def tolerance(precision: str, depth: float, magnitude: float, nonsmooth_ops: int
     """Largest norm of a gradient's difference that rounding explains.
 
     Args:
-        precision: ``parallel.precision``.
         depth: n, the number of additions (in 16 bits: of roundings) on the gradient's way.
         magnitude: M, the norm of the terms.
         nonsmooth_ops: K, the number of non-smooth layers.
@@ -95,7 +94,6 @@ def measured_tolerance(
     """Largest norm of a gradient's difference that measured rounding explains.
 
     Args:
-        precision: ``parallel.precision``.
         depth: n, as in :func:`tolerance`.
         magnitudes: M of every variable of the model.
         rounding: R, the largest change of the gradient by rounded weights.

@@ -72,10 +72,7 @@ def measure(
     """Computes the results to compare, and writes the output file of the task.
 
     Args:
-        task: this process's part.
-        devices: of the topology.
         strategy: over them, from ``strategies.connect``.
-        emit: called with events.
     """
     driver = Driver(task, devices, strategy)
     reference = None if task.reference is None else Results(task.reference)

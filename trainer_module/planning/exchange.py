@@ -36,7 +36,6 @@ def seconds(
         parallel: strategy, replicas, workers, servers.
         gradients: bytes that each stage sums.
         weights: bytes of all variables, which parameter servers send in each step.
-        links: of the devices and hosts.
     """
     workers, replicas = parallel.workers, parallel.replicas
     if parallel.strategy == "parameter_server":

@@ -47,8 +47,6 @@ def piece_times(
         costs: of the pieces; pieces of one kind take equally long.
         examples: of the microbatch that is timed.
         device: such as ``"GPU:0"``.
-        jit: as in the training.
-        remat: as in the training.
         on_progress: called with the number of kinds compiled, and of all kinds.
     """
     kinds: dict[str, keras.Model] = {}

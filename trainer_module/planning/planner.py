@@ -41,8 +41,6 @@ def make_plan(
     """Cuts a model, and predicts a step of its training.
 
     Args:
-        model: built.
-        settings: of the training.
         devices: of one worker, replica by replica, its stages in order.
         available: number of devices of a worker, for the suggestion.
         accelerator: the devices, with peak rates and memory; None: ``parallel.costs`` decides, and

@@ -82,7 +82,6 @@ def timetable(
     """The time of each pass, if each begins as soon as its stage is free and its inputs are there.
 
     Args:
-        orders: of :func:`passes`.
         forward: per stage, the duration of a microbatch's forward pass.
         backward: per stage, the duration of a microbatch's backward pass.
         copies: per stage but the last, the duration of the copy to the next stage; empty: zero.

@@ -28,9 +28,7 @@ def faster(work: Work, pieces: int, speedup: float, available: int) -> Suggestio
     is not known, compare the suggestion's ``memory_bytes``.
 
     Args:
-        work: under the current settings.
         pieces: the most stages that the model can be cut into.
-        speedup: of the current settings.
         available: devices of a worker; at least the devices in use count.
     """
     parallel = work.settings.parallel

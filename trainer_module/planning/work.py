@@ -69,7 +69,6 @@ class Work:
         Args:
             pieces: consecutive pieces of the model.
             times: of each piece, for one example.
-            settings: of the training.
             links: between devices and hosts, in bytes by the unit of the times.
             memory: bytes of a device; infinite: not known.
         """

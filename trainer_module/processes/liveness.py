@@ -45,7 +45,6 @@ class LivenessMonitor:
 
         Args:
             silence: seconds without an event after which a process counts as frozen.
-            clock: returns seconds.
         """
         self._silence = silence
         self._clock = clock

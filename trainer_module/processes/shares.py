@@ -26,9 +26,6 @@ def environments(
     set. Each gets as many GPUs as the topology says; servers and evaluators get none.
 
     Args:
-        parallel: the topology.
-        roles: its processes.
-        cores: number of CPU cores of this host.
         gpus: as ``CUDA_VISIBLE_DEVICES`` names them; empty: the variable stays as it is.
 
     Raises:

@@ -47,7 +47,6 @@ class Supervisor:
 
         Args:
             parallel: the topology, the number of restarts and the timeouts.
-            arguments: of each process.
             first_line: of each process's standard input.
             write_log: called with each line that a process prints, its role in front.
             on_event: called with the chief's events, and with the supervisor's: ``process``

@@ -23,7 +23,6 @@ class DivergedError(UserError):
             kept: the newest checkpoint and its folder.
             updates: number of weight updates before; without any, the learning rate is no cause.
             loss: in nats.
-            precision: ``parallel.precision``.
         """
         cause = _cause(updates, loss, precision)
         super().__init__(f"Training stopped: {what}{kept}. {cause}")

@@ -23,7 +23,6 @@ class EvaluationHistory:
         """Starts empty.
 
         Args:
-            checkpoints: of the training.
             evaluator: the evaluator process's results; None: this process evaluates.
         """
         self.evaluations: list[Evaluation] = []

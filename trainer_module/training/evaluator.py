@@ -40,11 +40,7 @@ def evaluate_all(
 
     Args:
         engine: with the model; its weights are overwritten.
-        val_data: finite dataset.
-        checkpoints: of the training.
-        reporter: reports the evaluations.
         settings: :func:`resume.resolved`; checkpoints of other settings are ignored.
-        on_phase: called with each phase that begins.
 
     Raises:
         DivergedError: the loss on the val split is not finite.

@@ -49,8 +49,6 @@ def export(
         model: a copy of the model, built outside of any strategy and device scope, so that the
             SavedModel names no device; its weights are overwritten.
         weights: variable path -> value, as ``Engine.weights`` returns them.
-        transform: Transform's output.
-        class_names: name of each class.
 
     Raises:
         UserError: the disk is full, or ``folder`` is not writable.

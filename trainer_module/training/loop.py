@@ -58,16 +58,10 @@ class Loop:
         """Starts nothing yet.
 
         Args:
-            engine: trains the model.
-            checkpoints: to resume from, and to save to.
-            reporter: reports steps and evaluations.
-            total: number of steps.
             eval_every: steps between evaluations.
             checkpoint_every: steps between checkpoints, besides those at evaluations; 0: none.
             settings: ``TrainingSettings.flat()``, stored in each checkpoint.
             chief: whether this worker decides for all.
-            timeline: records its step, if that is still to come.
-            profile: profiles its steps.
             evaluations: results of an evaluator process.
             stop: polled before each call of the engine; True on any worker stops all.
             on_phase: called with each phase that begins: ``train``, ``evaluate``, ``save``,

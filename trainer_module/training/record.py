@@ -50,9 +50,6 @@ def write(
     """Writes ``folder/record.json``.
 
     Args:
-        folder: TFX's ``model_run_dir``.
-        settings: as requested.
-        topology: as resolved.
         outcome: steps, best evaluation, all evaluations, images per second.
         examples: split -> number of examples.
         plan: the prediction for a model in stages.
@@ -86,9 +83,6 @@ def write_for(
     The record is optional: the Trainer publishes a model without one, too.
 
     Args:
-        fn_args: the arguments of ``run_fn``.
-        steps: number of optimizer steps.
-        images_per_second: measured in training.
         evaluations: ``Evaluation(step, loss, accuracy)`` on the val split, in the order of
             steps. The one with the highest accuracy counts as the exported model's.
 
@@ -123,13 +117,7 @@ def write_for(
 
 
 def parse(text: str, where: str, needs: Collection[str] = ENTRIES) -> dict[str, Any] | None:
-    """Parses a record; returns None, with a warning, if it lacks a needed entry.
-
-    Args:
-        text: the content of the file.
-        where: the file, for the warning.
-        needs: names of entries.
-    """
+    """Parses a record; returns None, with a warning, if it lacks a needed entry."""
     try:
         record = json.loads(text)
     except ValueError as error:
@@ -144,12 +132,7 @@ def parse(text: str, where: str, needs: Collection[str] = ENTRIES) -> dict[str, 
 
 
 def find(folder: str | os.PathLike[str], needs: Collection[str] = ENTRIES) -> dict[str, Any] | None:
-    """The record of a training; None if its ``run_fn`` wrote none, or an unusable one.
-
-    Args:
-        folder: TFX's ``model_run_dir``.
-        needs: names of entries.
-    """
+    """The record of a training; None if its ``run_fn`` wrote none, or an unusable one."""
     path = pathlib.Path(folder, FILE_NAME)
     try:
         return parse(path.read_text(), str(path), needs)

@@ -25,8 +25,6 @@ def find(
     exported.
 
     Args:
-        checkpoints: of this training.
-        engine: communicates with the other workers.
         settings: :func:`resume.resolved`.
         chief: whether this worker chooses the checkpoint.
 

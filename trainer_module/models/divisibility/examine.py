@@ -38,10 +38,6 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
     Calls the model eagerly, on the host, with a few examples of noise: once, or a few times if each
     batch is divided.
 
-    Args:
-        stages: of the model, in order.
-        parallel: the topology.
-
     Raises:
         ModelRefusedError: for a part of a batch, a layer does not do the same as for the whole
             batch in Keras, or its assignments would be lost.

@@ -55,8 +55,6 @@ def probe(
     """Calls a segment three times, eagerly.
 
     Args:
-        segment: its layers.
-        values: of its variables.
         one: A, ``[EXAMPLES, ...]``.
         other: B, of the same shape.
         exempt: layers whose result may depend on the batch.

@@ -42,8 +42,6 @@ def check(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor, *, r
     """Traces the training call of a segment with layers that are not Keras's.
 
     Args:
-        segment: its layers.
-        values: of its variables.
         inputs: ``[batch, ...]``, for their shape and dtype.
         remat: whether activations are recomputed.
 

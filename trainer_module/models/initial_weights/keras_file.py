@@ -40,7 +40,6 @@ def read(source: Source, donor: keras.Model) -> Weights:
     """Variable path -> value; a value without a variable keeps its name in the file.
 
     Args:
-        source: the file.
         donor: a model built like the one for the weights; its values are overwritten.
 
     Raises:
@@ -152,7 +151,6 @@ def _named(layout: _Layout, by_name: bool) -> dict[str, np.ndarray]:
     among those of their class with such names.
 
     Args:
-        layout: of a file.
         by_name: False: the names stay as they are.
     """
     if not by_name:

@@ -72,8 +72,6 @@ def match(
     """The values to assign, by variable path.
 
     Args:
-        source: of ``weights``, for messages.
-        weights: by variable path.
         variables: path -> shape, of the model.
         skip: paths, which include all paths below them, and patterns of :mod:`fnmatch`.
 

@@ -63,9 +63,6 @@ class Source(NamedTuple):
 def find(path_text: str) -> Source:
     """Determines the kind of a path, by its name and the names of its files.
 
-    Args:
-        path_text: the setting.
-
     Raises:
         InitialWeightsError: nothing is there, or no weights.
     """

@@ -24,9 +24,6 @@ Weights = dict[str, np.ndarray]
 def of_checkpoint(folder: pathlib.Path) -> Weights:
     """Variable path -> value; EMA weights replace the weights, as in evaluation and export.
 
-    Args:
-        folder: of one step.
-
     Raises:
         InitialWeightsError: the checkpoint is damaged, or of another version.
     """

@@ -40,7 +40,6 @@ def key_layers(model: keras.Model, seed: int) -> None:
 
     Args:
         model: built; stages that share its layers are keyed, too.
-        seed: of the training.
     """
     for path, layer in walk(model):
         # By the function: a subclass with its own `call` draws differently.

@@ -10,11 +10,7 @@ import keras
 
 @contextlib.contextmanager
 def floatx(dtype: str) -> Iterator[None]:
-    """Makes ``dtype`` Keras's default float dtype in the block.
-
-    Args:
-        dtype: ``float32`` or ``float64``.
-    """
+    """Makes ``dtype`` Keras's default float dtype in the block."""
     before = keras.config.floatx()
     keras.config.set_floatx(dtype)
     try:

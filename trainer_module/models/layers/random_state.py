@@ -62,8 +62,6 @@ class RandomState:
         """Unsigned integers, uniform over all values of the dtype.
 
         Args:
-            key: of the call.
-            shape: of the result.
             per_example: whether the first dimension is the batch.
             dtype: uint16, uint32 or uint64.
         """

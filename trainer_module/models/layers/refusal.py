@@ -12,9 +12,7 @@ class ModelRefusedError(UserError):
         """Makes the message: part, reason, advice.
 
         Args:
-            part: the layer, variable or method, by name.
             reason: what it does, and why that is not possible.
-            advice: what works.
         """
         super().__init__(
             f"train.model: {part} {reason}; {advice}",

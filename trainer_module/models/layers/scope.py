@@ -23,7 +23,6 @@ class TrainingScope(keras.StatelessScope):
         """Takes a value for each variable; collects losses.
 
         Args:
-            variables: of a model.
             values: one for each variable; gradients are taken with respect to them.
         """
         pairs = list(zip(variables, values, strict=True))

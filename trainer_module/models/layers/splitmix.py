@@ -21,9 +21,6 @@ def u64(value: tf.Tensor | int) -> tf.Tensor:
 def mix(value: tf.Tensor) -> tf.Tensor:
     """The finaliser: a bijection on uint64 in which every bit affects every other.
 
-    Args:
-        value: uint64, any shape.
-
     Returns:
         uint64 of the same shape. ``mix(state + i * GAMMA)`` for ``i`` of 1, 2, … are the outputs
         of the generator with the seed ``state``.

@@ -57,7 +57,6 @@ def all_cuts(model: keras.Model, stages: int) -> list[str]:
     """The names of all cut points; empty for a model that stays whole.
 
     Args:
-        model: built.
         stages: 1 or more.
 
     Raises:

@@ -90,8 +90,6 @@ class Stage:
         """The forward pass of training.
 
         Args:
-            weights: values for ``trainable``.
-            state: values for ``state``.
             inputs: ``[batch, ...]``.
             step: int64 scalar; random draws depend on it.
             rows: int64 ``[batch]``, the examples' rows in the global batch; random draws depend on
@@ -121,13 +119,7 @@ class Segment:
     """Layers between two cut points of a stage."""
 
     def __init__(self, model: keras.Model, stage: Stage, remat: bool):
-        """Prepares the function.
-
-        Args:
-            model: the layers.
-            stage: the stage that contains them.
-            remat: as :class:`Stage`.
-        """
+        """Prepares the function."""
         self.model = model
         self.variables = [*model.trainable_variables, *model.non_trainable_variables]
         self.summed: frozenset[int] = frozenset()
@@ -153,10 +145,7 @@ class Segment:
         """Calls the layers for training.
 
         Args:
-            values: one for each of ``variables``.
             inputs: ``[batch, ...]``.
-            step: as :class:`Stage`.
-            rows: as :class:`Stage`.
         """
         with (
             TrainingScope(self.variables, values) as scope,

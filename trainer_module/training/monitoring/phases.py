@@ -14,11 +14,7 @@ class Phases:
     """Reports each phase that begins, and sums up the seconds of each."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
-        """Starts without a phase.
-
-        Args:
-            clock: returns seconds.
-        """
+        """Starts without a phase."""
         self._clock = clock
         self._now: tuple[str, float] | None = None
         self._seconds: dict[str, float] = {}

@@ -46,7 +46,6 @@ class Profile:
         """Starts the profiler if due; returns how many steps the next call may take.
 
         Args:
-            step: the last step taken.
             steps: the steps that the call would take.
         """
         if step < self._first - 1:

@@ -63,7 +63,6 @@ def find_spans(ops: Iterable[Op], accumulate: int = 1) -> list[Span]:
 
     Args:
         ops: of a step; only those in the scopes of the grid count.
-        accumulate: ``parallel.accumulate``.
     """
     ops_of = _by_key(ops, accumulate)
     chains: dict[tuple[int, int | None, int], list[_Key]] = collections.defaultdict(list)

@@ -32,7 +32,6 @@ class Timeline:
             step: to record, from 1.
             folder: gets ``timeline.json`` and ``timeline.trace.json``.
             microbatches: of the schedule, for the predicted bubble.
-            accumulate: ``parallel.accumulate``.
         """
         self.step = step
         self._folder = pathlib.Path(folder)
@@ -57,13 +56,7 @@ class Timeline:
 
 
 def describe(step: int, spans: list[Span], microbatches: int) -> dict[str, Any]:
-    """The content of ``timeline.json``, with the measured and the predicted bubble.
-
-    Args:
-        step: number of the step.
-        spans: of :func:`find_spans`.
-        microbatches: of the schedule.
-    """
+    """The content of ``timeline.json``, with the measured and the predicted bubble."""
     stages = 1 + max((span.stage for span in spans), default=0)
     seconds = max((span.end for span in spans), default=0.0)
     busy = [
