@@ -57,7 +57,7 @@ def prove(request: Request) -> int:
     console.say(report.text(rows), stderr=request.as_json)
     for row in rows:
         if not row.equal:
-            console.error(f"{row.topology}: {row.why}")
+            console.error(f"{row.topology}: {row.reason}")
         if row.note:
             console.say(f"{row.topology}: {row.note}", stderr=request.as_json)
     if failed:

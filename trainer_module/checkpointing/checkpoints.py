@@ -15,7 +15,6 @@ import contextlib
 import logging
 import pathlib
 from collections.abc import Collection, Mapping
-from types import TracebackType
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
@@ -79,18 +78,13 @@ class Checkpoints:
                 self._held = held.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Waits for the pending save, and frees ``root``."""
         with self._held:
             try:
                 self.flush()
             except Exception as failure:
-                if error is None:
+                if kind is None:
                     raise
                 _log.warning("The last checkpoint was not written: %s", failure)
             finally:

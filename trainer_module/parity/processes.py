@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from stagecraft.trainer_module.parallel.roles import Role
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.process_group import ProcessGroup
+from stagecraft.trainer_module.processes.worker_process import WorkerProcess
 
 _WORKER: tuple[str, ...] = ("-m", "stagecraft.trainer_module.parity.worker")
 
@@ -48,7 +49,7 @@ def run(
         ProcessGroup(lambda process, line: print(line, file=output), on_event) as group,
     ):
         for role, task in tasks:
-            group.start(role, _WORKER, [task], {})
+            group.add(WorkerProcess(role, _WORKER, [task], {}))
         while pending := group.unfinished:
             starting = [process for process in pending if not process.started]
             limit = start_seconds if starting else seconds

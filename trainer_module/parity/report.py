@@ -61,7 +61,7 @@ class Row:
         return "equal" if self.equal else "failed" if self.cause is not None else "differs"
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """Why the topology is not equal, in a sentence; empty if it is."""
         if self.cause is not None:
             return self.cause
@@ -118,7 +118,7 @@ class Row:
             "findings": [
                 dataclasses.asdict(finding) | {"ratio": finding.ratio} for finding in self.findings
             ],
-            **({} if self.equal else {"error": self.why}),
+            **({} if self.equal else {"error": self.reason}),
         }
 
 
@@ -126,7 +126,7 @@ def markdown(rows: Sequence[Row]) -> str:
     """A table, then the reasons for differences and the limits of comparisons."""
     lines = [HEADER, ("---",) * len(HEADER), *(row.cells() for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    reasons = [f"* {row.topology}: {row.why}" for row in rows if not row.equal]
+    reasons = [f"* {row.topology}: {row.reason}" for row in rows if not row.equal]
     reasons += [f"* {row.topology}: {row.note}" for row in rows if row.note]
     return "\n".join([table, *([""] if reasons else []), *reasons]) + "\n"
 

@@ -7,10 +7,9 @@ import math
 import selectors
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.parallel.roles import Role
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.liveness import LivenessMonitor
@@ -77,21 +76,12 @@ class ProcessGroup:
                 process.close()
             self._selector.close()
 
-    def start(
-        self,
-        role: Role,
-        program: Sequence[str],
-        arguments: Sequence[str],
-        environment: Mapping[str, str | None],
-        first_line: str = "",
-    ) -> WorkerProcess:
-        """Starts a process; see :class:`~stagecraft.trainer_module.processes.process.Process`."""
-        process = WorkerProcess(role, program, arguments, environment, first_line)
+    def add(self, process: WorkerProcess) -> None:
+        """Follows a process from now on."""
         self.processes.append(process)
-        self._liveness.begin(role.name)
+        self._liveness.begin(process.role.name)
         for pipe in (process.events, process.printed):
             self._selector.register(pipe, selectors.EVENT_READ, process)  # type: ignore[arg-type]
-        return process
 
     def remove(self, process: WorkerProcess) -> None:
         """Removes a process that has ended."""

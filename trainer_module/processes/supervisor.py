@@ -104,7 +104,8 @@ class Supervisor:
             self._parallel.silence_timeout_seconds,
         ) as group:
             for role, environment in zip(topology, self._environments(topology), strict=True):
-                self._report(group.start(role, program, arguments, environment, first_line))
+                process = WorkerProcess(role, program, arguments, environment, first_line)
+                self._add(group, process)
             while not group.is_done:
                 group.wait()
                 for process in group.pop_failed():
@@ -133,7 +134,8 @@ class Supervisor:
         due = [entry for entry in self._due if entry[0] <= time.monotonic()]
         for entry in due:
             self._due.remove(entry)
-            self._report(group.start(*entry[1].start))
+            self._add(group, entry[1].restarted())
 
-    def _report(self, process: WorkerProcess) -> None:
+    def _add(self, group: ProcessGroup, process: WorkerProcess) -> None:
+        group.add(process)
         self._on_event({"event": "process", "name": process.role.name, "pid": process.pid})

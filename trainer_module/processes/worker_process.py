@@ -31,8 +31,7 @@ class WorkerProcess(Process):
     ):
         """Starts the process in its role; see :class:`Process`."""
         self.role = role
-        self.start = (role, program, arguments, environment, first_line)
-        """Arguments that start it again, in the same role and at the same address."""
+        self._arguments = (role, program, arguments, environment, first_line)
 
         self.started = False
         """Whether it and its peers are connected."""
@@ -60,6 +59,10 @@ class WorkerProcess(Process):
             **environment,
         }
         super().__init__(program, arguments, environment=variables, first_line=first_line)
+
+    def restarted(self) -> WorkerProcess:
+        """Starts a process in the same role and at the same address."""
+        return WorkerProcess(*self._arguments)
 
     @property
     def failed_first(self) -> bool:

@@ -167,7 +167,7 @@ def test_a_save_that_failed_is_said_at_the_next_one(
 ) -> None:
     with saved:
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoints.json, "dumps", _fail)
+            patch.setattr(checkpoint_files.json, "dumps", _fail)
             saved.save(9, STATE, PROGRESS, best_step=1)
             with messages.raises(UserError):
                 saved.save(10, STATE, PROGRESS, best_step=1)
@@ -331,9 +331,7 @@ def test_all_of_an_output_are_forgotten(tmp_path: pathlib.Path) -> None:
     forget(tmp_path / "not there")
 
 
-def test_those_of_a_training_that_goes_on_are_not(
-    tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_those_of_a_training_that_goes_on_are_not(tmp_path: pathlib.Path) -> None:
     with Checkpoints(tmp_path / "one") as store:
         store.save(4, {"step": np.asarray(4)}, {}, best_step=4)
         with pytest.raises(LeaseHeldError):

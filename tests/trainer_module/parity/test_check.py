@@ -43,13 +43,13 @@ def test_a_difference_names_the_variable(fake: Fake, tmp_path: pathlib.Path) -> 
     (row,), _ = _rows(tmp_path, "mirrored-2")
     assert row.verdict == "differs"
     # 4 sqrt(2/3) 2**-24 sqrt(100) 2
-    assert row.why == "gradients after 0 steps, kernel: difference 1.73, tolerance 3.89e-06"
+    assert row.reason == "gradients after 0 steps, kernel: difference 1.73, tolerance 3.89e-06"
 
 
 def test_drift_is_a_difference(fake: Fake, tmp_path: pathlib.Path) -> None:
     fake(mirrored="drifts")
     (row,), _ = _rows(tmp_path, "mirrored-2")
-    assert row.why == "drift, model/kernel (replica 1): difference 1, tolerance 0"
+    assert row.reason == "drift, model/kernel (replica 1): difference 1, tolerance 0"
 
 
 def test_a_topology_that_dies_is_a_failed_row_and_the_next_ones_run(
@@ -58,13 +58,13 @@ def test_a_topology_that_dies_is_a_failed_row_and_the_next_ones_run(
     fake(mirrored="die")
     (died, lived), _ = _rows(tmp_path, "mirrored-2,stages-2")
     assert (died.verdict, lived.verdict) == ("failed", "equal")
-    assert "ended with exit code 4" in died.why
+    assert "ended with exit code 4" in died.reason
 
 
 def test_a_reference_that_fails_fails_what_it_is_for(fake: Fake, tmp_path: pathlib.Path) -> None:
     fake(one_device="error")
     (row,), _ = _rows(tmp_path, "mirrored-2")
-    assert row.why == "one device: train.model: cannot be cut"
+    assert row.reason == "one device: train.model: cannot be cut"
 
 
 def test_16_bits_are_compared_in_the_same_parts(fake: Fake, tmp_path: pathlib.Path) -> None:

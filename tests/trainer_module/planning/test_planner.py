@@ -124,7 +124,7 @@ def test_what_does_not_fit_names_the_smallest_number_of_stages_that_does(
     model, given = chain(8, width=256), {"batch_size": 64, "memory_mb": 2}
     with messages.raises(UserError) as raised:
         make(model, settings(stages=2, **given))
-    needed = int(str(raised.value)[-1])
+    needed = int(raised.value.suggestion[-1])
     assert make(model, settings(stages=needed, **given)).cuts
     with messages.raises(UserError):
         make(model, settings(stages=needed - 1, **given))

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.layers.walk import walk
+from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.models.stages.stage import Called, Segment
 
 EXAMPLES = 2
@@ -118,21 +118,13 @@ class _Watch:
         self._calls = {}
         return self._calls
 
-    @contextlib.contextmanager
-    def watching(self, model: keras.Model) -> Iterator[None]:
+    def watching(self, model: keras.Model) -> contextlib.AbstractContextManager[None]:
         """Watches the layers that are called in the block."""
-        watched = []
-        try:
-            for path, layer in walk(model):
-                watched.append((layer, layer.__dict__.get("call")))
-                layer.call = self._watched(layer, path, layer.call)
-            yield
-        finally:
-            for layer, before in watched:
-                if before is None:
-                    del layer.call
-                else:
-                    layer.call = before
+        paths = {id(layer): path for path, layer in walk(model)}
+        return intercepted(
+            [layer for _, layer in walk(model)],
+            lambda layer, call: self._watched(layer, paths[id(layer)], call),
+        )
 
     def _watched(self, layer: Any, path: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:

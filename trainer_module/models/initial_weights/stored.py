@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.checkpointing.checkpoints import (
-    Checkpoints,
-    UnreadableCheckpointError,
-)
+from stagecraft.trainer_module.checkpointing import checkpoint_files
 from stagecraft.trainer_module.models.initial_weights.source import (
     VARIABLE_PATHS,
     InitialWeightsError,
@@ -33,8 +30,8 @@ def of_checkpoint(folder: pathlib.Path) -> Weights:
             folder, f"the name of a checkpoint's folder is its step, not {step!r}; rename it"
         )
     try:
-        state = Checkpoints(folder.resolve().parent, writes=False).load(int(step)).state
-    except UnreadableCheckpointError as error:
+        state = checkpoint_files.read(folder.resolve()).state
+    except checkpoint_files.UnreadableCheckpointError as error:
         raise InitialWeightsError(folder, f"cannot be read: {_line(error)}") from None
     return {
         name.removeprefix(prefix): value

@@ -1,9 +1,10 @@
-"""Walks through the layers of a model."""
+"""Walks through the layers of a model, and intercepts their calls."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
@@ -24,3 +25,22 @@ def _walk(layer: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
             seen.add(id(child))
             yield path, child
             yield from _walk(child, f"{path}/", seen)
+
+
+@contextlib.contextmanager
+def intercepted(
+    layers: Iterable[Any], wrap: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    """Replaces each layer's ``call`` by ``wrap(layer, call)`` in the block."""
+    replaced = []
+    try:
+        for layer in layers:
+            replaced.append((layer, vars(layer).get("call")))
+            layer.call = wrap(layer, layer.call)
+        yield
+    finally:
+        for layer, before in replaced:
+            if before is None:
+                del layer.call
+            else:
+                layer.call = before

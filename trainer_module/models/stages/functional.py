@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft.schemas import features
+from stagecraft.trainer_module.models.layers.walk import intercepted
 
 
 def obstacle(model: keras.Model) -> str:
@@ -72,9 +73,7 @@ def dtypes(model: keras.Model) -> dict[str, str]:
         return {}
     result: dict[str, str] = {}
 
-    def watched(layer: Any) -> Any:
-        call = layer.call
-
+    def watched(layer: Any, call: Any) -> Any:
         def recording(*args: Any, **kwargs: Any) -> Any:
             outputs = call(*args, **kwargs)
             first = tf.nest.flatten(outputs)[0]
@@ -83,19 +82,10 @@ def dtypes(model: keras.Model) -> dict[str, str]:
 
         return recording
 
-    before = [(layer, vars(layer).get("call")) for layer in unknown]
-    try:
-        for layer in unknown:
-            layer.call = watched(layer)
-        inputs = model.inputs[0]
-        spec = tf.TensorSpec([2, *inputs.shape[1:]], inputs.dtype)
+    inputs = model.inputs[0]
+    spec = tf.TensorSpec([2, *inputs.shape[1:]], inputs.dtype)
+    with intercepted(unknown, watched):
         tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(spec)
-    finally:
-        for layer, call in before:
-            if call is None:
-                del layer.call
-            else:
-                layer.call = call
     return result
 
 

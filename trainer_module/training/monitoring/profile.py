@@ -6,7 +6,6 @@ https://www.tensorflow.org/guide/profiler
 from __future__ import annotations
 
 import logging
-from types import TracebackType
 
 import tensorflow as tf
 
@@ -34,12 +33,7 @@ class Profile:
     def __enter__(self) -> Profile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def before(self, step: int, steps: int) -> int:

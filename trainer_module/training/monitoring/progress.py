@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import logging
 import os
-from types import TracebackType
 
 import tensorflow as tf
 
@@ -26,12 +25,7 @@ class Reporter:
     def __enter__(self) -> Reporter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for writer in self._writers.values():
             writer.close()
 
