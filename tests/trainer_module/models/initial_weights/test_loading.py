@@ -349,16 +349,14 @@ def test_a_keras_file_of_another_time_is_refused(
         assemble(_settings(initial_weights=str(tmp_path / "m.keras")), CLASSES)
 
 
-def test_a_file_that_leads_to_another_is_refused(
-    tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_a_file_that_leads_to_another_is_refused(tmp_path: pathlib.Path) -> None:
     path = _weights_h5(_trained(), tmp_path, None)
     (tmp_path / "elsewhere").write_bytes(bytes(40))
     with h5py.File(path, "r+") as file:
         del file["layers/dense/vars/1"]
         away = [(str(tmp_path / "elsewhere"), 0, 40)]
         file["layers/dense/vars"].create_dataset("1", (10,), np.float32, external=away)
-    with messages.raises(InitialWeightsError):
+    with pytest.raises(InitialWeightsError, match="another file"):
         assemble(_settings(initial_weights=str(path)), CLASSES)
 
 
