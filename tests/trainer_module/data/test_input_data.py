@@ -262,7 +262,7 @@ def test_no_files(train, tmp_path, messages: Messages):
         input_data.count_examples([pattern])
     with messages.raises(UserError):
         train([pattern])
-    with pytest.raises(UserError, match="no pattern given"):
+    with messages.raises(UserError):
         input_data.count_examples([])
 
 

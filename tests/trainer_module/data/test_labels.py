@@ -45,6 +45,7 @@ def test_without_names_classes_are_numbered(tmp_path):
         (LABEL + 'string_domain { name: "label_names" value: "a" }', "label_names"),
         ("feature: 3 {", ""),
     ],
+    ids=["other", "none", "type", "max", "min", "names", "syntax"],
 )
 def test_a_schema_without_classes_is_refused(tmp_path, text, record, messages: Messages):
     path = _schema(tmp_path, text)

@@ -14,7 +14,7 @@ from counting import SETTINGS, CountingEngine, QuietReporter, Watch, train
 from messages import Messages
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.checkpointing import checkpoints
+from stagecraft.trainer_module.checkpointing import checkpoint_files
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.base import Metrics
 from stagecraft.trainer_module.settings import TrainSettings
@@ -208,7 +208,9 @@ def test_a_checkpoint_that_could_not_be_written_stops_the_training(
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(checkpoints, "json", types.SimpleNamespace(dumps=fail, loads=json.loads))
+    monkeypatch.setattr(
+        checkpoint_files, "json", types.SimpleNamespace(dumps=fail, loads=json.loads)
+    )
     engine = CountingEngine({4: 0.1, 8: 0.2})
     with messages.raises(UserError):
         train(engine, tmp_path)
