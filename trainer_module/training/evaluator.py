@@ -14,10 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stagecraft.trainer_module.checkpointing import resume
-from stagecraft.trainer_module.checkpointing.checkpoints import (
-    Checkpoints,
-    UnreadableCheckpointError,
-)
+from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.training import diverged

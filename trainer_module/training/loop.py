@@ -16,10 +16,8 @@ from typing import Any
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import resume
-from stagecraft.trainer_module.checkpointing.checkpoints import (
-    Checkpoints,
-    UnreadableCheckpointError,
-)
+from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.base import Engine, NonFiniteLossError
 from stagecraft.trainer_module.processes.preemption import Preempted

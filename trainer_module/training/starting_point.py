@@ -6,11 +6,11 @@ import logging
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import resume
-from stagecraft.trainer_module.checkpointing.checkpoints import (
+from stagecraft.trainer_module.checkpointing.checkpoint_files import (
     Checkpoint,
-    Checkpoints,
     UnreadableCheckpointError,
 )
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.base import Engine
 
 _log = logging.getLogger(__name__)

@@ -20,11 +20,8 @@ from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import checkpoint_files, checkpoints
-from stagecraft.trainer_module.checkpointing.checkpoints import (
-    Checkpoints,
-    UnreadableCheckpointError,
-    forget,
-)
+from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints, forget
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
 
 STATE = {
