@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from messages import Messages
 
 from stagecraft.trainer_module.processes import liveness
 from stagecraft.trainer_module.processes.liveness import LivenessMonitor
@@ -44,10 +45,10 @@ def _live(monitor: LivenessMonitor, clock: Clock, seconds: int) -> str:
     return _wait(monitor, clock, seconds, beats=True)
 
 
-def test_silence(monitor: LivenessMonitor, clock: Clock) -> None:
+def test_silence(monitor: LivenessMonitor, clock: Clock, messages: Messages) -> None:
     monitor.record("worker 1", START)
     assert _wait(monitor, clock, 10) == ""
-    assert _wait(monitor, clock, 1).startswith("worker 1 gave no sign of life for 11 s")
+    messages.check(_wait(monitor, clock, 1))
 
 
 def test_a_pause_of_the_monitor_is_no_silence(monitor: LivenessMonitor, clock: Clock) -> None:
@@ -55,12 +56,12 @@ def test_a_pause_of_the_monitor_is_no_silence(monitor: LivenessMonitor, clock: C
     clock.now += 100
     assert monitor.find_frozen() is None
     assert _wait(monitor, clock, 10) == ""
-    assert "no sign of life" in _wait(monitor, clock, 1)
+    assert _wait(monitor, clock, 1).startswith("worker 1 ")
 
 
 def test_imports_may_hold_up_everything(monitor: LivenessMonitor, clock: Clock) -> None:
     assert _wait(monitor, clock, 10 * liveness.BEFORE_START) == ""
-    assert "no sign of life" in _wait(monitor, clock, 1)
+    assert _wait(monitor, clock, 1).startswith("worker 1 ")
 
 
 def _step(monitor: LivenessMonitor, clock: Clock, seconds: int) -> None:
@@ -75,10 +76,10 @@ def training(monitor: LivenessMonitor) -> LivenessMonitor:
     return monitor
 
 
-def test_no_step_for_long(training: LivenessMonitor, clock: Clock) -> None:
+def test_no_step_for_long(training: LivenessMonitor, clock: Clock, messages: Messages) -> None:
     _step(training, clock, 2)
     assert _live(training, clock, 120) == ""
-    assert _live(training, clock, 1) == "worker 1 took no step for 121 s"
+    messages.check(_live(training, clock, 1))
 
 
 def test_long_steps_have_a_longer_limit(training: LivenessMonitor, clock: Clock) -> None:
@@ -89,17 +90,19 @@ def test_long_steps_have_a_longer_limit(training: LivenessMonitor, clock: Clock)
 
 @pytest.mark.parametrize("phase", ["evaluate", "save", "done"])
 def test_other_phases_have_the_longest_limit(
-    training: LivenessMonitor, clock: Clock, phase: str
+    training: LivenessMonitor, clock: Clock, phase: str, messages: Messages
 ) -> None:
     _step(training, clock, 2)
     training.record("worker 1", {"event": "phase", "phase": phase})
     assert _live(training, clock, 3600) == ""
-    assert _live(training, clock, 1) == "worker 1 made no progress for 3601 s"
+    messages.check(_live(training, clock, 1))
 
 
-def test_first_steps_have_the_longest_limit(training: LivenessMonitor, clock: Clock) -> None:
+def test_first_steps_have_the_longest_limit(
+    training: LivenessMonitor, clock: Clock, messages: Messages
+) -> None:
     assert _live(training, clock, 3600) == ""
-    assert _live(training, clock, 1) == "worker 1 took no step for 3601 s"
+    messages.check(_live(training, clock, 1))
 
 
 def test_a_server_may_wait_for_ever(monitor: LivenessMonitor, clock: Clock) -> None:
