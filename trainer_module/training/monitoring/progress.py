@@ -33,7 +33,7 @@ class Reporter:
         """Reports that the training resumes after ``step``."""
         text = "resuming from step %d of %d"
         if step >= total:
-            text += ": no step is left to train"
+            text += ": nothing is left to train"
         _progress.info(
             text, step, total, extra={"progress": {"phase": "resume", "step": step, "total": total}}
         )
@@ -54,12 +54,9 @@ class Reporter:
             datetime.timedelta(seconds=round(eta_seconds)),
             extra={
                 "progress": {
+                    **point._asdict(),
                     "phase": "train",
-                    "step": point.step,
                     "total": total,
-                    "images_per_second": point.images_per_second,
-                    "loss": point.loss,
-                    "accuracy": point.accuracy,
                     "eta_seconds": eta_seconds,
                 }
             },
