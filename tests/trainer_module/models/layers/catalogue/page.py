@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 
-ROOT = pathlib.Path(__file__).resolve().parents[4]
+ROOT = pathlib.Path(__file__).resolve().parents[5]
 PAGE = ROOT / "docs" / "reference" / "layers.md"
 COLUMNS = {
     "one_device": "one device",
