@@ -37,7 +37,8 @@ from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
-from stagecraft.trainer_module.training.monitoring import timeline
+from stagecraft.trainer_module.training.monitoring.op_trace import record_ops
+from stagecraft.trainer_module.training.monitoring.spans import find_spans, idle
 
 STAGES, MICROBATCHES = (2, 3, 4), (2, 4, 8)
 BATCH, CLASSES = 16, 4
@@ -82,11 +83,11 @@ def main() -> None:
         # Sides alternate, so that a busy machine slows down both.
         found = statistics.median(one / other for one, other in rounds)
         ideal = schedule.speedup(microbatches, stages)
-        with timeline.recording() as ops:
+        with record_ops() as ops:
             sides[1]()
         print(
             f"{name:8}  {stages:6}  {microbatches:12}  {naive:8.1f}  {ours:7.1f}  {found:8.3f}  "
-            f"{ideal:5.3f}  {found / ideal:14.1%}  {timeline.idle(timeline.spans_of(ops)):6.1%}  "
+            f"{ideal:5.3f}  {found / ideal:14.1%}  {idle(find_spans(ops)):6.1%}  "
             f"{schedule.bubble(microbatches, stages):9.1%}",
             flush=True,
         )

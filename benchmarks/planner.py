@@ -35,7 +35,8 @@ from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
-from stagecraft.trainer_module.training.monitoring import timeline
+from stagecraft.trainer_module.training.monitoring.op_trace import record_ops
+from stagecraft.trainer_module.training.monitoring.spans import find_spans, slots_of
 
 MODELS, STAGES = ("resnet20", "resnet56", "wide_resnet_16_4"), (2, 3, 4)
 CLASSES = 10
@@ -115,9 +116,9 @@ def stepper(settings: TrainingSettings) -> Callable[[], list[float]]:
     engine.train(batches, 2)
 
     def step() -> list[float]:
-        with timeline.recording() as ops:
+        with record_ops() as ops:
             engine.train(batches, 1)
-        slots = timeline.slots_of(timeline.spans_of(ops))
+        slots = slots_of(find_spans(ops))
         return [
             sum(slot.end - slot.begin for slot in slots if slot.done.stage == stage)
             for stage in range(settings.parallel.stages)

@@ -1,6 +1,6 @@
-"""Raw features to the model's: the same graph in training, evaluation and serving.
+"""Transforms raw features into the model's, by one graph for training, evaluation and serving.
 
-Imports nothing of the trainer, so that a change there does not run Transform again.
+This module imports nothing of the trainer: a change there does not invalidate Transform.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
     Returns:
         ``image``, float32 ``[n, height, width, channels]``; ``label`` and ``id``, int64 ``[n]``.
-        What lacks in a request (a label, when serving) lacks in the result: Transform's layer
-        leaves out the outputs that depend on it.
+        A feature that a request lacks (the label, when serving) is missing from the result:
+        Transform's layer omits the outputs that depend on it.
 
     Raises:
-        MissingFeatureError: the schema that Transform was given lacks one of them.
+        MissingFeatureError: the schema lacks one of these features.
     """
     missing_features.check(
-        "preprocessing_fn: what Transform reads by its schema",
+        "preprocessing_fn: the schema of Transform",
         inputs,
         features.ALL,
-        "add it to the schema, or give Transform a preprocessing_fn of your own that makes "
-        f"{', '.join(features.ALL)} of what there is",
+        "add it to the schema, or use your own preprocessing_fn that returns "
+        f"{', '.join(features.ALL)}",
     )
     pixels = _decode(inputs[features.IMAGE])
     mean, variance = _moments(pixels)
@@ -46,17 +46,17 @@ def _decode(image: tf.Tensor) -> tf.Tensor:
     """Bytes ``[n]`` or ``[n, 1]`` to uint8 ``[n, height, width, channels]``, the batch at once."""
     image = tf.reshape(image, [-1])
     pixels = tf.io.decode_raw(image, tf.uint8)
-    # The batch dimension is given, not inferred: images of a wrong length are an error even where
-    # a number of them would add up to a number of right ones.
+    # With an inferred batch dimension, several images of a wrong length could add up to a valid
+    # batch; this way each is an error.
     return tf.reshape(pixels, [tf.shape(image)[0], *features.IMAGE_SHAPE])
 
 
 def _moments(pixels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean and variance of each channel over the whole split, float64 ``[channels]``.
 
-    One analyzer over ``2 * channels + 1`` integers, which TensorFlow sums up over a batch before
-    Beam sees them. Integer sums are exact, and so the same in whatever order Beam adds them; the
-    one rounding is that of the last lines.
+    One analyzer over ``2 * channels + 1`` integers, which TensorFlow sums over a batch before Beam
+    receives them. Integer sums are exact, hence independent of Beam's order; only the last lines
+    round.
     """
     height, width, channels = features.IMAGE_SHAPE
     values = tf.cast(pixels, tf.int32)
@@ -77,10 +77,10 @@ def _moments(pixels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _normalise(pixels: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-    """Mean 0 and variance 1 in each channel; a channel of one single value becomes 0."""
+    """Scales each channel to mean 0 and variance 1; a constant channel becomes 0."""
     height, width, _ = features.IMAGE_SHAPE
     scale = tf.where(variance > 0, tf.math.rsqrt(variance), tf.zeros_like(variance))
-    # Laid out over a whole image: broadcasting along a dimension of 3 is three times slower.
+    # Tiled over a whole image: broadcasting along a dimension of 3 is three times slower.
     mean, scale = (tf.tile(tf.cast(value, tf.float32), [height * width]) for value in (mean, scale))
     flat = tf.reshape(pixels, [-1, mean.shape[0]])
     return tf.reshape((tf.cast(flat, tf.float32) - mean) * scale, tf.shape(pixels))

@@ -1,4 +1,4 @@
-"""TFX's entry into the trainer: wires the parts together."""
+"""The ``run_fn`` that TFX's Trainer calls: builds the parts of a training and runs them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.parallel import cluster, strategy, topology
 from stagecraft.trainer_module.processes import events, preemption, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
-from stagecraft.trainer_module.training import leftovers, record
-from stagecraft.trainer_module.training.context import Job
+from stagecraft.trainer_module.training import gradient_registry, record
+from stagecraft.trainer_module.training.context import TrainingContext
 from stagecraft.trainer_module.training.evaluator import evaluate_all
 from stagecraft.trainer_module.training.export import export
 from stagecraft.trainer_module.training.loop import Loop
@@ -30,12 +30,12 @@ def run_fn(fn_args: Any) -> None:
     """Trains on ``train_files``, selects on ``eval_files``, exports to ``serving_model_dir``.
 
     Args:
-        fn_args: TFX's ``FnArgs``. ``custom_config["settings"]`` is ``TrainingSettings.flat()``,
-            ``working_dir`` the folder of this training's checkpoints, which survives a retry
-            (with TFX's own Trainer, which sets none: a folder in ``model_run_dir``).
+        fn_args: TFX's ``FnArgs``. ``custom_config["settings"]`` is ``TrainingSettings.flat()``.
+            ``working_dir`` is the folder of this training's checkpoints, which survives a retry;
+            TFX's own Trainer sets none, and a folder in ``model_run_dir`` takes its place.
 
     Raises:
-        UserError: data, model, disk, devices or loss are not as they should be.
+        UserError: an error in data, model, disk, devices or loss.
     """
     settings = TrainingSettings.from_flat(fn_args.custom_config["settings"])
     train, parallel = settings.train, settings.parallel
@@ -47,30 +47,30 @@ def run_fn(fn_args: Any) -> None:
     chief = members is None or members.is_chief
     own = strategy.find(parallel.strategy)
     if members is not None and members.role in own.serves:
-        events.tell("started")
+        events.emit("started")
         own.serve()
-    with rendezvous.meeting(members, parallel.start_timeout_seconds):
+    with rendezvous.wait_for_peers(members, parallel.start_timeout_seconds):
         connected = connect(devices, parallel)
-    events.tell("started")
-    job, told = Job(fn_args, settings), phases.Phases()
+    events.emit("started")
+    context, timer = TrainingContext(fn_args, settings), phases.Phases()
     run_dir = fn_args.model_run_dir
     if not chief:
         run_dir = os.path.join(run_dir, f"worker{devices.worker}")
     os.makedirs(run_dir, exist_ok=True)
     with (
-        leftovers.given_up(),
+        gradient_registry.cleaned_up(),
         disk_errors(run_dir),
         Reporter(run_dir) as reporter,
         Profile(parallel.profile_steps, run_dir) as profile,
-        Checkpoints(job.checkpoints, writes=chief, keep=train.keep) as checkpoints,
+        Checkpoints(context.checkpoints, writes=chief, keep=train.keep) as checkpoints,
     ):
-        engine = make_engine(connected, devices, settings, job.total, job.build_model)
+        engine = make_engine(connected, devices, settings, context.total, context.build_model)
         loop = Loop(
             engine,
             checkpoints,
             reporter,
-            total=job.total,
-            eval_every=steps_between_evaluations(train, job.examples["train"]),
+            total=context.total,
+            eval_every=steps_between_evaluations(train, context.examples["train"]),
             checkpoint_every=train.checkpoint_every,
             settings=settings.flat(),
             chief=chief,
@@ -78,66 +78,66 @@ def run_fn(fn_args: Any) -> None:
                 parallel.timeline_step, run_dir, parallel.microbatches, parallel.accumulate
             ),
             profile=profile,
-            evaluations=Evaluations(job.checkpoints) if parallel.evaluator else None,
+            evaluations=Evaluations(context.checkpoints) if parallel.evaluator else None,
             stop=preemption.requested,
-            on_phase=told.begin,
+            on_phase=timer.begin,
         )
-        with preemption.saving():
+        with preemption.stoppable():
             outcome = loop.run(
                 lambda first: input_data.train_dataset(
                     fn_args.train_files,
-                    job.transform,
+                    context.transform,
                     train,
-                    job.examples["train"],
+                    context.examples["train"],
                     first,
                     devices.rows,
                 ),
-                None if parallel.evaluator else job.val_data(devices),
+                None if parallel.evaluator else context.val_data(devices),
             )
         if chief:
-            told.begin(phases.EXPORT)
+            timer.begin(phases.EXPORT)
             reporter.exporting()
             loop.curve.write(run_dir)
             export(
                 fn_args.serving_model_dir,
-                job.build_blank(),
+                context.build_blank(),
                 engine.weights(),
-                job.transform,
-                job.class_names,
+                context.transform,
+                context.class_names,
             )
             record.write(
                 run_dir,
                 settings=settings,
                 topology=devices,
                 outcome=outcome,
-                examples=job.examples,
+                examples=context.examples,
                 plan=engine.plan,
-                loaded=job.loaded,
-                seconds=told.seconds(),
+                loaded=context.loaded,
+                seconds=timer.seconds(),
             )
-        # Whoever left before would be a lost peer to the others.
+        # Barrier: a process that exits early looks like a crash to its peers.
         engine.sum_over_workers([0.0])
 
 
 def _evaluate(fn_args: Any, settings: TrainingSettings) -> None:
-    """What the process does that evaluates, and does not train."""
+    """Runs the evaluator process, which does not train."""
     alone = ParallelSettings(precision=settings.parallel.precision, jit=settings.parallel.jit)
     devices = topology.resolve(alone)
-    job = Job(fn_args, settings)
+    context = TrainingContext(fn_args, settings)
     engine = make_engine(
         connect(devices, alone),
         devices,
         TrainingSettings(train=settings.train, parallel=alone),
-        job.total,
-        job.build_blank,
+        context.total,
+        context.build_blank,
     )
-    events.tell("started")
+    events.emit("started")
     with Reporter(os.path.join(fn_args.model_run_dir, "evaluator")) as reporter:
         evaluate_all(
             engine,
-            job.val_data(devices),
-            Checkpoints(job.checkpoints, writes=False),
+            context.val_data(devices),
+            Checkpoints(context.checkpoints, writes=False),
             reporter,
-            resume.resolved(settings.flat(), job.total),
+            resume.resolved(settings.flat(), context.total),
             phases.Phases().begin,
         )

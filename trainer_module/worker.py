@@ -1,17 +1,16 @@
-"""A process of a training, wherever it is started: by the Trainer, by Kubernetes, by hand.
+"""A process of a training, started by the Trainer, by Kubernetes or by hand.
 
     python -m stagecraft.trainer_module.worker TASK.json [EVENTS]
 
-TASK.json holds ``run_fn``, the dotted path of a function, and ``fn_args``, the fields of the
-TFX ``FnArgs`` that it takes; ``-`` is a line of standard input. Which process this one is says
-``TF_CONFIG``, or, in an Indexed Job of Kubernetes, ``JOB_COMPLETION_INDEX`` (see
-:func:`~stagecraft.trainer_module.parallel.cluster.adopt_job`). EVENTS, if given, is a file
-descriptor for
-:mod:`~stagecraft.trainer_module.processes.events`; standard input is then a pipe whose end ends
-this process.
+TASK.json holds ``run_fn``, the dotted path of a function, and ``fn_args``, the fields of its
+argument, TFX's ``FnArgs``; ``-`` reads a line of standard input instead. ``TF_CONFIG`` sets the
+role of the process, or ``JOB_COMPLETION_INDEX`` in an Indexed Job of Kubernetes (see
+:func:`~stagecraft.trainer_module.parallel.cluster.adopt_job`). EVENTS is an optional file
+descriptor for :mod:`~stagecraft.trainer_module.processes.events`; the process then ends when its
+standard input closes.
 
-Exit codes: 0 done; 1 for good (data, settings, code); 138 another process was lost, or a server
-fails, and 128 + n signal n: worth starting again.
+Exit codes: 0 done; 1 permanent error in data, settings or code. Retryable: 138 another process was
+lost, or a server failed; 128 + n signal n.
 """
 
 from __future__ import annotations
@@ -34,20 +33,19 @@ from stagecraft.trainer_module.processes.process import end_with_parent
 
 
 def task_of(run_fn: str, fn_args: Any) -> str:
-    """TASK.json, in a line.
+    """The content of TASK.json, as one line.
 
     Args:
-        run_fn: dotted path.
-        fn_args: whose attributes are strings, numbers, lists and dicts; ``data_accessor``, which
-            holds functions, stays behind.
+        fn_args: its attributes are strings, numbers, lists and dicts; ``data_accessor``, which
+            holds functions, is left out.
     """
     fields = {name: value for name, value in vars(fn_args).items() if name != "data_accessor"}
     return json.dumps({"run_fn": run_fn, "fn_args": fields})
 
 
 def main(task: str, descriptor: str | None = None) -> int:
-    """Runs the task; the process's exit code."""
-    preemption.watch()
+    """Runs the task; returns the exit code of the process."""
+    preemption.handle_sigterm()
     text = _first_line() if task == "-" else pathlib.Path(task).read_text()
     if descriptor is not None:
         end_with_parent()
@@ -59,10 +57,10 @@ def main(task: str, descriptor: str | None = None) -> int:
         _run(text)
     except Exception as error:
         traceback.print_exc()
-        code, message = _judge(error)
-        events.tell("failed", message, message=message, refused=isinstance(error, UserError))
+        code, message = _classify(error)
+        events.emit("failed", message, message=message, refused=isinstance(error, UserError))
         return code
-    events.tell("done")
+    events.emit("done")
     return 0
 
 
@@ -83,8 +81,8 @@ def _first_line() -> str:
     return line.decode()
 
 
-def _judge(error: Exception) -> tuple[int, str]:
-    """Exit code, and what to say."""
+def _classify(error: Exception) -> tuple[int, str]:
+    """The exit code and the message for an error."""
     if isinstance(error, TransientError):
         return exit_codes.LOST_PEER, str(error)
     if isinstance(error, UserError):
@@ -93,13 +91,13 @@ def _judge(error: Exception) -> tuple[int, str]:
         return exit_codes.PREEMPTED, str(error)
     if isinstance(error, rendezvous.PeersMissingError):
         return exit_codes.LOST_PEER, str(error)
-    if _is_loss(error):
+    if _is_lost_peer(error):
         return exit_codes.LOST_PEER, f"another process was lost ({cleaned(said(error), 120)})"
     return exit_codes.PERMANENT, code_location.append(said(error), error, LIMIT)
 
 
-def _is_loss(error: Exception) -> bool:
-    """Whether an error is what TensorFlow says of a process that it lost."""
+def _is_lost_peer(error: Exception) -> bool:
+    """Whether TensorFlow raises an error like this one when it loses a process."""
     from stagecraft.trainer_module.parallel import cluster
 
     tf = sys.modules.get("tensorflow")
@@ -113,7 +111,7 @@ def _is_loss(error: Exception) -> bool:
                 tf.errors.AbortedError,
                 tf.errors.CancelledError,
                 tf.errors.DeadlineExceededError,
-                # Of a peer that has come back, and of health checks of TensorFlow's.
+                # After a peer's restart, and from TensorFlow's health checks.
                 tf.errors.FailedPreconditionError,
                 tf.errors.InternalError,
             ),

@@ -18,7 +18,7 @@ from stagecraft.trainer_module.processes import exit_codes, preemption
 
 def main(folder: str) -> int:
     """Trains, and returns the exit code."""
-    preemption.watch()  # before threads start
+    preemption.handle_sigterm()  # before threads start
     try:
         if heartbeat.seconds_left(folder) <= 0:
             print(f"{heartbeat.path(folder)}: expired: no Trainer step waits for this training")

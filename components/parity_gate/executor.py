@@ -64,8 +64,8 @@ class Executor(base_executor.BaseExecutor):
             if not row.equal:
                 raise UserError(
                     f"parallel.strategy: {settings.parallel.strategy} does not compute what one "
-                    f"device does: {row.why}. Train with parallel.strategy: one_device, or leave "
-                    "the gate out with parity.enabled: false"
+                    f"device does: {row.reason}. Train with parallel.strategy: one_device, or "
+                    "leave the gate out with parity.enabled: false"
                 )
         _write(output_dict, rows)
 

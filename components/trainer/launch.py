@@ -79,7 +79,7 @@ def run_local(
     Supervisor(
         parallel,
         ["-"],
-        told=task_of(path, fn_args),
+        first_line=task_of(path, fn_args),
         write_log=write_log or _print,
         on_event=on_event or _show,
         environments=lambda roles: shares.environments(
@@ -97,7 +97,7 @@ def _show(event: Event) -> None:
     fields = {key: value for key, value in event.items() if key != "event"}
     if event["event"] == "progress":
         figures = [event.get("step"), event.get("total")]
-        text = "going on from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
+        text = "resuming from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
         if event.get("phase") == "export":
             text, figures = "exporting the model", []
         _progress.info(text, *figures, extra={"progress": fields})

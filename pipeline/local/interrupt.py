@@ -67,6 +67,6 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     del number, frame
     again = _requested.is_set()
     _requested.set()
-    if _deferred.is_set() or (not again and preemption.ask()):
+    if _deferred.is_set() or (not again and preemption.request()):
         return
     raise KeyboardInterrupt

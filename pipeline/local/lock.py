@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from stagecraft.pipeline.local.layout import OutputError
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes.running import runs
+from stagecraft.trainer_module.processes.process import is_running
 
 _NAMING_SECONDS = 5.0
 """Seconds that a new holder may take to write its process ID over its predecessor's."""
@@ -95,6 +95,6 @@ def _owner(descriptor: int) -> str:
     deadline = time.monotonic() + _NAMING_SECONDS
     while True:
         owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
-        if (owner.isdecimal() and runs(int(owner))) or time.monotonic() > deadline:
+        if (owner.isdecimal() and is_running(int(owner))) or time.monotonic() > deadline:
             return owner or "unknown"
         time.sleep(0.05)

@@ -13,6 +13,7 @@ from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.training import loop
 from stagecraft.trainer_module.training.monitoring.curve import Point
+from stagecraft.trainer_module.training.outcome import Outcome
 
 
 class CountingEngine:
@@ -78,10 +79,10 @@ class QuietReporter:
         self.steps: list[int] = []
         self.evaluations: list[int] = []
         self.logged: list[Point] = []
-        self.went_on: list[tuple[int, int]] = []
+        self.resumes: list[tuple[int, int]] = []
 
-    def going_on(self, step: int, total: int) -> None:
-        self.went_on.append((step, total))
+    def resumed(self, step: int, total: int) -> None:
+        self.resumes.append((step, total))
 
     def train(self, point: Point, total: int, eta_seconds: float) -> None:
         self.steps.append(point.step)
@@ -106,7 +107,7 @@ def train(
     settings: Mapping[str, Any] = SETTINGS,
     chief: bool = True,
     **more: Any,
-) -> loop.Outcome:
+) -> Outcome:
     def batches(start: int) -> Iterator[int]:
         while True:
             yield start
@@ -127,14 +128,14 @@ def train(
 
 
 class Watch:
-    """Notes the calls of the engine that are made in it."""
+    """Notes the calls of the engine that it records."""
 
     def __init__(self, step: int, engine: CountingEngine):
         self.step, self.seen = step, []
         self._engine = engine
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def recorded(self) -> Iterator[None]:
         begin = self._engine.step
         yield
         self.seen.append((begin, self._engine.step))

@@ -173,4 +173,4 @@ def test_parity(
     chosen = cases.select("local_sgd-2", settings, steps=4, batch_size=16)
     check = Check(tmp_path / "data.npz", 10, tmp_path / "work", steps=4, timeout_seconds=300.0)
     (row,) = check.rows(chosen)
-    assert row.equal is equal, row.why
+    assert row.equal is equal, row.reason

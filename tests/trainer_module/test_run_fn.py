@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import tensorflow as tf
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -191,23 +192,17 @@ def test_other_kinds_of_models(
     assert loaded.signatures["serving_images"](images=images)["logits"].shape == (3, 4)
 
 
-def test_two_variables_of_one_path_are_refused(
-    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
+@pytest.mark.parametrize("model", ["user_models:same_names", "user_models:frozen"])
+def test_models_that_cannot_be_trained_are_refused(
+    model: str, make_fn_args: MakeFnArgs, tmp_path: pathlib.Path, messages: Messages
 ) -> None:
-    with pytest.raises(UserError, match="2 variables .*'head/kernel'"):
-        run_fn(make_fn_args(tmp_path, train_model="user_models:same_names"))
-
-
-def test_a_model_with_nothing_to_train_is_refused(
-    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
-) -> None:
-    with pytest.raises(UserError, match="user_models:frozen has nothing"):
-        run_fn(make_fn_args(tmp_path, train_model="user_models:frozen"))
+    with messages.raises(UserError):
+        run_fn(make_fn_args(tmp_path, train_model=model))
 
 
 def test_a_diverging_training_says_where(make_fn_args: MakeFnArgs, tmp_path: pathlib.Path) -> None:
     fn_args = make_fn_args(tmp_path, train_model="user_models:diverging", train_optimizer="sgd")
-    with pytest.raises(UserError, match=r"loss is (nan|inf) at step 2\b"):
+    with pytest.raises(UserError, match=r"(nan|inf) at step 2\b"):
         run_fn(fn_args)
     assert Checkpoints(fn_args.working_dir).steps() == []
     assert not os.path.exists(fn_args.serving_model_dir)

@@ -1,1 +1,1 @@
-"""What a training goes on from after it was stopped."""
+"""Checkpoints, and the locks and leases that protect them."""

@@ -1,4 +1,4 @@
-"""Folders that are there whole or not at all: checkpoints and exported models."""
+"""Folders that appear and disappear whole: checkpoints and exported models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from stagecraft.schemas.errors import UserError
 
 PARTIAL = ".partial"
-"""Ending of a folder that is being written or removed; a crash may leave it, meaning nothing."""
+"""Ending of a folder that is being written or removed; a crash may leave it behind."""
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space there",
@@ -24,13 +24,12 @@ _ADVICE = {
 
 @contextlib.contextmanager
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yields a new folder that becomes ``path`` when the block ends, durably, and by a rename.
+    """Yields a new folder that the end of the block renames to ``path``, after an fsync.
 
-    When the block fails or is interrupted, nothing is left. A folder that is at ``path``
-    already is replaced.
+    An error or an interrupt in the block leaves nothing behind. A folder at ``path`` is replaced.
 
     Raises:
-        UserError: the disk is full, or ``path`` cannot be written.
+        UserError: the disk is full, or ``path`` is not writable.
     """
     path = pathlib.Path(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
@@ -50,10 +49,10 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 
 def remove_folder(path: str | os.PathLike[str]) -> None:
-    """Removes what :func:`atomic_folder` made: like it, whole or not at all.
+    """Removes a folder of :func:`atomic_folder`; a crash leaves it whole or marked as partial.
 
     Raises:
-        UserError: it cannot be removed.
+        UserError: the disk does not allow it.
     """
     with disk_errors(path):
         aside = _set_aside(pathlib.Path(path))
@@ -61,9 +60,9 @@ def remove_folder(path: str | os.PathLike[str]) -> None:
 
 
 def remove_leftovers(root: str | os.PathLike[str]) -> None:
-    """Removes what a crash left half-written or half-removed in ``root``.
+    """Removes folders that a crash left half-written or half-removed in ``root``.
 
-    Only for the one process that writes there: what another one is writing looks the same.
+    Call it only in the one process that writes there: folders in progress look the same.
     """
     for leftover in pathlib.Path(root).glob(f".*{PARTIAL}"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -71,10 +70,10 @@ def remove_leftovers(root: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Says it plainly when what the block writes under ``path`` does not fit or is not allowed.
+    """Turns errors about a full or unwritable disk in the block into one sentence.
 
     Raises:
-        UserError: in place of the OSError, or TensorFlow's error, about it.
+        UserError: in place of the OSError, or of TensorFlow's error.
     """
     try:
         yield
@@ -84,19 +83,21 @@ def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         # TensorFlow's file errors carry the operating system's text, but not its number.
         for number, advice in _ADVICE.items():
             if getattr(error, "errno", None) == number or os.strerror(number) in str(error):
-                raise UserError(f"{path}: cannot write: {advice} and run again") from error
+                raise UserError(
+                    f"{path}: cannot write: {advice} and run again", file=str(path)
+                ) from error
         raise
 
 
 def _set_aside(path: pathlib.Path) -> pathlib.Path:
-    """Renames a folder to what means nothing, and says how it is called now."""
+    """Renames a folder to a partial one; returns the new path."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.old{PARTIAL}")
-    shutil.rmtree(aside, ignore_errors=True)  # of an earlier removal that did not get through
+    shutil.rmtree(aside, ignore_errors=True)  # left by a removal that a crash interrupted
     return path.rename(aside)
 
 
 def _sync(folder: pathlib.Path) -> None:
-    """Puts everything below ``folder`` on the disk: a rename alone may outrun its contents."""
+    """Flushes everything below ``folder`` to the disk: a rename may become durable earlier."""
     for parent, _, files in os.walk(folder):
         for name in files:
             _sync_entry(pathlib.Path(parent, name))

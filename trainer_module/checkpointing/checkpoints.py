@@ -1,83 +1,54 @@
-"""Checkpoints: what a training goes on from after it was stopped, on any topology.
+"""The checkpoints of a training, from which it resumes on any topology.
 
     root/
-      391/               one folder per step, committed by a rename: whole or not there
-        state.index      the arrays, by name ("model/conv2d/kernel", "optimizer/…", "step")
-        state.data-…
-        progress.json    step, settings, figures and evaluations so far
-      .lock, .lease/     that one training writes here, and which
+      391/             one folder per step; see :mod:`~.checkpoint_files`
+      .lock, .lease/   keep other trainings out
 
-Checkpoints are written in the background, from a snapshot of the state, while training goes
-on.
-
-The arrays are in TensorFlow's own checkpoint format: it takes every dtype (npz
-has no bfloat16), carries a checksum per array that is verified on reading, and
-``tf.train.load_checkpoint`` reads it without this project. They are written as
-plain names and values, so no object graph, strategy or device is in it.
+A thread writes checkpoints in the background, from a snapshot of the state, while training
+continues.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
-import json
 import logging
 import pathlib
-import zlib
 from collections.abc import Collection, Mapping
-from types import TracebackType
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.checkpointing import mirror
+from stagecraft.trainer_module.checkpointing import checkpoint_files, mirror
 from stagecraft.trainer_module.checkpointing.atomic_folder import (
     atomic_folder,
     remove_folder,
     remove_leftovers,
 )
+from stagecraft.trainer_module.checkpointing.checkpoint_files import (
+    Checkpoint,
+    UnreadableCheckpointError,
+)
 from stagecraft.trainer_module.checkpointing.lease import Lease
 from stagecraft.trainer_module.checkpointing.lock import locked
 
-FORMAT = 3
 KEEP = 2
-"""So that there is one to fall back to when the newest cannot be read."""
+"""Leaves one checkpoint to fall back to if the newest is unreadable."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """One committed step."""
-
-    step: int
-    state: dict[str, np.ndarray]
-    """Name -> value: what ``Engine.restore`` takes."""
-
-    progress: dict[str, Any]
-    """The loop's own notes."""
-
-
-class UnreadableCheckpointError(Exception):
-    """A checkpoint is damaged, or of another version; the message says which and how."""
 
 
 class Checkpoints:
     """The checkpoints of one training, under one folder.
 
-    As a context manager it is the only one that writes there; outside of one it only reads.
+    As a context manager it is the only writer; otherwise it only reads.
     """
 
     def __init__(self, root: str | pathlib.Path, writes: bool = True, keep: int = KEEP):
-        """Takes ``root``, which is made when first needed.
+        """Reads and writes nothing yet; ``__enter__`` creates ``root``.
 
         Args:
-            root: the folder.
-            writes: False on all workers but the chief: they have the same state, and only read.
-            keep: how many of the newest are kept, besides the best one.
+            writes: False on all workers but the chief: they have the same state.
+            keep: number of the newest checkpoints to keep, besides the best one.
         """
         self.root = pathlib.Path(root)
         self._mirror = mirror.of(self.root)
@@ -90,10 +61,10 @@ class Checkpoints:
         self._pending: concurrent.futures.Future[None] | None = None
 
     def __enter__(self) -> Checkpoints:
-        """Locks ``root``, and removes what a crash left half-written.
+        """Locks ``root``, and removes incomplete checkpoints of a crash.
 
         Raises:
-            UserError: another training uses ``root``, or it cannot be written.
+            UserError: another training uses ``root``, or it is not writable.
         """
         if self._writes:
             with contextlib.ExitStack() as held:
@@ -107,18 +78,13 @@ class Checkpoints:
                 self._held = held.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Lets the save that is under way come to its end, and frees ``root``."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Waits for the pending save, and frees ``root``."""
         with self._held:
             try:
                 self.flush()
             except Exception as failure:
-                if error is None:
+                if kind is None:
                     raise
                 _log.warning("The last checkpoint was not written: %s", failure)
             finally:
@@ -142,46 +108,45 @@ class Checkpoints:
         best_step: int,
         needed: Collection[int] = (),
     ) -> None:
-        """Begins to commit a step; then drops all but the newest, ``best_step`` and ``needed``.
+        """Starts saving a step; afterwards drops all but the newest, ``best_step`` and ``needed``.
 
-        Waits for the save before it. That this one is done, only :meth:`flush` says.
+        Waits for the previous save. :meth:`flush` waits for this one.
 
         Args:
-            step: its name.
-            state: arrays or tensors that stay what they are, as ``Engine.snapshot`` gives them.
-            progress: what JSON can hold.
-            best_step: stays.
-            needed: stay too: somebody still has to read them.
+            state: arrays or tensors that nobody changes, as of ``Engine.snapshot``.
+            needed: more steps to keep, which another process has still to read.
 
         Raises:
-            LeaseLostError: another training has the folder now (also of the save before).
-            UserError: the disk was full or could not be written in the save before this one; what
-                was there stays as it was.
+            LeaseLostError: another training has taken over the folder.
+            UserError: in the previous save, the disk was full, or not writable; older checkpoints
+                are unchanged.
         """
         if not self._writes:
             return
         if self._writer is None:
             raise RuntimeError(f"{self.root} is not locked: save inside of `with Checkpoints(…)`")
         self.flush()
-        notes = {"format": FORMAT, "step": step, "arrays": len(state), **progress}
-        # A copy of the dictionary: what is written is taken out of it.
-        self._pending = self._writer.submit(self._commit, dict(state), notes, {best_step, *needed})
+        progress = {"step": step, **progress}
+        # A copy of the dictionary: `checkpoint_files.write` removes its entries.
+        self._pending = self._writer.submit(
+            self._commit, dict(state), progress, {best_step, *needed}
+        )
 
     def flush(self) -> None:
-        """Waits until what was saved is on the disk.
+        """Waits until the pending save is on the disk.
 
         Raises:
-            UserError: the disk is full or cannot be written; what was there stays as it was.
+            UserError: the disk is full, or not writable; older checkpoints are unchanged.
         """
         pending, self._pending = self._pending, None
         if pending:
             pending.result()
 
     def clear(self) -> None:
-        """Removes all checkpoints; the newest goes last, and speaks for the others until then.
+        """Removes all checkpoints, oldest first, so that the newest marks the training until then.
 
         Raises:
-            UserError: they cannot be removed.
+            UserError: the disk does not allow it.
         """
         if self._writes:
             self.flush()
@@ -193,73 +158,50 @@ class Checkpoints:
         """Reads and verifies one checkpoint.
 
         Raises:
-            UnreadableCheckpointError: it is not there, damaged, or of another format.
+            UnreadableCheckpointError: the checkpoint is missing, damaged, or of another format.
         """
-        folder, progress = self.root / str(step), self.notes(step)
-        try:
-            reader = tf.train.load_checkpoint(str(folder / "state"))
-            names = reader.get_variable_to_shape_map()
-            if len(names) != progress["arrays"]:
-                raise ValueError(f"{len(names)} arrays, expected {progress['arrays']}")
-            state = {name: np.asarray(reader.get_tensor(name)) for name in names}
-        except Exception as error:  # of a damaged file TensorFlow says IndexError, RuntimeError, …
-            raise UnreadableCheckpointError(f"{folder}: {error}") from error
-        return Checkpoint(step, state, progress)
+        return checkpoint_files.read(self._fetch(step))
 
     def notes(self, step: int) -> dict[str, Any]:
-        """The loop's own notes beside a checkpoint, without its arrays.
+        """The loop's progress at a checkpoint, without its arrays.
 
         Raises:
             UnreadableCheckpointError: as :meth:`load`.
         """
-        folder = self.root / str(step)
+        return checkpoint_files.read_progress(self._fetch(step))
+
+    def _fetch(self, step: int) -> pathlib.Path:
         try:
             if self._mirror:
                 self._mirror.fetch(step)
-        except FileNotFoundError as error:  # dropped since it was listed
+        except FileNotFoundError as error:  # dropped meanwhile
             raise UnreadableCheckpointError(str(error)) from error
-        try:
-            progress: dict[str, Any] = json.loads((folder / "progress.json").read_text())
-            if progress["format"] != FORMAT:
-                raise ValueError(f"format {progress['format']}, expected {FORMAT}")
-            if progress.pop("checksum") != _checksum(progress):
-                raise ValueError("progress.json: its checksum is not that of its contents")
-        except Exception as error:  # of damaged text json says ValueError, KeyError, …
-            raise UnreadableCheckpointError(f"{folder}: {error}") from error
-        return progress
+        return self.root / str(step)
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that can be read; warns about each that cannot."""
+        """The newest readable checkpoint; warns about unreadable ones."""
         for step in reversed(self.steps()):
             try:
                 return self.load(step)
             except UnreadableCheckpointError as error:
                 self._unreadable.add(step)
-                _log.warning("Checkpoint cannot be read, taking the one before: %s", error)
+                _log.warning("Unreadable checkpoint; using the one before: %s", error)
         return None
 
     def _commit(
-        self, state: dict[str, Any], notes: Mapping[str, Any], stay: Collection[int]
+        self, state: dict[str, Any], progress: Mapping[str, Any], protected: Collection[int]
     ) -> None:
-        step, names = notes["step"], sorted(state)
-        with atomic_folder(self.root / str(step)) as folder, tf.device("CPU:0"):
-            tf.raw_ops.SaveV2(
-                prefix=str(folder / "state"),
-                tensor_names=names,
-                shape_and_slices=[""] * len(names),
-                # Popped, because a tensor of an array is a copy: never all of them are there twice.
-                tensors=[tf.convert_to_tensor(state.pop(name)) for name in names],
-            )
-            summed = {**notes, "checksum": _checksum(notes)}
-            (folder / "progress.json").write_text(json.dumps(summed, indent=1))
+        step = progress["step"]
+        with atomic_folder(self.root / str(step)) as folder:
+            checkpoint_files.write(folder, state, progress)
             self._check_lease()  # last, before the rename that others see
         if self._mirror:
             self._mirror.commit(step)
         self._unreadable.discard(step)
         committed = self.steps()
-        # One that cannot be read takes no place among the newest: there is nothing to fall back to.
+        # An unreadable checkpoint does not count among the newest: it is no fallback.
         newest = [each for each in committed if each not in self._unreadable][-self._keep :]
-        for old in set(committed) - {*newest, *stay}:
+        for old in set(committed) - {*newest, *protected}:
             with contextlib.suppress(UserError, OSError):
                 self._remove(old)
 
@@ -274,16 +216,11 @@ class Checkpoints:
             remove_folder(folder)
 
 
-def _checksum(notes: Mapping[str, Any]) -> int:
-    """Of the values, as JSON reads them: spaces do not count."""
-    return zlib.crc32(json.dumps(notes, sort_keys=True).encode())
-
-
 def forget(folder: pathlib.Path) -> None:
-    """Removes the checkpoints of all trainings that have a folder in ``folder``.
+    """Removes the checkpoints of all trainings in ``folder``.
 
     Raises:
-        UserError: one of them is going on, or its checkpoints cannot be removed.
+        UserError: a training is running, or the disk does not allow it.
     """
     for root in sorted(folder.glob("*/")):
         with Checkpoints(root) as store:

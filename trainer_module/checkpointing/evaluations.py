@@ -1,6 +1,6 @@
-"""What an evaluator found, beside the checkpoints: for those who train, and for a later attempt.
+"""An evaluator's results, kept beside the checkpoints for the trainer and for later attempts.
 
-    root/evaluations.json    a list of step, loss and accuracy; replaced whole each time
+    root/evaluations.json    a list of step, loss and accuracy; each write replaces the file
 
 Imports no TensorFlow.
 """
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The val split after a step."""
+    """Metrics of the val split after a step."""
 
     step: int
     loss: float
@@ -29,14 +29,14 @@ class Evaluation:
 
 
 class Evaluations:
-    """Those of the checkpoints under one folder; one process writes."""
+    """The evaluations of the checkpoints in one folder; one process writes."""
 
     def __init__(self, root: str | os.PathLike[str]):
         self._path = pathlib.Path(root, "evaluations.json")
         self._mirror = mirror.of(self._path.parent)
 
     def read(self) -> list[Evaluation]:
-        """In the order of the steps; none where they cannot be read: they can be made again."""
+        """Evaluations by step; empty if the file is unreadable, since they can be recomputed."""
         try:
             return [Evaluation(**entry) for entry in json.loads(self._text())]
         except FileNotFoundError:
@@ -46,13 +46,13 @@ class Evaluations:
             return []
 
     def add(self, evaluation: Evaluation) -> None:
-        """Writes one more; it takes the place of an earlier one of the same step.
+        """Adds an evaluation; replaces an earlier one of the same step.
 
         Raises:
-            UserError: the disk is full, or cannot be written.
+            UserError: the disk is full, or not writable.
         """
-        found = {entry.step: entry for entry in self.read()} | {evaluation.step: evaluation}
-        entries = [dataclasses.asdict(found[step]) for step in sorted(found)]
+        known = {entry.step: entry for entry in self.read()} | {evaluation.step: evaluation}
+        entries = [dataclasses.asdict(known[step]) for step in sorted(known)]
         if self._mirror:
             self._mirror.write(self._path.name, json.dumps(entries, indent=1).encode())
             return
@@ -65,7 +65,7 @@ class Evaluations:
             aside.replace(self._path)
 
     def clear(self) -> None:
-        """Forgets all: the checkpoints are another training's from now on."""
+        """Removes all evaluations, when another training takes over the checkpoints."""
         self._path.unlink(missing_ok=True)
         if self._mirror:
             self._mirror.remove(self._path.name)

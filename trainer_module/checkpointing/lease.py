@@ -1,12 +1,12 @@
 """A lease on a folder of checkpoints: one training holds it, whichever machine it runs on.
 
-Each place that keeps leases has two operations: read, and a write that fails if anybody wrote since
-the read (compare and swap). Of any number of trainings that find the same free or expired lease,
-one writes, and the others see a :class:`Conflict`. Nothing else is needed, and nobody waits.
+A place that keeps leases has two operations: a read, and a write that fails if anybody has written
+since the read (compare and swap). Of several trainings that read the same free or expired lease,
+one writes; the others see a :class:`Conflict`. No training waits for a lock.
 
 The holder renews its lease until it releases it. A holder that cannot renew stops writing before
-the lease is over (:meth:`Lease.check`); another one may take it then. Clocks of machines may differ
-by less than ``grace``. Imports no TensorFlow.
+the lease expires (:meth:`Lease.check`); then another training may take it. The clocks of the
+machines may differ by less than ``grace``. Imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from stagecraft.trainer_module.checkpointing.lease_record import (
 )
 
 _TRIES = 20
-"""Of a claim, each after somebody else has written."""
+"""Attempts at a claim, each after a conflict."""
 
 _log = logging.getLogger(__name__)
 
 
 class Conflict(Exception):
-    """Somebody else has written since the lease was read."""
+    """Another process has written since the lease was read."""
 
 
 class Lease(abc.ABC):
-    """A lease at a place. One object is one training's.
+    """A training's lease at a place.
 
-    Implementations have :meth:`read` and :meth:`write`. Any thread may call the others.
+    Subclasses implement :meth:`read` and :meth:`write`. Other methods are thread-safe.
     """
 
     def __init__(self, place: str, *, name: str = "", seconds: float, grace: float):
-        """Asks nothing yet.
+        """Reads and writes nothing yet.
 
         Args:
-            place: the folder of checkpoints, for people.
-            name: of the holder. One of the same name may take the lease at any time; the one
-                that had it is then told that it has lost it.
+            place: the folder of checkpoints, for messages.
+            name: of the holder. A later holder of the same name may take the lease at any time;
+                the earlier one then gets a LeaseLostError.
             seconds: how long the holder may write after it has renewed.
-            grace: seconds from then on until others may take the lease.
+            grace: seconds after that until others may take the lease.
         """
         self.place, self.seconds, self.grace = place, seconds, grace
         since = time.time()
@@ -71,64 +71,64 @@ class Lease(abc.ABC):
 
     @abc.abstractmethod
     def read(self) -> tuple[Record | None, str | None]:
-        """What is there, and its version for :meth:`write`; None and None where nothing is.
+        """The record and its version for :meth:`write`; None and None if there is no lease.
 
         Raises:
-            UserError: the place cannot be reached, or may not be read.
+            UserError: the place is not reachable, or not readable.
         """
 
     @abc.abstractmethod
     def write(self, record: Record, version: str | None) -> str:
-        """Writes if the version is still the same, in one atomic step; the new version.
+        """Writes if the version is still the same, in one atomic step; returns the new version.
 
         Raises:
-            Conflict: somebody else has written.
-            UserError: the place cannot be reached, or may not be written.
+            Conflict: another process has written.
+            UserError: the place is not reachable, or not writable.
         """
 
     def claim(self, may_replace: Callable[[Record], bool] = lambda record: False) -> None:
         """Takes the lease.
 
         Args:
-            may_replace: says of one that is not over whether its holder is known to be dead.
+            may_replace: whether the holder of a record that is not over is known to be dead.
 
         Raises:
-            LeaseHeldError: another one has it.
-            UserError: the place cannot be reached, or may not be written.
+            LeaseHeldError: another training holds it.
+            UserError: the place is not reachable, or not writable.
         """
         for tries in range(_TRIES):
-            found, version = self.read()
-            if found and not (found.is_over or self._is_same(found) or may_replace(found)):
-                raise LeaseHeldError(self.place, found.holder, found.until)
+            record, version = self.read()
+            if record and not (record.is_over or self._is_same(record) or may_replace(record)):
+                raise LeaseHeldError(self.place, record.holder, record.until)
             try:
                 self._put(version)
                 return
             except Conflict:
                 time.sleep(random.uniform(0, 0.02 * tries))
-        raise UserError(f"{self.place}: its lease cannot be taken: others keep changing it; retry")
+        raise UserError(f"{self.place}: the lease keeps changing; run again", file=self.place)
 
     def renew(self) -> None:
-        """Has the lease run for ``seconds`` from now.
+        """Extends the lease to ``seconds`` from now.
 
         Raises:
-            LeaseLostError: another one has it.
-            UserError: the place cannot be reached.
+            LeaseLostError: another training holds it.
+            UserError: the place is not reachable.
         """
         with self._writing:
             self._raise_lost()
             try:
                 self._put(self._version)
             except Conflict:
-                found, _ = self.read()
-                who = f"{found.holder} has it now" if found else "it was removed"
-                self._lost = LeaseLostError(self.place, who, found.holder if found else None)
+                record, _ = self.read()
+                reason = f"{record.holder} has it now" if record else "it was removed"
+                self._lost = LeaseLostError(self.place, reason, record.holder if record else None)
                 raise self._lost from None
 
     def check(self) -> None:
-        """Has to pass before anything is written: only the holder may.
+        """Checks that this training holds the lease; call it before each write.
 
         Raises:
-            LeaseLostError: another one has it, or may have it soon, as it cannot be renewed.
+            LeaseLostError: another training holds it, or soon may, because renewing fails.
         """
         with self._writing:
             self._raise_lost()
@@ -143,15 +143,15 @@ class Lease(abc.ABC):
                 self._failure = error
             silent = _clock() - self._renewed
             if silent >= self.seconds:
-                why = f"not renewed for {silent:.0f} s: {self._failure}"
-                self._lost = LeaseLostError(self.place, why)
+                reason = f"not renewed for {silent:.0f} s: {self._failure}"
+                self._lost = LeaseLostError(self.place, reason)
                 raise self._lost
 
     def release(self, after: float = 0.0) -> None:
-        """Ends the lease; another one may take it so many seconds from now.
+        """Ends the lease; another training may take it ``after`` so many seconds.
 
         Raises:
-            UserError: the place cannot be reached.
+            UserError: the place is not reachable.
         """
         with self._writing:
             if self._lost is None:
@@ -160,21 +160,21 @@ class Lease(abc.ABC):
 
     @contextlib.contextmanager
     def renewed(self) -> Iterator[None]:
-        """Renews during the block, ten times in each term, in a thread."""
+        """A thread renews the lease during the block, ten times in each term."""
         over = threading.Event()
 
-        def go_on() -> None:
+        def renew() -> None:
             while not over.wait(self.seconds / 10):
                 try:
                     self.renew()
                 except LeaseLostError as error:
                     _log.error("%s", error)
                     return
-                except Exception as error:  # a network's hiccup; nine more tries
+                except Exception as error:  # a network error; nine more tries
                     self._failure = error
                     _log.warning("%s: the lease was not renewed: %s", self.place, error)
 
-        thread = threading.Thread(target=go_on, name="lease", daemon=True)
+        thread = threading.Thread(target=renew, name="lease", daemon=True)
         thread.start()
         try:
             yield
@@ -183,19 +183,19 @@ class Lease(abc.ABC):
             thread.join()
 
     def check_held_by(self, name: str) -> None:
-        """As :meth:`check`, of a process that another one holds the lease for.
+        """Checks like :meth:`check`, in a process whose lease another process holds.
 
         Args:
-            name: of that holder. Where nobody ever claimed the lease, there is nothing to check.
+            name: of that holder. Without any lease, there is nothing to check.
 
         Raises:
-            LeaseLostError: another one has it, or it is over.
+            LeaseLostError: another training holds the lease, or it is over.
         """
-        found, _ = self.read()
-        if found and found.holder.name != name:
-            raise LeaseLostError(self.place, f"{found.holder} has it now", found.holder)
-        if found and found.is_over:
-            raise LeaseLostError(self.place, f"not renewed; over at {clock_time(found.until)}")
+        record, _ = self.read()
+        if record and record.holder.name != name:
+            raise LeaseLostError(self.place, f"{record.holder} has it now", record.holder)
+        if record and record.is_over:
+            raise LeaseLostError(self.place, f"not renewed; over at {clock_time(record.until)}")
 
     def _end(self, after: float) -> None:
         self._put(self._version, lasts=after)
@@ -208,15 +208,15 @@ class Lease(abc.ABC):
             try:
                 self._version = self.write(record, version)
             except Conflict:
-                # Of a request that was sent twice, the second one finds the first one's work.
-                found, there = self.read()
-                if found != record:
+                # A request that was sent twice: the second one sees the first one's result.
+                current, current_version = self.read()
+                if current != record:
                     raise
-                self._version = there
+                self._version = current_version
             self._renewed = begun
 
-    def _is_same(self, found: Record) -> bool:
-        return bool(self.holder.name) and found.holder.name == self.holder.name
+    def _is_same(self, record: Record) -> bool:
+        return bool(self.holder.name) and record.holder.name == self.holder.name
 
     def _raise_lost(self) -> None:
         if self._lost is not None:
@@ -224,5 +224,5 @@ class Lease(abc.ABC):
 
 
 def _clock() -> float:
-    """Seconds that go on while the machine sleeps, as those of everybody else do."""
+    """Seconds of a clock that also runs while the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -1,4 +1,4 @@
-"""Who has a lease, as it is written, and as the others are told."""
+"""The holder of a lease: its stored record, and the errors that name it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Fields = TypeVar("Fields", "Holder", "Record")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Holder:
-    """Who has a lease."""
+    """The training that holds a lease."""
 
     name: str = ""
-    """Of a training's job; all attempts of one step have the same. Empty: a process by itself."""
+    """Name of its cluster job, equal for all attempts of one pipeline step; empty without a job."""
 
     host: str = ""
     process: int = 0
@@ -29,91 +29,94 @@ class Holder:
     """Seconds since 1970."""
 
     def __str__(self) -> str:
-        """For people."""
+        """A phrase for messages."""
         process = f"process {self.process} on {self.host}" if self.process else ""
         return ", ".join(filter(None, (self.name, process))) or "another process"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
-    """What is written."""
+    """The stored content of a lease."""
 
     holder: Holder
     until: float
-    """Seconds since 1970: when others may take it."""
+    """Seconds since 1970 from which others may take the lease."""
 
     token: str = ""
-    """Of one claim; no other has it."""
+    """Identifies one claim."""
 
     machine: str = ""
-    """Of the holder, since it was started: see :func:`machine`."""
+    """The holder's :func:`machine`."""
 
     @property
     def is_over(self) -> bool:
-        """Whether others may take it."""
+        """Whether others may take the lease."""
         return time.time() >= self.until
 
     def json(self) -> bytes:
-        """As a line of JSON."""
+        """Serializes the record as a line of JSON."""
         return json.dumps(dataclasses.asdict(self)).encode()
 
     @classmethod
     def parsed(cls, content: bytes | str) -> Record:
-        """What :meth:`json` gave.
+        """Parses the output of :meth:`json`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the content is no record.
         """
         try:
             fields = json.loads(content)
-            given = fields["holder"]
-            holder = Holder(name=given) if isinstance(given, str) else _known(Holder, given)
+            holder = fields["holder"]
+            holder = Holder(name=holder) if isinstance(holder, str) else _known(Holder, holder)
             return _known(cls, {**fields, "holder": holder, "until": float(fields["until"])})
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no lease: {content[:80]!r}") from error
 
 
-def _known(kind: type[Fields], given: dict[str, Any]) -> Fields:
-    """Without what a later version may have written."""
+def _known(kind: type[Fields], values: dict[str, Any]) -> Fields:
+    """Drops fields that a later version may have added."""
     names = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in given.items() if name in names})
+    return kind(**{name: value for name, value in values.items() if name in names})
 
 
 class LeaseHeldError(UserError):
-    """Another training has the lease."""
+    """Another training holds the lease."""
 
     def __init__(self, place: str, holder: Holder, until: float = 0.0):
         self.place, self.holder, self.until = place, holder, until
         since = f" since {clock_time(holder.since)}" if holder.since else ""
-        killed = f" (if it was killed, until {clock_time(until)}, when its lease is over)"
+        killed = f" (if it was killed: until {clock_time(until)}, when its lease expires)"
         super().__init__(
-            f"{place}: {holder} is training on these checkpoints{since}, and there can be only "
-            f"one; wait for its end{killed if until else ''} or stop it, or give this training a "
-            "train.resume_id of its own"
+            f"{place}: {holder} is training on these checkpoints{since}; only one training may. "
+            f"Wait for its end{killed if until else ''}, or stop it, or set another "
+            "train.resume_id",
+            file=place,
+            suggestion="train.resume_id",
         )
 
 
 class LeaseLostError(UserError):
-    """This training has the lease no more, and writes no more checkpoints."""
+    """This training has lost the lease, and writes no more checkpoints."""
 
-    def __init__(self, place: str, why: str, holder: Holder | None = None):
+    def __init__(self, place: str, reason: str, holder: Holder | None = None):
         self.place, self.holder = place, holder
         super().__init__(
-            f"{place}: this training has lost its lease ({why}), and saves nothing more. Start it "
-            "again when no other training uses these checkpoints; it goes on from the newest one."
+            f"{place}: this training has lost its lease ({reason}), and saves no more. When no "
+            "other training uses these checkpoints, start it again; it resumes from the newest.",
+            file=place,
         )
 
 
 def machine() -> str:
-    """This host since it was started, and its process numbers: a container has its own."""
-    found = [socket.gethostname()]
+    """Identifies this host, since its boot, and its process numbers: a container has its own."""
+    identity = [socket.gethostname()]
     with contextlib.suppress(OSError):
         with open("/proc/sys/kernel/random/boot_id") as file:
-            found.append(file.read().strip())
-        found.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(found)
+            identity.append(file.read().strip())
+        identity.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(identity)
 
 
 def clock_time(seconds: float) -> str:
-    """Seconds since 1970, for people."""
+    """Formats seconds since 1970 for people."""
     return f"{datetime.datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S %Z}"

@@ -1,10 +1,10 @@
-"""One training at a time on a folder of checkpoints: two would take each other's for their own.
+"""Lets one training at a time write to a folder of checkpoints.
 
-A lock and a lease keep the others out. The kernel frees the lock on ``.lock`` when its process
-ends, however it ends. But some file systems have no locks, or separate ones for each machine (SMB,
-FUSE). The lease (:mod:`~stagecraft.trainer_module.checkpointing.volume_lease`) holds among
-machines, and says who has it. A process that is killed leaves its lease behind, for a minute. On
-the same machine the lock tells that the process is gone; another machine waits.
+A lock and a lease exclude the others. The kernel frees the lock on ``.lock`` when its process
+ends, even by SIGKILL. But some file systems have no locks, or separate ones for each machine (SMB,
+FUSE). The lease (:mod:`~stagecraft.trainer_module.checkpointing.volume_lease`) works across
+machines, and names its holder. A killed process leaves its lease behind for a minute. On the same
+machine the lock shows that the process is gone; another machine waits.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from stagecraft.trainer_module.checkpointing.lease_record import (
     machine,
 )
 from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
-from stagecraft.trainer_module.processes.running import runs
+from stagecraft.trainer_module.processes.process import is_running
 
 FILE_NAME = ".lock"
-"""Stays when it is free: whoever removed it could remove it under one who just took it."""
+"""The file stays: removing it could remove it under a process that has just locked it."""
 
 _SECONDS, _GRACE = 60.0, 15.0
 
 _NAMING_SECONDS = 10.0
-"""How long whoever has the lock may take to write that."""
+"""Time for the holder of the lock to write its name into the lease."""
 
 _LOOK_SECONDS = 0.05
 
@@ -42,21 +42,21 @@ _name = ""
 
 
 def call_holder(name: str) -> None:
-    """Names the training that this process is a part of: of the same name, the last one holds."""
+    """Sets the holder's name for this process: a later training of the same name takes over."""
     global _name
     _name = name
 
 
 @contextlib.contextmanager
 def locked(root: pathlib.Path) -> Iterator[VolumeLease]:
-    """Holds ``root`` during the block; it is made where it is not there.
+    """Holds ``root``, which it creates if needed, during the block.
 
     Yields:
-        The lease, whose ``check`` has to pass before anything is written.
+        The lease; call its ``check`` before each write.
 
     Raises:
-        LeaseHeldError: another training holds it.
-        UserError: ``root`` cannot be written.
+        LeaseHeldError: another training holds ``root``.
+        UserError: ``root`` is not writable.
     """
     with disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def locked(root: pathlib.Path) -> Iterator[VolumeLease]:
         except BlockingIOError:
             raise LeaseHeldError(str(root), _holder(lease)) from None
         except OSError as error:  # some network file systems have no locks
-            _log.info("%s: cannot be locked (%s); the lease alone holds", root, error.strerror)
+            _log.info("%s: no lock (%s); only the lease protects it", root, error.strerror)
             alone = False
         with disk_errors(root):
             _claim(lease, alone)
@@ -84,46 +84,45 @@ def locked(root: pathlib.Path) -> Iterator[VolumeLease]:
 def _claim(lease: VolumeLease, alone: bool) -> None:
     """Takes the lease.
 
-    A holder on another machine may be dead: it is, if it does not renew the lease to its end.
+    A holder on another machine counts as dead if it does not renew the lease until its end.
 
     Args:
-        lease: of the folder.
         alone: whether this process has the lock.
 
     Raises:
-        LeaseHeldError: the holder lives.
+        LeaseHeldError: the holder is alive.
     """
 
-    def is_dead(found: Record) -> bool:
-        return _is_gone(found) or (alone and found.machine == machine())
+    def is_dead(record: Record) -> bool:
+        return _is_gone(record) or (alone and record.machine == machine())
 
-    told = None
+    first = None
     while True:
         try:
             lease.claim(is_dead)
             return
         except LeaseHeldError as error:
-            if told is None:
-                told = error
+            if first is None:
+                first = error
                 _log.info(
                     "%s: %s has the lease; waiting for it to renew", lease.place, error.holder
                 )
-            elif error.until != told.until or error.holder != told.holder:  # renewed, or taken
+            elif error.until != first.until or error.holder != first.holder:  # renewed, or taken
                 raise
-        time.sleep(min(1.0, max(0.0, told.until - time.time())))
+        time.sleep(min(1.0, max(0.0, first.until - time.time())))
 
 
 def _holder(lease: VolumeLease) -> Holder:
-    """Who has the lock: what the lease says, as soon as it is the lock's holder who says so."""
+    """Waits until the lease names the holder of the lock."""
     deadline = time.monotonic() + _NAMING_SECONDS
     while time.monotonic() < deadline:
-        found, _ = lease.read()
-        if found and not found.is_over and not _is_gone(found):
-            return found.holder
+        record, _ = lease.read()
+        if record and not record.is_over and not _is_gone(record):
+            return record.holder
         time.sleep(_LOOK_SECONDS)
     return Holder()
 
 
-def _is_gone(found: Record) -> bool:
-    """Whether a lease was left by a process of this machine that is no more."""
-    return found.machine == machine() and not runs(found.holder.process)
+def _is_gone(record: Record) -> bool:
+    """Whether a process of this machine left the lease and has ended."""
+    return record.machine == machine() and not is_running(record.holder.process)

@@ -1,8 +1,7 @@
-"""Checkpoints for processes that share no file system: kept in a store too, and brought from there.
+"""Mirrors a folder of checkpoints in a store, for processes that share no file system.
 
-What a process does with its own folder of checkpoints, it does to the store as well. A step there
-is whole as soon as its ``progress.json`` is, which comes last and goes first. Imports no
-TensorFlow.
+A process repeats in the store what it does in its own folder. A step in the store is complete if
+``progress.json`` exists, which is written last and removed first. Imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ _COMMIT = "progress.json"
 
 
 class Store(Protocol):
-    """Files by name, as in an object store: each whole or not there."""
+    """Files by name, as in an object store: a file appears whole."""
 
     def names(self) -> list[str]:
-        """Of all files, relative, with slashes."""
+        """Relative names of all files, with slashes."""
 
     def read(self, name: str) -> bytes | None:
-        """Content; None where there is none."""
+        """The content; None if there is no such file."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Makes or replaces a file."""
+        """Creates or replaces a file."""
 
     def download(self, name: str, path: pathlib.Path) -> None:
-        """Copies a file from there; FileNotFoundError if there is none."""
+        """Copies a file to ``path``; raises FileNotFoundError if there is none."""
 
     def upload(self, path: pathlib.Path, name: str) -> None:
-        """Copies a file to there."""
+        """Copies a local file to the store."""
 
     def remove(self, name: str) -> None:
-        """Removes a file, if it is there."""
+        """Removes a file, if it exists."""
 
 
 class Mirror:
-    """A folder of checkpoints, and the store that has them for all."""
+    """A folder of checkpoints and the store that holds them for all processes."""
 
     def __init__(
         self,
@@ -48,12 +47,11 @@ class Mirror:
         store: Store,
         check: Callable[[], object] = lambda: None,
     ):
-        """Asks nothing yet.
+        """Reads and writes nothing yet.
 
         Args:
-            root: the folder.
-            store: has its checkpoints for all.
-            check: raises an error if another training writes to the store by now.
+            store: holds the checkpoints for all processes.
+            check: raises an error if another training has taken over the store.
         """
         self._root, self._store, self._check = root, store, check
 
@@ -67,40 +65,40 @@ class Mirror:
         )
 
     def fetch(self, step: int) -> None:
-        """Brings a step here, unless it is here as it is there; what is not there goes here, too.
+        """Downloads a step unless it is up to date; removes it here if the store has none.
 
         Raises:
-            FileNotFoundError: it was dropped meanwhile.
+            FileNotFoundError: another process dropped the step meanwhile.
         """
         folder, committed = self._root / str(step), self._store.read(f"{step}/{_COMMIT}")
         if committed is None:
             shutil.rmtree(folder, ignore_errors=True)
             return
-        here = folder / _COMMIT
-        if here.exists() and here.read_bytes() == committed:
+        local = folder / _COMMIT
+        if local.exists() and local.read_bytes() == committed:
             return
-        with atomic_folder(folder) as made:
+        with atomic_folder(folder) as fresh:
             for name in self._names(step):
-                self._store.download(name, made / name.partition("/")[2])
+                self._store.download(name, fresh / name.partition("/")[2])
 
     def commit(self, step: int) -> None:
-        """Brings a step there."""
+        """Uploads a step."""
         self._check()
-        self.drop(step)  # of an attempt before
+        self.drop(step)  # of an earlier attempt
         paths = sorted((self._root / str(step)).iterdir(), key=lambda path: path.name == _COMMIT)
         for path in paths:
             if path.name == _COMMIT:
-                self._check()  # the step is there for others from then on
+                self._check()  # from here on, others see the step
             self._store.upload(path, f"{step}/{path.name}")
 
     def prune(self, steps: Collection[int]) -> None:
-        """Removes all other steps here, which were brought to be read."""
+        """Removes all other steps from the folder, where :meth:`fetch` put them."""
         for entry in self._root.glob("[0-9]*"):
             if entry.name.isdecimal() and int(entry.name) not in steps:
                 shutil.rmtree(entry, ignore_errors=True)
 
     def remove_leftovers(self) -> None:
-        """Removes there what a crash left half-sent; for the one process that sends."""
+        """Removes incomplete uploads; call it only in the process that uploads."""
         self._check()
         whole = set(self.steps())
         for step in {name.partition("/")[0] for name in self._store.names() if "/" in name}:
@@ -108,12 +106,12 @@ class Mirror:
                 self.drop(int(step))
 
     def drop(self, step: int) -> None:
-        """Removes a step there."""
+        """Removes a step from the store."""
         for name in sorted(self._names(step), key=lambda name: not name.endswith(_COMMIT)):
             self._store.remove(name)
 
     def read(self, name: str) -> bytes | None:
-        """A small file beside the steps."""
+        """Reads a small file beside the steps."""
         return self._store.read(name)
 
     def write(self, name: str, content: bytes) -> None:
@@ -132,16 +130,15 @@ _mirrors: dict[pathlib.Path, Mirror] = {}
 
 
 def use(root: pathlib.Path, store: Store, check: Callable[[], object] = lambda: None) -> None:
-    """From now on in this process, the checkpoints in ``root`` are those of the store.
+    """Mirrors the checkpoints in ``root`` from now on, in this process.
 
     Args:
-        root: the folder.
-        store: has its checkpoints for all.
-        check: raises an error if another training writes to the store by now.
+        store: holds the checkpoints for all processes.
+        check: raises an error if another training has taken over the store.
     """
     _mirrors[root] = Mirror(root, store, check)
 
 
 def of(root: pathlib.Path) -> Mirror | None:
-    """That of a folder; None where the folder is all there is."""
+    """The mirror of a folder; None without a store."""
     return _mirrors.get(root)

@@ -1,7 +1,7 @@
-"""Whether a training can go on from a checkpoint: which settings have to be what they were.
+"""Decides whether a training can resume from a checkpoint made with other settings.
 
-All that decide which numbers are computed. Not those of where and how they are
-computed: a training can go on with fewer or more devices, or less memory.
+Settings that decide which numbers are computed have to be equal. Settings of where and how they
+are computed may differ: a training can resume with fewer or more devices, or less memory.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
 
 Flat = Mapping[str, Any]
@@ -19,8 +20,8 @@ FREE = frozenset(
     {
         "train_checkpoint_every",
         "train_eval_batch_size",
-        "train_initial_weights",  # what they hold is part of the checkpoint folder's name
-        "train_eval_every",  # which steps can be the best one, and not what they are
+        "train_initial_weights",  # their digest is part of the checkpoint folder's name
+        "train_eval_every",  # changes which steps can be the best one, not the steps themselves
         "train_keep",
         "train_memory_limit_mb",
         "train_resume_id",
@@ -29,11 +30,11 @@ FREE = frozenset(
 """Settings of ``train:`` that can always change."""
 
 BOUND = frozenset({"parallel_precision"})
-"""Settings of ``parallel:`` that cannot; all others can."""
+"""Settings of ``parallel:`` that cannot change; all others can."""
 
 
 class Change(NamedTuple):
-    """A setting that is not what it was; None: it was, or is, not set."""
+    """A setting that changed; None: it was, or is, not set."""
 
     name: str
     before: Any
@@ -41,16 +42,16 @@ class Change(NamedTuple):
 
 
 def resolved(settings: Flat, total: int) -> dict[str, Any]:
-    """The settings as they are kept: ``train_steps`` is ``total``, however that was asked for."""
+    """The settings as checkpoints keep them: ``train_steps`` is ``total``, also for epochs."""
     return {k: v for k, v in settings.items() if k != "train_epochs"} | {"train_steps": total}
 
 
 def changes(before: Flat, now: Flat, done: int) -> list[Change]:
-    """What keeps a training from going on; nothing: it can.
+    """The changed settings that forbid to resume; empty: the training can resume.
 
     Args:
-        before: :func:`resolved`, as the checkpoint has it.
-        now: :func:`resolved`, as the training is asked for.
+        before: :func:`resolved` settings of the checkpoint.
+        now: :func:`resolved` settings of the new training.
         done: steps that the checkpoint has.
     """
     return [
@@ -66,28 +67,32 @@ def _is_bound(name: str, before: Flat, now: Flat, done: int) -> bool:
     if name == "train_steps":
         schedule = registries.SCHEDULES.get(now["train_schedule"])
         return schedule.depends_on_length or now[name] < done
-    if name == "train_shuffle":  # auto takes what fits
+    if name == "train_shuffle":  # auto adopts the other value
         return "auto" not in (before.get(name), now.get(name))
     if name == "train_shuffle_buffer":
         return "stream" == before.get("train_shuffle") == now.get("train_shuffle")
     return name not in FREE
 
 
-def told(changed: list[Change]) -> str:
-    """The changes for people, by the names that stand in files of settings."""
+def describe(changed: list[Change]) -> str:
+    """The changes for people, by the settings' names in YAML files."""
     return ", ".join(
-        f"{_TOLD.get(name, name.replace('_', '.', 1))} was {before}, is {now}"
+        f"{_LABELS.get(name, name.replace('_', '.', 1))} was {before}, is {now}"
         for name, before, now in changed
     )
 
 
-def refusal(root: pathlib.Path, step: int, changed: list[Change]) -> str:
-    """What to say of a training that is not finished and cannot go on."""
-    return (
-        f"{root}: this training stopped after step {step} and cannot go on with other settings: "
-        f"{told(changed)}. Restore what was, or start over with `stagecraft run --fresh`, or keep "
-        "both apart with another train.resume_id"
+def refusal(root: pathlib.Path, step: int, changed: list[Change]) -> UserError:
+    """The error for a training that is not finished and cannot resume."""
+    return UserError(
+        f"{root}: this training stopped after step {step} and cannot resume with other settings: "
+        f"{describe(changed)}. Restore the old settings, or start over with "
+        "`stagecraft run --fresh`, or keep both trainings with another train.resume_id",
+        setting=changed[0].name.replace("_", ".", 1),
+        value=changed[0].now,
+        suggestion="stagecraft run --fresh",
+        file=str(root),
     )
 
 
-_TOLD = {"train_steps": "train.steps (or what train.epochs comes to)"}
+_LABELS = {"train_steps": "train.steps (or the steps of train.epochs)"}

@@ -1,10 +1,10 @@
 """A lease in a folder of a volume that several machines may mount.
 
-The file with the highest number in ``.lease/`` is the lease. A write makes the next number: it
-links a file of its own to that name. link(2) fails where the name is taken, and is atomic on NFS,
-too. On a volume without hard links (Azure Files over SMB, some FUSE file systems), ``O_EXCL``
-creates the file. The two highest numbers stay. So a process that stalled, and makes a number that
-was removed meanwhile, still finds a higher one.
+The file with the highest number in ``.lease/`` is the lease. A write creates the next number: it
+links a temporary file to that name. link(2) fails if the name exists, and is atomic on NFS, too.
+On a volume without hard links (Azure Files over SMB, some FUSE file systems), ``O_EXCL`` creates
+the file. The two highest numbers stay: a process that stalled, and creates a number that was
+removed meanwhile, still sees a higher one.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ FOLDER = ".lease"
 _NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 _KEPT = 2
-"""Numbers; the highest is the lease."""
+"""Number of files kept; the highest is the lease."""
 
 _PART = ".part"
 
 _PAUSE_SECONDS = 0.01
 
 _STALE_SECONDS = 3600.0
-"""After which a part is one of a process that was killed."""
+"""Age of a temporary file whose process was killed."""
 
 
 class VolumeLease(Lease):
-    """A :class:`Lease` on a disk. Raises OSError where the disk cannot be read or written."""
+    """A :class:`Lease` on a disk; its methods raise OSError on errors of the disk."""
 
     def __init__(self, root: pathlib.Path, *, name: str = "", seconds: float, grace: float):
-        """Asks nothing yet; ``root`` is made when it is written."""
+        """Reads and writes nothing yet; the first write creates ``root``."""
         super().__init__(str(root), name=name, seconds=seconds, grace=grace)
         self._folder = root / FOLDER
 
     def read(self) -> tuple[Record | None, str | None]:
-        """See :class:`Lease`; what cannot be read was begun, and is held for a term."""
+        """See :class:`Lease`. A file that cannot be parsed is incomplete, and holds for a term."""
         while numbers := self._numbers():
             path = self._path(numbers[-1])
             try:
@@ -51,13 +51,13 @@ class VolumeLease(Lease):
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ESTALE):
                     raise
-                # A higher one is there by now; NFS may list the old one for some seconds.
+                # A higher number exists by now; NFS may list the old one for some seconds.
                 time.sleep(_PAUSE_SECONDS)
                 continue
             try:
                 return Record.parsed(content), str(numbers[-1])
             except ValueError:
-                # Made by O_EXCL, and its content is still to come. Or it never will.
+                # O_EXCL created it, and its content may still follow.
                 until = written + self.seconds + self.grace
                 return Record(holder=Holder(), until=until), str(numbers[-1])
         return None, None
@@ -68,7 +68,7 @@ class VolumeLease(Lease):
         self._folder.mkdir(parents=True, exist_ok=True)
         self._make(number, record.json())
         numbers = self._numbers()
-        if max(numbers, default=0) > number:  # this process has stalled, and made one that was gone
+        if max(numbers, default=0) > number:  # this process stalled: the number is outdated
             self._path(number).unlink(missing_ok=True)
             raise Conflict
         self._clean(numbers[:-_KEPT])
@@ -81,7 +81,7 @@ class VolumeLease(Lease):
             try:
                 os.link(part, self._path(number))
             except FileExistsError:
-                # NFS may say so of a request that was sent twice, and done (open(2), O_EXCL).
+                # NFS may report this for a request that was sent twice (open(2), O_EXCL).
                 if part.stat().st_nlink != 2:
                     raise Conflict from None
             except OSError as error:

@@ -1,1 +1,1 @@
-"""From files of examples to batches on the devices."""
+"""Reads files of examples and turns them into batches."""

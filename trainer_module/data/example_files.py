@@ -1,4 +1,4 @@
-"""Files of serialized examples: found, counted, read, and named where one is damaged."""
+"""Finds, counts and reads files of serialized examples; errors name the damaged file."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from stagecraft.schemas.errors import UserError
 _BATCH = 1024
 
 _FRAME_BYTES = 8 + 4 + 4
-"""Around each record of a TFRecord: length, and two checksums
+"""Overhead of each record in a TFRecord: length, and two checksums
 (``tensorflow/core/lib/io/record_writer.h``)."""
 
 
 def expand(files: Sequence[str]) -> list[str]:
-    """The files that paths and patterns (``folder/*``) stand for, in the order of their names.
+    """The files that match paths and patterns (``folder/*``), sorted by name.
 
     Raises:
-        UserError: there are none.
+        UserError: no file matches.
     """
     paths = sorted(path for pattern in files for path in tf.io.gfile.glob(pattern))
     if not paths:
-        raise UserError(f"{', '.join(files) or 'no pattern given'}: there are no such files")
+        raise UserError(f"{', '.join(files) or 'no pattern'}: no such file", file=", ".join(files))
     return paths
 
 
 def compression(paths: Sequence[str]) -> str:
-    """TensorFlow's name for how these TFRecords are compressed."""
+    """TensorFlow's name of the compression of these TFRecords."""
     return "GZIP" if paths[0].endswith(".gz") else ""
 
 
 def records(paths: Sequence[str]) -> tf.data.Dataset:
-    """Their records, string scalars, one file after the other."""
+    """The records, string scalars, file by file."""
     return tf.data.TFRecordDataset(paths, compression_type=compression(paths))
 
 
 def count(paths: Sequence[str]) -> int:
-    """Number of records, each of which is read once and held against its checksum.
+    """Number of records; verifies the checksum of each.
 
     Raises:
         UserError: a file is damaged.
@@ -52,28 +52,31 @@ def first(paths: Sequence[str]) -> bytes:
     """The first record.
 
     Raises:
-        UserError: there is none, or its file is damaged.
+        UserError: the files are empty, or one is damaged.
     """
     with _naming_damaged(paths):
         for record in records(paths).take(1).as_numpy_iterator():
             return bytes(record)
-    raise UserError(f"{paths[0]}: there is no example in it, nor in the files beside it")
+    raise UserError(
+        f"{paths[0]}: no example in this file, nor in the files beside it", file=paths[0]
+    )
 
 
 def load(paths: Sequence[str], num_examples: int) -> tf.Tensor:
-    """All records in memory, string ``[num_examples]``.
+    """Loads all records, string ``[num_examples]``.
 
     Raises:
-        UserError: a file is damaged, or there are more or fewer records.
+        UserError: a file is damaged, or the number of records has changed.
     """
     with _naming_damaged(paths):
-        # As one batch: its strings are moved, not copied.
+        # As one batch, whose strings are moved, not copied.
         loaded = records(paths).batch(num_examples + 1).take(1).get_single_element()
-    found = int(tf.size(loaded))
-    if found != num_examples:
+    loaded_examples = int(tf.size(loaded))
+    if loaded_examples != num_examples:
         raise UserError(
-            f"{paths[0]} and the files beside it: {found} examples where {num_examples} were "
-            "counted; something else writes there"
+            f"{paths[0]} and the files beside it: {loaded_examples} examples, but {num_examples} "
+            "were counted; another process writes there",
+            file=paths[0],
         )
     return loaded
 
@@ -85,7 +88,7 @@ def _count(paths: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _naming_damaged(paths: Sequence[str]) -> Iterator[None]:
-    """Turns the error of a damaged record, which does not say where it is, into one that does."""
+    """Adds file and position to TensorFlow's error for a damaged record."""
     try:
         yield
     except tf.errors.DataLossError:
@@ -95,9 +98,11 @@ def _naming_damaged(paths: Sequence[str]) -> Iterator[None]:
                 for record in records([path]).as_numpy_iterator():
                     whole, offset = whole + 1, offset + len(record) + _FRAME_BYTES
             except tf.errors.DataLossError:
-                place = f"byte {offset:,}" + (" uncompressed" if compression([path]) else "")
+                record_name = f"byte {offset:,}" + (" uncompressed" if compression([path]) else "")
                 raise UserError(
-                    f"{path}: damaged after {whole} whole records, at {place}; have the component "
-                    "that wrote it run again"
+                    f"{path}: damaged after {whole} complete records, at {record_name}; run the "
+                    "component that wrote it again",
+                    file=path,
+                    record=record_name,
                 ) from None
         raise

@@ -1,7 +1,7 @@
-"""Examples to batches: read, shuffle, transform, augment.
+"""Turns examples into batches: reads, shuffles, transforms and augments them.
 
-Records stay serialized until their batch is made, in memory as in files: parsing a batch at once
-costs a microsecond an example, and raw bytes are a quarter of the size of floats.
+Records stay serialized until they are batched, also in memory: parsing a whole batch costs a
+microsecond per example, and raw bytes take a quarter of the memory of floats.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from stagecraft.trainer_module.data.augment import augment
 from stagecraft.trainer_module.settings import TrainSettings
 
 if typing.TYPE_CHECKING:
-    import tensorflow_transform as tft  # brings Beam along, which takes seconds
+    import tensorflow_transform as tft  # imports Beam, which takes seconds
 
 _FILES_AT_ONCE = 16
 
 
 def check_features(transform: tft.TFTransformOutput) -> None:
-    """Refuses a transform graph that lacks what is trained on, or what is exported.
+    """Checks that a transform graph has the features for training and for export.
 
     Raises:
-        MissingFeatureError: names the graph's folder, what it lacks, and what it has.
+        MissingFeatureError: a feature is missing.
     """
     folder = os.path.dirname(transform.transform_savedmodel_dir)
     missing_features.check(
-        f"{folder}: what preprocessing_fn returns",
+        f"{folder}: the output of preprocessing_fn",
         transform.transformed_feature_spec(),
         features.ALL,
         f"return {', '.join(features.ALL)} from preprocessing_fn",
     )
     missing_features.check(
-        f"{folder}: what Transform reads",
+        f"{folder}: the input of Transform",
         transform.raw_feature_spec(),
-        [features.IMAGE],  # what the exported model is asked with
-        f"call the raw feature {features.IMAGE!r} in the examples and in the schema",
+        [features.IMAGE],  # the input of the exported model
+        f"name the raw feature {features.IMAGE!r} in the examples and in the schema",
     )
 
 
 class Batch(NamedTuple):
-    """What a step is given."""
+    """The input of a step."""
 
     images: tf.Tensor
     """float32 ``[batch, height, width, channels]``, normalised."""
@@ -57,13 +57,13 @@ class Batch(NamedTuple):
 
 
 def count_examples(files: Sequence[str]) -> int:
-    """Number of records, each of which is read once and held against its checksum.
+    """Number of records; verifies the checksum of each.
 
     Args:
-        files: paths or patterns (``folder/*``) of TFRecords, gzipped where they end in ``.gz``.
+        files: paths or patterns (``folder/*``) of TFRecords, gzipped if they end in ``.gz``.
 
     Raises:
-        UserError: there are no such files, or one of them is damaged.
+        UserError: no file matches, or one is damaged.
     """
     return example_files.count(example_files.expand(files))
 
@@ -78,22 +78,20 @@ def train_dataset(
 ) -> tf.data.Dataset:
     """Endless :class:`Batch` of exactly ``settings.batch_size`` examples, all of weight 1.
 
-    Every epoch is another permutation of all examples, a function of (seed, epoch); one follows
-    the other without a gap, so that a batch may hold the end of one and the beginning of the
-    next, and no example is dropped. Step ``n`` has the same batch whether the dataset was made
-    with ``start_step`` 0 or n.
+    Every epoch is another permutation of all examples, a function of (seed, epoch). Epochs follow
+    each other without a gap: a batch may contain the end of one and the beginning of the next, and
+    no example is dropped. Step ``n`` has the same batch for any ``start_step``.
 
     Args:
         files: paths or patterns of TFRecords: raw examples, or Transform's materialised ones.
         transform: Transform's graph, applied to raw examples.
         settings: batch_size, seed, augment, shuffle, memory_limit_mb, shuffle_buffer.
-        num_examples: what :func:`count_examples` says about ``files``.
         start_step: the first step, counted from 0.
-        part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers. All of them
-            go through the same order; only the part is parsed and augmented.
+        part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers. All workers
+            use the same order; each parses and augments only its part.
 
     Raises:
-        UserError: no or damaged files, or another number of examples in them.
+        UserError: no file matches, one is damaged, or the number of examples has changed.
     """
     paths = example_files.expand(files)
     first_record = example_files.first(paths)
@@ -108,7 +106,7 @@ def train_dataset(
     else:
         order = _stream_order(paths, settings.shuffle_buffer, settings.seed)
 
-    @tf.autograph.experimental.do_not_convert  # takes seconds over the layer, to no end
+    @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds for the layer
     def to_batch(keys: tf.Tensor, epochs: tf.Tensor) -> Batch:
         values = to_features(tf.gather(records, keys) if in_memory else keys)
         images = augment(
@@ -131,7 +129,7 @@ def train_dataset(
         .map(lambda keys, epochs: (keys[first:last], epochs[first:last]))
         .map(to_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .prefetch(tf.data.AUTOTUNE)
-        # Else workers ask each other before each batch whether there is one.
+        # Otherwise workers ask each other before each batch whether one has ended.
         .apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     )
 
@@ -142,26 +140,25 @@ def eval_dataset(
     batch_size: int,
     part: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
-    """Every example exactly once, in the order of the files, as :class:`Batch` of one size.
+    """Every example once, in the order of the files, as :class:`Batch` of one size.
 
-    The last batch is filled up with copies of its last example, of weight 0.
+    Copies of the last example, with weight 0, fill up the last batch.
 
     Args:
         files: paths or patterns of TFRecords: raw examples, or Transform's materialised ones.
         transform: Transform's graph, applied to raw examples.
-        batch_size: examples per batch.
         part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers.
 
     Raises:
-        UserError: there are no such files, or one of them is damaged.
+        UserError: no file matches, or one is damaged.
     """
     worker, workers = part
     first, last = (batch_size * w // workers for w in (worker, worker + 1))
     paths = example_files.expand(files)
-    example_files.count(paths)  # Damage shows now, not in a loop that cannot tell which file it is.
+    example_files.count(paths)  # reports damage now, with the name of the file
     to_features = _feature_reader(example_files.first(paths), transform)
 
-    @tf.autograph.experimental.do_not_convert  # takes seconds over the layer, to no end
+    @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds for the layer
     def to_batch(records: tf.Tensor) -> Batch:
         count = tf.size(records)
         positions = tf.range(first, last)
@@ -178,7 +175,7 @@ def eval_dataset(
 
 
 def _memory_order(num_examples: int, seed: int) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Epoch to positions, int64: a full permutation."""
+    """Maps an epoch to positions, int64: a full permutation."""
     # Not index_shuffle: its permutations of neighbouring epochs correlate with 0.67.
     return lambda epoch: tf.data.Dataset.from_tensor_slices(
         tf.random.experimental.stateless_shuffle(
@@ -190,8 +187,8 @@ def _memory_order(num_examples: int, seed: int) -> Callable[[tf.Tensor], tf.data
 def _stream_order(
     paths: list[str], buffer: int, seed: int
 ) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Epoch to serialized examples: shuffled files, read several at a time, in shuffled blocks."""
-    # Blocks, because the seeds of Dataset.shuffle mix with TensorFlow's global one.
+    """Maps an epoch to serialized examples: interleaved files, in shuffled blocks."""
+    # Not Dataset.shuffle: its seed mixes with TensorFlow's global one.
     shuffle = tf.random.experimental.stateless_shuffle
     compression = example_files.compression(paths)
 
@@ -225,7 +222,7 @@ def _with(epoch: tf.Tensor, order: tf.data.Dataset) -> tf.data.Dataset:
 def _feature_reader(
     record: bytes, transform: tft.TFTransformOutput
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-    """How serialized examples ``[n]`` like ``record`` become transformed features, ``[n, ...]``."""
+    """Maps serialized examples ``[n]`` like ``record`` to transformed features ``[n, ...]``."""
     check_features(transform)
     image = tf.train.Example.FromString(record).features.feature[features.IMAGE]
     if image.HasField("float_list"):

@@ -1,4 +1,4 @@
-"""The names of the classes, as the schema gives them."""
+"""Reads the class names from the schema."""
 
 from __future__ import annotations
 
@@ -14,28 +14,35 @@ LABEL_NAMES = "label_names"
 
 
 def class_names(schema_path: str) -> tuple[str, ...]:
-    """Name of each class: as many as the ``int_domain`` of the label has values.
+    """Name of each class.
 
-    They are the values of the schema's own ``string_domain`` named ``label_names``; without one,
-    ``"0"`` up to ``"n-1"``.
+    The names are the values of the schema's ``string_domain`` named ``label_names``, one for each
+    value of the label's ``int_domain``; without that domain, ``"0"`` to ``"n-1"``.
 
     Args:
         schema_path: a TFDV schema as a text proto.
 
     Raises:
-        UserError: no such file, not a schema, no label in it, or a label whose range is not known,
-            does not begin at 0, or has another number of values than there are names.
+        UserError: the file is no schema, has no label, or the label's range is unknown, does not
+            begin at 0, or does not fit the number of names.
     """
     schema = _read(schema_path)
     label = next((f for f in schema.feature if f.name == features.LABEL), None)
     if label is None:
         known = ", ".join(f.name for f in schema.feature) or "none"
-        raise UserError(f"{schema_path}: no feature {features.LABEL!r} (features: {known})")
+        raise UserError(
+            f"{schema_path}: no feature {features.LABEL!r} (features: {known})",
+            file=schema_path,
+            record=features.LABEL,
+        )
     domain = label.int_domain
     if not label.HasField("int_domain") or not domain.HasField("max") or domain.min != 0:
         raise UserError(
-            f"{schema_path}: feature {features.LABEL!r} needs its range, counted from 0; for ten "
-            "classes: int_domain { min: 0 max: 9 }"
+            f"{schema_path}: feature {features.LABEL!r} needs a range from 0; for ten "
+            "classes: int_domain { min: 0 max: 9 }",
+            file=schema_path,
+            record=features.LABEL,
+            suggestion="int_domain { min: 0 max: 9 }",
         )
     count = domain.max + 1
     names = next((d.value for d in schema.string_domain if d.name == LABEL_NAMES), None)
@@ -44,20 +51,22 @@ def class_names(schema_path: str) -> tuple[str, ...]:
     if len(names) != count:
         raise UserError(
             f"{schema_path}: string_domain {LABEL_NAMES!r} has {len(names)} names, but feature "
-            f"{features.LABEL!r} has {count} values (int_domain max: {domain.max})"
+            f"{features.LABEL!r} has {count} values (int_domain max: {domain.max})",
+            file=schema_path,
+            record=LABEL_NAMES,
         )
     return tuple(names)
 
 
 def check_features(schema_path: str) -> None:
-    """Refuses a schema without the features that the pipeline's own Transform reads.
+    """Checks that a schema has the features that the pipeline's own Transform reads.
 
     Args:
         schema_path: a TFDV schema as a text proto.
 
     Raises:
-        MissingFeatureError: names the file, what it lacks, and what it has.
-        UserError: no such file, or not a schema.
+        MissingFeatureError: a feature is missing.
+        UserError: the file is no schema.
     """
     missing_features.check(
         schema_path,
@@ -72,6 +81,10 @@ def _read(schema_path: str) -> schema_pb2.Schema:
         with tf.io.gfile.GFile(schema_path) as file:
             return text_format.Parse(file.read(), schema_pb2.Schema())
     except tf.errors.OpError as error:
-        raise UserError(f"{schema_path}: cannot read the schema: {error.message}") from None
+        raise UserError(
+            f"{schema_path}: cannot read the schema: {error.message}", file=schema_path
+        ) from None
     except text_format.ParseError as error:
-        raise UserError(f"{schema_path}: not a schema in text form: {error}") from None
+        raise UserError(
+            f"{schema_path}: not a schema in text form: {error}", file=schema_path
+        ) from None

@@ -25,7 +25,7 @@ def connect(topology: Topology, parallel: ParallelSettings) -> tf.distribute.Str
     connected = strategy.find(topology.strategy).connect(topology, parallel)
     members = cluster.training(parallel)
     if members is not None:
-        loopback.keep(members.address)
+        loopback.restrict(members.address)
     return connected
 
 

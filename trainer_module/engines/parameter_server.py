@@ -109,5 +109,5 @@ def serve() -> None:
         start=True,
     )
     if (members := cluster.read()) is not None:
-        loopback.keep(members.address)
+        loopback.restrict(members.address)
     server.join()

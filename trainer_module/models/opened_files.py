@@ -1,13 +1,12 @@
-"""The files that a user's function reads while it builds a model.
+"""Records the files that a user's function reads while it builds a model.
 
-A model that begins with weights out of a file is another model as soon as the file is another one.
-So what the function opens is part of what the model is, as its code is.
+If a model starts with weights from a file, another file means another model. So the files that the
+function opens identify the model, as its code does.
 
-Seen is what goes through Python's ``open`` and ``os.open`` (NumPy, pickle, zipfile, Keras's
-``.keras`` files), through ``h5py``, and through TensorFlow's ``tf.io.gfile``, ``tf.io.read_file``
-and readers of checkpoints. Not seen is what other libraries open in native code, what another
-process opens, what lies behind an address, and what a module opened as it was imported, if it was
-imported before.
+Recorded is every file opened by Python's ``open`` and ``os.open`` (NumPy, pickle, zipfile, Keras's
+``.keras`` files), by ``h5py``, and by TensorFlow's ``tf.io.gfile``, ``tf.io.read_file`` and
+checkpoint readers. Not recorded are files that other libraries open in native code, files of other
+processes, network addresses, and files that a module opened when it was imported earlier.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ _INSTALLED = {"site-packages", "dist-packages", "__pycache__"}
 _STDLIB = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
 _SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/lib", "/usr/lib", "/usr/share/zoneinfo")
 _CODE = (".py", ".pyc", ".pyi", ".so", ".pth")
-"""Code has a fingerprint of its own."""
+"""Code has its own fingerprint."""
 
 _lock = threading.Lock()
 _recordings: list[Recording] = []
-"""Those that go on. An audit hook cannot be taken away, so there is one for all of them."""
+"""The active recordings. An audit hook cannot be removed, so all of them share one."""
 
 
 class Recording:
-    """What was opened while it went on."""
+    """The files opened while it is active."""
 
     def __init__(self) -> None:
-        self._read: dict[str, None] = {}  # in order, each once
+        self._read: dict[str, None] = {}  # an ordered set
         self._written: set[str] = set()
 
     def opened(self, path: Any, *, reads: bool, writes: bool) -> None:
-        """Takes note of a file, by whatever names one; a descriptor or an address names none."""
+        """Adds a file; ignores descriptors and addresses."""
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
         name = os.fsdecode(path).removeprefix("file://")
@@ -57,9 +56,9 @@ class Recording:
             self._written.add(absolute)
 
     def files(self) -> list[str]:
-        """Absolute paths, sorted, of the files that were read, and are there to be read again.
+        """Absolute paths, sorted, of the files that were read and still exist.
 
-        Left out are code, files of Python's installation and of the system, and what the build
+        Excludes code, files of Python's installation and of the system, and files that the build
         itself wrote into the folder for temporary files.
         """
         temporary = os.path.realpath(tempfile.gettempdir())
@@ -72,43 +71,43 @@ class Recording:
 
 @contextlib.contextmanager
 def recording() -> Iterator[Recording]:
-    """Records what any thread of this process opens inside of the block."""
+    """Records the files that any thread of this process opens in the block."""
     _listen()
-    found = Recording()
+    new = Recording()
     with _lock:
         if not _recordings:
             _hook_native_readers()
-        _recordings.append(found)
+        _recordings.append(new)
     try:
-        yield found
+        yield new
     finally:
         with _lock:
-            # By identity: there may be several at once.
-            _recordings[:] = [each for each in _recordings if each is not found]
+            # By identity: several may be active.
+            _recordings[:] = [each for each in _recordings if each is not new]
             if not _recordings:
                 _unhook_native_readers()
 
 
-def _tell(path: Any, *, reads: bool = True, writes: bool = False) -> None:
+def _record(path: Any, *, reads: bool = True, writes: bool = False) -> None:
     for each in list(_recordings):
-        # What fails here must not fail whoever opens a file.
+        # An error here must not affect the code that opens the file.
         with contextlib.suppress(OSError, ValueError):
             each.opened(path, reads=reads, writes=writes)
 
 
 @functools.cache
 def _listen() -> None:
-    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if _recordings and event == "open":
             path, mode, flags = arguments
             if mode is None:  # os.open
                 reads = flags & os.O_ACCMODE != os.O_WRONLY
                 writes = flags & os.O_ACCMODE != os.O_RDONLY
-                _tell(path, reads=reads, writes=writes)
+                _record(path, reads=reads, writes=writes)
             else:
-                _tell(path, **_access(mode))
+                _record(path, **_access(mode))
 
-    sys.addaudithook(hear)
+    sys.addaudithook(audit)
 
 
 def _access(mode: str) -> dict[str, bool]:
@@ -116,7 +115,7 @@ def _access(mode: str) -> dict[str, bool]:
     return {"reads": not writes, "writes": writes}
 
 
-# --- readers in native code, which Python hears nothing of ---
+# --- readers in native code, which raise no audit event ---
 
 _originals: list[tuple[Any, str, Any]] = []
 
@@ -131,17 +130,17 @@ def _hook_native_readers() -> None:
 
         _hook(h5py.File, "__init__", _h5)
     _hook(file_io.FileIO, "__init__", _file_io)
-    _hook(tf.io, "read_file", lambda filename, *_, **__: _tell(_plain(filename)))
+    _hook(tf.io, "read_file", lambda filename, *_, **__: _record(_plain(filename)))
     _hook(py_checkpoint_reader, "NewCheckpointReader", _checkpoint)
 
 
-def _hook(owner: Any, name: str, told: Callable[..., None]) -> None:
+def _hook(owner: Any, name: str, record: Callable[..., None]) -> None:
     original = getattr(owner, name)
 
     @functools.wraps(original)
     def hooked(*args: Any, **kwargs: Any) -> Any:
-        with contextlib.suppress(TypeError):  # of wrong arguments the original complains
-            told(*args, **kwargs)
+        with contextlib.suppress(TypeError):  # the original reports wrong arguments
+            record(*args, **kwargs)
         return original(*args, **kwargs)
 
     _originals.append((owner, name, original))
@@ -154,21 +153,21 @@ def _unhook_native_readers() -> None:
 
 
 def _h5(_: Any, name: Any, mode: str = "r", *__: Any, **___: Any) -> None:
-    _tell(name, **_access(mode if mode in ("w", "w-", "x") else "r"))
+    _record(name, **_access(mode if mode in ("w", "w-", "x") else "r"))
 
 
 def _file_io(_: Any, name: Any, mode: str, *__: Any, **___: Any) -> None:
-    _tell(_plain(name), **_access(mode))
+    _record(_plain(name), **_access(mode))
 
 
 def _checkpoint(filepattern: Any) -> None:
     for path in glob.glob(f"{glob.escape(os.fsdecode(_plain(filepattern)))}.*"):
         if path.endswith(".index") or ".data-" in path:
-            _tell(path)
+            _record(path)
 
 
 def _plain(name: Any) -> Any:
-    """A name out of a tensor or a NumPy string."""
+    """The name in a tensor or a NumPy string."""
     value = name.numpy() if hasattr(name, "numpy") else name
     return value if isinstance(value, (str, bytes, os.PathLike)) else str(value)
 
@@ -185,7 +184,7 @@ def _counts(path: str) -> bool:
         return False
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
-    except OSError:  # gone: it was a temporary one
+    except OSError:  # gone: a temporary file
         return False
 
 

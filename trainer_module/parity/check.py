@@ -1,6 +1,6 @@
-"""Holds topologies against one device: runs both, compares what they wrote.
+"""Compares topologies with one device: runs both, and judges what they wrote.
 
-Imports no TensorFlow: everything that computes is a process of its own.
+Imports no TensorFlow: every computation is a process of its own.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Results, Ta
 from stagecraft.trainer_module.settings import TrainingSettings
 
 START_SECONDS = 120.0
-"""How long the processes of a topology may take to find each other, imports included."""
+"""Timeout until the processes of a topology are connected, imports included."""
 
 OnPhase = Callable[[str, str], None]
-"""Called with what runs (a topology, or the reference of one) and what it is at."""
+"""Called with a name (a topology, or the reference of one) and its phase."""
 
 
 class _Reference(NamedTuple):
@@ -32,7 +32,7 @@ class _Reference(NamedTuple):
 
 
 class Check:
-    """What is the same for all topologies, and the references that they share."""
+    """The parameters of all comparisons, and the references that topologies share."""
 
     def __init__(
         self,
@@ -44,15 +44,10 @@ class Check:
         timeout_seconds: float,
         on_phase: OnPhase = lambda topology, phase: None,
     ):
-        """Nothing runs yet.
+        """Runs nothing yet.
 
         Args:
             data: as :attr:`~stagecraft.trainer_module.parity.task.Task.data`.
-            num_classes: of the labels.
-            folder: for files and logs.
-            steps: of a trajectory.
-            timeout_seconds: for one topology.
-            on_phase: is told how it goes.
         """
         self._data, self._num_classes, self._folder = data, num_classes, folder
         self._steps, self._timeout = steps, timeout_seconds
@@ -61,7 +56,7 @@ class Check:
         self._has_state: bool | None = None  # the model; known from the first reference on
 
     def rows(self, cases: Iterable[Case]) -> Iterator[Row]:
-        """Compares one topology after the other."""
+        """Compares the topologies, one after the other."""
         for case in cases:
             reference = self._reference(case)
             started = time.monotonic()
@@ -73,12 +68,12 @@ class Check:
                 continue
             against = _against(case, reference.results)
             try:
-                found = self._run(case.name, case.settings, str(reference.path))
+                outputs = self._run(case.name, case.settings, str(reference.path))
             except ProcessError as error:
                 seconds = time.monotonic() - started
                 yield Row(topology=case.name, reference=against, seconds=seconds, cause=str(error))
                 continue
-            results = [Results(str(path)) for path in found]
+            results = [Results(str(path)) for path in outputs]
             yield Row(
                 topology=case.name,
                 reference=against,
@@ -97,23 +92,23 @@ class Check:
         key = case.reference(same_parts=mixed or self._has_state is not False)
         if key in self._references:
             return self._references[key]
-        found: _Reference | ProcessError
+        reference: _Reference | ProcessError
         try:
-            (path,) = self._run(f"one device for {case.name}", key, None)
+            [path] = self._run(f"one device for {case.name}", key, None)
         except ProcessError as error:
-            found = error
+            reference = error
         else:
-            found = _Reference(path, Results(str(path)))
-            self._has_state = found.results.notes.has_state
+            reference = _Reference(path, Results(str(path)))
+            self._has_state = reference.results.notes.has_state
             if not (mixed or self._has_state):  # then it took whole batches
-                self._references[case.reference(same_parts=False)] = found
-        self._references[key] = found
-        return found
+                self._references[case.reference(same_parts=False)] = reference
+        self._references[key] = reference
+        return reference
 
     def _run(
         self, name: str, settings: TrainingSettings, reference: str | None
     ) -> list[pathlib.Path]:
-        """What the processes of a topology wrote; the chief's first."""
+        """Runs the processes of a topology; returns their output files, the chief's first."""
         self._folder.mkdir(parents=True, exist_ok=True)
         tasks, outs = [], []
         for role in roles(changed_parallel(settings.parallel, evaluator=False)):
@@ -145,14 +140,7 @@ class Check:
 def judge(
     results: list[Results], reference: Results, precision: str, steps: int
 ) -> Iterator[Finding]:
-    """The worst finding of each criterion that applies.
-
-    Args:
-        results: of each process of the topology that trains.
-        reference: of one device.
-        precision: ``parallel.precision``.
-        steps: of the trajectories.
-    """
+    """The worst finding of each criterion that applies."""
     yield criteria.worst(
         [_gradients(own, reference, precision, point) for own in results for point in points(steps)]
     )
@@ -171,13 +159,15 @@ def judge(
 
 
 def _gradients(own: Results, reference: Results, precision: str, point: int) -> Finding:
-    found = [
+    findings = [
         _of_batch(own, reference, precision, f"{point}", number, f"after {point} steps")
         for number in range(BATCHES_PER_POINT)
     ]
     if reference.under("copies/"):
-        found.append(_of_batch(own, reference, precision, "copies", 0, "of a batch of equal parts"))
-    return criteria.worst(found)
+        findings.append(
+            _of_batch(own, reference, precision, "copies", 0, "of a batch of equal parts")
+        )
+    return criteria.worst(findings)
 
 
 def _of_batch(
@@ -187,15 +177,15 @@ def _of_batch(
         own.under(f"{point}/gradients/{number}/"),
         reference.under(f"{point}/gradients/{number}/"),
         precision=precision,
-        lengths=reference.scalars("length/"),
+        depths=reference.scalars("depth/"),
         magnitudes=reference.scalars(f"{point}/magnitude/{number}/"),
         roundings=reference.scalars(f"{point}/rounding/{number}/"),
-        kinks=int(reference.under("kinks")[""]),
+        nonsmooth_ops=int(reference.under("nonsmooth_ops")[""]),
         where=where,
     )
 
 
 def _against(case: Case, reference: Results) -> str:
-    """What the topology is compared with, in words."""
+    """Name of the reference, for people."""
     parts = reference.notes.parts
     return "one device" if parts == 1 else f"one device in {parts} accumulation steps"

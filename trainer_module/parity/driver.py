@@ -1,4 +1,4 @@
-"""Engines of one topology, over the fixed batches of a parity check."""
+"""Drives the engines of one topology over the fixed batches of a parity check."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.parity import criteria, float64
-from stagecraft.trainer_module.parity.rounding_depth import kinks, lengths
+from stagecraft.trainer_module.parity import criteria, float64, tolerances
+from stagecraft.trainer_module.parity.rounding_depth import count_nonsmooth_ops, rounding_depths
 from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Task, compared, points
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _PROBES = 3
-"""Gradients with random signs, from which the size of what is summed is seen."""
+"""Gradients with random signs, which show the size of the sum's terms."""
 
 State = Mapping[str, np.ndarray]
 Rows = tuple[np.ndarray, np.ndarray]
@@ -47,13 +47,13 @@ class Driver:
         self._rows = slice(size * worker // workers, size * (worker + 1) // workers)
 
     def engine(self, settings: TrainingSettings) -> Engine:
-        """A new engine, with weights of its own."""
+        """Makes an engine with new weights."""
         return make_engine(
             self._strategy, self._devices, settings, self._task.steps, self._build(settings)
         )
 
     def batches(self) -> tf.data.Dataset:
-        """This worker's rows of the global batches, over and over."""
+        """This worker's rows of the global batches, repeated for ever."""
         weights = np.ones(self._labels.shape, np.float32)
         return self._dataset(self._images, self._labels, weights).repeat()
 
@@ -66,12 +66,12 @@ class Driver:
         }
 
     def copies(self, engine: Engine, parts: int) -> dict[str, np.ndarray]:
-        """``copies/gradients/0/PATH`` at the engine's weights, of a batch of equal parts."""
-        found = self._gradients(engine, self._copies(parts))
-        return {f"copies/gradients/0/{path}": value for path, value in found.items()}
+        """``copies/gradients/0/PATH`` at the engine's weights, for a batch of equal parts."""
+        gradients = self._gradients(engine, self._copies(parts))
+        return {f"copies/gradients/0/{path}": value for path, value in gradients.items()}
 
     def reference(self, engine: Engine, settings: TrainingSettings) -> dict[str, np.ndarray]:
-        """Trains; at each point: state, gradients, the size of what they are sums of, rounding."""
+        """Trains; records state, gradients, their magnitudes and roundings at each point."""
         arrays: dict[str, np.ndarray] = {}
         batches = engine.feed(self.batches())
         for point in points(self._task.steps):
@@ -86,25 +86,23 @@ class Driver:
     def whole_copies(
         self, engine: Engine, settings: TrainingSettings, parts: int
     ) -> dict[str, np.ndarray]:
-        """As :meth:`copies`, with the size of what the gradients are sums of, and rounding.
+        """Like :meth:`copies`, with magnitudes and roundings.
 
         Args:
             engine: of one device that takes whole batches, at the weights of the first point.
-            settings: of it.
-            parts: of the topologies.
         """
         return self._sized(engine, settings, self._copies(parts), "copies", 0)
 
     def _sized(
         self, engine: Engine, settings: TrainingSettings, rows: Rows, point: str, number: int
     ) -> dict[str, np.ndarray]:
-        """``POINT/gradients/BATCH/PATH``, and so ``magnitude`` and ``rounding``."""
+        """``POINT/gradients/BATCH/PATH``, with ``magnitude`` and ``rounding``."""
         draw = np.random.RandomState(0)
         ones = np.ones(settings.train.batch_size, np.float32)
         signs = [ones, *draw.choice(np.array([-1, 1], np.float32), (_PROBES, len(ones)))]
-        roundoff = criteria.ROUNDOFF[settings.parallel.precision]
+        roundoff = tolerances.ROUNDOFF[settings.parallel.precision]
         probes = [self._gradients(engine, rows, weights) for weights in signs]
-        with _off_by_a_rounding(engine, engine.state(), roundoff, draw):
+        with _perturbed(engine, engine.state(), roundoff, draw):
             moved = [self._gradients(engine, rows, weights) for weights in signs]
         arrays: dict[str, np.ndarray] = {}
         for path, value in probes[0].items():
@@ -117,23 +115,22 @@ class Driver:
         return arrays
 
     def trajectory(self, engine: Engine) -> dict[str, np.ndarray]:
-        """Trains from the engine's state; name -> what a trajectory is judged by."""
+        """Trains from the engine's state; returns the compared entries of the final state."""
         engine.train(engine.feed(self.batches()), self._task.steps)
         return dict(compared(engine.state()))
 
     def amplified(
         self, engine: Engine, start: State, end: State, error: float
     ) -> dict[str, np.ndarray]:
-        """``amplified/NAME``: what a trajectory differs by, from weights off by a rounding.
+        """``amplified/NAME``: the change of a trajectory by an initial rounding.
 
         Args:
-            engine: that of the trajectory.
-            start: its state before, and
-            end: what it came to.
-            error: of each weight, relatively.
+            start: state before the trajectory.
+            end: compared entries after the trajectory.
+            error: relative error of each initial weight.
         """
         draw = np.random.RandomState(0)
-        with _off_by_a_rounding(engine, start, error, draw):
+        with _perturbed(engine, start, error, draw):
             moved = self.trajectory(engine)
         return {
             f"amplified/{name}": np.array(criteria.largest(moved[name] - value))
@@ -141,29 +138,30 @@ class Driver:
         }
 
     def random(self, settings: TrainingSettings) -> list[str]:
-        """What a user has to know of the model's random layers, in sentences."""
+        """Notes on the model's random layers for the user, in sentences."""
         return dropout.notes(self._build(settings)())
 
     def exceptions(self, settings: TrainingSettings) -> list[str]:
-        """Where the model computes in less than the float64 of its settings."""
+        """Places where the model computes in less than float64."""
         return float64.exceptions(self._build(settings)())
 
-    def sizes(self, settings: TrainingSettings) -> dict[str, np.ndarray]:
-        """``length/PATH`` and ``kinks``."""
+    def depths(self, settings: TrainingSettings) -> dict[str, np.ndarray]:
+        """``depth/PATH`` and ``nonsmooth_ops``."""
         model = self._build(settings)()
-        found = {f"length/{path}": np.array(n) for path, n in lengths(model, settings).items()}
-        return found | {"kinks": np.array(kinks(model, settings))}
+        depths = rounding_depths(model, settings)
+        arrays = {f"depth/{path}": np.array(depth) for path, depth in depths.items()}
+        return arrays | {"nonsmooth_ops": np.array(count_nonsmooth_ops(model, settings))}
 
     def has_state(self, settings: TrainingSettings) -> bool:
-        """Whether the model has statistics, which are those of a part of a batch."""
+        """Whether the model has batch statistics, which depend on the parts of a batch."""
         state = self._build(settings)().non_trainable_variables
         return any("float" in str(variable.dtype) for variable in state)
 
     def compares_copies(self, settings: TrainingSettings) -> bool:
-        """Whether a batch of equal parts tells more: the model has penalties, and draws nothing.
+        """Whether to compare a batch of equal parts: the model has penalties, but no random layer.
 
-        With statistics, penalties can be held against those of a whole batch only where each part
-        has the statistics of the whole. What a layer draws differs from part to part.
+        With batch statistics, the penalties of parts and of the whole batch are comparable only if
+        each part has the statistics of the whole. Random layers draw other numbers for each part.
         """
         model = self._build(settings)()
         images = np.zeros((2, *self._images.shape[2:]), np.float32)
@@ -184,7 +182,7 @@ class Driver:
         return self._images[index], self._labels[index]
 
     def _copies(self, parts: int) -> Rows:
-        """A batch of the first batch's first part, as often as there are parts."""
+        """A batch that repeats the first part of the first batch."""
         images, labels = self._rows_of(0)
         part = slice(0, len(labels) // parts)
         return np.concatenate([images[part]] * parts), np.concatenate([labels[part]] * parts)
@@ -192,7 +190,7 @@ class Driver:
     def _gradients(
         self, engine: Engine, rows: Rows, weights: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
-        """Of a global batch, each example's loss by its weight; None: 1."""
+        """Gradients of a global batch, with a weight for each example's loss; None: 1."""
         images, labels = rows
         if weights is None:
             weights = np.ones(len(labels), np.float32)
@@ -208,13 +206,13 @@ class Driver:
 
 
 @contextlib.contextmanager
-def _off_by_a_rounding(
+def _perturbed(
     engine: Engine, state: State, error: float, draw: np.random.RandomState
 ) -> Iterator[None]:
-    """The engine has ``state`` with rounded weights in the block, and ``state`` after it."""
+    """Gives the engine ``state`` with rounded weights in the block, and ``state`` after it."""
     engine.restore(
         {
-            name: criteria.rounded(value, error, draw)
+            name: tolerances.rounded(value, error, draw)
             if name.startswith("model/") and np.issubdtype(value.dtype, np.floating)
             else value
             for name, value in state.items()

@@ -1,4 +1,4 @@
-"""A whole model in float64, whatever dtype its layers were given."""
+"""Runs a whole model in float64, even layers with another dtype."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 def forced(precision: str) -> Iterator[None]:
     """Makes every layer compute in float64, if that is the precision.
 
-    ``dtype="float32"`` and ``dtype="mixed_bfloat16"`` of a layer mean float64 in this block. So do
-    dtype policies that are set after a layer is made, and those of a
-    ``keras.dtype_policies.DTypePolicyMap``. A quantized layer keeps its dtype.
+    In this block, a layer's ``dtype="float32"`` or ``dtype="mixed_bfloat16"`` means float64. So do
+    dtype policies that are set later, and those of a ``keras.dtype_policies.DTypePolicyMap``. A
+    quantized layer keeps its dtype.
 
-    A model is built, called and traced in the same block.
+    Build, call and trace a model in the same block.
 
     Args:
         precision: ``parallel.precision``; the block changes nothing unless it is ``float64``.
@@ -40,7 +40,7 @@ def forced(precision: str) -> Iterator[None]:
 
 
 def _raised(dtype: Any) -> property:
-    """The property of a policy, as float64 where it is a float's."""
+    """The property of a dtype policy that returns float64 for any float dtype."""
 
     def read(policy: keras.DTypePolicy) -> Any:
         value = dtype.fget(policy)
@@ -50,19 +50,19 @@ def _raised(dtype: Any) -> property:
 
 
 def exceptions(model: keras.Model) -> list[str]:
-    """Where a model computes in less than float64 all the same.
+    """Finds the places where a model still computes in less than float64.
 
-    These are variables with a dtype of their own, and casts in a layer's code, such as
-    ``tf.cast(scores, "float32")``. No dtype policy reaches them.
+    These are variables with their own dtype, and casts in a layer's code, such as
+    ``tf.cast(scores, "float32")``. Dtype policies do not affect them.
 
     Args:
-        model: built in :func:`forced`, and called in it.
+        model: built and called in :func:`forced`.
 
     Returns:
-        Paths of variables and names of layers; empty if all of the model is float64.
+        Paths of variables and names of layers; empty if the whole model is float64.
     """
     low = [v.path for v in model.variables if v.dtype in _FLOATS and v.dtype != "float64"]
-    # The pictures are float32, and so may be a model's input: that is no loss.
+    # The images are float32, and so may be a model's input: no precision is lost.
     dtype = model.inputs[0].dtype if getattr(model, "inputs", None) else "float64"
     nodes = graph.forward(model, dtype)
     # Private, but the only list of all layers.
@@ -77,7 +77,7 @@ def _loses(cast: Any) -> bool:
 
 
 def _layer(op: str, layers: set[str]) -> str:
-    """``model/layer_1/Cast`` -> ``layer``; a cast that is in no layer keeps its name.
+    """``model/layer_1/Cast`` -> ``layer``; a cast outside of all layers keeps its name.
 
     TensorFlow numbers a name scope that is opened again.
     """

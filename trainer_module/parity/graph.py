@@ -1,4 +1,4 @@
-"""What a model computes, as TensorFlow's graph of it: its code's operations, too."""
+"""Reads the operations of a model's TensorFlow graph, including those of its own code."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from stagecraft.schemas import features
 
 
 def forward(model: keras.Model, dtype: str) -> list[Any]:
-    """The operations of the forward pass of training, as ``NodeDef`` protocol buffers.
-
-    Args:
-        model: built.
-        dtype: of the pictures.
-    """
+    """The operations of a training's forward pass, as ``NodeDef`` protocol buffers."""
     shape = model.inputs[0].shape[1:] if getattr(model, "inputs", None) else features.IMAGE_SHAPE
     inputs = tf.TensorSpec([2, *shape], dtype)
     function = tf.function(lambda inputs: model(inputs, training=True), autograph=False)

@@ -1,4 +1,4 @@
-"""What a parity check came to, for programs and for people. Imports no TensorFlow."""
+"""The results of a parity check, for programs and for people. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ HEADER = (
 )
 
 _NAMED = 3
-"""Layers that a note names."""
+"""Number of layers that a note names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """A topology, held against one device."""
+    """A topology, compared with one device."""
 
     topology: str
     reference: str
-    """What it was compared with."""
+    """The computation that it was compared with."""
 
     findings: tuple[Finding, ...] = ()
-    """The worst of each criterion that applies."""
+    """The worst finding of each criterion that applies."""
 
     trajectory: float | None = None
-    """Largest difference of a weight after a trajectory in the training's own precision; reported,
-    not judged."""
+    """Largest difference of a weight after a trajectory in the training's own precision;
+    informative, not judged."""
 
     float32: tuple[str, ...] = ()
-    """Layers and variables that are float32 in the float64 trajectory too."""
+    """Layers and variables that stay float32 in the float64 trajectory."""
 
     random: tuple[str, ...] = ()
-    """What a user has to know of the model's random layers, in sentences."""
+    """Notes on the model's random layers for the user, in sentences."""
 
     precision: str = "float32"
     seconds: float = 0.0
     cause: str | None = None
-    """Why there are no numbers, where there are none."""
+    """Why there are no numbers; None: there are."""
 
     @property
     def equal(self) -> bool:
@@ -57,12 +57,12 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """In a word: equal, differs, or failed where there are no numbers."""
+        """One word: equal, differs, or failed if there are no numbers."""
         return "equal" if self.equal else "failed" if self.cause is not None else "differs"
 
     @property
-    def why(self) -> str:
-        """Why not, in a sentence; empty where it does."""
+    def reason(self) -> str:
+        """Why the topology is not equal, in a sentence; empty if it is."""
         if self.cause is not None:
             return self.cause
         return "; ".join(str(finding) for finding in self.findings if not finding.equal)
@@ -86,7 +86,7 @@ class Row:
         return next((found for found in self.findings if found.criterion == criterion), None)
 
     def cells(self) -> tuple[str, ...]:
-        """As :data:`HEADER` has them."""
+        """The cells of the row, in the order of :data:`HEADER`."""
         gradients, exact, drift = map(self._of, (GRADIENTS, TRAJECTORY, DRIFT))
         own = "" if self.precision == "float32" else f" ({self.precision})"
         return (
@@ -105,7 +105,7 @@ class Row:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The row as JSON."""
         return {
             "topology": self.topology,
             "reference": self.reference,
@@ -118,15 +118,15 @@ class Row:
             "findings": [
                 dataclasses.asdict(finding) | {"ratio": finding.ratio} for finding in self.findings
             ],
-            **({} if self.equal else {"error": self.why}),
+            **({} if self.equal else {"error": self.reason}),
         }
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table, and below it why what differs does, and what limits a comparison."""
+    """A table, then the reasons for differences and the limits of comparisons."""
     lines = [HEADER, ("---",) * len(HEADER), *(row.cells() for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    reasons = [f"* {row.topology}: {row.why}" for row in rows if not row.equal]
+    reasons = [f"* {row.topology}: {row.reason}" for row in rows if not row.equal]
     reasons += [f"* {row.topology}: {row.note}" for row in rows if row.note]
     return "\n".join([table, *([""] if reasons else []), *reasons]) + "\n"
 

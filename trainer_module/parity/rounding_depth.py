@@ -1,4 +1,4 @@
-"""How many additions a gradient goes through, read off the model; see :mod:`criteria`."""
+"""Counts roundings and non-smooth operations on a gradient's way; see :mod:`.tolerances`."""
 
 from __future__ import annotations
 
@@ -12,76 +12,76 @@ from stagecraft.schemas import features
 from stagecraft.trainer_module.parity import graph
 from stagecraft.trainer_module.settings import TrainingSettings
 
-_JUMPS = {"Relu", "Relu6", "LeakyRelu", "Abs", "MaxPool", "MaxPoolV2", "MaxPool3D"}
-"""TensorFlow's operations whose derivative jumps, and which no other layer has in it."""
+_NONSMOOTH_OPS = {"Relu", "Relu6", "LeakyRelu", "Abs", "MaxPool", "MaxPoolV2", "MaxPool3D"}
+"""TensorFlow's operations with a discontinuous derivative, which no smooth layer contains."""
 
 
-def lengths(model: keras.Model, settings: TrainingSettings) -> dict[str, float]:
-    """Variable path -> n, for every trainable variable.
+def rounding_depths(model: keras.Model, settings: TrainingSettings) -> dict[str, float]:
+    """Rounding depth n of each trainable variable, by its path.
 
     Args:
         model: as :func:`stagecraft.trainer_module.models.assemble.assemble` builds it.
         settings: its batch size and precision.
     """
-    parts = list(_parts(model, features.IMAGE_SHAPE))
+    layers = list(_layers(model, features.IMAGE_SHAPE))
     if settings.parallel.precision.startswith("mixed"):
-        # Each layer's result is rounded once forward and once backward, the weight's gradient once.
-        roundings = 2 * len(parts) + 1
+        # Each layer's result is rounded once per direction, the weight's gradient once.
+        roundings = 2 * len(layers) + 1
         return {variable.path: float(roundings) for variable in model.trainable_variables}
     size = settings.train.batch_size
-    on_the_way = sum(2 * _forward(layer, shape, size) for layer, shape in parts)
-    # Weights that belong to a model itself, in no layer of it, have the model's positions.
+    of_layers = sum(2 * _forward(layer, shape, size) for layer, shape in layers)
+    # Weights of a model itself, outside of its layers, have the model's positions.
     return {
-        variable.path: float(on_the_way + size * math.prod(shape[:-1]))
-        for layer, shape in [(model, _output(model) or features.IMAGE_SHAPE), *parts]
+        variable.path: float(of_layers + size * math.prod(shape[:-1]))
+        for layer, shape in [(model, _output(model) or features.IMAGE_SHAPE), *layers]
         for variable in layer.trainable_variables
     }
 
 
-def kinks(model: keras.Model, settings: TrainingSettings) -> int:
-    """K: layers whose derivative jumps, as far as they can be told; in 16 bits 0."""
+def count_nonsmooth_ops(model: keras.Model, settings: TrainingSettings) -> int:
+    """K: the known layers with a discontinuous derivative; 0 in 16 bits."""
     if settings.parallel.precision.startswith("mixed"):
         return 0
-    jump = (
+    nonsmooth = (
         keras.layers.ReLU,
         keras.layers.LeakyReLU,
         keras.layers.MaxPooling2D,
         keras.layers.GlobalMaxPooling2D,
     )
     layers = sum(
-        isinstance(layer, jump)
+        isinstance(layer, nonsmooth)
         or getattr(layer, "activation", keras.activations.linear) is not keras.activations.linear
-        for layer, _ in _parts(model, features.IMAGE_SHAPE)
+        for layer, _ in _layers(model, features.IMAGE_SHAPE)
     )
-    # A model's own code has them, too.
-    operations = sum(node.op in _JUMPS for node in graph.forward(model, "float32"))
+    # A model's own code may contain such operations, too.
+    operations = sum(node.op in _NONSMOOTH_OPS for node in graph.forward(model, "float32"))
     return max(layers, operations)
 
 
-def _parts(layer: Any, around: tuple[int, ...]) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """The layers that are made of no others, or have weights beside them; and their outputs' shape.
+def _layers(layer: Any, outer: tuple[int, ...]) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """The layers without inner layers or with weights of their own, and their outputs' shapes.
 
     Args:
-        layer: a model, or a layer: the parts of an attention are layers, too.
-        around: the shape of what it is a part of, for those whose own is not known, as that of
-            what is called in code only.
+        layer: a model, or a layer; an attention consists of layers, too.
+        outer: the shape of the containing layer, for layers of unknown shape, such as those that
+            only code calls.
     """
-    shape = _output(layer) or around
+    shape = _output(layer) or outer
     if isinstance(layer, keras.Model):
         inner = layer.layers
-    else:  # private, but the only list of the layers that a layer is made of
+    else:  # private, but the only list of a layer's inner layers
         inner = list(layer._flatten_layers(include_self=False, recursive=False))
     known = {id(variable) for part in inner for variable in part.variables}
     own = not inner or any(id(variable) not in known for variable in layer.variables)
-    nothing = keras.layers.InputLayer if not inner else keras.Model
-    if own and not isinstance(layer, nothing):
+    ignored = keras.layers.InputLayer if not inner else keras.Model
+    if own and not isinstance(layer, ignored):
         yield layer, shape
     for part in inner:
-        yield from _parts(part, shape)
+        yield from _layers(part, shape)
 
 
 def _forward(layer: Any, shape: tuple[int, ...], batch: int) -> float:
-    """Terms of one of the sums that a layer's result is."""
+    """Number of terms of the sums that a layer computes."""
     if isinstance(layer, keras.layers.BatchNormalization):
         return batch * math.prod(shape[:-1])  # mean and variance
     kernel = getattr(layer, "kernel", None)
@@ -98,7 +98,7 @@ def _output(layer: Any) -> tuple[int, ...]:
 
 
 def _shape(layer: Any, side: str) -> tuple[int, ...]:
-    """Without the batch; () where a layer has none that is known, or several."""
+    """Shape without the batch; () if a layer has several, or an unknown one."""
     try:
         shape = getattr(layer, side).shape
     except (AttributeError, ValueError):

@@ -1,18 +1,18 @@
-"""What a process of a parity check is told, and the names in the file that it writes.
+"""The input of a parity process, and the names in its output file.
 
 Imports no TensorFlow. The file is an ``.npz``::
 
     POINT/state/NAME              the reference's engine state after POINT steps
     POINT/gradients/BATCH/PATH    gradient by variable path, from that state
-    POINT/magnitude/BATCH/PATH    M of criteria.py; the reference's only
-    POINT/rounding/BATCH/PATH     R of criteria.py; the reference's only
-    copies/gradients/0/PATH       gradient of a batch of equal parts, from the first state; and so
-                                  magnitude, rounding: where the reference has them
-    length/PATH                   n of criteria.py; the reference's only
-    kinks                         K of criteria.py; the reference's only
-    trajectory/NAME               model and shadows after all steps
+    POINT/magnitude/BATCH/PATH    M of tolerances.py; only the reference's
+    POINT/rounding/BATCH/PATH     R of tolerances.py; only the reference's
+    copies/gradients/0/PATH       gradient of a batch of equal parts, from the first state, with
+                                  magnitude and rounding; if the reference has them
+    depth/PATH                    n of tolerances.py; only the reference's
+    nonsmooth_ops                 K of tolerances.py; only the reference's
+    trajectory/NAME               model and EMA weights after all steps
     float64/NAME                  the same in float64, where that is compared
-    amplified/NAME                what that differs by after a rounding; the reference's only
+    amplified/NAME                their change by an initial rounding; only the reference's
     notes                         JSON: see Notes
 """
 
@@ -39,7 +39,7 @@ def points(steps: int) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """One process's part."""
+    """The part of one process."""
 
     settings: TrainingSettings
     num_classes: int
@@ -48,16 +48,16 @@ class Task:
     int64 ``[n]``."""
 
     steps: int
-    """Of a trajectory."""
+    """Length of a trajectory."""
 
     out: str
-    """The file that is written."""
+    """Path of the output file."""
 
     reference: str | None
-    """The file of the reference; None: this is the reference."""
+    """Path of the reference's file; None: this process is the reference."""
 
     def write(self, path: str) -> None:
-        """Writes it as JSON."""
+        """Writes the task as JSON."""
         fields = vars(self) | {"settings": self.settings.flat()}
         with open(path, "w", encoding="utf-8") as file:
             json.dump(fields, file)
@@ -71,33 +71,33 @@ class Task:
 
     @property
     def in_float64(self) -> bool:
-        """Whether there is a trajectory in float64, which a training in 16 bits has not."""
+        """Whether there is a trajectory in float64; a training in 16 bits has none."""
         return not self.settings.parallel.precision.startswith("mixed")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Notes:
-    """What a process says of itself."""
+    """What a process reports about itself."""
 
     parts: int
-    """Parts in which it took each batch."""
+    """Number of parts in which it took each batch."""
 
     has_state: bool
-    """Whether the model has statistics, which are those of a part of a batch."""
+    """Whether the model has batch statistics, which depend on the parts."""
 
     replicas: list[dict[str, str]]
-    """Of each of its replicas: digests of the variables' bytes, by name."""
+    """For each of its replicas: digests of the variables' bytes, by name."""
 
     float32: list[str] = dataclasses.field(default_factory=list)
-    """Layers and variables of the reference that are less than float64 in the trajectory in
-    float64, because the model's code says so."""
+    """Layers and variables of the reference that its code keeps below float64, even in the float64
+    trajectory."""
 
     random: list[str] = dataclasses.field(default_factory=list)
-    """Of the reference: what a user has to know of the model's random layers, in sentences."""
+    """Notes on the reference's random layers for the user, in sentences."""
 
 
 def save(path: str, arrays: Mapping[str, np.ndarray], notes: Notes) -> None:
-    """Writes the file; it is there whole, or not at all."""
+    """Writes the file, whole or not at all."""
     temporary = f"{path}.part.npz"
     text: Any = json.dumps(dataclasses.asdict(notes))
     np.savez(temporary, **arrays, notes=np.array(text))
@@ -105,14 +105,14 @@ def save(path: str, arrays: Mapping[str, np.ndarray], notes: Notes) -> None:
 
 
 class Results:
-    """What a process has written; read when it is asked for."""
+    """A process's output file, read lazily."""
 
     def __init__(self, path: str):
         self._arrays = np.load(path)
         self.notes = Notes(**json.loads(str(self._arrays["notes"])))
 
     def under(self, prefix: str) -> dict[str, np.ndarray]:
-        """All arrays whose name begins so, by what follows it."""
+        """All arrays whose name begins with the prefix, by the rest of the name."""
         return {
             name.removeprefix(prefix): self._arrays[name]
             for name in self._arrays.files
@@ -120,12 +120,12 @@ class Results:
         }
 
     def scalars(self, prefix: str) -> dict[str, float]:
-        """As :meth:`under`, as numbers."""
+        """Like :meth:`under`, as numbers."""
         return {name: float(value) for name, value in self.under(prefix).items()}
 
 
 def compared(state: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Those of an engine's state that a trajectory is judged by: weights, statistics, shadows."""
+    """The entries of an engine's state that are compared: weights, statistics, EMA weights."""
     for name, value in state.items():
         if name.startswith(("model/", "ema/")) and np.issubdtype(value.dtype, np.floating):
             yield name, value

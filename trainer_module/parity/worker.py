@@ -2,10 +2,10 @@
 
     python -m stagecraft.trainer_module.parity.worker TASK.json EVENTS
 
-EVENTS is a file descriptor that a JSON object a line is written to: ``{"event": "started"}`` when
-all processes of the topology have found each other, ``{"event": "phase", "phase": …}``, and at
-the end ``{"event": "done"}`` or ``{"event": "failed", "message": …}``. It ends when its stdin
-does, so that nothing is left running by a parent that was killed.
+EVENTS is a file descriptor for JSON lines: ``{"event": "started"}`` when all processes of the
+topology are connected, ``{"event": "phase", "phase": …}``, and finally ``{"event": "done"}`` or
+``{"event": "failed", "message": …}``. The process ends when its standard input closes, so a killed
+parent leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.parallel import cluster, strategy, topology
-from stagecraft.trainer_module.parity import cases, criteria, float64
+from stagecraft.trainer_module.parity import cases, float64, tolerances
 from stagecraft.trainer_module.parity.driver import Driver
 from stagecraft.trainer_module.parity.task import Notes, Results, Task, compared, points, save
 from stagecraft.trainer_module.processes.events import write
 from stagecraft.trainer_module.processes.process import end_with_parent
 from stagecraft.trainer_module.settings import TrainingSettings
 
-Tell = Callable[..., None]
+Emit = Callable[..., None]
 
 
 def main(task_path: str, events: str) -> int:
-    """Runs the task; the process's exit code."""
+    """Runs the task; returns the exit code of the process."""
     end_with_parent()
 
-    def tell(event: str, **fields: Any) -> None:
+    def emit(event: str, **fields: Any) -> None:
         write(int(events), {"event": event, **fields})
 
     try:
-        _run(Task.read(task_path), tell)
+        _run(Task.read(task_path), emit)
     except UserError as error:
-        tell("failed", message=str(error))
+        emit("failed", message=str(error))
         return 1
-    except Exception as error:  # whatever TensorFlow raises: the parent tells it
+    except Exception as error:  # any error of TensorFlow: the parent reports it
         traceback.print_exc()
-        tell("failed", message=said(error))
+        emit("failed", message=said(error))
         return 1
-    tell("done")
+    emit("done")
     return 0
 
 
-def _run(task: Task, tell: Tell) -> None:
+def _run(task: Task, emit: Emit) -> None:
     settings = task.settings
     here = cluster.read()
     own = strategy.find(settings.parallel.strategy)
@@ -62,61 +62,58 @@ def _run(task: Task, tell: Tell) -> None:
         own.serve()
     devices = topology.resolve(settings.parallel)
     connected = connect(devices, settings.parallel)
-    tell("started")
-    measure(task, devices, connected, tell)
+    emit("started")
+    measure(task, devices, connected, emit)
 
 
 def measure(
-    task: Task, devices: topology.Topology, strategy: tf.distribute.Strategy | None, tell: Tell
+    task: Task, devices: topology.Topology, strategy: tf.distribute.Strategy | None, emit: Emit
 ) -> None:
-    """Computes what is compared, and writes the file of the task.
+    """Computes the results to compare, and writes the output file of the task.
 
     Args:
-        task: this process's part.
-        devices: of the topology.
-        strategy: over them, as ``strategies.connect`` makes it.
-        tell: is called with events.
+        strategy: over them, from ``strategies.connect``.
     """
     driver = Driver(task, devices, strategy)
     reference = None if task.reference is None else Results(task.reference)
     settings = task.settings
-    tell("phase", phase=settings.parallel.precision)
+    emit("phase", phase=settings.parallel.precision)
     with float64.forced(settings.parallel.precision):
         if reference is None:
             has_state = driver.has_state(settings)
             if not (has_state or settings.parallel.precision.startswith("mixed")):
                 settings = cases.whole_batches(settings)
             engine = driver.engine(settings)
-            arrays = driver.reference(engine, settings) | driver.sizes(settings)
-            found = dict(compared(engine.state()))
+            arrays = driver.reference(engine, settings) | driver.depths(settings)
+            final = dict(compared(engine.state()))
             in_parts = settings.parallel.parts > 1 and task.in_float64
             if in_parts and driver.compares_copies(settings):
                 arrays |= _copies(driver, settings, arrays)
         else:
             has_state = reference.notes.has_state
             engine = driver.engine(settings)
-            arrays, found = {}, driver.trajectory(engine)
+            arrays, final = {}, driver.trajectory(engine)
         replicas = [{name: _digest(v) for name, v in s.items()} for s in engine.replica_states()]
-        arrays |= {f"trajectory/{name}": value for name, value in found.items()}
+        arrays |= {f"trajectory/{name}": value for name, value in final.items()}
         if reference is not None:
             arrays |= _gradients(task, driver, engine, reference)
 
     low: list[str] = []
     random = driver.random(settings) if reference is None else []
     if task.in_float64:
-        tell("phase", phase="float64")
+        emit("phase", phase="float64")
         settings = cases.in_float64(settings)
         with float64.forced("float64"):
             engine = driver.engine(settings)
             start = engine.state()
-            found = driver.trajectory(engine)
-            arrays |= {f"float64/{name}": value for name, value in found.items()}
+            final = driver.trajectory(engine)
+            arrays |= {f"float64/{name}": value for name, value in final.items()}
             if reference is None:
                 low = driver.exceptions(settings)
-                length = max(float(arrays[name]) for name in arrays if name.startswith("length/"))
-                error = criteria.rounding_of_sums("float32" if low else "float64", length)
-                arrays |= driver.amplified(engine, start, found, error)
-    engine.sum_over_workers([0.0])  # none ends while another needs it
+                depth = max(float(arrays[name]) for name in arrays if name.startswith("depth/"))
+                error = tolerances.rounding_of_sums("float32" if low else "float64", depth)
+                arrays |= driver.amplified(engine, start, final, error)
+    engine.sum_over_workers([0.0])  # barrier: an early exit looks like a crash to peers
     parts = settings.parallel.parts
     notes = Notes(parts=parts, has_state=has_state, replicas=replicas, float32=low, random=random)
     save(task.out, arrays, notes)
@@ -125,7 +122,7 @@ def measure(
 def _gradients(
     task: Task, driver: Driver, engine: Engine, reference: Results
 ) -> dict[str, np.ndarray]:
-    """Gradients of a topology, from the states of the reference."""
+    """Gradients of a topology at the states of the reference."""
     arrays: dict[str, np.ndarray] = {}
     for point in points(task.steps):
         engine.restore(reference.under(f"{point}/state/"))
@@ -139,7 +136,7 @@ def _gradients(
 def _copies(
     driver: Driver, settings: TrainingSettings, arrays: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Gradients of a batch of equal parts, taken whole, from the first state of the reference."""
+    """Gradients of a whole batch of equal parts, at the first state of the reference."""
     whole = cases.whole_batches(settings)
     engine = driver.engine(whole)
     first = "0/state/"

@@ -1,1 +1,1 @@
-"""Where a model is cut, what each part costs, and in which order its parts work."""
+"""Cuts of a model, predicted costs of its stages, and pipeline schedules."""

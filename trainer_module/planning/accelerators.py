@@ -1,9 +1,9 @@
-"""Published figures of accelerators, to plan for devices that are not here.
+"""Published figures of accelerators, to plan for devices that this machine lacks.
 
-From the vendor's data sheets: peak operations of dense matrices, memory, its bandwidth, and that of
-the link between devices in one direction (NVLink of the SXM boards, else PCIe). float32 is TF32 on
-the devices that have it, as TensorFlow computes convolutions and matrix products by default. What
-a training reaches is less, by a factor that does not much depend on how the model is cut.
+From the vendors' data sheets: peak rates of dense matrix operations, memory, memory bandwidth, and
+the bandwidth of the link between devices in one direction (NVLink of the SXM boards, else PCIe).
+float32 is TF32 on devices that have it, TensorFlow's default for convolutions and matrix products.
+A training is slower, by a factor that hardly depends on the cuts of the model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,14 +23,14 @@ class Accelerator:
     """GB, of 1e9 bytes."""
     memory_gb_per_second: float
     link_gb_per_second: float
-    """To another device of the host, in one direction."""
+    """To another device of the host."""
     float32_tflops: float
     float64_tflops: float
     float16_tflops: float
     bfloat16_tflops: float
 
     def flops_per_second(self, precision: str) -> float:
-        """Peak, for a value of ``parallel.precision``."""
+        """Peak rate for a value of ``parallel.precision``."""
         column = precision.removeprefix("mixed_")
         teraflops: float = getattr(self, f"{column}_tflops")
         return teraflops * 1e12
@@ -54,24 +54,26 @@ ACCELERATORS = {
 # fmt: on
 
 NETWORK_GBIT = 10.0
-"""Gbit/s from a host to the others where nobody gives another figure: 10-Gbit Ethernet (IEEE
-802.3ae), as an AWS p3.8xlarge with four V100 has it (aws.amazon.com/ec2/instance-types/p3)."""
+"""Default for the network of a host, in Gbit/s: 10-Gbit Ethernet (IEEE 802.3ae), as in an AWS
+p3.8xlarge with four V100 (aws.amazon.com/ec2/instance-types/p3)."""
 
-_GIVEN = re.compile(r"(?:(\d+)\s*[x×*]\s*)?([\w-]+)", re.IGNORECASE)
+_DEVICES = re.compile(r"(?:(\d+)\s*[x×*]\s*)?([\w-]+)", re.IGNORECASE)
 
 
 def parse(text: str) -> tuple[int, Accelerator]:
-    """How many of which, from such as ``"4xA100-40GB"``.
+    """Parses a number of devices, such as ``"4xA100-40GB"``.
 
     Raises:
-        UserError: no such device, or none of it.
+        SettingError: the number is 0, or the device is not known.
     """
-    found = _GIVEN.fullmatch(text.strip())
-    count = int(found[1] or 1) if found else 0
+    match = _DEVICES.fullmatch(text.strip())
+    count = int(match[1] or 1) if match else 0
     by_name = {name.lower(): each for name, each in ACCELERATORS.items()}
-    if not found or not count or found[2].lower() not in by_name:
-        raise UserError(
-            f"--devices: {text!r} is no number of known devices; use such as 4xA100-40GB, with one "
-            f"of {', '.join(ACCELERATORS)}"
+    if not match or not count or match[2].lower() not in by_name:
+        raise SettingError(
+            "--devices",
+            repr(text),
+            "is not a number of known devices",
+            f"NUMBERxDEVICE, such as 4xA100-40GB, with a device of {', '.join(ACCELERATORS)}",
         )
-    return count, by_name[found[2].lower()]
+    return count, by_name[match[2].lower()]

@@ -1,4 +1,4 @@
-"""How long devices take to add up their gradients: over their links, and over the network.
+"""Predicts the time of summing gradients: over the links, and over the network.
 
 Each worker counts as a host. The strategy knows what a step sends.
 """
@@ -14,12 +14,12 @@ from stagecraft.trainer_module.settings import ParallelSettings
 
 
 class Links(NamedTuple):
-    """Bytes a second in one direction; infinite: not known, and not counted."""
+    """Bytes a second in one direction; infinite: not known, and ignored."""
 
     devices: float = math.inf
     """Between devices of a host."""
     hosts: float = math.inf
-    """Of a host, to all others."""
+    """From a host to all others."""
 
 
 def seconds(
@@ -28,7 +28,7 @@ def seconds(
     weights: float,
     links: Links,
 ) -> float:
-    """Of a step, after its last backward pass; nothing of it overlaps with computation.
+    """Seconds of a step after its last backward pass, without overlap with computation.
 
     Args:
         parallel: strategy, replicas, workers, servers.
@@ -41,12 +41,12 @@ def seconds(
 
 
 def crosses_hosts(parallel: ParallelSettings) -> bool:
-    """Whether a step sends anything between hosts."""
+    """Whether hosts exchange data."""
     return strategy.find(parallel.strategy).crosses_hosts(parallel)
 
 
 def is_known(parallel: ParallelSettings, links: Links) -> bool:
-    """Whether :func:`seconds` counts the traffic over the slowest of the links, at least."""
+    """Whether :func:`seconds` knows the slowest link in use."""
     if crosses_hosts(parallel):
         return links.hosts < math.inf
     return parallel.replicas == 1 or links.devices < math.inf

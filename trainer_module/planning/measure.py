@@ -1,7 +1,7 @@
-"""How long the pieces of a model take on a device: each kind of piece is timed by itself.
+"""Measures how long the pieces of a model take on a device; each kind of piece is timed alone.
 
-All kinds are timed in turns, so that what slows the machine down slows down all of them. What a
-call takes that computes nothing is subtracted: in a stage, there is no call for each piece.
+The kinds are timed in turns, so that a disturbance of the machine slows all of them. The time of
+an empty call is subtracted: a stage makes one call for all of its pieces.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _log = logging.getLogger(__name__)
 
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 20
 _ENOUGH_SECONDS = 8.0
-"""Of all rounds together, once there are as many as there have to be."""
+"""Time for all rounds together, beyond the least number of rounds."""
 
 _LEAST_SECONDS = 1e-9
-"""Of a pass that takes no longer than a call that computes nothing: shares divide by a sum."""
+"""Lower limit for a pass as fast as an empty call: shares divide by the sum."""
 
 
 def piece_times(
@@ -40,43 +40,41 @@ def piece_times(
     remat: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Times]:
-    """Seconds of one example through each piece: medians.
+    """Median seconds of one example through each piece.
 
     Args:
-        pieces: models that follow one another, of one input and one output each.
-        costs: theirs; pieces of one kind take equally long.
-        examples: of a microbatch, which is what is timed.
+        pieces: consecutive models of one input and one output each.
+        costs: of the pieces; pieces of one kind take equally long.
+        examples: of the microbatch that is timed.
         device: such as ``"GPU:0"``.
-        jit: as in the training, and
-        remat: likewise.
-        on_progress: called with kinds that are ready to be timed, and kinds in all.
+        on_progress: called with the number of kinds compiled, and of all kinds.
     """
     kinds: dict[str, keras.Model] = {}
     for piece, cost in zip(pieces, costs, strict=True):
         kinds.setdefault(cost.kind, piece)
     first = functional.input_of(pieces[0])
     inputs = keras.Input(first.shape[1:], dtype=first.dtype)
-    nothing = keras.Model(inputs, keras.layers.Identity()(inputs))
+    empty = keras.Model(inputs, keras.layers.Identity()(inputs))
     runs: list[Callable[[], Any]] = []
-    for done, piece in enumerate([nothing, *kinds.values()]):
+    for done, piece in enumerate([empty, *kinds.values()]):
         on_progress(done, len(kinds))
         runs += _runs(Stage(piece, jit=jit, remat=remat), examples, device)
         for run in runs[-2:]:
-            _wait(run())  # traced
+            _wait(run())  # traces it
     medians = _medians(runs)
     pairs = zip(medians[::2], medians[1::2], strict=True)
-    overhead, *taken = (Times(there, max(both - there, 0)) for there, both in pairs)
-    found = {}
+    overhead, *taken = (Times(forward, max(both - forward, 0)) for forward, both in pairs)
+    times_of = {}
     for kind, times in zip(kinds, taken, strict=True):
         forward = max(times.forward - overhead.forward, _LEAST_SECONDS) / examples
         backward = max(times.backward - overhead.backward, _LEAST_SECONDS) / examples
-        found[kind] = Times(forward, backward)
-        _log.debug("%s: %s", kinds[kind].name, found[kind])
-    return [found[cost.kind] for cost in costs]
+        times_of[kind] = Times(forward, backward)
+        _log.debug("%s: %s", kinds[kind].name, times_of[kind])
+    return [times_of[cost.kind] for cost in costs]
 
 
 def _runs(stage: Stage, examples: int, device: str) -> list[Callable[[], Any]]:
-    """Forward; and forward and backward."""
+    """Two functions: forward; forward and backward."""
     with tf.device(device):
         weights = [tf.identity(variable.value) for variable in stage.trainable]
         state = [tf.identity(variable.value) for variable in stage.state]
@@ -108,7 +106,7 @@ def _inputs(model: keras.Model, examples: int) -> tf.Tensor:
 
 
 def _medians(runs: Sequence[Callable[[], Any]]) -> list[float]:
-    """Seconds of each, taken in turns."""
+    """Median seconds of each function, timed in turns."""
     started = time.perf_counter()
     seconds: list[list[float]] = [[] for _ in runs]
     for done in range(_MOST_ROUNDS):
@@ -122,5 +120,5 @@ def _medians(runs: Sequence[Callable[[], Any]]) -> list[float]:
 
 
 def _wait(values: Any) -> None:
-    """Until a device has computed; GPUs are asked for a number, which takes waiting."""
+    """Waits for the device: reading one number of the result needs the computation."""
     float(tf.reduce_sum(tf.cast(tf.nest.flatten(values)[-1][..., :1], tf.float32)))

@@ -1,4 +1,4 @@
-"""What a topology will be, and what is predicted of it: data. Imports no TensorFlow."""
+"""A topology and its predicted costs, as data. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """What one stage is, and takes."""
+    """The layers and costs of one stage."""
 
     first: str
-    """Its first layer, and"""
+    """Name of its first layer."""
     last: str
-    """its last one."""
+    """Name of its last layer."""
     layers: int
     parameters: int
     trainable_parameters: int
-    """Of them, those that training changes."""
+    """The part of ``parameters`` that training changes."""
     flops: int
     """Floating-point operations of one example, forward."""
     activation_bytes: int
-    """Of one example."""
+    """For one example."""
     output_bytes: int
-    """What goes on to the next stage, of one example."""
+    """Bytes sent to the next stage, for one example."""
     memory_bytes: int
-    """On its device: weights; gradients and slots of those that are trained; activations of the
+    """On its device: weights; gradients and optimizer slots of trained weights; activations of the
     microbatches that it holds."""
     share: float
-    """Of the time that all stages take."""
+    """Share of the time of all stages."""
     backward_share: float
-    """Of the stage's own time, the part of the backward pass: 0 where nothing is trained yet."""
+    """Share of the backward pass in the stage's time; 0 before the first trained weight."""
     forward_seconds: float | None
-    """Of a microbatch; None where times are operations."""
+    """For a microbatch; None if times are operations."""
     backward_seconds: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """Another topology that is faster."""
+    """A faster topology."""
 
     strategy: str
     replicas: int
@@ -46,20 +46,20 @@ class Suggestion:
     cuts: str
     """``auto``."""
     memory_bytes: int
-    """Of the device that needs most."""
+    """Of the device that needs the most."""
     speedup: float
     """Over one device."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A topology, and what is predicted of it."""
+    """A topology and its predicted costs."""
 
     model: str
     strategy: str
     workers: int
     devices: list[list[str]]
-    """Of one worker: a row for each replica, in it a device for each stage."""
+    """Of one worker: per replica, a device for each stage."""
     batch_size: int
     """Examples of a step, over all devices."""
     accumulate: int
@@ -68,27 +68,28 @@ class Plan:
     """Examples."""
     schedule: str
     times: str
-    """What they are: ``measured``, ``peak`` or ``flops``."""
+    """Origin of the times: ``measured``, ``peak`` or ``flops``."""
     cuts: list[str]
     cuts_asked: str
     """``parallel.cuts``."""
     stages: list[StagePlan]
     bubble: float
-    """``(K - 1) / (M + K - 1)``, of equal stages."""
+    """``(K - 1) / (M + K - 1)``, for equal stages."""
     idle: float
-    """The same of these stages."""
+    """The bubble of these stages."""
     step_seconds: float | None
     all_reduce_seconds: float | None
-    """Of it: summing the gradients of all replicas of all workers; under ``parameter_server``,
-    fetching and updating the variables. None: not known, and in none of the other figures."""
+    """Part of ``step_seconds``: summing the gradients of all replicas of all workers; under
+    ``parameter_server``, fetching and updating the variables. None: not known, and counted
+    nowhere."""
     network_gbit: float | None
-    """Gbit/s between hosts that it is counted with; None: nothing crosses hosts."""
+    """Assumed Gbit/s between hosts; None: hosts exchange nothing."""
     speedup: float
     """Over one device."""
     speedup_over_naive: float
-    """Over the same stages one after the other, without microbatches."""
+    """Over the same stages run one after the other, without microbatches."""
     ideal_speedup: int
-    """Over one device: as many times as there are devices."""
+    """Number of devices."""
     limit: str
-    """What keeps it from that, most of all."""
+    """The main reason why ``speedup`` is lower."""
     suggestion: Suggestion | None

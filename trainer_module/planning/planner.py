@@ -1,14 +1,14 @@
-"""Before a training: what a topology costs, and where the model is best cut for it.
+"""Predicts the cost of a topology before a training, and chooses the best cuts of the model.
 
-The cuts are those for which the slowest stage takes the least time, for a pipeline goes at its
-pace; among those, the largest stage by parameters is the smallest. No stage takes more memory than
-a device has. A step is then the schedule, run with the stages' times.
+The best cuts give the slowest stage the least time, since it sets the pace of a pipeline; among
+those, the largest stage has the fewest parameters. Every stage fits into its device's memory. A
+step is then the schedule, simulated with the stages' times.
 
-Times are, in this order of trust: measured on the device; from the peak figures of an accelerator,
-operations and bytes moved each at their peak rate; or floating-point operations, which tell how
-parts of a model compare, not how long they take, and know nothing of copies between devices. A
-backward pass that was not measured takes twice as long as the forward pass, and with remat three
-times; less where weights are frozen (:mod:`stagecraft.trainer_module.planning.work`).
+Times are, in this order of trust: measured on the device; computed from an accelerator's peak
+rates of operations and memory; or numbers of floating-point operations. The last compare parts of
+a model, but give no seconds, and ignore copies between devices. A backward pass that was not
+measured takes twice as long as the forward pass, with remat three times, and less with frozen
+weights (:mod:`stagecraft.trainer_module.planning.work`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 
 import keras
 
-from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.stages import costs, functional, partition
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.parallel import strategy
@@ -43,26 +42,24 @@ def make_plan(
     """Cuts a model, and predicts a step of its training.
 
     Args:
-        model: built.
-        settings: of the training.
         devices: of one worker, replica by replica, its stages in order.
-        available: how many devices a worker has, to choose a suggestion by.
-        accelerator: what the devices are, to take times and memory from; None: times are what
-            ``parallel.costs`` says, measured on the first device.
+        available: number of devices of a worker, for the suggestion.
+        accelerator: the devices, with peak rates and memory; None: ``parallel.costs`` decides, and
+            measures on the first device.
         network_gbit: Gbit/s of each worker's host to the others, in one direction; None: not known,
-            and what is sent there takes no time.
-        on_progress: called with parts measured and parts to be measured.
+            and the network takes no time.
+        on_progress: called with the number of parts measured, and of all parts.
 
     Raises:
-        UserError: the model cannot be cut so, or a stage does not fit into its device's memory.
+        UserError: these cuts are not possible, or a stage exceeds its device's memory.
     """
     parallel = settings.parallel
     named = parallel.cuts != "auto"
     chosen = partition.named_cuts(model, parallel.stages, parallel.cuts) if named else []
     names = partition.all_cuts(model, parallel.stages)
     pieces = partition.split(model, names)
-    found = costs.stage_costs(pieces, functional.input_of(model))
-    factors = work.backward(found, remat=parallel.remat)
+    stage_costs = costs.stage_costs(pieces, functional.input_of(model))
+    factors = work.backward(stage_costs, remat=parallel.remat)
     unit, links = "flops", Links()
     between_hosts = (network_gbit or math.inf) * 1e9 / 8
     if accelerator:
@@ -70,14 +67,14 @@ def make_plan(
         links = Links(accelerator.link_gb_per_second * 1e9, between_hosts)
         times = [
             _peak(cost, accelerator, parallel.precision, factor)
-            for cost, factor in zip(found, factors, strict=True)
+            for cost, factor in zip(stage_costs, factors, strict=True)
         ]
     elif parallel.costs == "measured":
         unit = "measured"
         links = Links(hosts=between_hosts)
         times = measure.piece_times(
             pieces,
-            found,
+            stage_costs,
             examples=settings.train.batch_size // parallel.parts,
             device=devices[0],
             jit=parallel.jit,
@@ -87,17 +84,17 @@ def make_plan(
     else:
         times = [
             Times(cost.flops, factor * cost.flops)
-            for cost, factor in zip(found, factors, strict=True)
+            for cost, factor in zip(stage_costs, factors, strict=True)
         ]
-    memory, whose = parallel.memory_mb * 1e6 or math.inf, "parallel.memory_mb"
+    memory, source = parallel.memory_mb * 1e6 or math.inf, "parallel.memory_mb"
     if accelerator and not parallel.memory_mb:
-        memory, whose = accelerator.memory_gb * 1e9, accelerator.name
-    planned = work.Work(found, times, settings, links, memory)
+        memory, source = accelerator.memory_gb * 1e9, accelerator.name
+    planned = work.Work(stage_costs, times, settings, links, memory)
     starts: list[int] | None = [names.index(name) + 1 for name in chosen]
     if not named:
         starts = planned.cut(parallel.stages)
     if starts is None or not planned.fits(starts):
-        raise UserError(planned.refusal(starts, whose))
+        raise planned.refusal(starts, source)
     step = planned.step(starts)
     in_seconds = unit != "flops"
     stages = planned.stages(starts, in_seconds=in_seconds)
@@ -126,12 +123,12 @@ def make_plan(
         speedup_over_naive=step.over_naive,
         ideal_speedup=parallel.workers * parallel.replicas * parallel.stages,
         limit=_limit(parallel, [stage.share for stage in stages], step, network_gbit),
-        suggestion=suggest.faster(planned, len(found), step.speedup, available),
+        suggestion=suggest.faster(planned, len(stage_costs), step.speedup, available),
     )
 
 
 def _peak(cost: StageCost, accelerator: Accelerator, precision: str, backward: float) -> Times:
-    """Seconds: operations at the peak rate, and each activation written and read once."""
+    """Seconds: operations at the peak rate, plus one write and read of each activation."""
     compute = cost.flops / accelerator.flops_per_second(precision)
     memory = 2 * cost.activation_bytes / (accelerator.memory_gb_per_second * 1e9)
     return Times(compute + memory, backward * (compute + memory))
@@ -140,7 +137,7 @@ def _peak(cost: StageCost, accelerator: Accelerator, precision: str, backward: f
 def _limit(
     parallel: ParallelSettings, shares: Sequence[float], step: work.Step, network: float | None
 ) -> str:
-    """What takes the most of what the devices could do."""
+    """The main reason why the speedup is not ideal."""
     stages, microbatches, slowest = parallel.stages, parallel.microbatches, max(shares)
     bubble = schedule.bubble(microbatches, stages)
     exchanged = strategy.find(parallel.strategy).traffic_description
@@ -153,5 +150,5 @@ def _limit(
         f"{1 / stages:.0%})": 1 - 1 / (stages * slowest),
         exchanged: step.all_reduce / step.length,
     }
-    what, loss = max(losses.items(), key=lambda pair: pair[1])
-    return what if loss > 1 - 1 / WORTH_SAYING else "nothing much"
+    reason, loss = max(losses.items(), key=lambda pair: pair[1])
+    return reason if loss > 1 - 1 / WORTH_SAYING else "nothing much"

@@ -1,20 +1,20 @@
-"""The clock of a pipeline: which stage works on which microbatch when. Pure Python.
+"""Pipeline schedules: which stage processes which microbatch when. Pure Python.
 
-Two schedules, here of 3 stages and 4 microbatches, a backward pass twice as long as a forward
-pass. In both, stages wait equally long; they differ in how many microbatches a stage has passed
-forward and not yet back, whose activations it holds.
+Two schedules, here with 3 stages and 4 microbatches; a backward pass takes twice as long as a
+forward pass. In both, stages wait equally long. They differ in the number of microbatches whose
+activations a stage holds, between their forward and their backward pass.
 
 gpipe (Huang et al. 2019, "GPipe: Efficient training of giant neural networks using pipeline
-parallelism", figure 2c): all forward, then all backward. Each stage comes to hold all of them.
+parallelism", figure 2c): all forward, then all backward. Each stage holds all microbatches.
 
     stage 0  F0 F1 F2 F3                   B3--- B2--- B1--- B0---
     stage 1     F0 F1 F2 F3          B3--- B2--- B1--- B0---
     stage 2        F0 F1 F2 F3 B3--- B2--- B1--- B0---
 
 1f1b, one forward, one backward (Narayanan et al. 2021, "Efficient large-scale language model
-training on GPU clusters using Megatron-LM", section 2.2.1; PipeDream-Flush): as soon as the first
-microbatch is through, each stage goes back with one before it takes the next. The k-th of K stages
-holds K - k microbatches at most, k from 0.
+training on GPU clusters using Megatron-LM", section 2.2.1; PipeDream-Flush): after its first
+backward pass, each stage alternates. The k-th of K stages, from 0, holds at most K - k
+microbatches.
 
     stage 0  F0 F1 F2             B0--- F3 B1---    B2---    B3---
     stage 1     F0 F1       B0--- F2 B1--- F3 B2---    B3---
@@ -32,7 +32,7 @@ SCHEDULES = ("gpipe", "1f1b")
 
 
 class Pass(NamedTuple):
-    """A microbatch's way through a stage."""
+    """A forward or backward pass of a microbatch through a stage."""
 
     direction: str
     """``FORWARD`` or ``BACKWARD``."""
@@ -41,16 +41,16 @@ class Pass(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """When a pass is made."""
+    """A pass and its time."""
 
     done: Pass
     begin: float
     end: float
-    """In the unit of ``begin``: seconds, where nothing else is said."""
+    """In the unit of ``begin``: seconds by default."""
 
 
 def passes(name: str, microbatches: int, stages: int) -> list[list[Pass]]:
-    """What each stage does, in order.
+    """The passes of each stage, in order.
 
     Args:
         name: one of ``SCHEDULES``.
@@ -79,28 +79,27 @@ def timetable(
     copies: Sequence[float] = (),
     copies_back: Sequence[float] | None = None,
 ) -> list[Slot]:
-    """When each pass is made, if each begins as soon as its stage and what it needs are there.
+    """The time of each pass, if each begins as soon as its stage is free and its inputs are there.
 
     Args:
-        orders: of :func:`passes`.
-        forward: per stage, how long a microbatch takes forward, and
-        backward: backward.
-        copies: per stage but the last, how long what it gives is on its way to the next one;
-            nothing in particular: no time.
-        copies_back: how long the gradient of it is on its way back; None: as long.
+        forward: per stage, the duration of a microbatch's forward pass.
+        backward: per stage, the duration of a microbatch's backward pass.
+        copies: per stage but the last, the duration of the copy to the next stage; empty: zero.
+        copies_back: per stage but the last, the duration of the gradient's copy; None: as
+            ``copies``.
 
     Returns:
-        By ``begin``; each after all that it needs.
+        Slots by ``begin``; each after all that it needs.
     """
     copies = copies or [0.0] * (len(orders) - 1)
-    ways = {FORWARD: copies, BACKWARD: copies if copies_back is None else copies_back}
+    durations = {FORWARD: copies, BACKWARD: copies if copies_back is None else copies_back}
     ends: dict[Pass, float] = {}
     slots = []
     free = [0.0] * len(orders)
     waiting = [list(reversed(order)) for order in orders]
     while any(waiting):
         for stage, rest in enumerate(waiting):
-            while rest and (ready := _ready(rest[-1], ends, ways, len(orders))) is not None:
+            while rest and (ready := _ready(rest[-1], ends, durations, len(orders))) is not None:
                 now = rest.pop()
                 begin = max(free[stage], ready)
                 took = forward[stage] if now.direction == FORWARD else backward[stage]
@@ -112,7 +111,7 @@ def timetable(
 def _ready(
     wanted: Pass, ends: dict[Pass, float], copies: dict[str, Sequence[float]], stages: int
 ) -> float | None:
-    """When there is all that a pass needs from another stage; None: that is not known yet."""
+    """When the input of a pass arrives from another stage; None: not known yet."""
     direction, stage, microbatch = wanted
     other = stage - 1 if direction == FORWARD else stage + 1
     if not 0 <= other < stages:
@@ -122,13 +121,13 @@ def _ready(
 
 
 def in_order(name: str, microbatches: int, stages: int) -> list[Pass]:
-    """All passes of all stages, each after those that it needs."""
+    """All passes of all stages, each after the passes that it needs."""
     orders = passes(name, microbatches, stages)
     return [slot.done for slot in timetable(orders, [1.0] * stages, [2.0] * stages)]
 
 
 def held(order: Iterable[Pass]) -> int:
-    """The most microbatches that a stage has passed forward and not yet back."""
+    """The most microbatches that a stage holds between forward and backward pass."""
     most = now = 0
     for done in order:
         now += 1 if done.direction == FORWARD else -1
@@ -137,39 +136,39 @@ def held(order: Iterable[Pass]) -> int:
 
 
 def span(slots: Sequence[Slot]) -> float:
-    """From the first pass's begin to the last one's end."""
+    """Time from the begin of the first pass to the end of the last."""
     return max(slot.end for slot in slots) - min(slot.begin for slot in slots)
 
 
 def idle(slots: Sequence[Slot]) -> float:
-    """The part of the time in which a stage makes no pass, over all stages: the bubble, as it is.
+    """The measured bubble: the share of the time in which stages are idle, over all stages.
 
     Args:
-        slots: of one replica; in no stage two at once.
+        slots: of one replica; the slots of a stage do not overlap.
     """
     stages = len({slot.done.stage for slot in slots})
     return 1 - sum(slot.end - slot.begin for slot in slots) / (stages * span(slots))
 
 
 def bubble(microbatches: int, stages: int) -> float:
-    """The part of the time in which a stage waits: ``(K - 1) / (M + K - 1)``.
+    """The share of the time in which a stage waits: ``(K - 1) / (M + K - 1)``.
 
-    GPipe's "bubble overhead" (section 2.3), for stages that take equally long and copies that take
-    no time; of both schedules.
+    This is GPipe's "bubble overhead" (section 2.3), for stages that take equally long and copies
+    that take no time. It holds for both schedules.
     """
     return (stages - 1) / (microbatches + stages - 1)
 
 
 def speedup(microbatches: int, stages: int) -> float:
-    """How many times as fast as one device: ``M * K / (M + K - 1)``, at most.
+    """The highest speedup over one device: ``M * K / (M + K - 1)``.
 
-    Under the same assumptions as ``bubble``: what the stages could do together, less their waiting.
+    Under the assumptions of :func:`bubble`: the combined speed of the stages, less their waiting.
     """
     return microbatches * stages / (microbatches + stages - 1)
 
 
 def picture(slots: Sequence[Slot]) -> str:
-    """The passes on a line for each stage, as above; times in units of three characters."""
+    """Draws the passes, a line for each stage, as above; a unit of time is three characters."""
     lines = []
     for stage in sorted({slot.done.stage for slot in slots}):
         line = ""

@@ -1,4 +1,4 @@
-"""Which other topology of the same devices would be faster."""
+"""Suggests a faster topology of the same devices."""
 
 from __future__ import annotations
 
@@ -13,24 +13,21 @@ from stagecraft.trainer_module.planning.work import Work
 from stagecraft.trainer_module.settings import TrainingSettings
 
 WORTH_SAYING = 1.05
-"""How many times as fast another topology has to be to be suggested."""
+"""The least speedup of a suggestion over the plan."""
 
 ENOUGH_MICROBATCHES = 4
-"""For each stage: more make the bubble hardly smaller (GPipe, section 2.3), and the work in smaller
-pieces."""
+"""Per stage: more hardly shrink the bubble (GPipe, section 2.3), but split the work further."""
 
 
 def faster(work: Work, pieces: int, speedup: float, available: int) -> Suggestion | None:
-    """The fastest with other replicas, stages or microbatches, where it is worth saying.
+    """The fastest topology with other replicas, stages or microbatches; None: no clear gain.
 
-    Replicas take the place of stages, as far as the model, or a stage of it, fits into a device;
-    where the memory of a device is not known, the suggestion's ``memory_bytes`` tell.
+    Replicas replace stages if the model, or a stage of it, fits into a device. If a device's memory
+    is not known, compare the suggestion's ``memory_bytes``.
 
     Args:
-        work: under the settings that are to be beaten.
         pieces: the most stages that the model can be cut into.
-        speedup: that is to be beaten.
-        available: devices of a worker; at least those in use count.
+        available: devices of a worker; at least the devices in use count.
     """
     parallel = work.settings.parallel
     if strategy.find(parallel.strategy).alternative(parallel.replicas, parallel.stages) is None:
@@ -41,9 +38,9 @@ def faster(work: Work, pieces: int, speedup: float, available: int) -> Suggestio
         other, changed = work.under(settings), settings.parallel
         beaten = (best.speedup if best else speedup) * WORTH_SAYING
         if changed.workers * changed.replicas * changed.stages <= beaten:
-            continue  # however well it may go
+            continue  # even a perfect speedup would not do
         starts = other.cut(changed.stages)
-        if starts is None or (found := other.step(starts).speedup) <= beaten:
+        if starts is None or (gain := other.step(starts).speedup) <= beaten:
             continue
         best = Suggestion(
             strategy=changed.strategy,
@@ -52,7 +49,7 @@ def faster(work: Work, pieces: int, speedup: float, available: int) -> Suggestio
             microbatches=changed.microbatches,
             cuts=changed.cuts,
             memory_bytes=round(max(other.sizes(starts))),
-            speedup=found,
+            speedup=gain,
         )
     return best
 
@@ -76,5 +73,5 @@ def _others(settings: TrainingSettings, devices: int, pieces: int) -> Iterator[T
                     yield TrainingSettings.model_validate(
                         {"train": settings.train.model_dump(), "parallel": parallel}
                     )
-                except ValidationError:  # such as a batch that so many do not divide
+                except ValidationError:  # such as a batch size that is not divisible
                     continue

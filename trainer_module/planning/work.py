@@ -1,8 +1,8 @@
-"""The pieces of a model between all of its cut points: what stages of them take, and how long.
+"""Predicts memory and time of stages from the pieces between all cut points of a model.
 
-Weights that are not trained have no gradients and no slots, and nothing is summed for them. In
-front of the first piece with weights to train there is no backward pass at all, and no activation
-is kept for one; behind it, a piece without such weights passes the gradient of activations on.
+Frozen weights have no gradients and no optimizer slots, and the all-reduce skips them. Before the
+first piece with trained weights there is no backward pass, and no activation is kept for one.
+After it, a piece without trained weights still passes on the gradient of its activations.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models.stages import costs
+from stagecraft.trainer_module.models.stages.balance import balance
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import exchange, schedule
@@ -24,10 +25,10 @@ from stagecraft.trainer_module.settings import TrainingSettings
 
 
 class Step(NamedTuple):
-    """What a topology comes to, in the unit of the times."""
+    """The costs of a step, in the unit of the times."""
 
     slots: list[schedule.Slot]
-    """Of one turn of one replica."""
+    """Of one accumulation step of one replica."""
     all_reduce: float
     length: float
     speedup: float
@@ -35,16 +36,16 @@ class Step(NamedTuple):
 
 
 def first_trained(pieces: Sequence[StageCost]) -> int:
-    """The number of the first piece with weights to train: those before have no backward pass."""
+    """Index of the first piece with trained weights; the pieces before have no backward pass."""
     trained = (index for index, piece in enumerate(pieces) if piece.trainable)
     return next(trained, len(pieces))
 
 
 def backward(pieces: Sequence[StageCost], *, remat: bool) -> list[float]:
-    """How many times as long as forward each piece takes backward, where nobody has measured it.
+    """Estimated ratio of backward to forward time of each piece.
 
     The gradient of the activations takes as many operations as the forward pass, and so does that
-    of the weights, of which frozen ones have none; remat computes forward once more.
+    of trained weights; remat repeats the forward pass.
     """
     first, factors = first_trained(pieces), []
     for index, piece in enumerate(pieces):
@@ -65,12 +66,11 @@ class Work:
         links: Links,
         memory: float,
     ):
-        """Prepares.
+        """Stores the pieces.
 
         Args:
-            pieces: that follow one another.
-            times: theirs, of one example.
-            settings: of the training.
+            pieces: consecutive pieces of the model.
+            times: of each piece, for one example.
             links: between devices and hosts, in bytes by the unit of the times.
             memory: bytes of a device; infinite: not known.
         """
@@ -82,10 +82,10 @@ class Work:
             for index, each in enumerate(times)
         ]
         parallel = settings.parallel
-        self._turn = settings.train.batch_size * parallel.microbatches // parallel.parts
-        """Examples that go through a replica at once."""
+        self._examples = settings.train.batch_size * parallel.microbatches // parallel.parts
+        """Examples that pass through a replica in one accumulation step."""
         self._free: dict[int, list[int] | None] = {}
-        """By stages: the cuts if memory were no matter, which depend on no setting."""
+        """By stages: the best cuts for unlimited memory, which depend on no setting."""
 
     def under(self, settings: TrainingSettings) -> Work:
         """The same pieces under other settings."""
@@ -96,7 +96,7 @@ class Work:
     # --- cutting ---
 
     def cut(self, stages: int) -> list[int] | None:
-        """Where the stages but the first begin; None: no cuts fit into memory."""
+        """First pieces of all stages but the first; None: no cuts fit into memory."""
         weighed = [
             (sum(times), piece.parameters)
             for times, piece in zip(self._times, self._pieces, strict=True)
@@ -106,41 +106,47 @@ class Work:
             return self._bytes(begin, end, stage, stages) <= self._memory
 
         if stages not in self._free:
-            self._free[stages] = costs.balance(weighed, stages)
+            self._free[stages] = balance(weighed, stages)
         free = self._free[stages]
         if free is None or self.fits(free):
             return free
 
-        return costs.balance(weighed, stages, fits)
+        return balance(weighed, stages, fits)
 
     def fits(self, starts: Sequence[int]) -> bool:
         """Whether every stage fits into its device's memory."""
         return max(self.sizes(starts)) <= self._memory
 
-    def refusal(self, starts: Sequence[int] | None, whose: str) -> str:
-        """Why a model does not fit into memory, and what would.
+    def refusal(self, starts: Sequence[int] | None, source: str) -> UserError:
+        """The error for a model that does not fit into memory.
 
         Args:
-            starts: of the stages, where they were given by name.
-            whose: the setting or the device that the memory is of.
+            starts: of the stages, if settings name the cuts.
+            source: the setting or the device that defines the memory.
         """
         parallel = self.settings.parallel
-        problem = f"{whose}: {self._memory / 1e6:,.0f} MB is less than a stage takes with "
+        problem = f"{self._memory / 1e6:,.0f} MB is less than a stage takes with "
         if parallel.cuts != "auto" and starts is not None:
             problem += f"parallel.cuts: {parallel.cuts}"
             problem += f" ({max(self.sizes(starts)) / 1e6:,.0f} MB)"
         else:
             problem += f"parallel.stages: {parallel.stages}, wherever the model is cut"
+        remat = "" if parallel.remat else "parallel.remat: true, or "
+        use = f"{remat}a smaller train.batch_size, or a larger parallel.accumulate"
         for stages in range(parallel.stages, len(self._pieces) + 1):
             if self.cut(stages) is not None:
                 cuts = capabilities(parallel.strategy).cuts_model
                 grid = "" if cuts else "parallel.strategy: grid, "
                 auto = "" if parallel.cuts == "auto" else ", parallel.cuts: auto"
-                return f"{problem}; use {grid}parallel.stages: {stages}{auto}"
-        remat = "" if parallel.remat else "parallel.remat: true, or "
-        return (
-            f"{problem}, and no number of stages fits; use {remat}a smaller train.batch_size, or a "
-            "larger parallel.accumulate"
+                use = f"{grid}parallel.stages: {stages}{auto}"
+                break
+        else:
+            problem += ", and no number of stages fits"
+        return UserError(
+            f"{source}: {problem}; use {use}",
+            setting=source,
+            value=self._memory / 1e6,
+            suggestion=use,
         )
 
     def _bounds(self, starts: Sequence[int]) -> list[tuple[int, int]]:
@@ -149,17 +155,17 @@ class Work:
     # --- memory ---
 
     def sizes(self, starts: Sequence[int]) -> list[float]:
-        """Bytes of each stage's device."""
+        """Bytes that each stage takes on its device."""
         bounds = self._bounds(starts)
         return [
             self._bytes(begin, end, stage, len(bounds)) for stage, (begin, end) in enumerate(bounds)
         ]
 
     def _bytes(self, begin: int, end: int, stage: int, stages: int) -> float:
-        """What the pieces from ``begin`` to before ``end`` take on their device, as a stage."""
+        """Bytes of a stage of the pieces from ``begin`` to before ``end``."""
         train, parallel = self.settings.train, self.settings.parallel
         pieces = self._pieces[begin:end]
-        # The weights, and for 16 bits a copy; of those that are trained: gradients, the sum of
+        # All weights, with a copy in 16 bits if mixed; for trained weights: gradients, the sum of
         # gradients, slots, averages.
         half = 0.5 if parallel.precision.startswith("mixed") else 0
         copies = 1 + (parallel.accumulate * parallel.microbatches > 1)
@@ -169,8 +175,8 @@ class Work:
             + copies * sum(piece.trainable for piece in pieces)
         )
         microbatches = parallel.microbatches
-        examples = self._turn / microbatches
-        # What no backward pass waits for is there for one microbatch, and one piece, at a time.
+        examples = self._examples / microbatches
+        # Activations without a backward pass exist for one microbatch, and one piece, at a time.
         frozen = pieces[: max(self._first - begin, 0)]
         passing = max((piece.input_bytes + piece.activation_bytes for piece in frozen), default=0)
         weights += examples * passing
@@ -178,14 +184,14 @@ class Work:
         if not trained:
             return weights
         held = _held(parallel.schedule, microbatches, stages)[stage] * examples
-        coming = held * trained[0].input_bytes
+        incoming = held * trained[0].input_bytes
         activations = sum(piece.activation_bytes for piece in trained)
         if not parallel.remat:
-            return weights + coming + held * activations
-        # Of about sqrt(n) segments, what goes in is kept, and of one at a time all of it.
+            return weights + incoming + held * activations
+        # Remat keeps the inputs of about sqrt(n) segments, and all activations of one segment.
         segments = math.isqrt(len(trained)) or 1
         kept = sum(piece.output_bytes for piece in trained) / segments
-        return weights + coming + held * kept + examples * activations / segments
+        return weights + incoming + held * kept + examples * activations / segments
 
     @property
     def _width(self) -> int:
@@ -195,9 +201,9 @@ class Work:
     # --- time ---
 
     def step(self, starts: Sequence[int]) -> Step:
-        """What a step comes to with stages that begin at ``starts``."""
+        """The costs of a step with stages that begin at ``starts``."""
         parallel = self.settings.parallel
-        size, microbatches = self._turn / parallel.microbatches, parallel.microbatches
+        size, microbatches = self._examples / parallel.microbatches, parallel.microbatches
         bounds = self._bounds(starts)
         forward = [size * sum(t.forward for t in self._times[a:b]) for a, b in bounds]
         backward = [size * sum(t.backward for t in self._times[a:b]) for a, b in bounds]
@@ -213,23 +219,23 @@ class Work:
         length = parallel.accumulate * schedule.span(slots) + all_reduce
         passes = parallel.accumulate * microbatches
         work = passes * (sum(forward) + sum(backward))
-        # One after the other: each microbatch through all stages and back, and copied in between.
+        # Naive: each microbatch passes through all stages and back, with copies between.
         naive = work + passes * (sum(copies) + sum(back)) + all_reduce
         copies_of_model = parallel.replicas * parallel.workers
         return Step(slots, all_reduce, length, copies_of_model * work / length, naive / length)
 
-    # --- what is told ---
+    # --- the plan ---
 
     def stages(self, starts: Sequence[int], *, in_seconds: bool) -> list[StagePlan]:
-        """The stages, with what each takes."""
-        size = self._turn / self.settings.parallel.microbatches
+        """The stages with their costs."""
+        size = self._examples / self.settings.parallel.microbatches
         total = sum(sum(times) for times in self._times)
-        found = []
+        plans = []
         for (begin, end), memory in zip(self._bounds(starts), self.sizes(starts), strict=True):
             pieces, times = self._pieces[begin:end], self._times[begin:end]
             forward = sum(each.forward for each in times)
             backward = sum(each.backward for each in times)
-            found.append(
+            plans.append(
                 StagePlan(
                     first=pieces[0].first,
                     last=pieces[-1].last,
@@ -246,10 +252,10 @@ class Work:
                     backward_seconds=size * backward if in_seconds else None,
                 )
             )
-        return found
+        return plans
 
 
 @functools.cache
 def _held(name: str, microbatches: int, stages: int) -> list[int]:
-    """Microbatches whose activations each stage holds at once."""
+    """Number of microbatches whose activations each stage holds at once."""
     return [schedule.held(order) for order in schedule.passes(name, microbatches, stages)]

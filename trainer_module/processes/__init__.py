@@ -1,1 +1,1 @@
-"""The processes of a training: who they are, what they tell, who watches over them."""
+"""The processes of a training: roles, events, supervision."""

@@ -1,15 +1,15 @@
-"""What a process of a training tells whoever started it: JSON objects in a pipe, a line each.
+"""Events that a training's process sends to its supervisor: JSON lines in a pipe.
 
-    {"event": "beat"}                           every second, as long as it is alive
-    {"event": "started"}                        it and its peers have found each other
+    {"event": "beat"}                           a heartbeat, every second
+    {"event": "started"}                        the process and its peers are connected
     {"event": "phase", "phase": "train"}        or evaluate, save, done, export
-    {"event": "progress", "phase": "train", …}  figures of the steps since the last
-    {"event": "progress", "phase": "resume", …} the checkpoint that it goes on from
-    {"event": "failed", "message": …}           why it is about to end
-    {"event": "done"}                           it has done its part
+    {"event": "progress", "phase": "train", …}  metrics of the steps since the last event
+    {"event": "progress", "phase": "resume", …} the checkpoint that training resumes from
+    {"event": "failed", "message": …}           why the process is about to end
+    {"event": "done"}                           its work is done
 
-Events are log records with a dict attached, so that code that tells something need not know
-whether anybody listens. Imports no TensorFlow.
+Events are log records with a dict attached: code that emits them need not know whether a
+supervisor listens. Imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ BEAT_SECONDS = 1.0
 _log = logging.getLogger("stagecraft.training")
 
 
-def tell(event: str, text: str = "", **fields: Any) -> None:
-    """Tells of an event; ``text`` is for whoever reads the log."""
+def emit(event: str, text: str = "", **fields: Any) -> None:
+    """Emits an event; ``text`` is its line in the log."""
     _log.info(text or event, extra={"training": {"event": event, **fields}})
 
 
@@ -48,13 +48,13 @@ class _Pipe(logging.Handler):
 
 
 def write(descriptor: int, event: Event) -> None:
-    """Writes a line; it is short enough that lines of several threads do not mix."""
-    with contextlib.suppress(OSError):  # nobody listens any more
+    """Writes a line; a pipe does not mix short lines of several threads."""
+    with contextlib.suppress(OSError):  # the supervisor is gone
         os.write(descriptor, json.dumps(event, default=str).encode() + b"\n")
 
 
 def attach(descriptor: int) -> None:
-    """Sends the events and the progress of this process to a pipe, and a beat every second."""
+    """Sends this process's events and progress to a pipe, and a heartbeat every second."""
     logger = logging.getLogger("stagecraft")
     logger.addHandler(_Pipe(descriptor))
     logger.setLevel(logging.INFO)

@@ -1,26 +1,26 @@
-"""How a process of a training says whether it is worth starting again.
+"""Exit codes of a training's process: they say whether a restart may help.
 
-As Kubeflow's training operator reads them (``restartPolicy: ExitCode``): 1 to 127 is for good,
-128 and above may go better next time. Imports no TensorFlow.
+Kubeflow's training operator reads them (``restartPolicy: ExitCode``): 1 to 127 is a permanent
+error, 128 and above is retryable. Imports no TensorFlow.
 """
 
 from __future__ import annotations
 
 PERMANENT = 1
-"""Data, settings or code: the same would happen again."""
+"""An error in data, settings or code: it would happen again."""
 
 LOST_PEER = 138
-"""Another process of the topology is gone; the operator's own "user-defined, retryable"."""
+"""Another process of the topology is gone; the operator's "user-defined, retryable"."""
 
 PREEMPTED = 143
-"""Asked to end by SIGTERM, after saving."""
+"""SIGTERM ended the process, after it saved."""
 
 
 def of_status(returncode: int) -> int:
-    """An exit code, as a shell has it, of what Python's ``Popen`` says: 128 + n for signal n."""
+    """Converts ``Popen.returncode`` into a shell's exit code: 128 + n for signal n."""
     return 128 - returncode if returncode < 0 else returncode
 
 
 def retryable(code: int | None) -> bool:
-    """Whether another attempt may end otherwise; None: it has not ended."""
+    """Whether another attempt may succeed; False for None, a process that is running."""
     return code is not None and code >= 128

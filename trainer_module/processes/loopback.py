@@ -1,11 +1,11 @@
-"""Keeps the servers of a training on one machine to that machine. Imports no TensorFlow.
+"""Restricts TensorFlow's servers to the loopback interface. Imports no TensorFlow.
 
-TensorFlow's server knows no password, runs what it is sent, and takes connections at all addresses
-of its host: ``GrpcServer`` binds ``0.0.0.0`` whatever the cluster's addresses are
-(tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc), and no option or variable changes
-that. But the socket is this process's own. Linux lets every process bind a socket of its own to a
-device (``SO_BINDTODEVICE`` in socket(7); without privileges since 5.7), also one that listens
-already. Bound to ``lo``, it is not there for packets that come by another device.
+TensorFlow's server has no authentication, runs any graph that it receives, and listens at all
+addresses of its host: ``GrpcServer`` binds ``0.0.0.0`` whatever the cluster's addresses are
+(tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc). No option changes that. But the
+socket belongs to this process, and Linux lets a process bind its socket to a device, even one that
+listens already (``SO_BINDTODEVICE`` in socket(7); without privileges since 5.7). A socket bound to
+``lo`` receives no packets from other devices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_local(address: str) -> bool:
-    """Whether ``host:port`` is one of the loopback interface."""
+    """Whether ``host:port`` belongs to the loopback interface."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -31,14 +31,14 @@ def is_local(address: str) -> bool:
         return host == "localhost"
 
 
-def keep(address: str) -> bool:
-    """Has this process's server at a local address take connections of this machine alone.
+def restrict(address: str) -> bool:
+    """Lets this process's server at a local address accept connections of this machine only.
 
     Args:
-        address: ``host:port``; where the host is not local, others have to reach the server.
+        address: ``host:port``; with a host that is not local, nothing changes.
 
     Returns:
-        False where it cannot be done; a warning says so.
+        False if the system does not support it; a warning says so.
     """
     if not is_local(address):
         return True
@@ -46,11 +46,11 @@ def keep(address: str) -> bool:
     try:
         for listening in _listening(port):
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _DEVICE)
-    except (AttributeError, OSError) as error:  # another system than Linux, or an old one
+    except (AttributeError, OSError) as error:  # not Linux, or an old kernel
         _log.warning(
-            "TensorFlow's server listens on port %d of all network interfaces and asks for no "
-            "password (it cannot be kept to the loopback interface: %s). Let a firewall close the "
-            "ports of this machine, or train where nobody else has access to the network.",
+            "TensorFlow's server listens on port %d of all network interfaces, without a "
+            "password (it cannot be restricted to the loopback interface: %s). Close this "
+            "machine's ports by a firewall, or train in a private network.",
             port,
             error,
         )
@@ -59,7 +59,7 @@ def keep(address: str) -> bool:
 
 
 def _listening(port: int) -> Iterator[socket.socket]:
-    """This process's sockets that listen on a port; one that is yielded stays open.
+    """This process's sockets that listen on a port; each stays open.
 
     Raises:
         OSError: this system does not list them.
@@ -68,10 +68,10 @@ def _listening(port: int) -> Iterator[socket.socket]:
         with contextlib.suppress(OSError):
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as found:
-                if found.family not in (socket.AF_INET, socket.AF_INET6):
+            with socket.socket(fileno=os.dup(int(name))) as candidate:
+                if candidate.family not in (socket.AF_INET, socket.AF_INET6):
                     continue
-                if found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) != 1:
+                if candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) != 1:
                     continue
-                if found.getsockname()[1] == port:
-                    yield found
+                if candidate.getsockname()[1] == port:
+                    yield candidate

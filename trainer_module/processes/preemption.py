@@ -1,9 +1,9 @@
-"""Somebody wants this process to end soon. A training saves first. Imports no TensorFlow.
+"""SIGTERM handling: a training saves a checkpoint before its process ends. Imports no TensorFlow.
 
-In a process that only trains, :func:`watch` takes SIGTERM. A Python signal handler would wait for
-the end of whatever C++ is at, which may be for ever. So the signal is blocked in all threads, and
-one thread does nothing but take it. A process that does more has signal handlers of its own, and
-its supervisor's patience; they :func:`ask` a training.
+In a process that only trains, :func:`handle_sigterm` takes SIGTERM. A Python signal handler would
+wait until the current C++ call returns, possibly for ever. So all threads block the signal, and
+one thread waits for it. A process that does more than train has signal handlers of its own; they
+call :func:`request`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from collections.abc import Callable, Iterator
 from stagecraft.trainer_module.processes import exit_codes
 
 GRACE_SECONDS = 25.0
-"""Kubernetes kills 30 s after SIGTERM, unless told otherwise."""
+"""Kubernetes kills a pod 30 s after SIGTERM by default."""
 
 _log = logging.getLogger(__name__)
-_requested = threading.Event()
+_sigterm = threading.Event()
 _saves = threading.Event()
 _trains = threading.Event()
-_asked = threading.Event()
-_watching = False
+_request = threading.Event()
+_handled = False
 _actions: list[Callable[[], None]] = []
 
 
 class Preempted(Exception):
-    """The training was told to stop; it goes on from the checkpoint of its step."""
+    """The training stopped on request; its checkpoint allows it to go on from there."""
 
     def __init__(self, step: int):
         super().__init__(f"stopped after step {step}")
@@ -38,77 +38,77 @@ class Preempted(Exception):
 
 
 def requested() -> bool:
-    """Whether this process, or the training in it, was asked to end."""
-    return _requested.is_set() or _asked.is_set()
+    """Whether this process, or the training in it, should stop."""
+    return _sigterm.is_set() or _request.is_set()
 
 
-def saves() -> None:
-    """From now on there is a training that asks :func:`requested`, and saves before it ends."""
+def expect_checkpoint() -> None:
+    """Makes the SIGTERM handler wait: code that polls :func:`requested` saves and ends."""
     _saves.set()
 
 
 @contextlib.contextmanager
-def saving() -> Iterator[None]:
-    """In the block is a training that asks :func:`requested`, and saves before it ends.
+def stoppable() -> Iterator[None]:
+    """The block is a training that polls :func:`requested`, and saves before it ends.
 
     Raises:
-        KeyboardInterrupt: :func:`ask` asked it to end; it has saved.
+        KeyboardInterrupt: :func:`request` stopped the training, and it has saved.
     """
-    saves()
-    _asked.clear()
+    expect_checkpoint()
+    _request.clear()
     _trains.set()
     try:
         yield
     except Preempted as stopped:
-        if not _asked.is_set():
+        if not _request.is_set():
             raise
-        _log.warning("Interrupted: saved, and %s", stopped)
+        _log.warning("Interrupted: checkpoint saved, %s", stopped)
     finally:
         _trains.clear()
-    if _asked.is_set():  # also where that came with the last of the steps
-        _asked.clear()
+    if _request.is_set():  # also when the request came during the last step
+        _request.clear()
         raise KeyboardInterrupt
 
 
-def ask() -> bool:
-    """Asks the training in this process to save and to end; whether there is one."""
+def request() -> bool:
+    """Asks the training in this process to save and end; returns whether there is one."""
     if _trains.is_set():
-        _asked.set()
+        _request.set()
         return True
     return False
 
 
-def before_end(action: Callable[[], None]) -> None:
-    """Has something done at SIGTERM, before all else; it must not take long."""
+def on_sigterm(action: Callable[[], None]) -> None:
+    """Registers a short action that runs at SIGTERM before anything else."""
     _actions.append(action)
 
 
-def watch(grace: float = GRACE_SECONDS) -> None:
-    """Begins to watch; call it in the main thread, before libraries start threads of theirs.
+def handle_sigterm(grace: float = GRACE_SECONDS) -> None:
+    """Installs the handler. Call it in the main thread, before libraries start threads.
 
     A second call changes nothing.
 
     Args:
-        grace: seconds after which the process ends anyway.
+        grace: seconds after SIGTERM at which the process ends, saved or not.
     """
-    global _watching
-    if _watching:
+    global _handled
+    if _handled:
         return
-    _watching = True
+    _handled = True
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
     def wait() -> None:
         signal.sigwait([signal.SIGTERM])
-        _requested.set()
+        _sigterm.set()
         for action in _actions:
             try:
                 action()
             except Exception:
                 _log.exception("SIGTERM")
         if _saves.is_set():
-            _log.warning("SIGTERM: saving, and ending within %.0f s", grace)
+            _log.warning("SIGTERM: saving a checkpoint; the process ends within %.0f s", grace)
             threading.Event().wait(grace)
-            _log.error("SIGTERM: still not saved after %.0f s", grace)
+            _log.error("SIGTERM: no checkpoint after %.0f s", grace)
         os._exit(exit_codes.PREEMPTED)
 
     threading.Thread(target=wait, name="preemption", daemon=True).start()

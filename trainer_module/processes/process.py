@@ -1,4 +1,4 @@
-"""A process that tells events, and ends with the one that started it. Imports no TensorFlow."""
+"""A child process that reports events and ends with its parent. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,75 +21,84 @@ SCRATCH = "STAGECRAFT_SCRATCH"
 """Environment variable: the temporary folder of this process."""
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process with this id exists on this machine, whoever owns it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # the process of another user
+    return True
+
+
 class Process:
     """``python PROGRAM … ARGUMENT … DESCRIPTOR`` in a session of its own.
 
-    DESCRIPTOR is where it writes its events; its standard input ends when this process does,
-    however that ends (see :func:`end_with_parent`). It has a temporary folder of its own, which
-    goes with it: TensorFlow's AutoGraph writes files there that only a normal end removes.
+    The process writes its events to DESCRIPTOR. Its standard input closes when this process ends,
+    even by SIGKILL (see :func:`end_with_parent`). It has a temporary folder, which :meth:`close`
+    removes: only a normal exit would remove the files that TensorFlow's AutoGraph writes there.
     """
 
     def __init__(
         self,
         program: Sequence[str],
-        arguments: Sequence[str],
+        arguments: Sequence[str] = (),
         *,
-        environment: Mapping[str, str | None],
+        environment: Mapping[str, str | None] | None = None,
         output: IO[bytes] | None = None,
-        told: str = "",
+        first_line: str = "",
+        scratch_prefix: str = "stagecraft-process-",
     ):
-        """Starts it.
+        """Starts the process.
 
         Args:
             program: such as ``("-m", "package.module")``.
-            arguments: between that and the descriptor.
-            environment: on top of this process's own; None takes a variable away.
-            output: what it prints is written to; None: to the pipe :attr:`printed`.
-            told: a line on its standard input.
+            arguments: between the program and the descriptor.
+            environment: added to this process's own; None removes a variable.
+            output: receives stdout and stderr; None: the pipe :attr:`printed` does.
+            first_line: of its standard input.
+            scratch_prefix: of the temporary folder's name.
         """
-        own = dict(os.environ)
-        # The user's own modules are found where this process finds them.
-        own["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        own.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-        own |= {key: value for key, value in environment.items() if value is not None}
-        for key, value in environment.items():
-            if value is None:
-                own.pop(key, None)
-        self._scratch = tempfile.mkdtemp(prefix="stagecraft-process-")
-        own |= {"TMPDIR": self._scratch, SCRATCH: self._scratch}
+        environment = dict(environment or {})
+        self._scratch: str | None = None
+        with contextlib.suppress(OSError):  # a full disk: the process itself reports that
+            self._scratch = tempfile.mkdtemp(prefix=scratch_prefix)
+            environment |= {"TMPDIR": self._scratch, SCRATCH: self._scratch}
+        variables = {**os.environ, **environment}
         reader, writer = os.pipe()
         self.events: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, *program, *arguments, str(writer)],
-                stdin=subprocess.PIPE,  # stays open: its end tells the process to end
+                stdin=subprocess.PIPE,
                 stdout=output or subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=[writer],
-                env=own,
-                start_new_session=True,
+                env={name: value for name, value in variables.items() if value is not None},
+                start_new_session=True,  # Ctrl-C reaches it through this process only
                 bufsize=0,
             )
         except BaseException:
             self.events.close()
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._remove_scratch()
             raise
         finally:
             os.close(writer)
         assert self._process.stdin is not None
-        if told:
-            with contextlib.suppress(BrokenPipeError):  # it has ended already: events will tell
-                self._process.stdin.write(told.encode() + b"\n")
+        if first_line:
+            with contextlib.suppress(BrokenPipeError):  # it has ended: its exit code says why
+                self._process.stdin.write(first_line.encode() + b"\n")
         self.printed: IO[bytes] | None = self._process.stdout
         self._buffer = b""
 
     @property
     def pid(self) -> int:
-        """Of the process, and of its group."""
+        """Id of the process and of its group."""
         return self._process.pid
 
     def read(self) -> list[Event] | None:
-        """Events that have come; None: it has closed the pipe."""
+        """Reads pending events; None: the process has closed the pipe."""
         chunk = self.events.read(1 << 16)
         if not chunk:
             return None
@@ -97,47 +106,50 @@ class Process:
         return [json.loads(line) for line in lines]
 
     def exit_code(self) -> int | None:
-        """128 + n after signal n; None: it runs."""
+        """The exit code, 128 + n after signal n; None: the process is running."""
         status = self._process.poll()
         return None if status is None else exit_codes.of_status(status)
 
-    def wait(self) -> int:
-        """Waits for its end; the exit code."""
-        return exit_codes.of_status(self._process.wait())
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end of the process; returns the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: the process is still running after ``timeout`` seconds.
+        """
+        return exit_codes.of_status(self._process.wait(timeout))
 
     def signal(self, number: int) -> None:
-        """Sends a signal to it, and not to what it has started."""
+        """Sends a signal to the process, not to its children."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Ends it and whatever it has started; does not wait for that."""
+        """Kills the process and its children; does not wait for their end."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Waits for its end, and lets go of its pipes."""
+        """Waits for the end of the process, and closes its pipes."""
         self._process.wait()
         self.events.close()
         for pipe in (self._process.stdin, self.printed):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._remove_scratch()
 
-    def end(self) -> None:
-        """Kills and closes."""
-        self.kill()
-        self.close()
+    def _remove_scratch(self) -> None:
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def end_with_parent() -> None:
-    """Ends this process, with whatever it has started, as soon as its standard input ends."""
+    """Ends this process and its children as soon as its standard input closes."""
 
     def wait() -> None:
-        while os.read(0, 1024):  # not sys.stdin, whose lock the interpreter wants when it ends
+        while os.read(0, 1024):  # not sys.stdin, whose lock the interpreter takes at exit
             pass
-        if scratch := os.environ.get(SCRATCH):  # nobody else is left who would
+        if scratch := os.environ.get(SCRATCH):  # the parent, which would remove it, is gone
             shutil.rmtree(scratch, ignore_errors=True)
         if os.getpgrp() == os.getpid():
             os.killpg(os.getpgrp(), signal.SIGKILL)
@@ -147,9 +159,9 @@ def end_with_parent() -> None:
 
 
 def how_it_ended(code: int) -> str:
-    """An exit code in words."""
+    """Says in words what an exit code means."""
     if code == 128 + signal.SIGALRM:  # see rendezvous.py
-        return "waited for another process in vain (parallel.start_timeout_seconds)"
+        return "timed out waiting for another process (parallel.start_timeout_seconds)"
     if code > 128 and code != exit_codes.LOST_PEER:
         with contextlib.suppress(ValueError):
             return f"was ended by {signal.Signals(code - 128).name}"

@@ -1,8 +1,8 @@
-"""Waiting for the other processes, and not for ever. Imports no TensorFlow.
+"""Waits for the other processes of a topology, with a timeout. Imports no TensorFlow.
 
-``tf.distribute`` waits for a peer that never comes without a word, and holds Python's lock while
-it does, so that no thread of this process could end that. So the processes meet here first: each
-listens where its server will be, until it has seen all others listen.
+``tf.distribute`` waits for a missing peer without a message or a timeout. It holds Python's global
+lock while it waits, so no thread of this process could end that. So the processes meet here first:
+each listens at its server's address until all others listen, too.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ _PAUSE_SECONDS = 0.2
 
 
 class PeersMissingError(Exception):
-    """Not all processes of a topology have come; the message names those that have not."""
+    """Peers are not reachable; the message names them."""
 
 
 @contextlib.contextmanager
-def meeting(members: Cluster | None, seconds: float) -> Iterator[None]:
-    """Waits for all members; then the block, in which TensorFlow waits, may take as long again.
+def wait_for_peers(members: Cluster | None, seconds: float) -> Iterator[None]:
+    """Waits until all members listen; then TensorFlow connects to them in the block.
 
-    If that takes longer, a peer was lost in between, and SIGALRM ends this process: exit code 142.
+    If the block takes longer than ``seconds``, a peer was lost in between. SIGALRM then ends this
+    process with exit code 142.
 
     Args:
-        members: this process's, and it one of them; None: nobody is waited for.
-        seconds: how long it may take until all are there.
+        members: the cluster, including this process; None: there are no peers.
+        seconds: timeout for the peers, and again for the block.
 
     Raises:
-        PeersMissingError: not all have come.
+        PeersMissingError: a peer does not listen in time.
     """
     if members is None:
         yield
@@ -54,11 +55,12 @@ def _meet(members: Cluster, seconds: float) -> None:
     names = {address: name for name, address in members.peers().items()}
     with _listening(names.pop(members.address), members.address):
         missing = list(names)
-        while missing := absent(missing):
+        while missing := unreachable(missing):
             if time.monotonic() > deadline:
-                who = ", ".join(f"{names[address]} ({address})" for address in missing)
+                names_missing = ", ".join(f"{names[address]} ({address})" for address in missing)
                 raise PeersMissingError(
-                    f"{who}: not there after {seconds:.0f} s (parallel.start_timeout_seconds)"
+                    f"{names_missing}: not reachable after {seconds:.0f} s "
+                    "(parallel.start_timeout_seconds)"
                 )
             time.sleep(_PAUSE_SECONDS)
 
@@ -72,14 +74,14 @@ def _listening(name: str, address: str) -> Iterator[None]:
         if error.errno != errno.EADDRINUSE:
             raise
         raise PeersMissingError(f"{name}: the port of {address} is taken") from None
-    with server:  # who connects waits in the queue, which is enough to have been seen
+    with server:  # peers connect to the queue; accept is not needed
         yield
 
 
 def _server(host: str, port: int, local: bool) -> socket.socket:
-    """Listens at a local address alone, or else at all addresses of this host, as TensorFlow does.
+    """Listens at a local address, or at all addresses of this host, as TensorFlow does.
 
-    The address behind another host name need not be this host's own: it can be a load balancer's.
+    Another host name may resolve to an address that is not this host's, such as a load balancer's.
     """
     if local:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -89,8 +91,8 @@ def _server(host: str, port: int, local: bool) -> socket.socket:
     return socket.create_server(("", port), family=family, dualstack_ipv6=dual)
 
 
-def absent(addresses: Iterable[str]) -> list[str]:
-    """Those of ``host:port`` that take no connection."""
+def unreachable(addresses: Iterable[str]) -> list[str]:
+    """Those of ``host:port`` that accept no connection."""
     return [address for address in addresses if not _listens(address)]
 
 

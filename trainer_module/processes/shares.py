@@ -1,16 +1,16 @@
-"""Each process's part of this host's cores and GPUs, as environment variables."""
+"""Divides this host's cores and GPUs among processes, as environment variables."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.parallel.roles import Role
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 THREADS = "TF_NUM_INTRAOP_THREADS"
-"""What TensorFlow reads: threads of a kernel."""
+"""TensorFlow's variable: threads that run one op."""
 
 
 def environments(
@@ -20,36 +20,37 @@ def environments(
     cores: int,
     gpus: Sequence[str],
 ) -> list[Mapping[str, str | None]]:
-    """One for each role, in order.
+    """The environment variables of each role, in order.
 
-    Those that compute gradients share the cores evenly, unless ``TF_NUM_INTRAOP_THREADS`` is set,
-    and have as many GPUs each as the topology says; what serves or evaluates gets none.
+    Processes that compute gradients share the cores evenly, unless ``TF_NUM_INTRAOP_THREADS`` is
+    set. Each gets as many GPUs as the topology says; servers and evaluators get none.
 
     Args:
-        parallel: the topology.
-        roles: its processes.
-        cores: of this host.
-        gpus: as ``CUDA_VISIBLE_DEVICES`` names them; none: it is left as it is.
+        gpus: as ``CUDA_VISIBLE_DEVICES`` names them; empty: the variable stays as it is.
 
     Raises:
-        UserError: there are GPUs, and not enough for all workers.
+        UserError: this host has too few GPUs, or settings name GPUs.
     """
     by_workers = any(role.job == "worker" for role in roles)
     computing = [role for role in roles if role.job == ("worker" if by_workers else "chief")]
     each = parallel.replicas * parallel.stages
     needed = len(computing) * each
     if gpus and needed > len(gpus):
-        raise UserError(
-            f"parallel.workers: {len(computing)} with {each} devices each need {needed} GPUs, but "
-            f"this host has {len(gpus)}; use parallel.workers: {max(1, len(gpus) // each)}, or "
-            f"parallel.virtual_devices: {each} for CPUs"
+        raise SettingError(
+            "parallel.workers",
+            len(computing),
+            f"with {each} devices each need {needed} GPUs, but this host has {len(gpus)}",
+            f"parallel.workers: {max(1, len(gpus) // each)}, or parallel.virtual_devices: {each} "
+            "for CPUs",
         )
     if gpus and len(roles) > 1 and parallel.device_names:
-        raise UserError(
-            f"parallel.devices: {parallel.devices} names GPUs of a host, which its processes have "
-            "to share; use parallel.devices: auto, and CUDA_VISIBLE_DEVICES for which of them"
+        raise SettingError(
+            "parallel.devices",
+            parallel.devices,
+            "names GPUs of a host, which its processes have to share",
+            "parallel.devices: auto, and set CUDA_VISIBLE_DEVICES to choose GPUs",
         )
-    found: list[Mapping[str, str | None]] = []
+    environments: list[Mapping[str, str | None]] = []
     for role in roles:
         own: dict[str, str | None] = {}
         if len(computing) > 1:
@@ -59,12 +60,12 @@ def environments(
             if role in computing:
                 first = computing.index(role) * each
                 own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[first : first + each])
-        found.append(own)
-    return found
+        environments.append(own)
+    return environments
 
 
 def gpus(parallel: ParallelSettings) -> list[str]:
-    """This host's GPUs that a training may use; none where it asks for CPUs."""
+    """This host's GPUs that a training may use; none if the settings ask for CPUs."""
     import tensorflow as tf
 
     if parallel.virtual_devices or any(n.startswith("CPU") for n in parallel.device_names):

@@ -1,8 +1,9 @@
-"""Runs the processes of a topology on this host: starts, watches, restarts, and leaves none behind.
+"""Runs the processes of a topology on this host: starts, monitors and restarts them.
 
-What trains in step ends and starts together: ``tf.distribute`` takes nobody back, so when one
-process is lost all are ended, and start again from the newest checkpoint. A worker of a parameter
-server, and an evaluator, is started again by itself, each as often. Imports no TensorFlow.
+Workers that train in step start and end together: ``tf.distribute`` accepts no process back, so
+when one is lost the supervisor ends all and starts them from the newest checkpoint. It restarts a
+worker of a parameter server, and an evaluator, alone; each has its own count of restarts.
+Imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from stagecraft.trainer_module.parallel.roles import Role, roles
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
-from stagecraft.trainer_module.processes.member import Member
-from stagecraft.trainer_module.processes.team import LostError, Team
+from stagecraft.trainer_module.processes.process_group import ProcessGroup, ProcessLostError
+from stagecraft.trainer_module.processes.worker_process import WorkerProcess
 
 WORKER = ("-m", "stagecraft.trainer_module.worker")
 
@@ -37,99 +38,106 @@ class Supervisor:
         parallel: ParallelSettings,
         arguments: Sequence[str],
         *,
-        told: str = "",
+        first_line: str = "",
         write_log: Callable[[str], None],
         on_event: Callable[[Event], None],
         environments: Callable[[Sequence[Role]], Sequence[Mapping[str, str | None]]],
         program: Sequence[str] = WORKER,
     ):
-        """Nothing runs yet.
+        """Starts nothing yet.
 
         Args:
-            parallel: the topology, and how often and how patiently it is tried.
-            arguments: of each process.
-            told: a line on the standard input of each.
-            write_log: takes what the processes print, a line at a time, its role in front.
-            on_event: takes the chief's events, and of its own ``process`` (``name``, ``pid``),
-                ``lost`` (``message``) and ``restart`` (``number``, ``message``).
-            environments: each role's own part of the environment.
+            parallel: the topology, the number of restarts and the timeouts.
+            first_line: of each process's standard input.
+            write_log: called with each line that a process prints, its role in front.
+            on_event: called with the chief's events, and with the supervisor's: ``process``
+                (``name``, ``pid``), ``lost`` (``message``) and ``restart`` (``number``,
+                ``message``).
+            environments: returns the environment variables that differ between roles.
             program: what the processes run, as :class:`Process` takes it.
         """
         self._parallel = parallel
-        self._start = (program, arguments, told)
+        self._start = (program, arguments, first_line)
         self._write_log = write_log
         self._on_event = on_event
         self._environments = environments
         self._restarts: collections.Counter[str] = collections.Counter()
-        self._due: list[tuple[float, Member]] = []
+        self._due: list[tuple[float, WorkerProcess]] = []
 
     def run(self) -> None:
-        """Returns when the training is done; nothing of it runs any more, whatever happens.
+        """Returns when the training is done; leaves no process running, even on an error.
 
         Raises:
-            UserError: it cannot go on: the first cause.
+            UserError: the training cannot go on; the message is the first cause.
         """
         while True:
             try:
                 self._attempt()
                 return
-            except LostError as error:
-                time.sleep(self._take_restart(_ALL, str(error)))
+            except ProcessLostError as error:
+                time.sleep(self._count_restart(_ALL, str(error)))
 
-    def _take_restart(self, who: str, cause: str) -> float:
-        """Seconds until they are to be started again.
+    def _count_restart(self, name: str, cause: str) -> float:
+        """Seconds to wait before the restart.
 
         Raises:
-            UserError: they have been too often.
+            UserError: no restart is left.
         """
         self._on_event({"event": "lost", "message": cause})
-        limit, number = self._parallel.max_restarts, self._restarts[who] + 1
+        limit, number = self._parallel.max_restarts, self._restarts[name] + 1
         if number > limit:
             after = f" after {limit} restarts (parallel.max_restarts)" if limit else ""
-            raise UserError(f"Training was given up{after}: {cause}")
-        self._restarts[who] = number
+            raise UserError(
+                f"Training stopped{after}: {cause}", setting="parallel.max_restarts", value=limit
+            )
+        self._restarts[name] = number
         _log.warning("%s; restart %d of at most %d", cause, number, limit)
         self._on_event({"event": "restart", "number": number, "message": cause})
         return float(min(2 ** min(number - 1, 10), _LONGEST_BACK_OFF))
 
     def _attempt(self) -> None:
-        found = roles(self._parallel)
-        environments = self._environments(found)
-        program, arguments, told = self._start
+        topology = roles(self._parallel)
+        program, arguments, first_line = self._start
         self._due = []
-        with Team(self._write_log, self._on_event, self._parallel.silence_timeout_seconds) as team:
-            for role, environment in zip(found, environments, strict=True):
-                own = {"TF_CONFIG": role.tf_config, **environment}
-                self._tell(team.start(role, program, arguments, own, told))
-            while not team.is_done:
-                team.wait()
-                for member in team.ended():
-                    self._replace(team, member)
-                self._start_due(team)
-                team.end_frozen()
+        with ProcessGroup(
+            lambda process, line: self._write_log(f"{process.role.name}: {line}"),
+            self._on_event,
+            self._parallel.silence_timeout_seconds,
+        ) as group:
+            for role, environment in zip(topology, self._environments(topology), strict=True):
+                process = WorkerProcess(role, program, arguments, environment, first_line)
+                self._add(group, process)
+            while not group.is_done:
+                group.wait()
+                for process in group.pop_failed():
+                    self._replace(group, process)
+                self._start_due(group)
+                group.kill_frozen()
 
-    def _replace(self, team: Team, member: Member) -> None:
-        """Of a process that has ended and had not done its part."""
-        job = member.role.job
-        alone = job == "evaluator" or job in strategy.find(self._parallel.strategy).restarts_alone
-        if not (alone and exit_codes.retryable(member.code)):
-            raise team.cause()
-        team.remove(member)
+    def _replace(self, group: ProcessGroup, process: WorkerProcess) -> None:
+        """Schedules a failed process for a restart, where its role allows that."""
+        role = process.role
+        own = strategy.find(self._parallel.strategy)
+        alone = role.job == "evaluator" or role.job in own.restarts_alone
+        if not (alone and exit_codes.retryable(process.code)):
+            raise group.cause()
+        group.remove(process)
         try:
-            seconds = self._take_restart(member.role.name, member.cause())
+            seconds = self._count_restart(role.name, process.cause())
         except UserError:
-            if job == "evaluator":
-                _log.warning("%s is not started again: the others train on", member.role.name)
+            if role.job == "evaluator":
+                _log.warning("%s is not restarted: the training goes on without it", role.name)
                 return
-            team.ask_to_stop()
+            group.stop()
             raise
-        self._due.append((time.monotonic() + seconds, member))
+        self._due.append((time.monotonic() + seconds, process))
 
-    def _start_due(self, team: Team) -> None:
+    def _start_due(self, group: ProcessGroup) -> None:
         due = [entry for entry in self._due if entry[0] <= time.monotonic()]
         for entry in due:
             self._due.remove(entry)
-            self._tell(team.start(*entry[1].start))
+            self._add(group, entry[1].restarted())
 
-    def _tell(self, member: Member) -> None:
-        self._on_event({"event": "process", "name": member.role.name, "pid": member.process.pid})
+    def _add(self, group: ProcessGroup, process: WorkerProcess) -> None:
+        group.add(process)
+        self._on_event({"event": "process", "name": process.role.name, "pid": process.pid})

@@ -1,4 +1,4 @@
-"""What a training is about, on whatever devices it runs."""
+"""The data, model and length of a training, independent of its devices."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training.steps import total_steps
 
 
-class Job:
-    """Data, model and length of a training."""
+class TrainingContext:
+    """What TFX passes to a training, checked and loaded."""
 
     def __init__(self, fn_args: Any, settings: TrainingSettings):
-        """Reads what TFX hands over.
+        """Reads the schema and the transform graph, and counts the examples.
 
         Raises:
-            UserError: the schema, the transform graph or the examples are not as they should be, or
-                a step is to be watched that the training does not have.
+            UserError: the schema, the transform graph or the examples are not usable, or settings
+                name a step after the last one.
         """
         train = settings.train
         self._eval_files, self._batch_size = fn_args.eval_files, train.eval_batch_size
@@ -41,7 +41,7 @@ class Job:
         except ValueError as error:
             raise UserError(str(error)) from None
         self.loaded: Loaded | None = None
-        """What the model began with, after it was built; None: with random weights."""
+        """The initial weights, after the model was built; None: random ones."""
         self.build_model = functools.partial(
             assemble,
             train,
@@ -55,14 +55,14 @@ class Job:
             len(self.class_names),
             precision=settings.parallel.precision,
         )
-        """As ``build_model``, where other weights are assigned; needs no file of weights."""
+        """Builds the model without initial weights, for code that assigns others."""
         self.checkpoints = fn_args.working_dir or os.path.join(fn_args.model_run_dir, "checkpoints")
 
     def _note_loaded(self, loaded: Loaded) -> None:
         self.loaded = loaded
 
     def val_data(self, devices: Topology) -> Any | None:
-        """The val split; None where it has no examples."""
+        """The val split; None if it has no examples."""
         if not self.examples["val"]:
             return None
         batch_size = devices.fitting_batch(self._batch_size)

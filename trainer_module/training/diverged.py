@@ -1,4 +1,4 @@
-"""A training whose loss is not finite: what it may come from, and what works."""
+"""The errors for a loss that is not finite: likely cause and remedy."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ class DivergedError(UserError):
     """The loss, or a gradient, is infinite or not a number."""
 
     def __init__(self, what: str, kept: str, *, updates: int, loss: float, precision: str):
-        """What is told.
+        """Makes the error.
 
         Args:
-            what: is not finite, and where, such as ``the loss is nan at step 3``.
-            kept: which checkpoint there is, and where.
-            updates: of the weights, before that loss. Without any, no learning rate is the cause.
-            loss: nats.
-            precision: ``parallel.precision``.
+            what: the value that is not finite, such as ``the loss is nan at step 3``.
+            kept: the newest checkpoint and its folder.
+            updates: number of weight updates before; without any, the learning rate is no cause.
+            loss: in nats.
         """
         cause = _cause(updates, loss, precision)
         super().__init__(f"Training stopped: {what}{kept}. {cause}")
@@ -33,15 +32,15 @@ class DivergedError(UserError):
 
 
 def in_training(error: NonFiniteLossError, precision: str, kept: str) -> DivergedError:
-    """Of a step of the training."""
+    """The error for a training step."""
     what = f"the loss is {error.loss} at step {error.step}"
-    if math.isfinite(error.loss):  # a loss scale looks at the gradients
+    if math.isfinite(error.loss):  # with a loss scale, the engine checks the gradients
         what = f"a gradient is not finite at step {error.step} (loss {error.loss:.4g})"
     return DivergedError(what, kept, updates=error.updates, loss=error.loss, precision=precision)
 
 
 def in_evaluation(step: int, loss: float, precision: str, kept: str) -> DivergedError:
-    """Of the val split, after a step."""
+    """The error for the val split, after a step."""
     what = f"the loss on the val split is {loss} after step {step}"
     return DivergedError(what, kept, updates=step, loss=loss, precision=precision)
 
@@ -52,20 +51,20 @@ def _cause(updates: int, loss: float, precision: str) -> str:
         return _RATE
     if updates:
         return (
-            f"{_RATE} If that does not help, a value does not fit into float16, which ends at "
-            "65,504: use parallel.precision: mixed_bfloat16 or float32."
+            f"{_RATE} If that does not help, a value exceeds the range of float16 (65,504): use "
+            "parallel.precision: mixed_bfloat16 or float32."
         )
     if half:
         where = "a gradient" if math.isfinite(loss) else "a value of the forward pass"
         return (
-            "No weight was changed before that, and the loss scale is 1, so neither "
-            f"train.learning_rate nor the scale is the cause: {where} does not fit into float16, "
-            "which ends at 65,504. Use parallel.precision: mixed_bfloat16 or float32. If the "
-            "same happens there, the inputs or an operation of the model are the cause."
+            "No weight had changed before, and the loss scale is 1, so neither "
+            f"train.learning_rate nor the scale is the cause: {where} exceeds the range of float16 "
+            "(65,504). Use parallel.precision: mixed_bfloat16 or float32. If the "
+            "error remains, the inputs or an operation of the model are the cause."
         )
     return (
-        "No weight was changed before that, so train.learning_rate is not the cause. Either "
-        "the inputs are not finite, or an operation of the model gives such values, as a division "
-        "by 0 or the logarithm of 0 does. Check what preprocessing_fn gives, and the model's own "
-        "operations and initial weights."
+        "No weight had changed before, so train.learning_rate is not the cause. Either "
+        "the inputs are not finite, or an operation of the model yields such values, for example "
+        "a division by 0 or the logarithm of 0. Check the output of preprocessing_fn, and the "
+        "model's operations and initial weights."
     )

@@ -1,4 +1,4 @@
-"""How good the weights were after each step, who found it, and which were best."""
+"""The evaluations of a training, and their ranking."""
 
 from __future__ import annotations
 
@@ -11,44 +11,49 @@ from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Eval
 from stagecraft.trainer_module.training.evaluator import POLL_SECONDS
 
 EVALUATOR_SECONDS = 600.0
-"""For the last evaluation of another process, once the training is done."""
+"""Timeout for another process's last evaluation, after the last step."""
 
 _log = logging.getLogger(__name__)
 
 
-class Scores:
-    """Evaluations of this process, or those that another one makes of the checkpoints."""
+class EvaluationHistory:
+    """Evaluations by this process, or by an evaluator process that reads the checkpoints."""
 
-    def __init__(self, checkpoints: Checkpoints, of_another: Evaluations | None):
+    def __init__(self, checkpoints: Checkpoints, evaluator: Evaluations | None):
+        """Starts empty.
+
+        Args:
+            evaluator: the evaluator process's results; None: this process evaluates.
+        """
         self.evaluations: list[Evaluation] = []
         self._checkpoints = checkpoints
-        self._of_another = of_another
+        self._evaluator = evaluator
 
-    def begin(self) -> None:
-        """A training begins: what another process has found is of an earlier one."""
-        if self._of_another:
-            self._of_another.clear()
+    def reset(self) -> None:
+        """Removes the evaluator's results of an earlier training."""
+        if self._evaluator:
+            self._evaluator.clear()
 
     def add(self, evaluation: Evaluation) -> None:
-        """This process has found one."""
+        """Adds an evaluation by this process."""
         self.evaluations.append(evaluation)
 
-    def look(self) -> list[int]:
-        """Takes what another process has found; the steps that it has still to look at."""
-        if self._of_another is None:
+    def refresh(self) -> list[int]:
+        """Reads the evaluator's results; returns the steps that it has still to evaluate."""
+        if self._evaluator is None:
             return []
-        self.evaluations = self._of_another.read()
+        self.evaluations = self._evaluator.read()
         done = {entry.step for entry in self.evaluations}
         return [step for step in self._checkpoints.steps() if step not in done]
 
     def wait_for(self, step: int) -> None:
-        """Returns when another process, if it is one that evaluates, has looked at a step."""
+        """Waits until the evaluator, if there is one, has evaluated a step."""
         deadline = time.monotonic() + EVALUATOR_SECONDS
-        while step in self.look():
+        while step in self.refresh():
             if time.monotonic() > deadline:
                 _log.warning(
-                    "The evaluator has not looked at step %d within %.0f s; the best of the others "
-                    "is taken",
+                    "The evaluator has not evaluated step %d within %.0f s; the export uses the "
+                    "best of the other steps",
                     step,
                     EVALUATOR_SECONDS,
                 )
@@ -56,5 +61,5 @@ class Scores:
             threading.Event().wait(POLL_SECONDS)
 
     def ranked(self) -> list[Evaluation]:
-        """The highest accuracy first; among equals the lowest loss, then the earliest."""
+        """Evaluations by accuracy, highest first; ties by loss, then by step."""
         return sorted(self.evaluations, key=lambda entry: (-entry.accuracy, entry.loss))

@@ -1,7 +1,7 @@
-"""The process that evaluates each new checkpoint, on one device, while the others train on.
+"""Evaluates each new checkpoint in a process of its own, on one device.
 
-It reads the folder of checkpoints and writes what it finds beside them; it takes no part in the
-training, and may be lost and come back.
+The evaluator reads the folder of checkpoints and writes its results beside them. It takes no part
+in the training, and may be restarted at any time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stagecraft.trainer_module.checkpointing import resume
-from stagecraft.trainer_module.checkpointing.checkpoints import (
-    Checkpoints,
-    UnreadableCheckpointError,
-)
+from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.training import diverged
@@ -36,36 +34,33 @@ def evaluate_all(
     settings: resume.Flat,
     on_phase: Callable[[str], None],
 ) -> None:
-    """Evaluates checkpoints as they come, oldest first, until that of the last step is.
+    """Evaluates checkpoints as they appear, oldest first, until the last step's is done.
 
     Args:
         engine: with the model; its weights are overwritten.
-        val_data: finite dataset.
-        checkpoints: as those that train write them.
-        reporter: is told of evaluations.
-        settings: :func:`resume.resolved`; checkpoints of other settings are not this training's.
-        on_phase: told of what begins.
+        settings: :func:`resume.resolved`; checkpoints of other settings are ignored.
 
     Raises:
         DivergedError: the loss on the val split is not finite.
     """
-    found = Evaluations(checkpoints.root)
+    results = Evaluations(checkpoints.root)
     precision = str(settings.get("parallel_precision", "float32"))
     while True:
-        done = {entry.step for entry in found.read()}
+        done = {entry.step for entry in results.read()}
         for step in _own(checkpoints, settings):
             if step not in done:
-                _evaluate(step, engine, val_data, checkpoints, reporter, on_phase, found, precision)
-            if step == settings["train_steps"]:  # also where it cannot be read: it stays so
+                args = (engine, val_data, checkpoints, reporter, on_phase, results, precision)
+                _evaluate(step, *args)
+            if step == settings["train_steps"]:  # even if it is unreadable
                 return
         threading.Event().wait(POLL_SECONDS)
 
 
 def _own(checkpoints: Checkpoints, settings: resume.Flat) -> list[int]:
-    """Steps of this training, oldest first; there may be another's, until this one begins."""
+    """Steps of this training, oldest first; another training's may be there before it starts."""
     own = []
     for step in checkpoints.steps():
-        with contextlib.suppress(UnreadableCheckpointError):  # or dropped since it was listed
+        with contextlib.suppress(UnreadableCheckpointError):  # or dropped meanwhile
             if not resume.changes(checkpoints.notes(step)["settings"], settings, step):
                 own.append(step)
     return own
@@ -78,7 +73,7 @@ def _evaluate(
     checkpoints: Checkpoints,
     reporter: Reporter,
     on_phase: Callable[[str], None],
-    found: Evaluations,
+    results: Evaluations,
     precision: str,
 ) -> None:
     try:
@@ -91,6 +86,6 @@ def _evaluate(
     metrics = engine.evaluate(val_data)
     if not math.isfinite(metrics.loss):
         raise diverged.in_evaluation(step, metrics.loss, precision, f" ({checkpoints.root})")
-    found.add(Evaluation(step, metrics.loss, metrics.accuracy))
+    results.add(Evaluation(step, metrics.loss, metrics.accuracy))
     reporter.evaluation(step, metrics.loss, metrics.accuracy)
     _log.info("Step %d: loss %.4f, accuracy %.4f", step, metrics.loss, metrics.accuracy)

@@ -1,7 +1,7 @@
-"""The SavedModel that is evaluated, pushed and served.
+"""Writes the SavedModel for evaluation and serving.
 
-It holds the transform and the model, names no device, and loads in plain
-TensorFlow without this project, TFX or Keras. Its signatures:
+The SavedModel contains the transform and the model, names no device, and loads in plain TensorFlow
+without this project, TFX or Keras. Its signatures:
 
     serving_default      examples: string [batch], serialized tf.Example
     serving_images       images: uint8 [batch, height, width, channels]
@@ -42,25 +42,23 @@ def export(
     transform: tft.TFTransformOutput,
     class_names: Sequence[str],
 ) -> None:
-    """Writes the SavedModel to ``folder``: whole, or not at all.
+    """Writes the SavedModel to ``folder``, whole or not at all.
 
     Args:
-        folder: where to; replaced if it is there.
-        model: a copy of the trained model that was built outside of any strategy and device
-            scope, so that none is written; its weights are overwritten.
-        weights: variable path -> value, as ``Engine.weights`` gives them.
-        transform: Transform's output.
-        class_names: name of each class.
+        folder: replaced if it exists.
+        model: a copy of the model, built outside of any strategy and device scope, so that the
+            SavedModel names no device; its weights are overwritten.
+        weights: variable path -> value, as ``Engine.weights`` returns them.
 
     Raises:
-        UserError: the disk is full, or ``folder`` cannot be written.
+        UserError: the disk is full, or ``folder`` is not writable.
     """
     for variable in model.variables:
         variable.assign(weights[variable.path])
-    # What TFT's layer wraps: the layer itself, a tf_keras model, takes seconds to save.
+    # The loader, not TFT's layer: saving that tf_keras model would take seconds.
     loader = SavedModelLoader(transform.transform_savedmodel_dir)
     module = tf.Module()
-    # Everything that the signatures use must be reachable from here.
+    # All that the signatures use must be reachable from the module.
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
     signatures = _signatures(
@@ -69,8 +67,8 @@ def export(
     with atomic_folder(folder) as aside:
         try:
             tf.saved_model.save(module, str(aside), signatures=signatures)
-        except AssertionError:  # a table, or a variable that is not Keras's: its layer has it
-            module.model = model  # and all weights a second time, under their layers
+        except AssertionError:  # a table, or a variable that only the Keras layer tracks
+            module.model = model  # stores all weights a second time
             tf.saved_model.save(module, str(aside), signatures=signatures)
         paths = pathlib.Path(aside, VARIABLE_PATHS)
         paths.parent.mkdir()
@@ -83,7 +81,7 @@ def _signatures(
     raw_spec: Mapping[str, tf.io.FixedLenFeature],
     class_names: Sequence[str],
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
-    # Functions, not methods: a method with an input signature is refused by saved_model.save.
+    # Functions, not methods: saved_model.save refuses a method with an input signature.
     def classify(raw: Tensors) -> dict[str, tf.Tensor]:
         logits = tf.cast(model(transform(raw)[features.IMAGE], training=False), tf.float32)
         class_id = tf.argmax(logits, axis=-1)
@@ -95,7 +93,7 @@ def _signatures(
         }
 
     def serving_default(examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        # The image alone: whoever asks for a label has none to give.
+        # The image alone: a request has no label.
         image_spec = {features.IMAGE: raw_spec[features.IMAGE]}
         return classify(tf.io.parse_example(examples, image_spec))
 
@@ -119,7 +117,7 @@ def _signatures(
 
 
 def _to_bytes(images: tf.Tensor) -> tf.Tensor:
-    """uint8 ``[batch, …]`` -> string ``[batch]``, the raw feature that the transform takes."""
+    """Converts uint8 ``[batch, …]`` to string ``[batch]``, the transform's raw feature."""
     characters = tf.constant([bytes([value]) for value in range(256)])
     flat = tf.reshape(images, [tf.shape(images)[0], features.IMAGE_BYTES])
     return tf.strings.reduce_join(tf.gather(characters, tf.cast(flat, tf.int32)), axis=-1)

@@ -1,6 +1,6 @@
 """The training loop: steps, evaluations, checkpoints, and the best weights at the end.
 
-The same for every engine: what a step is, and where it runs, is theirs.
+It is the same for every engine; the engine defines what a step is and where it runs.
 """
 
 from __future__ import annotations
@@ -16,48 +16,25 @@ from typing import Any
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import resume
-from stagecraft.trainer_module.checkpointing.checkpoints import (
-    Checkpoints,
-    UnreadableCheckpointError,
-)
+from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.base import Engine, NonFiniteLossError
 from stagecraft.trainer_module.processes.preemption import Preempted
 from stagecraft.trainer_module.training import diverged, starting_point
-from stagecraft.trainer_module.training.evaluation_history import Scores
+from stagecraft.trainer_module.training.evaluation_history import EvaluationHistory
 from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
 from stagecraft.trainer_module.training.monitoring.profile import Profile
 from stagecraft.trainer_module.training.monitoring.progress import Reporter
 from stagecraft.trainer_module.training.monitoring.timeline import Timeline
+from stagecraft.trainer_module.training.outcome import Outcome
 from stagecraft.trainer_module.training.pace import Pace
 
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What came of a training."""
-
-    steps: int
-    best: Evaluation | None
-    """Of the weights that the engine is left with; None: nothing was evaluated."""
-
-    evaluations: list[Evaluation]
-    images_per_second: float
-    """Of training steps: neither tracing, evaluating nor saving."""
-
-    resumed_from: int
-    """Steps that an earlier attempt had done; 0: none."""
-
-    batches: int
-    """Global batches that were taken: more than steps where a loss scale skipped some."""
-
-    repeated: int
-    """Steps that were applied twice, by workers that are not in step, because one was lost."""
-
-
 class Loop:
-    """Trains an engine to ``total`` steps, from the newest checkpoint on."""
+    """Trains an engine to ``total`` steps, from the newest checkpoint."""
 
     def __init__(
         self,
@@ -76,22 +53,17 @@ class Loop:
         stop: Callable[[], bool] = lambda: False,
         on_phase: Callable[[str], None] = lambda _: None,
     ):
-        """Prepares.
+        """Starts nothing yet.
 
         Args:
-            engine: what is trained.
-            checkpoints: where it goes on from, and what it is saved to.
-            reporter: is told of steps and evaluations.
-            total: steps.
             eval_every: steps between evaluations.
             checkpoint_every: steps between checkpoints, besides those at evaluations; 0: none.
-            settings: ``TrainingSettings.flat()``, kept with each checkpoint.
-            chief: whether this worker decides what all have to agree on.
-            timeline: watches its step, if that is still to come.
-            profile: watches its steps.
-            evaluations: what another process finds, which evaluates the checkpoints.
-            stop: asked before each call of the engine; where it says so on any worker, all stop.
-            on_phase: told of what begins: ``train``, ``evaluate``, ``save``, ``done``.
+            settings: ``TrainingSettings.flat()``, stored in each checkpoint.
+            chief: whether this worker decides for all.
+            evaluations: results of an evaluator process.
+            stop: polled before each call of the engine; True on any worker stops all.
+            on_phase: called with each phase that begins: ``train``, ``evaluate``, ``save``,
+                ``done``.
         """
         self._engine = engine
         self._checkpoints = checkpoints
@@ -103,28 +75,29 @@ class Loop:
         self._chief = chief
         self._timeline = timeline
         self._profile = profile
-        self._scores = Scores(checkpoints, evaluations)
+        self._history = EvaluationHistory(checkpoints, evaluations)
         self._stop = stop
         self._on_phase = on_phase
         self._pace = Pace()
         self._saved: int | None = None
         self.curve = Curve()
-        """Of all attempts, as far as they have got."""
+        """Of all attempts."""
 
     def run(self, train_data: Callable[[int], Any], val_data: Any | None) -> Outcome:
         """Trains, and leaves the engine with the weights that were best on the val split.
 
-        A training that was stopped goes on exactly where its newest checkpoint is; one that
-        was finished is not trained again, unless other settings are asked for.
+        A stopped training resumes exactly at its newest checkpoint. A finished training is not
+        repeated, unless its settings changed.
 
         Args:
-            train_data: number of the first -> the infinite dataset of global batches from there on.
-            val_data: finite dataset; None: nothing is evaluated, and the last weights count.
+            train_data: maps the number of the first batch to the infinite dataset of global
+                batches from there.
+            val_data: finite dataset; None: no evaluation, and the last weights count.
 
         Raises:
-            UserError: the loss is not finite, a checkpoint cannot be written, or there is one that
-                other settings made.
-            Preempted: ``stop`` said so; a checkpoint of the last step is on the disk.
+            UserError: the loss is not finite, a checkpoint cannot be written, or a checkpoint has
+                other settings.
+            Preempted: ``stop`` returned True; a checkpoint of the last step is on the disk.
         """
         engine = self._engine
         self._resume()
@@ -139,11 +112,11 @@ class Loop:
                 self._evaluate(val_data)
             self._save()
         self._settle()
-        if self._chief and engine.step in self._scores.look():
+        if self._chief and engine.step in self._history.refresh():
             self._on_phase("evaluate")
-            self._scores.wait_for(engine.step)
+            self._history.wait_for(engine.step)
         engine.sum_over_workers([0.0])
-        self._scores.look()
+        self._history.refresh()
         self._on_phase("done")
         steps, taken = engine.step, engine.batches
         return Outcome(
@@ -151,35 +124,36 @@ class Loop:
             batches=taken,
             repeated=engine.repeated,
             best=self._restore_best(),
-            evaluations=self._scores.evaluations,
+            evaluations=self._history.evaluations,
             images_per_second=self._pace.images_per_second,
             resumed_from=begin,
         )
 
     def _resume(self) -> None:
         engine, checkpoints = self._engine, self._checkpoints
-        found = starting_point.find(checkpoints, engine, self._settings, self._chief)
-        if found is None:
+        checkpoint = starting_point.find(checkpoints, engine, self._settings, self._chief)
+        if checkpoint is None:
             if self._chief:
-                self._scores.begin()
+                self._history.reset()
             return
         try:
-            engine.restore(found.state)
+            engine.restore(checkpoint.state)
         except ValueError as error:
             raise UserError(
-                f"{checkpoints.root}/{found.step}: {error}; give another checkpoint folder, or "
-                "delete this one"
+                f"{checkpoints.root}/{checkpoint.step}: {error}; use another checkpoint folder, or "
+                "delete this one",
+                file=f"{checkpoints.root}/{checkpoint.step}",
             ) from None
-        self._saved, notes = found.step, found.progress
+        self._saved, notes = checkpoint.step, checkpoint.progress
         self._pace = Pace(notes["seconds"], notes["examples"])
-        # An earlier attempt's logs are gone with it.
+        # The logs of an earlier attempt are gone.
         self.curve = Curve(notes["curve"])
         for point in self.curve.points:
             self._reporter.log(point)
         for entry in notes["evaluations"]:
-            self._note(Evaluation(**entry))
-        _log.info("Going on from step %d of %d, %s", found.step, self._total, checkpoints.root)
-        self._reporter.going_on(found.step, self._total)
+            self._add(Evaluation(**entry))
+        _log.info("Resuming from step %d of %d, %s", checkpoint.step, self._total, checkpoints.root)
+        self._reporter.resumed(checkpoint.step, self._total)
 
     def _train_until(self, boundary: int, batches: Iterator[Any]) -> None:
         engine, pace = self._engine, self._pace
@@ -187,10 +161,10 @@ class Loop:
         while engine.step < boundary:
             steps = min(self._agreed_steps(), boundary - engine.step)
             watching: AbstractContextManager[None] = contextlib.nullcontext()
-            if self._timeline and engine.step < self._timeline.step:  # 0 is no step
+            if self._timeline and engine.step < self._timeline.step:  # step 0: no timeline
                 before = self._timeline.step - 1 - engine.step
                 steps = min(steps, before or 1)
-                watching = watching if before else self._timeline.watching()
+                watching = watching if before else self._timeline.recorded()
             if self._profile:
                 steps = self._profile.before(engine.step, steps)
             start = time.perf_counter()
@@ -198,7 +172,7 @@ class Loop:
                 with watching:
                     metrics = engine.train(batches, steps)
             except NonFiniteLossError as error:
-                raise diverged.in_training(error, self._precision, self._kept()) from None
+                raise diverged.in_training(error, self._precision, self._last_good()) from None
             seconds = time.perf_counter() - start
             if self._profile:
                 self._profile.after(engine.step)
@@ -210,10 +184,10 @@ class Loop:
             self._reporter.train(point, self._total, eta_seconds)
 
     def _agreed_steps(self) -> int:
-        """Steps of the next call: the chief's, because each worker measures another pace.
+        """Steps of the next call: the chief's number, since each worker measures another pace.
 
         Raises:
-            Preempted: a worker has been told to stop.
+            Preempted: a worker has to stop.
         """
         steps = self._pace.steps_per_call if self._chief else 0
         stops, steps_of_all = self._engine.sum_over_workers([float(self._stop()), float(steps)])
@@ -227,11 +201,11 @@ class Loop:
         self._on_phase("evaluate")
         metrics, step = self._engine.evaluate(val_data), self._engine.step
         if not math.isfinite(metrics.loss):
-            raise diverged.in_evaluation(step, metrics.loss, self._precision, self._kept())
-        self._note(Evaluation(step, metrics.loss, metrics.accuracy))
+            raise diverged.in_evaluation(step, metrics.loss, self._precision, self._last_good())
+        self._add(Evaluation(step, metrics.loss, metrics.accuracy))
 
-    def _note(self, evaluation: Evaluation) -> None:
-        self._scores.add(evaluation)
+    def _add(self, evaluation: Evaluation) -> None:
+        self._history.add(evaluation)
         self._reporter.evaluation(evaluation.step, evaluation.loss, evaluation.accuracy)
 
     def _save(self) -> None:
@@ -239,15 +213,15 @@ class Loop:
         if step == self._saved:
             return
         self._on_phase("save")
-        self._checkpoints.flush()  # before the copy: else two would be in memory
-        needed = self._scores.look()
-        ranked = self._scores.ranked()
+        self._checkpoints.flush()  # before the snapshot: memory holds only one
+        needed = self._history.refresh()
+        ranked = self._history.ranked()
         self._checkpoints.save(
             step,
             self._engine.snapshot(),
             {
                 "curve": list(self.curve.points),
-                "evaluations": [dataclasses.asdict(entry) for entry in self._scores.evaluations],
+                "evaluations": [dataclasses.asdict(entry) for entry in self._history.evaluations],
                 "seconds": self._pace.seconds,
                 "examples": self._pace.examples,
                 "settings": self._settings,
@@ -259,13 +233,13 @@ class Loop:
         self._saved = step
 
     def _settle(self) -> None:
-        """Waits until what was saved is on the disk: the others read what the chief writes."""
+        """Waits until the chief's checkpoint is on the disk, where the other workers read it."""
         self._checkpoints.flush()
         self._engine.sum_over_workers([0.0])
 
     def _restore_best(self) -> Evaluation | None:
         kept = self._checkpoints.steps()
-        for best in self._scores.ranked():
+        for best in self._history.ranked():
             if best.step == self._engine.step:
                 return best
             if best.step in kept:
@@ -273,18 +247,18 @@ class Loop:
                     self._engine.restore(self._checkpoints.load(best.step).state)
                     return best
                 except UnreadableCheckpointError as error:
-                    _log.warning("Checkpoint cannot be read, taking the next best: %s", error)
+                    _log.warning("Unreadable checkpoint; using the next best: %s", error)
         return None
 
     @property
     def _precision(self) -> str:
         return str(self._settings.get("parallel_precision", "float32"))
 
-    def _kept(self) -> str:
-        """The last checkpoint, which a loss that is not finite leaves behind."""
+    def _last_good(self) -> str:
+        """Names the last checkpoint, in the message of a loss that is not finite."""
         try:
             self._checkpoints.flush()
-        except UserError as error:  # that the loss is not finite is the worse of the two
+        except UserError as error:  # the diverged loss is the more important error
             _log.warning("The last checkpoint was not written: %s", error)
         steps = self._checkpoints.steps()
         kept = f"; the last good checkpoint is step {steps[-1]}" if steps else ""

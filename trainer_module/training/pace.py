@@ -1,21 +1,21 @@
-"""How fast a training goes, and so how many steps to ask of the engine at a time."""
+"""Measures how fast a training runs, and sets the steps of the engine's next call."""
 
 from __future__ import annotations
 
 import time
 
 REPORT_SECONDS = 1.0
-"""Time between two reports; as long, Python and Ctrl-C wait for the engine."""
+"""Time between two reports; Python and Ctrl-C wait for the engine as long."""
 
 _MAX_GROWTH = 8
-"""Of the steps per call from one to the next: one fast call may have been luck."""
+"""Limit on the growth of the steps per call: one fast call may be an exception."""
 
 
 class Pace:
-    """Measures calls of the engine; the first traces the graph and counts only if it is alone."""
+    """Measures the engine's calls; the first one traces the graph, and counts only if alone."""
 
     def __init__(self, seconds: float = 0.0, examples: int = 0):
-        """Goes on from what an earlier attempt measured."""
+        """Continues the measurement of an earlier attempt."""
         self.seconds = seconds
         self.examples = examples
         self.steps_per_call = 1
@@ -25,14 +25,14 @@ class Pace:
 
     @property
     def images_per_second(self) -> float:
-        """Of training steps only: neither tracing, evaluating nor saving."""
+        """Throughput of training steps, without tracing, evaluating and saving."""
         if self.seconds:
             return self.examples / self.seconds
         seconds, examples = self._first or (1.0, 0)
         return examples / seconds
 
     def add(self, steps: int, examples: int, seconds: float) -> None:
-        """Notes one call of the engine."""
+        """Adds one call of the engine."""
         if self._first is None:
             self._first = (seconds, examples)
             self._warm_at = time.perf_counter()
@@ -44,7 +44,7 @@ class Pace:
         self.steps_per_call = max(1, min(fitting, _MAX_GROWTH * steps))
 
     def eta_seconds(self, steps: int) -> float:
-        """Seconds that ``steps`` more take, with the evaluations and savings between them."""
+        """Seconds for ``steps`` more, including evaluations and checkpoints between them."""
         if self._first is None:
             return 0.0
         if not self._warm_steps:

@@ -1,4 +1,4 @@
-"""The record of a training: what it was, and what came of it, with measured numbers."""
+"""The record of a training: settings, topology, results and measurements."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import platform
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # who only reads a record needs no TensorFlow
+if TYPE_CHECKING:  # reading a record needs no TensorFlow
     from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
     from stagecraft.trainer_module.models.initial_weights.loading import Loaded
     from stagecraft.trainer_module.parallel.topology import Topology
     from stagecraft.trainer_module.planning.plan import Plan
     from stagecraft.trainer_module.settings import TrainingSettings
-    from stagecraft.trainer_module.training.loop import Outcome
+    from stagecraft.trainer_module.training.outcome import Outcome
 
 FILE_NAME = "record.json"
 
@@ -28,10 +28,10 @@ ENTRIES = frozenset(
         *("examples", "plan", "settings", "topology", "versions"),
     }
 )
-"""Those that a report is made of."""
+"""Entries that a report needs."""
 
 FIGURES = frozenset({"steps", "best", "images_per_second"})
-"""Those that are noted on the model."""
+"""Entries that become properties of the model artifact."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,13 +50,10 @@ def write(
     """Writes ``folder/record.json``.
 
     Args:
-        folder: TFX's ``model_run_dir``.
-        settings: as they were asked for.
-        topology: as it was resolved.
         outcome: steps, best evaluation, all evaluations, images per second.
         examples: split -> number of examples.
-        plan: what was predicted, of a model in stages.
-        loaded: what ``train.initial_weights`` gave; None: nothing.
+        plan: the prediction for a model in stages.
+        loaded: the report on ``train.initial_weights``; None: none were loaded.
         seconds: of each phase of the last attempt: train, evaluate, save, export.
     """
     versions = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "tfx")}
@@ -80,25 +77,22 @@ def write_for(
     images_per_second: float,
     evaluations: Sequence[Evaluation] = (),
 ) -> None:
-    """Writes the record of a training that a ``run_fn`` of your own has done.
+    """Writes the record of a training by your own ``run_fn``.
 
-    The Trainer takes its figures from it, and TrainingReport its curves, tables and topology.
-    Without one, a model is published all the same.
+    The Trainer reads its metrics from the record; TrainingReport its curves, tables and topology.
+    The record is optional: the Trainer publishes a model without one, too.
 
     Args:
-        fn_args: as the ``run_fn`` was given them.
-        steps: optimizer steps that were taken.
-        images_per_second: measured in training.
-        evaluations: ``Evaluation(step, loss, accuracy)`` on the val split, in the order of the
-            steps. The one with the highest accuracy counts as that of the exported model.
+        evaluations: ``Evaluation(step, loss, accuracy)`` on the val split, in the order of
+            steps. The one with the highest accuracy counts as the exported model's.
 
     Raises:
-        UserError: the devices that ``parallel`` asks for are not here.
+        UserError: this machine lacks the devices that ``parallel`` names.
     """
     from stagecraft.trainer_module.data import input_data
     from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import TrainingSettings
-    from stagecraft.trainer_module.training.loop import Outcome
+    from stagecraft.trainer_module.training.outcome import Outcome
 
     settings = TrainingSettings.from_flat(fn_args.custom_config["settings"])
     os.makedirs(fn_args.model_run_dir, exist_ok=True)
@@ -123,33 +117,22 @@ def write_for(
 
 
 def parse(text: str, where: str, needs: Collection[str] = ENTRIES) -> dict[str, Any] | None:
-    """What a record says; None, and a warning, where it does not say what is needed.
-
-    Args:
-        text: the file's.
-        where: the file, for the warning.
-        needs: names of entries.
-    """
+    """Parses a record; returns None, with a warning, if it lacks a needed entry."""
     try:
         record = json.loads(text)
     except ValueError as error:
         _log.warning("%s: not used as a training's record: not JSON: %s", where, error)
         return None
-    lacks = sorted(set(needs) - set(record) if isinstance(record, dict) else needs)
-    if lacks:
-        _log.warning("%s: not used as a training's record: it lacks %s", where, ", ".join(lacks))
+    missing = sorted(set(needs) - set(record) if isinstance(record, dict) else needs)
+    if missing:
+        _log.warning("%s: not used as a training's record: it lacks %s", where, ", ".join(missing))
         return None
-    found: dict[str, Any] = record
-    return found
+    parsed: dict[str, Any] = record
+    return parsed
 
 
 def find(folder: str | os.PathLike[str], needs: Collection[str] = ENTRIES) -> dict[str, Any] | None:
-    """The record of a training; None where its ``run_fn`` wrote none, or one that is of no use.
-
-    Args:
-        folder: TFX's ``model_run_dir``.
-        needs: names of entries that it has to have.
-    """
+    """The record of a training; None if its ``run_fn`` wrote none, or an unusable one."""
     path = pathlib.Path(folder, FILE_NAME)
     try:
         return parse(path.read_text(), str(path), needs)
@@ -158,10 +141,10 @@ def find(folder: str | os.PathLike[str], needs: Collection[str] = ENTRIES) -> di
 
 
 def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What :func:`write` wrote.
+    """Reads the output of :func:`write`.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the folder has no record.
     """
     record: dict[str, Any] = json.loads(pathlib.Path(folder, FILE_NAME).read_text())
     return record

@@ -1,11 +1,11 @@
-"""How many steps a training has, and how many lie between two evaluations."""
+"""Computes the number of steps of a training, and of the steps between two evaluations."""
 
 from __future__ import annotations
 
 from stagecraft.trainer_module.settings import TrainSettings
 
 DEFAULT_EPOCHS = 10.0
-"""Where the settings give neither steps nor epochs."""
+"""Used if the settings have neither steps nor epochs."""
 
 
 def total_steps(train: TrainSettings, num_examples: int) -> int:

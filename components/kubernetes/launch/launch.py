@@ -91,7 +91,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
         write_log=_print,
         check=functools.partial(leases.check, checkpoint_leases),
     )
-    preemption.before_end(training.delete)
+    preemption.on_sigterm(training.delete)
     task = task_of(path, fn_args)
     if is_address(folder):
         task = staging.portable(task, job_folder["local"])

@@ -96,7 +96,7 @@ def parity(
     console.say(report.text(rows), stderr=as_json)
     for row in rows:
         if not row.equal:
-            console.error(f"{row.topology}: {row.why}")
+            console.error(f"{row.topology}: {row.reason}")
         if row.note:
             console.say(f"{row.topology}: {row.note}", stderr=as_json)
     if failed:

@@ -20,7 +20,7 @@ from stagecraft.trainer_module.processes import preemption
 
 def main() -> None:
     """Runs a step. Exit code: 0; 1 when it failed; 143 after SIGTERM."""
-    preemption.watch()  # a training saves first
+    preemption.handle_sigterm()  # a training saves first
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s")
     arguments, beam_args = _parser().parse_known_args()
     redacted_log.install(beam_args)

@@ -96,7 +96,7 @@ def test_what_a_model_begins_with_is_noted(models):
     preflight_models = importlib.import_module("preflight_models")
     preflight_models.good((32, 32, 3), 10).save_weights("w.weights.h5")
     named = ("train.model=preflight_models:good", "train.initial_weights=w.weights.h5")
-    note = "2 of 2 variables begin with the values of w.weights.h5"
+    note = "2 of 2 variables start with the values of w.weights.h5"
     assert preflight.check(load("quickstart", named)) == [note]
     preflight_models.eleven((32, 32, 3), 10).save_weights("w.weights.h5")
     with pytest.raises(MismatchError):

@@ -43,7 +43,7 @@ class SlowExecutor(base_executor.BaseExecutor):
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:
         from stagecraft.trainer_module.processes import preemption
 
-        preemption.saves()
+        preemption.expect_checkpoint()
         folder = pathlib.Path(exec_properties["folder"])
         (folder / "began").touch()
         while not preemption.requested():

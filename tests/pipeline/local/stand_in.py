@@ -48,7 +48,7 @@ def behave(node: str, output: str, folder: str) -> None:
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if what.startswith("train"):
-        with preemption.saving():
+        with preemption.stoppable():
             pathlib.Path(output, "hanging").write_text(str(os.getpid()))
             while what == "train_on" or not preemption.requested():
                 time.sleep(0.05)

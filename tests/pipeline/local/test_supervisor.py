@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import signal
+import tempfile
 import threading
 import time
 
@@ -137,7 +138,7 @@ def test_temporary_files_of_the_run_are_removed(go, tmp_path, monkeypatch, last)
     """However the process ends: TensorFlow leaves seven a run to an exit handler."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setattr(supervisor.tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     go("scratch", last)
     where = pathlib.Path((tmp_path / "scratch").read_text())
     assert where.is_relative_to(temporary)

@@ -106,7 +106,7 @@ def test_says_what_is_wrong_with_the_disk(tmp_path: pathlib.Path, number: int, w
 
 def test_full_disk(tiny_disk: pathlib.Path) -> None:
     with (
-        pytest.raises(UserError, match="the disk is full"),
+        pytest.raises(UserError, match="disk is full"),
         atomic_folder(tiny_disk / "b") as folder,
     ):
         (folder / "file").write_bytes(b"x" * 1_000_000)

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -34,17 +35,25 @@ with locked(pathlib.Path(sys.argv[1])):
 """
 
 
-def test_the_second_is_refused_and_told_of_the_first(tmp_path: pathlib.Path) -> None:
+@contextlib.contextmanager
+def _holding(root: pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that holds ``root``."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        yield holder
+
+
+def test_the_error_of_the_second_names_the_first(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "a" / "root"
     with locked(root):
-        with pytest.raises(UserError) as refused, locked(root):
+        with pytest.raises(LeaseHeldError) as refused, locked(root):
             pytest.fail("two hold it")
-        for words in (
-            f"{root}: process {os.getpid()} on {socket.gethostname()} is training",
-            "stop it",
-            "train.resume_id",
-        ):
-            assert words in str(refused.value)
+        holder = refused.value.holder
+        assert (holder.process, holder.host) == (os.getpid(), socket.gethostname())
+        assert (refused.value.file, refused.value.suggestion) == (str(root), "train.resume_id")
         with locked(tmp_path / "other"):
             pass
     with locked(root):
@@ -59,11 +68,7 @@ def test_a_failure_frees_it(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_killed_process_holds_nothing(tmp_path: pathlib.Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
+    with _holding(tmp_path) as holder:
         with pytest.raises(UserError, match=f"process {holder.pid} on "), locked(tmp_path):
             pytest.fail("two hold it")
         holder.kill()
@@ -95,13 +100,7 @@ def test_fifty_at_once(tmp_path: pathlib.Path) -> None:
 
 def test_nobody_is_told_of_one_that_was_killed(tmp_path: pathlib.Path) -> None:
     """Its lease is still there when fifty start."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, tmp_path / "0"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as killed:
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == b"held\n"
+    with _holding(tmp_path / "0") as killed:
         killed.kill()
     [found] = starts.at_once("lock", str(tmp_path), count=50)
     assert {each["holder"]["process"] for each in found.refused} == set(found.winners)
@@ -120,11 +119,7 @@ def no_flock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_system_without_locks(no_flock: None, tmp_path: pathlib.Path) -> None:
     """The lease holds: that of a process that runs, and not that of one that was killed."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
+    with _holding(tmp_path) as holder:
         lease = VolumeLease(tmp_path, seconds=60.0, grace=0.0)
         with pytest.raises(LeaseHeldError, match=f"process {holder.pid} on "):
             lease.claim()

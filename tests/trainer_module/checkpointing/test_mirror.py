@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from stagecraft.trainer_module.checkpointing import mirror
-from stagecraft.trainer_module.checkpointing.checkpoints import (
-    Checkpoints,
-    UnreadableCheckpointError,
-)
+from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
+from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 
 

@@ -11,6 +11,7 @@ import time
 
 import pytest
 import starts
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import lease as lease_module
@@ -58,9 +59,8 @@ def test_the_second_is_told_of_the_first(tmp_path: pathlib.Path) -> None:
     assert refused.value.holder == first.holder
     assert (first.holder.host, first.holder.process) == (socket.gethostname(), os.getpid())
     assert abs(first.holder.since - time.time()) < 60
-    text = str(refused.value)
-    assert f"train-first, process {os.getpid()} on {socket.gethostname()} is training" in text
-    assert "(if it was killed, until " in text and "train.resume_id" in text
+    assert str(first.holder) == f"train-first, process {os.getpid()} on {socket.gethostname()}"
+    assert (refused.value.file, refused.value.suggestion) == (str(tmp_path), "train.resume_id")
     first.release()
     second.claim()
 
@@ -89,7 +89,6 @@ def test_whoever_was_overtaken_writes_nothing_more(
     with pytest.raises(LeaseLostError) as lost:
         first.check()
     assert lost.value.holder == second.holder and lost.value.place == str(tmp_path)
-    assert "saves nothing more" in str(lost.value)
     first.release()
     second.renew()
 
@@ -124,15 +123,16 @@ def test_a_number_without_content(tmp_path: pathlib.Path) -> None:
     (tmp_path / FOLDER).mkdir()
     begun = tmp_path / FOLDER / "00000001"
     begun.touch()
-    with pytest.raises(LeaseHeldError, match="another process is training"):
+    with pytest.raises(LeaseHeldError) as caught:
         lease(tmp_path).claim()
+    assert str(caught.value.holder) == "another process"
     os.utime(begun, (time.time() - 61.0,) * 2)
     lease(tmp_path).claim()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"until": 1}', b"\xff", b'{"holder": 3}'])
 def test_what_is_no_record(content: bytes) -> None:
-    with pytest.raises(ValueError, match="no lease|decode|Expecting"):
+    with pytest.raises(ValueError):  # noqa: PT011
         Record.parsed(content)
 
 
@@ -144,7 +144,9 @@ def test_what_a_record_of_a_later_version_has_more(tmp_path: pathlib.Path) -> No
     assert Record.parsed(json.dumps(fields)) == record_of(one)
 
 
-def test_a_disk_that_is_full(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     """The holder stops before others may write, and says why."""
     now = lease_module._clock()
     monkeypatch.setattr(lease_module, "_clock", lambda: now)
@@ -158,7 +160,7 @@ def test_a_disk_that_is_full(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
     now += 59.0
     one.check()
     now += 1.0
-    with pytest.raises(LeaseLostError, match="not renewed for 60 s: .*No space left"):
+    with messages.raises(LeaseLostError):
         one.check()
     monkeypatch.undo()
     with pytest.raises(LeaseLostError):  # for good: another one may have written meanwhile
@@ -166,14 +168,14 @@ def test_a_disk_that_is_full(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
 
 
 def test_one_that_others_keep_changing(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     def conflict(*_: object) -> str:
         raise Conflict
 
     one = lease(tmp_path)
     monkeypatch.setattr(one, "write", conflict)
-    with pytest.raises(UserError, match="others keep changing it"):
+    with messages.raises(UserError):
         one.claim()
 
 

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.missing_features import MissingFeatureError
@@ -57,14 +58,16 @@ class Graph:
 @pytest.mark.parametrize(
     ("raw_names", "names", "missing", "what"),
     [
-        ("image label id", "label id", ("image",), "what preprocessing_fn returns"),
-        ("image label id", "image", ("label", "id"), "what preprocessing_fn returns"),
-        ("picture label id", "image label id", ("image",), "what Transform reads"),
+        ("image label id", "label id", ("image",), "the output of preprocessing_fn"),
+        ("image label id", "image", ("label", "id"), "the output of preprocessing_fn"),
+        ("picture label id", "image label id", ("image",), "the input of Transform"),
     ],
 )
-def test_a_graph_without_a_feature_is_refused_by_name(raw, raw_names, names, missing, what):
+def test_a_graph_without_a_feature_is_refused_by_name(
+    raw, raw_names, names, missing, what, messages: Messages
+):
     graph = Graph(raw_names, names)
-    with pytest.raises(MissingFeatureError, match=f"^/graphs/7: {what}: no feature") as raised:
+    with messages.raises(MissingFeatureError) as raised:
         input_data.eval_dataset([raw.pattern], graph, 8)
     assert raised.value.missing == missing
     with pytest.raises(MissingFeatureError, match=f"^/graphs/7: {what}"):
@@ -234,42 +237,43 @@ def damaged(raw, tmp_path) -> tuple[list[str], pathlib.Path]:
     return [str(tmp_path / "*")], path
 
 
-def test_a_damaged_file_is_named(damaged, train, transform):
+def test_a_damaged_file_is_named(damaged, train, transform, messages: Messages):
     files, path = damaged
-    message = f"{path}: damaged after 20 whole records, at byte .*run again"
-    with pytest.raises(UserError, match=message):
-        input_data.count_examples(files)
-    with pytest.raises(UserError, match=message):
-        train(files)
-    with pytest.raises(UserError, match=message):
-        input_data.eval_dataset(files, transform, 10)
+    for read in (
+        input_data.count_examples,
+        train,
+        lambda files: input_data.eval_dataset(files, transform, 10),
+    ):
+        with messages.raises(UserError) as caught:
+            read(files)
+        assert caught.value.file == str(path) and caught.value.record.startswith("byte ")
 
 
-def test_a_truncated_file_is_named(damaged):
+def test_a_truncated_file_is_named(damaged, messages: Messages):
     files, path = damaged
     path.write_bytes(path.read_bytes()[:10_000])
-    with pytest.raises(UserError, match=f"{path}: damaged after 3 whole records"):
+    with messages.raises(UserError):
         input_data.count_examples(files)
 
 
-def test_no_files(train, tmp_path):
+def test_no_files(train, tmp_path, messages: Messages):
     pattern = str(tmp_path / "*")
-    with pytest.raises(UserError, match=r"\*: there are no such files"):
+    with messages.raises(UserError):
         input_data.count_examples([pattern])
-    with pytest.raises(UserError, match="there are no such files"):
+    with messages.raises(UserError):
         train([pattern])
-    with pytest.raises(UserError, match="no pattern given"):
+    with messages.raises(UserError):
         input_data.count_examples([])
 
 
-def test_no_examples(train, transform, tmp_path):
+def test_no_examples(train, transform, tmp_path, messages: Messages):
     (tmp_path / "empty").touch()
     for make in (train, lambda files: input_data.eval_dataset(files, transform, 10)):
-        with pytest.raises(UserError, match="empty: there is no example in it"):
+        with messages.raises(UserError):
             make([str(tmp_path / "*")])
 
 
 @pytest.mark.parametrize("count", [299, 301])
-def test_another_number_of_examples_than_counted(train, count):
-    with pytest.raises(UserError, match=f"examples where {count} were counted"):
+def test_another_number_of_examples_than_counted(train, count, messages: Messages):
+    with messages.raises(UserError):
         train(num_examples=count)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.features import DATASETS
@@ -34,24 +35,25 @@ def test_without_names_classes_are_numbered(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "record"),
     [
-        ('feature { name: "image" }', "no feature 'label' \\(features: image\\)"),
-        ("", "no feature 'label' \\(features: none\\)"),
-        ('feature { name: "label" type: INT }', "needs its range"),
-        ('feature { name: "label" int_domain { min: 0 } }', "needs its range"),
-        ('feature { name: "label" int_domain { min: 1 max: 10 } }', "counted from 0"),
-        (LABEL + 'string_domain { name: "label_names" value: "a" }', "1 names, but .* 3 values"),
-        ("feature: 3 {", "not a schema in text form"),
+        ('feature { name: "image" }', "label"),
+        ("", "label"),
+        ('feature { name: "label" type: INT }', "label"),
+        ('feature { name: "label" int_domain { min: 0 } }', "label"),
+        ('feature { name: "label" int_domain { min: 1 max: 10 } }', "label"),
+        (LABEL + 'string_domain { name: "label_names" value: "a" }', "label_names"),
+        ("feature: 3 {", ""),
     ],
+    ids=["other", "none", "type", "max", "min", "names", "syntax"],
 )
-def test_a_schema_that_does_not_say_is_refused(tmp_path, text, message):
+def test_a_schema_without_classes_is_refused(tmp_path, text, record, messages: Messages):
     path = _schema(tmp_path, text)
-    with pytest.raises(UserError, match=message) as error:
+    with messages.raises(UserError) as caught:
         class_names(path)
-    assert path in str(error.value)
+    assert (caught.value.file, caught.value.record) == (path, record)
 
 
-def test_a_missing_schema_is_named(tmp_path):
-    with pytest.raises(UserError, match="nowhere.pbtxt: cannot read the schema"):
+def test_a_missing_schema_is_named(tmp_path, messages: Messages):
+    with messages.raises(UserError):
         class_names(str(tmp_path / "nowhere.pbtxt"))

@@ -19,7 +19,7 @@ from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.processes import loopback, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings
 
-keep = loopback.keep
+keep = loopback.restrict
 
 
 def listening() -> list[tuple[str, str]]:
@@ -41,13 +41,13 @@ def keep_and_tell(address: str) -> bool:
 
 
 def main(parallel: str) -> None:
-    loopback.keep = keep_and_tell
+    loopback.restrict = keep_and_tell
     asked = ParallelSettings(**json.loads(parallel))
     here = cluster.training(asked)
     assert here is not None
     if asked.strategy == "parameter_server" and here.role != "chief":
         serve()
-    with rendezvous.meeting(here, 120):
+    with rendezvous.wait_for_peers(here, 120):
         connect(topology.resolve(asked), asked)
     sys.stdin.read()
 

@@ -31,7 +31,7 @@ def tell(event: str, **fields: str) -> None:
 
 def arrays() -> dict[str, np.ndarray]:
     twice = 2.0 if behaviour == "differs" else 1.0
-    made = {"length/kernel": np.array(100.0), "kinks": np.array(0)}
+    made = {"depth/kernel": np.array(100.0), "nonsmooth_ops": np.array(0)}
     for name in ("trajectory", "float64"):
         made[f"{name}/model/kernel"] = np.ones(3)
     made["amplified/model/kernel"] = np.array(0.0)

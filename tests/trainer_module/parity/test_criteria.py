@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from messages import Messages
 
-from stagecraft.trainer_module.parity import criteria
+from stagecraft.trainer_module.parity import criteria, tolerances
 from stagecraft.trainer_module.parity.criteria import Finding
 
 EXAMPLES, PARTS = 4096, 8
@@ -46,7 +47,7 @@ def _judge(found: np.ndarray, expected: np.ndarray, precision: str, length: floa
         {"kernel": found},
         {"kernel": expected},
         precision=precision,
-        lengths={"kernel": length},
+        depths={"kernel": length},
         magnitudes={"kernel": max(float(np.linalg.norm(probe)) for probe in probes)},
         roundings={"kernel": 0.0},
     )
@@ -126,9 +127,9 @@ def test_units_on_the_other_side_of_their_kink_are_rounding() -> None:
         changed = (values > 0) != (values + error * moves > 0)
         differences.append(abs(float((np.sign(values) * shares)[changed].sum())))
     magnitude = math.sqrt(float(np.square(shares[values > 0]).sum()))
-    assert max(differences) < criteria.tolerance("float32", 40_000, magnitude, kinks=1)
+    assert max(differences) < tolerances.tolerance("float32", 40_000, magnitude, nonsmooth_ops=1)
     # What is smooth would not explain it.
-    assert max(differences) > criteria.tolerance("float32", 40_000, magnitude)
+    assert max(differences) > tolerances.tolerance("float32", 40_000, magnitude)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -138,9 +139,11 @@ def test_a_fault_is_far_outside_what_kinks_explain(
     inputs, errors = _example_gradients(np.float64)
     parts = _parts(inputs, errors, lambda x, y: x.T @ y)
     faulty = _judge(fault(parts), sum(parts), "float32", 40_000)
-    magnitude = faulty.tolerance / criteria.tolerance("float32", 40_000, 1.0)
+    magnitude = faulty.tolerance / tolerances.tolerance("float32", 40_000, 1.0)
     # Seven layers with kinks, as the CNN has: 0.7 % of M, and the least fault is 1/8 of it.
-    assert faulty.difference > 10 * criteria.tolerance("float32", 40_000, magnitude, kinks=7)
+    assert faulty.difference > 10 * tolerances.tolerance(
+        "float32", 40_000, magnitude, nonsmooth_ops=7
+    )
 
 
 def test_labels_of_other_rows_are_far_outside() -> None:
@@ -173,7 +176,7 @@ def _key_biases(fault: float = 0.0) -> tuple[Finding, Finding]:
     queries, keys, errors = (draw.randn(64, 16, width).astype(np.float32) for width in (8, 8, 16))
     signs = draw.choice(np.array([-1, 1], np.float32), (3, 64, 1, 1))
     off, other = (
-        [criteria.rounded(values, 2.0**-24, draw) for values in (queries, keys)] for _ in range(2)
+        [tolerances.rounded(values, 2.0**-24, draw) for values in (queries, keys)] for _ in range(2)
     )
     probes = [errors, *(errors * sign for sign in signs)]
     plain = [_key_bias(queries, keys, probe) for probe in probes]
@@ -182,7 +185,7 @@ def _key_biases(fault: float = 0.0) -> tuple[Finding, Finding]:
     found = {"bias": halves + np.float32(fault), "kernel": np.ones(1)}
     common = {
         "precision": "float32",
-        "lengths": {"bias": 1000.0, "kernel": 1000.0},
+        "depths": {"bias": 1000.0, "kernel": 1000.0},
         "magnitudes": {"bias": max(map(float, map(np.linalg.norm, plain))), "kernel": 1.0},
     }
     changes = [float(np.linalg.norm(one - two)) for one, two in zip(plain, moved, strict=True)]
@@ -218,7 +221,7 @@ def _huge_rounding(magnitude: float) -> Finding:
         {"a": np.array([0.1]), "b": np.array([1.0])},
         {"a": np.array([0.0]), "b": np.array([1.0])},
         precision="float32",
-        lengths={"a": 100.0, "b": 100.0},
+        depths={"a": 100.0, "b": 100.0},
         magnitudes={"a": 0.1, "b": magnitude},
         roundings={"a": 1e3, "b": 0.0},
     )
@@ -229,7 +232,7 @@ def test_no_measurement_excuses_what_is_no_rounding() -> None:
     finding = _huge_rounding(magnitude=3.0)
     # Rounding of the whole gradient, whose norm is hypot(0.1, 3).
     assert finding.tolerance == pytest.approx(
-        criteria.tolerance("float32", 100.0, math.hypot(0.1, 3.0))
+        tolerances.tolerance("float32", 100.0, math.hypot(0.1, 3.0))
     )
     assert finding.ratio > 1000
 
@@ -239,18 +242,18 @@ def _two(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> Findi
         found,
         expected,
         precision="float32",
-        lengths=dict.fromkeys(expected, 100.0),
+        depths=dict.fromkeys(expected, 100.0),
         magnitudes=dict.fromkeys(expected, 1.0),
         roundings=dict.fromkeys(expected, 0.0),
         where="after 5 steps",
     )
 
 
-def test_the_finding_names_the_worst_variable() -> None:
+def test_the_finding_names_the_worst_variable(messages: Messages) -> None:
     expected = {"a": np.zeros(2), "b": np.zeros(2), "c": np.zeros(2)}
     finding = _two(expected | {"a": np.full(2, 1e-7), "b": np.array([0.0, 0.25])}, expected)
     assert not finding.equal
-    assert str(finding) == ("gradients after 5 steps, b: difference 0.25, tolerance 1.95e-06")
+    messages.check(finding)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -265,7 +268,7 @@ def test_what_is_no_number_is_not_equal(value: float) -> None:
 
 def test_missing_variables_are_not_equal() -> None:
     one, two = {"a": np.zeros(1)}, {"a": np.zeros(1), "b": np.zeros(1)}
-    assert "b (in one of them only)" in str(_two(one, two))
+    assert _two(one, two).variable == "b (on one side only)"
     assert not _two(one, two).equal
     assert not criteria.trajectory(two, one, {"a": 0.0}).equal
     assert not criteria.trajectory({}, {}, {}).equal
@@ -278,7 +281,7 @@ def test_the_same_bits_are_equal_even_of_zeros() -> None:
         zeros,
         zeros,
         precision="float32",
-        lengths={"a": 1.0},
+        depths={"a": 1.0},
         magnitudes={"a": 0.0},
         roundings={"a": 0.0},
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.parity import cases, criteria
+from stagecraft.trainer_module.parity import cases, tolerances
 from stagecraft.trainer_module.parity.check import judge
 from stagecraft.trainer_module.parity.task import Results, Task, save
 from stagecraft.trainer_module.parity.worker import measure
@@ -83,15 +83,15 @@ def test_a_gradient_of_zero_and_a_float32_head_are_equal(zeros: Ran) -> None:
 
 def test_the_bias_is_measured_and_the_rest_is_not(zeros: Ran) -> None:
     """Only where terms cancel is a tolerance another one than the derived."""
-    lengths = zeros.reference.scalars("length/")
+    lengths = zeros.reference.scalars("depth/")
     magnitudes = zeros.reference.scalars("0/magnitude/0/")
     roundings = zeros.reference.scalars("0/rounding/0/")
-    kinks = int(zeros.reference.under("kinks")[""])
+    kinks = int(zeros.reference.under("nonsmooth_ops")[""])
     wider = {
         path
         for path, size in magnitudes.items()
-        if criteria.measured_tolerance("float32", lengths[path], magnitudes, roundings[path])
-        > criteria.tolerance("float32", lengths[path], size, kinks)
+        if tolerances.measured_tolerance("float32", lengths[path], magnitudes, roundings[path])
+        > tolerances.tolerance("float32", lengths[path], size, kinks)
     }
     assert wider == {"conv/bias"}
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import psutil
 import pytest
+from messages import Messages
 
 from stagecraft.trainer_module.parallel.roles import roles
 from stagecraft.trainer_module.parity import processes
 from stagecraft.trainer_module.parity.processes import ProcessError
 from stagecraft.trainer_module.parity.task import Results, Task
+from stagecraft.trainer_module.processes.worker_process import WorkerProcess
 from stagecraft.trainer_module.settings import TrainingSettings
 
 Fake = Callable[..., None]
@@ -84,13 +86,15 @@ def test_an_end_without_a_result_is_told(
 
 def test_the_process_of_several_is_named(fake: Fake, tmp_path: pathlib.Path) -> None:
     fake(multi_worker_mirrored="error")
-    with pytest.raises(ProcessError, match="worker [01]: train.model: cannot be cut"):
+    with pytest.raises(ProcessError, match="worker [01]: "):
         _run(tmp_path, strategy="multi_worker_mirrored", workers=2)
 
 
-def test_one_that_never_starts_is_given_up(fake: Fake, tmp_path: pathlib.Path) -> None:
+def test_one_that_never_starts_is_given_up(
+    fake: Fake, tmp_path: pathlib.Path, messages: Messages
+) -> None:
     fake(one_device="silent")
-    with pytest.raises(ProcessError, match="process: not ready after 0 s"):
+    with messages.raises(ProcessError):
         _run(tmp_path, start_seconds=0.2)
 
 
@@ -102,11 +106,11 @@ def _is_alive(pid: int) -> bool:
 
 
 def test_one_that_hangs_is_ended_with_its_children(
-    fake: Fake, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    fake: Fake, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     fake(one_device="hang")
     monkeypatch.setenv("FAKE_PIDS", str(tmp_path / "pids"))
-    with pytest.raises(ProcessError, match=r"not done after 5 s \(parity.timeout_seconds\)"):
+    with messages.raises(ProcessError):
         _run(tmp_path, seconds=5.0)
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
@@ -122,7 +126,7 @@ def test_an_interrupt_leaves_nothing(
         raise KeyboardInterrupt
 
     before = _children()
-    monkeypatch.setattr(processes._Member, "read", interrupt)
+    monkeypatch.setattr(WorkerProcess, "read", interrupt)
     with pytest.raises(KeyboardInterrupt):
         _run(tmp_path)
     assert _children() <= before

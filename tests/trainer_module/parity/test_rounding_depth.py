@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parity.rounding_depth import kinks, lengths
+from stagecraft.trainer_module.parity.rounding_depth import count_nonsmooth_ops, rounding_depths
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
@@ -29,16 +29,16 @@ CNN = 2 * (27 + 288 + 576 + 2048 + 128 + 3 + 1)
 )
 def test_the_way_there_and_back_and_the_weights_own_sum(path: str, uses: int) -> None:
     settings = _settings()
-    found = lengths(assemble(settings.train, 10), settings)
+    found = rounding_depths(assemble(settings.train, 10), settings)
     assert found[path] == CNN + 16 * uses
 
 
 def test_kinks_are_activations_and_max_pooling() -> None:
     settings = _settings()
-    assert kinks(assemble(settings.train, 10), settings) == 4 + 3
+    assert count_nonsmooth_ops(assemble(settings.train, 10), settings) == 4 + 3
     resnet = _settings(model="resnet20")
-    assert kinks(assemble(resnet.train, 10), resnet) == 19
-    assert kinks(assemble(resnet.train, 10), _settings("mixed_bfloat16")) == 0
+    assert count_nonsmooth_ops(assemble(resnet.train, 10), resnet) == 19
+    assert count_nonsmooth_ops(assemble(resnet.train, 10), _settings("mixed_bfloat16")) == 0
 
 
 def test_statistics_sum_over_batch_and_positions() -> None:
@@ -46,7 +46,7 @@ def test_statistics_sum_over_batch_and_positions() -> None:
     hidden = keras.layers.BatchNormalization(name="norm")(images)
     hidden = keras.layers.GlobalAveragePooling2D()(hidden)
     model = keras.Model(images, keras.layers.Dense(4, name="logits")(hidden))
-    found = lengths(model, _settings())
+    found = rounding_depths(model, _settings())
     way = 2 * (16 * 64 + 64 + 3)
     assert found["norm/gamma"] == way + 16 * 64
     assert found["logits/kernel"] == way + 16
@@ -54,7 +54,7 @@ def test_statistics_sum_over_batch_and_positions() -> None:
 
 def test_16_bits_count_layers() -> None:
     settings = _settings("mixed_bfloat16")
-    found = lengths(assemble(settings.train, 10, precision="mixed_bfloat16"), settings)
+    found = rounding_depths(assemble(settings.train, 10, precision="mixed_bfloat16"), settings)
     assert set(found.values()) == {2 * 9 + 1}
 
 
@@ -72,7 +72,7 @@ def test_every_weight_has_one_whatever_the_model_is_made_of() -> None:
 
     model = Scaled()
     model(keras.ops.ones((3, 5)))
-    found = lengths(model, _settings())
+    found = rounding_depths(model, _settings())
     assert found.keys() == {variable.path for variable in model.trainable_variables}
     way = 2 * (5 + 4)
     # What is used in code only has no shape of its own: an image's positions are the most.
@@ -100,18 +100,18 @@ def test_a_layer_of_layers_is_what_they_are() -> None:
     images = keras.Input((8, 8, 3))
     hidden = Block(name="block")(images)
     model = keras.Model(images, keras.layers.GlobalAveragePooling2D()(hidden))
-    found = lengths(model, _settings())
+    found = rounding_depths(model, _settings())
     # The block, its convolution, its statistics at the block's 64 positions, and the pooling.
     way = 2 * (1 + 27 + 16 * 64 + 64)
     assert found.keys() == {variable.path for variable in model.trainable_variables}
     assert set(found.values()) == {way + 16 * 64}
-    assert kinks(model, _settings()) == 1
+    assert count_nonsmooth_ops(model, _settings()) == 1
 
 
 def test_an_attention_is_its_parts() -> None:
     tokens = keras.Input((16, 8))
     model = keras.Model(tokens, keras.layers.MultiHeadAttention(2, 4, name="mha")(tokens, tokens))
-    found = lengths(model, _settings())
+    found = rounding_depths(model, _settings())
     assert found.keys() == {variable.path for variable in model.trainable_variables}
     # Kernels of shape (8, 2, 4), three times, and (2, 4, 8); softmax and dropout.
     assert found["mha/key/bias"] >= 2 * 4 * 8 + 16 * 16
@@ -122,7 +122,7 @@ def test_operations_have_kinks_too() -> None:
     hidden = keras.ops.relu(keras.layers.Conv2D(4, 3)(images))
     hidden = keras.ops.max_pool(hidden, 2)
     model = keras.Model(images, keras.layers.Flatten()(hidden))
-    assert kinks(model, _settings()) == 2
+    assert count_nonsmooth_ops(model, _settings()) == 2
 
 
 def test_a_models_code_has_kinks_too() -> None:
@@ -140,7 +140,7 @@ def test_a_models_code_has_kinks_too() -> None:
 
     model = Own()
     model(keras.ops.ones((2, 32, 32, 3)))
-    assert kinks(model, _settings()) == 2
+    assert count_nonsmooth_ops(model, _settings()) == 2
 
 
 def test_normalizations_and_attentions_have_none() -> None:
@@ -148,7 +148,10 @@ def test_normalizations_and_attentions_have_none() -> None:
     hidden = keras.layers.LayerNormalization()(tokens)
     hidden = keras.layers.MultiHeadAttention(2, 4)(hidden, hidden)
     hidden = keras.layers.GroupNormalization(4)(keras.layers.BatchNormalization()(hidden))
-    assert kinks(keras.Model(tokens, keras.layers.Dropout(0.5)(hidden)), _settings()) == 0
+    assert (
+        count_nonsmooth_ops(keras.Model(tokens, keras.layers.Dropout(0.5)(hidden)), _settings())
+        == 0
+    )
 
 
 def test_a_model_of_nothing_but_weights_is_a_layer() -> None:
@@ -163,6 +166,8 @@ def test_a_model_of_nothing_but_weights_is_a_layer() -> None:
 
     model = Linear()
     model(keras.ops.ones((3, 5)))
-    found = lengths(model, _settings())
+    found = rounding_depths(model, _settings())
     assert found.keys() == {variable.path for variable in model.trainable_variables}
-    assert lengths(model, _settings("mixed_bfloat16"))[model.trainable_variables[0].path] == 3
+    assert (
+        rounding_depths(model, _settings("mixed_bfloat16"))[model.trainable_variables[0].path] == 3
+    )

@@ -74,7 +74,7 @@ def test_computes_what_one_device_computes(
     rows: dict[tuple[str, str, str], Row], model: str, optimizer: str, topology: str
 ) -> None:
     row = rows[model, optimizer, topology]
-    assert row.equal, row.why
+    assert row.equal, row.reason
 
 
 @pytest.mark.slow

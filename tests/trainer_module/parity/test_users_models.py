@@ -163,10 +163,10 @@ class Bench:
             found.under("0/gradients/0/"),
             reference.under("0/gradients/0/"),
             precision="float32",
-            lengths=reference.scalars("length/"),
+            depths=reference.scalars("depth/"),
             magnitudes=reference.scalars("0/magnitude/0/"),
             roundings=reference.scalars("0/rounding/0/"),
-            kinks=int(reference.under("kinks")[""]),
+            nonsmooth_ops=int(reference.under("nonsmooth_ops")[""]),
         )
 
 

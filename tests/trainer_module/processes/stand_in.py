@@ -15,7 +15,7 @@ def run_fn(fn_args: Any) -> None:
     what = fn_args.train_files
     if what == "good":
         assert fn_args.data_accessor is None
-        events.tell("phase", phase="train")
+        events.emit("phase", phase="train")
     elif what == "user error":
         raise UserError("train.model: no such model")
     elif what == "bug":
@@ -25,7 +25,7 @@ def run_fn(fn_args: Any) -> None:
 
         raise tf.errors.UnavailableError(None, None, "connection reset by peer")
     elif what == "preempted":
-        preemption.saves()
+        preemption.expect_checkpoint()
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(0.2)
         assert preemption.requested()

@@ -40,7 +40,7 @@ def device(one: socket.socket) -> bytes:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
 def test_a_server_is_kept(server: socket.socket, host: str) -> None:
     port = server.getsockname()[1]
-    assert loopback.keep(f"{host}:{port}")
+    assert loopback.restrict(f"{host}:{port}")
     assert device(server) == b"lo"
     with socket.create_connection(("127.0.0.1", port), timeout=10), server.accept()[0]:
         pass
@@ -48,17 +48,17 @@ def test_a_server_is_kept(server: socket.socket, host: str) -> None:
 
 @pytest.mark.parametrize("host", ["10.0.0.7", "worker-0.training", "0.0.0.0"])
 def test_others_have_to_reach_one_of_a_cluster(server: socket.socket, host: str) -> None:
-    assert loopback.keep(f"{host}:{server.getsockname()[1]}")
+    assert loopback.restrict(f"{host}:{server.getsockname()[1]}")
     assert device(server) == b""
 
 
 def test_only_the_one_of_that_port(server: socket.socket) -> None:
     with socket.create_server(("", 0)) as other:
-        assert loopback.keep(f"127.0.0.1:{other.getsockname()[1]}")
+        assert loopback.restrict(f"127.0.0.1:{other.getsockname()[1]}")
         assert (device(other), device(server)) == (b"lo", b"")
     client = socket.create_connection(("127.0.0.1", server.getsockname()[1]), timeout=10)
     with client, server.accept()[0]:
-        assert loopback.keep(f"127.0.0.1:{client.getsockname()[1]}")
+        assert loopback.restrict(f"127.0.0.1:{client.getsockname()[1]}")
         assert device(client) == b""  # it does not listen
 
 
@@ -69,7 +69,7 @@ def test_where_it_cannot_be_done(
     monkeypatch.setattr(loopback, "_DEVICE", b"no-such-device")
     port = server.getsockname()[1]
     with caplog.at_level(logging.WARNING):
-        assert not loopback.keep(f"127.0.0.1:{port}")
+        assert not loopback.restrict(f"127.0.0.1:{port}")
     [said] = caplog.messages
     assert f"port {port} of all network interfaces" in said and "firewall" in said
 
@@ -94,7 +94,7 @@ server = socket.create_server(("", 0))
 port = server.getsockname()[1]
 enter = ["nsenter", "--target", sys.argv[1], "--net", sys.executable, "-c", client.format(port)]
 print(subprocess.run(enter, capture_output=True).returncode)
-loopback.keep(f"127.0.0.1:{port}")
+loopback.restrict(f"127.0.0.1:{port}")
 socket.create_connection(("127.0.0.1", port))
 print(subprocess.run(enter, capture_output=True, text=True).stderr.splitlines()[-1])
 """

@@ -12,7 +12,11 @@ import time
 import pytest
 
 from stagecraft.trainer_module.parallel.cluster import Cluster
-from stagecraft.trainer_module.processes.rendezvous import PeersMissingError, absent, meeting
+from stagecraft.trainer_module.processes.rendezvous import (
+    PeersMissingError,
+    unreachable,
+    wait_for_peers,
+)
 
 
 def _ports(count: int) -> list[int]:
@@ -53,8 +57,8 @@ def test_all_come() -> None:
 
 def test_one_does_not_come() -> None:
     ports = _ports(2)
-    named = rf"^worker 1 \(127.0.0.1:{ports[1]}\): not there after 1 s"
-    with pytest.raises(PeersMissingError, match=named), meeting(_worker(ports, 0), 1):
+    named = rf"^worker 1 \(127.0.0.1:{ports[1]}\): not reachable after 1 s"
+    with pytest.raises(PeersMissingError, match=named), wait_for_peers(_worker(ports, 0), 1):
         pass
 
 
@@ -64,13 +68,13 @@ def test_a_port_that_is_taken() -> None:
     with (
         socket.create_server(("127.0.0.1", ports[0])),
         pytest.raises(PeersMissingError, match=taken),
-        meeting(_worker(ports, 0), 1),
+        wait_for_peers(_worker(ports, 0), 1),
     ):
         pass
 
 
 def test_one_alone_waits_for_nobody() -> None:
-    with meeting(None, 0):
+    with wait_for_peers(None, 0):
         pass
 
 
@@ -79,18 +83,18 @@ def test_one_that_is_lost_in_between_is_not_waited_for() -> None:
         "import re\n"  # a long match holds Python's lock, as TensorFlow does
         "from stagecraft.trainer_module.processes import rendezvous\n"
         "rendezvous._meet = lambda members, seconds: None\n"
-        "with rendezvous.meeting(object(), 0.5):\n"
+        "with rendezvous.wait_for_peers(object(), 0.5):\n"
         "    re.match('(a*)*b', 'a' * 40)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], timeout=30, check=False)
     assert done.returncode == -signal.SIGALRM
 
 
-def test_absent() -> None:
+def test_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         here = f"127.0.0.1:{there.getsockname()[1]}"
         (port,) = _ports(1)
-        assert absent([here, f"127.0.0.1:{port}", "no.such.host.invalid:1"]) == [
+        assert unreachable([here, f"127.0.0.1:{port}", "no.such.host.invalid:1"]) == [
             f"127.0.0.1:{port}",
             "no.such.host.invalid:1",
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel.roles import roles
@@ -51,8 +52,8 @@ def test_gpus() -> None:
     assert _shares(8, "4 5", evaluator=True)["chief 0"][visible] == "4"
 
 
-def test_named_gpus() -> None:
-    with pytest.raises(UserError, match="parallel.devices: GPU:1 names GPUs.*devices: auto"):
+def test_named_gpus(messages: Messages) -> None:
+    with messages.raises(UserError):
         _shares(8, "0 1", devices="GPU:1", evaluator=True)
     assert _shares(8, "0 1", devices="GPU:1") == {"process": {"CUDA_VISIBLE_DEVICES": "-1"}}
 

@@ -17,17 +17,17 @@ import psutil
 import pytest
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.processes import supervisor, team
+from stagecraft.trainer_module.processes import process_group, supervisor
 from stagecraft.trainer_module.processes.supervisor import Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings
 
-FAKE = pathlib.Path(__file__).parent / "fake_member.py"
+FAKE = pathlib.Path(__file__).parent / "fake_process.py"
 IN_STEP: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}
 BY_A_CHIEF: dict[str, Any] = {"strategy": "parameter_server", "workers": 2}
 
 
 class Run:
-    """What came of it."""
+    """Log, events and processes of a run."""
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder
@@ -52,8 +52,8 @@ class Run:
 @pytest.fixture
 def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     monkeypatch.setattr(supervisor, "_LONGEST_BACK_OFF", 0.0)
-    monkeypatch.setattr(team, "GATHER_SECONDS", 0.5)
-    monkeypatch.setattr(team, "LINGER_SECONDS", 1.0)
+    monkeypatch.setattr(process_group, "GATHER_SECONDS", 0.5)
+    monkeypatch.setattr(process_group, "LINGER_SECONDS", 1.0)
 
     def of(plan: dict[str, list[str]], error: str | None = None, **parallel: Any) -> Run:
         (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -88,42 +88,54 @@ def test_all_are_started_and_end(run: Callable[..., Run]) -> None:
     assert [each["name"] for each in result.kinds("process")] == ["worker 0", "worker 1"]
 
 
-def test_one_that_was_killed_brings_all_back(run: Callable[..., Run]) -> None:
-    result = run({"worker 0": ["forever", "done"], "worker 1": ["kill", "done"]}, **IN_STEP)
+KILLED = "worker 1 was ended by SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("plan", "cause"),
+    [
+        ({"worker 0": ["forever", "done"], "worker 1": ["kill", "done"]}, KILLED),
+        ({"worker 0": ["lost peer", "done"], "worker 1": ["kill", "done"]}, KILLED),
+        ({"worker 0": ["error of TensorFlow's", "done"], "worker 1": ["kill", "done"]}, KILLED),
+        ({"worker 0": ["lost peer", "done"]}, "worker 0: UnavailableError: connection reset"),
+    ],
+)
+def test_a_lost_process_restarts_all(
+    run: Callable[..., Run], plan: dict[str, list[str]], cause: str
+) -> None:
+    result = run(plan, **IN_STEP)
     assert result.lives == ["worker 0", "worker 0", "worker 1", "worker 1"]
-    [lost] = result.kinds("lost")
-    assert lost["message"] == "worker 1 was ended by SIGKILL"
+    assert [event["message"] for event in result.kinds("lost")] == [cause]
 
 
-def test_who_was_lost_is_told_and_not_who_lost_it(run: Callable[..., Run]) -> None:
-    result = run({"worker 0": ["lost peer", "done"], "worker 1": ["kill", "done"]}, **IN_STEP)
-    assert result.kinds("lost")[0]["message"].startswith("worker 1 was ended by SIGKILL")
+@pytest.mark.parametrize(
+    ("plan", "error"),
+    [
+        (
+            {"worker 0": ["lost peer"], "worker 1": ["for good"]},
+            "^worker 1: train.model: no such model$",
+        ),
+        ({"worker 1": ["unstarted"]}, "worker 1 ended with exit code 7; it said"),
+        ({"worker 0": ["error of TensorFlow's"]}, "InternalError: ring aborted"),
+    ],
+)
+def test_a_permanent_error_is_not_retried(
+    run: Callable[..., Run], plan: dict[str, list[str]], error: str
+) -> None:
+    assert run(plan, error=error, **IN_STEP).lives == ["worker 0", "worker 1"]
 
 
-def test_a_lost_peer_alone_is_worth_another_attempt(run: Callable[..., Run]) -> None:
-    result = run({"worker 0": ["lost peer", "done"]}, **IN_STEP)
-    assert result.kinds("lost")[0]["message"] == "worker 0: UnavailableError: connection reset"
-
-
-def test_what_is_for_good_is_not_tried_again(run: Callable[..., Run]) -> None:
-    plan = {"worker 0": ["lost peer"], "worker 1": ["for good"]}
-    result = run(plan, error="^worker 1: train.model: no such model$", **IN_STEP)
-    assert result.lives == ["worker 0", "worker 1"]
-
-
-def test_an_end_without_a_word_is_for_good(run: Callable[..., Run]) -> None:
-    run({"worker 1": ["unstarted"]}, error="worker 1 ended with exit code 7; it said", **IN_STEP)
-
-
-def test_it_gives_up(run: Callable[..., Run]) -> None:
-    result = run(
-        {"worker 1": ["kill"]},
-        error=r"given up after 2 restarts \(parallel.max_restarts\): worker 1 was ended by SIGKILL",
-        max_restarts=2,
-        **IN_STEP,
-    )
-    assert len(result.lives) == 6
-    assert [event["number"] for event in result.kinds("restart")] == [1, 2]
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        (2, r"after 2 restarts \(parallel.max_restarts\): worker 1 was ended by SIGKILL"),
+        (0, "^Training stopped: worker 1 was ended by SIGKILL$"),
+    ],
+)
+def test_the_number_of_restarts_is_limited(run: Callable[..., Run], limit: int, error: str) -> None:
+    result = run({"worker 1": ["kill"]}, error=error, max_restarts=limit, **IN_STEP)
+    assert len(result.lives) == 2 * (limit + 1)
+    assert [event["number"] for event in result.kinds("restart")] == [*range(1, limit + 1)]
 
 
 def test_the_pause_before_a_restart_grows() -> None:
@@ -134,28 +146,8 @@ def test_the_pause_before_a_restart_grows() -> None:
         on_event=lambda event: None,
         environments=lambda roles: [],
     )
-    pauses = [training._take_restart("all", "lost") for _ in range(1500)]
+    pauses = [training._count_restart("all", "lost") for _ in range(1500)]
     assert pauses[:7] == [1, 2, 4, 8, 16, 30, 30] and pauses[-1] == 30
-
-
-def test_none_is_tried_again_where_none_may(run: Callable[..., Run]) -> None:
-    result = run(
-        {"worker 1": ["kill"]},
-        error="^Training was given up: worker 1 was ended by SIGKILL$",
-        max_restarts=0,
-        **IN_STEP,
-    )
-    assert len(result.lives) == 2
-
-
-def test_what_who_lost_another_says_is_not_for_good(run: Callable[..., Run]) -> None:
-    plan = {"worker 0": ["error of TensorFlow's", "done"], "worker 1": ["kill", "done"]}
-    result = run(plan, **IN_STEP)
-    assert result.kinds("lost")[0]["message"] == "worker 1 was ended by SIGKILL"
-
-
-def test_by_itself_it_is(run: Callable[..., Run]) -> None:
-    run({"worker 0": ["error of TensorFlow's"]}, error="InternalError: ring aborted", **IN_STEP)
 
 
 def test_a_child_that_holds_the_pipe_hides_no_end(
@@ -220,43 +212,28 @@ def test_one_that_is_frozen_counts_as_lost(run: Callable[..., Run]) -> None:
     assert time.monotonic() - started < 2 + 10  # and a stopped process ends, too
 
 
-def test_one_that_is_frozen_comes_back_alone_where_it_can(run: Callable[..., Run]) -> None:
-    plan = {
-        "chief 0": ["until worker 1 2"],
-        "worker 0": ["forever"],
-        "worker 1": ["freeze", "forever"],
-        "ps 0": ["forever"],
-    }
+@pytest.mark.parametrize(
+    ("own", "other", "restarted"),
+    [
+        ({"worker 1": ["freeze", "forever"]}, {"ps 0": ["forever"]}, ["worker 1"]),
+        ({"worker 1": ["kill", "forever"]}, {"ps 0": ["forever"]}, ["worker 1"]),
+        (
+            {"ps 0": ["kill", "forever"]},
+            {"worker 1": ["forever"]},
+            ["chief 0", "ps 0", "worker 0", "worker 1"],
+        ),
+    ],
+)
+def test_a_worker_of_a_parameter_server_restarts_alone(
+    run: Callable[..., Run], own: dict[str, Any], other: dict[str, Any], restarted: list[str]
+) -> None:
+    plan = {"chief 0": [f"until {next(iter(own))} 2"], "worker 0": ["forever"], **own, **other}
     result = run(plan, silence_timeout_seconds=2, **BY_A_CHIEF)
-    assert result.lives == ["chief 0", "ps 0", "worker 0", "worker 1", "worker 1"]
-    assert "worker 1 gave no sign of life for" in result.kinds("restart")[0]["message"]
-
-
-def test_a_worker_of_a_parameter_server_comes_back_alone(run: Callable[..., Run]) -> None:
-    plan = {
-        "chief 0": ["until worker 1 2"],
-        "worker 0": ["forever"],
-        "worker 1": ["kill", "forever"],
-        "ps 0": ["forever"],
-    }
-    result = run(plan, **BY_A_CHIEF)
-    assert result.lives == ["chief 0", "ps 0", "worker 0", "worker 1", "worker 1"]
+    assert result.lives == sorted(["chief 0", "ps 0", "worker 0", "worker 1", *restarted])
     assert len(result.kinds("restart")) == 1
 
 
-def test_a_parameter_server_takes_all_with_it(run: Callable[..., Run]) -> None:
-    plan = {
-        "chief 0": ["until ps 0 2"],
-        "worker 0": ["forever"],
-        "worker 1": ["forever"],
-        "ps 0": ["kill", "forever"],
-    }
-    result = run(plan, **BY_A_CHIEF)
-    assert result.lives.count("ps 0") == 2
-    assert len(result.kinds("restart")) == 1
-
-
-def test_an_evaluator_comes_back_alone(run: Callable[..., Run]) -> None:
+def test_an_evaluator_restarts_alone(run: Callable[..., Run]) -> None:
     plan = {"chief 0": ["until evaluator 0 2"], "evaluator 0": ["kill", "done"]}
     assert run(plan, evaluator=True).lives == ["chief 0", "evaluator 0", "evaluator 0"]
 
@@ -298,7 +275,7 @@ def _is_alive(pid: int) -> bool:
 def _parent(folder: pathlib.Path) -> subprocess.Popen[bytes]:
     code = textwrap.dedent(f"""
         import sys
-        from stagecraft.trainer_module.processes import supervisor, team
+        from stagecraft.trainer_module.processes import process_group, supervisor
         from stagecraft.trainer_module.settings import ParallelSettings
         parallel = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
         supervisor.Supervisor(

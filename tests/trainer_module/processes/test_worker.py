@@ -119,7 +119,7 @@ def test_it_says_why_it_ends(
 
 
 def test_a_foreign_message_has_no_terminal_codes() -> None:
-    code, message = worker_module._judge(ValueError("\x1b[1mred\x1b[0m array([1.5, 2.5])"))
+    code, message = worker_module._classify(ValueError("\x1b[1mred\x1b[0m array([1.5, 2.5])"))
     assert (code, message) == (1, "ValueError: red array(shape=(2,), dtype=float64)")
 
 

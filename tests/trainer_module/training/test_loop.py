@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from counting import SETTINGS, CountingEngine, QuietReporter, Watch, train
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.checkpointing import checkpoints
+from stagecraft.trainer_module.checkpointing import checkpoint_files
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.base import Metrics
 from stagecraft.trainer_module.settings import TrainSettings
@@ -123,9 +124,9 @@ def test_a_damaged_best_checkpoint_means_the_next_best(tmp_path: pathlib.Path) -
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(
-    tmp_path: pathlib.Path,
+    tmp_path: pathlib.Path, messages: Messages
 ) -> None:
-    with pytest.raises(DivergedError, match="nan at step 7.*step 4.*learning_rate") as raised:
+    with messages.raises(DivergedError) as raised:
         train(CountingEngine({4: 0.1}, nan_at=7), tmp_path)
     assert (raised.value.updates, raised.value.precision) == (6, "float32")
     assert Checkpoints(tmp_path).steps() == [4]
@@ -133,21 +134,21 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_before_the_first_update_no_learning_rate_is_to_blame(
-    tmp_path: pathlib.Path, precision: str
+    tmp_path: pathlib.Path, precision: str, messages: Messages
 ) -> None:
     given = SETTINGS | {"parallel_precision": precision}
-    with pytest.raises(DivergedError, match=r"nan at step 1 .*learning_rate .*the cause") as raised:
+    with messages.raises(DivergedError) as raised:
         train(CountingEngine({}, nan_at=1), tmp_path, settings=given)
     assert (raised.value.updates, raised.value.precision) == (0, precision)
     assert "Lower train.learning_rate" not in str(raised.value)
 
 
 def test_weights_that_give_no_finite_loss_are_not_saved(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     engine = CountingEngine({})
     monkeypatch.setattr(engine, "evaluate", lambda _: Metrics(float("inf"), 0.1, 100))
-    with pytest.raises(UserError, match="val split is inf after step 4"):
+    with messages.raises(UserError):
         train(engine, tmp_path)
     assert Checkpoints(tmp_path).steps() == []
 
@@ -202,14 +203,16 @@ def test_phases(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_checkpoint_that_could_not_be_written_stops_the_training(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(checkpoints, "json", types.SimpleNamespace(dumps=fail, loads=json.loads))
+    monkeypatch.setattr(
+        checkpoint_files, "json", types.SimpleNamespace(dumps=fail, loads=json.loads)
+    )
     engine = CountingEngine({4: 0.1, 8: 0.2})
-    with pytest.raises(UserError, match="4: cannot write: the disk is full"):
+    with messages.raises(UserError):
         train(engine, tmp_path)
     assert engine.step == 8, "it was written while training went on"
     with pytest.raises(UserError, match="nan at step 7"):

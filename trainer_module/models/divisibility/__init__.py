@@ -1,1 +1,1 @@
-"""Whether a batch can be divided without changing what a model computes."""
+"""Checks that a batch can be divided without changing what a model computes."""

@@ -1,4 +1,4 @@
-"""Whether a model's training calls can be divided into parts; refuses layers by name."""
+"""Checks that a model's training calls can be divided into parts; errors name the layer."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import tensorflow as tf
 from stagecraft.trainer_module.models.divisibility import probe, tensorflow_ops
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
+from stagecraft.trainer_module.models.layers.walk import walk
 from stagecraft.trainer_module.models.stages import functional
 from stagecraft.trainer_module.models.stages.stage import Called, Segment, Stage
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _SCALES = (1.0, 10.0, 100.0)
-"""Of the inputs, one after the other, until it is known of each loss whether it is a sum; the first
-:data:`_TURNS` in any case, because a maximum or a hinge may not show at once."""
+"""Scales of the inputs, tried until it is known of each loss whether it is a sum. The first
+:data:`_LEAST_TRIES` are always tried: a maximum or a hinge may not show at once."""
 
-_TURNS = 2
+_LEAST_TRIES = 2
 _SUM, _MEAN = "sum", "mean"
 _Kinds = dict[int, set[str]]
-"""What each loss of a segment may still be, by its order."""
+"""The possible kinds of each loss of a segment, by its index."""
 
 _WHOLE = (
     "train it in one part: parallel.strategy: one_device with accumulate: 1, or a grid of one "
@@ -33,18 +34,14 @@ _WHOLE = (
 
 
 def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
-    """Finds out which losses are sums over a batch, and tells the segments.
+    """Determines which losses are sums over a batch, and sets ``Segment.summed``.
 
-    Calls the model eagerly, on the host, with some examples of noise: once, or a few times where
-    each batch is divided.
-
-    Args:
-        stages: of the model, in order.
-        parallel: the topology.
+    Calls the model eagerly, on the host, with a few examples of noise: once, or a few times if each
+    batch is divided.
 
     Raises:
-        ModelRefusedError: a layer that does not do the same for a part of a batch as Keras does
-            for the whole batch, or whose changes would be lost.
+        ModelRefusedError: for a part of a batch, a layer does not do the same as for the whole
+            batch in Keras, or its assignments would be lost.
     """
     segments = [segment for stage in stages for segment in stage.segments]
     parts = stages[0].parts
@@ -53,13 +50,13 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
     kinds: list[_Kinds] = [{} for _ in segments]
     generator = np.random.default_rng(0)
     with tf.device("CPU:0"):
-        for turn, scale in enumerate(_SCALES if parts > 1 else _SCALES[:1]):
-            if turn >= _TURNS and not _unknown(kinds):
+        for number, scale in enumerate(_SCALES if parts > 1 else _SCALES[:1]):
+            if number >= _LEAST_TRIES and not _unknown(kinds):
                 break
             one, other = (_inputs(stages[0].model, generator, scale) for _ in range(2))
             for segment, known in zip(segments, kinds, strict=True):
                 values = [_varied(variable, generator) for variable in segment.variables]
-                if turn == 0:
+                if number == 0:
                     tensorflow_ops.check(segment, values, one, remat=parallel.remat)
                 if parts > 1:
                     one, other = _divided(segment, values, one, other, known)
@@ -68,21 +65,21 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
     if unknown := _unknown(kinds):
         raise ModelRefusedError(
             segments[unknown[0]].model.name,
-            "adds a loss that is 0 for noise, so that a sum over the batch cannot be told from a "
-            "mean",
-            f"leave it out, or {_WHOLE}",
+            "adds a loss that is 0 for noise, so a sum over the batch cannot be distinguished from "
+            "a mean",
+            f"remove it, or {_WHOLE}",
         )
     for segment, known in zip(segments, kinds, strict=True):
         segment.summed = frozenset(place for place, kind in known.items() if kind == {_SUM})
 
 
 def _unknown(kinds: Sequence[_Kinds]) -> list[int]:
-    """The segments with a loss of which it is not known whether it is a sum or a mean."""
+    """The segments with a loss that may be a sum or a mean."""
     return [index for index, known in enumerate(kinds) if {_SUM, _MEAN} in known.values()]
 
 
 def _whole(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor) -> tf.Tensor:
-    """What the segment gives for a batch that is not divided."""
+    """The segment's outputs for a batch that is not divided."""
     rows = tf.range(probe.EXAMPLES, dtype=tf.int64)
     called = segment.call(values, inputs, tf.constant(0, tf.int64), rows)
     _check_foreign(segment, called)
@@ -96,8 +93,8 @@ def _divided(
     other: tf.Tensor,
     kinds: _Kinds,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """What the segment gives for A and for B; leaves in ``kinds`` what each loss still may be."""
-    exempt = [layer for _, layer in dropout.walk(segment.model) if _may_mix(layer)]
+    """The segment's outputs for A and for B; removes kinds that the losses cannot be."""
+    exempt = [layer for _, layer in walk(segment.model) if _may_mix(layer)]
     probed = probe.probe(segment, values, one, other, exempt)
     _check_foreign(segment, probed.both)
     if probed.mixing:
@@ -113,15 +110,15 @@ def _divided(
     if len(counts) > 1:
         raise ModelRefusedError(
             segment.model.name,
-            "adds another number of losses for another batch",
+            "adds a different number of losses for another batch",
             f"call add_loss in each call, or {_WHOLE}",
         )
     for place in range(counts.pop()):
         a, b, both = (call.added[place] for call in calls)
-        found = {_SUM: probe.equal(both, a + b), _MEAN: probe.equal(both, (a + b) / 2)}
-        may_be = kinds.setdefault(place, {_SUM, _MEAN})
-        may_be -= {kind for kind, is_so in found.items() if not is_so}
-        if not may_be:
+        matches = {_SUM: probe.equal(both, a + b), _MEAN: probe.equal(both, (a + b) / 2)}
+        possible = kinds.setdefault(place, {_SUM, _MEAN})
+        possible -= {kind for kind, is_match in matches.items() if not is_match}
+        if not possible:
             raise ModelRefusedError(
                 _adds(segment.model, place),
                 "adds a loss that is neither a sum nor a mean over the batch, and the topology "
@@ -134,7 +131,7 @@ def _divided(
 def _check_state(
     segment: Segment, values: Sequence[tf.Tensor], probed: probe.Probed, exempt: Sequence[Any]
 ) -> None:
-    """Raises where what layers assign is not the mean over the parts, which the engines take."""
+    """Raises if an assigned value is not the mean over the parts, which the engines compute."""
     known = {id(variable) for layer in exempt for variable in layer.variables}
     for index, whole in probed.both.changed.items():
         variable = segment.variables[index]
@@ -144,17 +141,17 @@ def _check_state(
         if not probe.equal(whole, (a + b) / 2):
             raise ModelRefusedError(
                 f"the variable {variable.path}",
-                "is assigned what is no mean over the batch, and the topology divides each batch "
-                "into parts",
+                "is assigned a value that is not a mean over the batch, and the topology divides "
+                "each batch into parts",
                 f"assign a mean over the examples, or {_WHOLE}",
             )
 
 
 def _check_foreign(segment: Segment, called: Called) -> None:
-    """Raises where a layer assigns a variable that no checkpoint and no step knows."""
+    """Raises if a layer assigns a variable that is in no checkpoint and no step."""
     metrics = {
         id(variable)
-        for _, layer in [("", segment.model), *dropout.walk(segment.model)]
+        for _, layer in [("", segment.model), *walk(segment.model)]
         for metric in getattr(layer, "_metrics", [])
         for variable in metric.variables
     }
@@ -164,43 +161,42 @@ def _check_foreign(segment: Segment, called: Called) -> None:
         if "seed_generator" in variable.path:
             raise ModelRefusedError(
                 segment.model.name,
-                "draws random numbers with no seed of its own, which would be the same in each "
-                "step",
-                "make self.seed = keras.random.SeedGenerator(0) in the layer's __init__, and draw "
-                "with seed=self.seed",
+                "draws random numbers without its own seed, so they would be the same in each step",
+                "create self.seed = keras.random.SeedGenerator(0) in the layer's __init__, and "
+                "draw with seed=self.seed",
             )
         raise ModelRefusedError(
             f"the variable {variable.path}",
-            "is assigned in training, but is not one of the model's weights, and is not kept",
-            "make it with self.add_weight(trainable=False) in a layer",
+            "is assigned in training, but is not one of the model's weights, and is not saved",
+            "create it with self.add_weight(trainable=False) in a layer",
         )
 
 
 def _check_layers(model: keras.Model, parallel: ParallelSettings, parts: int) -> None:
-    """Raises for layers that are known not to go together with a topology."""
-    for path, layer in dropout.walk(model):
+    """Raises for layers that are known not to support a topology."""
+    for path, layer in walk(model):
         replicas = capabilities(parallel.strategy).keras_replicas
         alone = not replicas or parallel.accumulate > 1
         if getattr(layer, "synchronized", False) and parts > 1 and alone:
             raise ModelRefusedError(
                 path,
-                f"({type(layer).__name__}) has synchronized=True, which Keras does between the "
-                "replicas of a strategy alone",
+                f"({type(layer).__name__}) has synchronized=True, which Keras supports between the "
+                "replicas of a strategy only",
                 "set synchronized=False, or parallel.strategy: mirrored or multi_worker_mirrored "
                 "with accumulate: 1",
             )
 
 
 def _may_mix(layer: Any) -> bool:
-    """Whether a layer is known to treat an example by its batch, or by a draw."""
+    """Whether a layer's result for an example depends on its batch, or on a draw."""
     return isinstance(layer, keras.layers.BatchNormalization) or dropout.draws_itself(layer)
 
 
 def _adds(model: keras.Model, place: int) -> str:
-    """Who adds a loss, as far as it can be told: the layers that have one."""
+    """The layer that adds a loss, as far as is known."""
     names = [
         path
-        for path, layer in dropout.walk(model)
+        for path, layer in walk(model)
         if layer.activity_regularizer is not None
         or "add_loss" in getattr(getattr(type(layer), "call", None), "__code__", _NO_CODE).co_names
     ]
@@ -213,7 +209,7 @@ _NO_CODE = (lambda: None).__code__
 
 
 def _inputs(model: keras.Model, generator: np.random.Generator, scale: float) -> tf.Tensor:
-    """Noise like the model's inputs: ``[EXAMPLES, ...]``."""
+    """Noise in the shape of the model's inputs: ``[EXAMPLES, ...]``."""
     symbolic = functional.input_of(model)
     shape = [probe.EXAMPLES, *(4 if size is None else size for size in symbolic.shape[1:])]
     dtype = tf.as_dtype(symbolic.dtype)
@@ -225,7 +221,7 @@ def _inputs(model: keras.Model, generator: np.random.Generator, scale: float) ->
 
 
 def _varied(variable: keras.Variable, generator: np.random.Generator) -> tf.Tensor:
-    """A value near a variable's own: a weight of zeros would hide what depends on it."""
+    """A value near the variable's: a weight of zeros would hide dependencies."""
     value = tf.convert_to_tensor(variable.value)
     if not value.dtype.is_floating:
         return value

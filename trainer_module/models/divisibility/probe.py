@@ -1,48 +1,48 @@
-"""What becomes of a training call when its batch is divided.
+"""Compares a training call for a batch with the calls for its parts.
 
-A segment of the model is called with a batch A, with a batch B, and with both of them as one
-batch. What it gives for both says whether the batch can be divided:
+A segment of the model is called with a batch A, with a batch B, and with both as one batch. The
+batch can be divided under these conditions:
 
-* the result for an example has to be the same: else the examples of a batch depend on each other;
-* a loss that layers add has to be the sum of A's and B's, or their mean;
-* what layers assign has to be the mean.
+* the result for each example is the same; otherwise the examples of a batch depend on each other;
+* a loss that layers add is the sum of A's and B's, or their mean;
+* what layers assign is the mean.
 
-In the call with both, each layer's output is replaced by those of the calls with A and with B. So
-what one layer does is seen at that layer alone, a layer that is known to differ
-(``BatchNormalization``, random layers) hides nothing behind it, and rounding does not add up.
+In the call with both, A's and B's outputs replace those of each layer. So a mistake shows at its
+own layer alone, a layer that is known to differ (``BatchNormalization``, random layers) hides
+nothing after it, and rounding does not accumulate.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.layers import dropout
+from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.models.stages.stage import Called, Segment
 
 EXAMPLES = 2
-"""In A, and in B."""
+"""Number of examples in A, and in B."""
 
 _ROUNDING = {tf.float16: 5e-2, tf.bfloat16: 2e-1}
 _ROUNDING_32 = 1e-3
-"""Largest relative difference that is rounding: far above a sum's of some thousand terms, and far
-below what another example's share in a mean over four is."""
+"""Largest relative difference that counts as rounding: far more than that of a sum of some thousand
+terms, and far less than the share of another example in a mean over four."""
 
 
 class Probed(NamedTuple):
-    """A segment's three calls."""
+    """The three calls of a segment."""
 
     one: Called
     other: Called
     both: Called
     mixing: str
-    """The first layer whose result for an example depends on the other examples; empty: none."""
+    """The first layer whose result for an example depends on other examples; empty: none."""
 
 
 def probe(
@@ -55,11 +55,9 @@ def probe(
     """Calls a segment three times, eagerly.
 
     Args:
-        segment: its layers.
-        values: of its variables.
         one: A, ``[EXAMPLES, ...]``.
         other: B, of the same shape.
-        exempt: layers that may treat an example by what is beside it.
+        exempt: layers whose result may depend on the batch.
     """
     step, rows = tf.constant(0, tf.int64), tf.range(2 * EXAMPLES, dtype=tf.int64)
     watch = _Watch(exempt)
@@ -77,7 +75,7 @@ def probe(
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two tensors are equal but for rounding; not a number equals itself."""
+    """Whether two tensors are equal up to rounding; NaN equals NaN."""
     one, other = tf.convert_to_tensor(one), tf.convert_to_tensor(other)
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
@@ -98,7 +96,7 @@ class _Call(NamedTuple):
 
 
 class _Watch:
-    """Notes what goes in and out of each layer, and replaces it in the third call."""
+    """Records inputs and outputs of each layer, and replaces outputs in the third call."""
 
     def __init__(self, exempt: Collection[Any]):
         self._calls: dict[tuple[str, int], _Call] = {}
@@ -110,53 +108,46 @@ class _Watch:
     def begin(
         self, before: Mapping[tuple[str, int], tuple[_Call, _Call | None]]
     ) -> dict[tuple[str, int], _Call]:
-        """Begins another call of the segment, and gives where its layers' calls are noted.
+        """Begins another call of the segment; returns the dict that records its layers' calls.
 
         Args:
-            before: what the calls with A and B gave; empty: this is one of them.
+            before: recorded calls with A and B; empty: this is one of them.
         """
         self._counts.clear()
         self._before = before
         self._calls = {}
         return self._calls
 
-    @contextlib.contextmanager
-    def watching(self, model: keras.Model) -> Iterator[None]:
-        """Layers that are called in it are watched."""
-        watched = []
-        try:
-            for path, layer in dropout.walk(model):
-                watched.append((layer, layer.__dict__.get("call")))
-                layer.call = self._watched(layer, path, layer.call)
-            yield
-        finally:
-            for layer, before in watched:
-                if before is None:
-                    del layer.call
-                else:
-                    layer.call = before
+    def watching(self, model: keras.Model) -> contextlib.AbstractContextManager[None]:
+        """Watches the layers that are called in the block."""
+        paths = {id(layer): path for path, layer in walk(model)}
+        return intercepted(
+            [layer for _, layer in walk(model)],
+            lambda layer, call: self._watched(layer, paths[id(layer)], call),
+        )
 
     def _watched(self, layer: Any, path: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:
             key = (path, self._counts[path])
             self._counts[path] += 1
             outputs = call(*args, **kwargs)
-            given, found = _tensors((args, kwargs)), _tensors(outputs)
-            # Inside of a graph, as that of a vectorized map, there is nothing to look at.
-            if not all(isinstance(each, tf.__internal__.EagerTensor) for each in given + found):
+            pair = _Call(_tensors((args, kwargs)), _tensors(outputs))
+            # Inside of a graph, such as that of a vectorized map, tensors have no values.
+            eager = tf.__internal__.EagerTensor
+            if not all(isinstance(each, eager) for each in pair.inputs + pair.outputs):
                 return outputs
-            self._calls[key] = _Call(given, found)
+            self._calls[key] = pair
             one, other = self._before.get(key, (None, None))
             if one is None or other is None:
                 return outputs
-            return self._compared(layer, path, outputs, _Call(given, found), one, other)
+            return self._compared(layer, path, outputs, pair, one, other)
 
         return watched
 
     def _compared(
         self, layer: Any, path: str, outputs: Any, call: _Call, one: _Call, other: _Call
     ) -> Any:
-        groups = [(call.inputs, one.inputs, other.inputs, f"what comes before {path}")]
+        groups = [(call.inputs, one.inputs, other.inputs, f"the input of {path}")]
         if id(layer) not in self._exempt:
             groups.append((call.outputs, one.outputs, other.outputs, path))
         for both, first, second, name in groups:
@@ -175,7 +166,7 @@ class _Watch:
 
 
 def _is_both(both: Any, one: Any, other: Any) -> bool:
-    """Whether a tensor is A's and B's, one behind the other, or the same for all."""
+    """Whether a tensor is the concatenation of A's and B's, or the same for all."""
     if both.shape == one.shape == other.shape:
         return equal(both, one) and equal(both, other)
     axis = _axis(both, one, other)
@@ -183,7 +174,7 @@ def _is_both(both: Any, one: Any, other: Any) -> bool:
 
 
 def _axis(both: Any, one: Any, other: Any) -> int | None:
-    """The dimension along which a tensor is as long as two others together."""
+    """The dimension along which a tensor is as long as two others together; None: none."""
     if not len(both.shape) == len(one.shape) == len(other.shape):
         return None
     longer = [

@@ -1,4 +1,4 @@
-"""TensorFlow ops with a state, in layers of the user: the engines may run a call several times."""
+"""Finds stateful TensorFlow ops in users' layers: the engines may run a call several times."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
+from stagecraft.trainer_module.models.layers.walk import walk
 from stagecraft.trainer_module.models.stages.stage import Segment
 
 _WRITES = (
@@ -39,17 +39,15 @@ _DRAWS = (
 
 
 def check(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor, *, remat: bool) -> None:
-    """Traces the training call of a segment that has other layers than Keras's.
+    """Traces the training call of a segment with layers that are not Keras's.
 
     Args:
-        segment: its layers.
-        values: of its variables.
-        inputs: ``[batch, ...]``: their shape and dtype count.
-        remat: whether activations are computed again.
+        inputs: ``[batch, ...]``, for their shape and dtype.
+        remat: whether activations are recomputed.
 
     Raises:
-        ModelRefusedError: a layer assigns a ``tf.Variable``, which no checkpoint has and each part
-            of a batch would assign; or, under ``remat``, draws anew in each computation.
+        ModelRefusedError: a layer assigns a ``tf.Variable``, which no checkpoint contains and each
+            part of a batch would assign; or, under ``remat``, draws again in each computation.
     """
     own = custom_layers(segment.model)
     if not own:
@@ -59,21 +57,21 @@ def check(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor, *, r
     if writes := sorted(ops.intersection(_WRITES)):
         raise ModelRefusedError(
             part,
-            f"assigns a tf.Variable ({writes[0]}), which is neither saved nor divided",
-            "make it with self.add_weight(trainable=False)",
+            f"assigns a tf.Variable ({writes[0]}), which the engines neither save nor divide",
+            "create it with self.add_weight(trainable=False)",
         )
     if remat and (draws := sorted(ops.intersection(_DRAWS))):
         raise ModelRefusedError(
             part,
             f"draws with TensorFlow's {draws[0]}, and under parallel.remat the second computation "
-            "would draw something else",
-            "draw with keras.random and a SeedGenerator of the layer, or set parallel.remat: false",
+            "would draw other numbers",
+            "draw with keras.random and the layer's SeedGenerator, or set parallel.remat: false",
         )
 
 
 def custom_layers(model: keras.Model) -> list[str]:
-    """The layers whose code is not Keras's, by path; the model itself, too."""
-    layers = [(model.name, model), *dropout.walk(model)]
+    """Paths of the layers, and of the model itself, whose code is not Keras's."""
+    layers = [(model.name, model), *walk(model)]
     return [
         path
         for path, layer in layers
@@ -83,7 +81,7 @@ def custom_layers(model: keras.Model) -> list[str]:
 
 
 def _ops(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor) -> set[str]:
-    """Types of the ops in the graph of a training call, functions in it included."""
+    """Types of the ops in the graph of a training call, including its functions."""
 
     def call(inputs: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
         rows = tf.range(tf.shape(inputs)[0], dtype=tf.int64)

@@ -1,1 +1,1 @@
-"""Weights that a training begins with, in place of random ones: ``train.initial_weights``."""
+"""Loads the weights of ``train.initial_weights`` in place of random ones."""

@@ -1,8 +1,8 @@
-"""Weights by variable path, out of a file that Keras wrote: ``.keras`` or ``.weights.h5``.
+"""Reads weights by variable path from a Keras file: ``.keras`` or ``.weights.h5``.
 
-Such a file knows no variables' paths. It has a group for each layer, called by the layer's class
-and a number ("layers/conv2d_1/vars/0"), with the layer's name as an attribute. Which group is which
-variable is found by having Keras save a like model whose variables hold their own numbers.
+Such a file does not contain the variables' paths. It has a group for each layer, named by the
+layer's class and a number ("layers/conv2d_1/vars/0"), with the layer's name as an attribute. To map
+groups to variables, Keras saves an equal model whose variables contain their own numbers.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ _MEMBER = "model.weights.h5"
 """In a ``.keras`` file, which is a zip archive."""
 
 _OTHERS = re.compile(r"^optimizer/|(^|/)(seed_)?generator(_\d+)?/|_metrics?/|_tracker/")
-"""What a compiled model stores beside its weights."""
+"""Entries of a compiled model besides its weights."""
 
 
 def read(source: Source, donor: keras.Model) -> Weights:
-    """Variable path -> value. What the model has no variable for goes by its name in the file.
+    """Variable path -> value; a value without a variable keeps its name in the file.
 
     Args:
-        source: the file.
-        donor: built as the model is that the weights are for; its values are overwritten.
+        donor: a model built like the one for the weights; its values are overwritten.
 
     Raises:
+        InitialWeightsError: the file is damaged, or a layer has its own storage layout.
         InitialWeightsError: the file is damaged, or a layer stores its weights in its own way.
     """
     stored = _layout(source.path, _opened(source))
     with tempfile.TemporaryDirectory(prefix="stagecraft-") as folder:
-        path = pathlib.Path(folder, "like.weights.h5")
-        numbered = dict(enumerate(donor.weights, start=1))
-        for number, variable in numbered.items():
-            with contextlib.suppress(TypeError, ValueError, OverflowError):  # one of int8
+        path = pathlib.Path(folder, "numbered.weights.h5")
+        by_number = dict(enumerate(donor.weights, start=1))
+        for number, variable in by_number.items():
+            with contextlib.suppress(TypeError, ValueError, OverflowError):  # such as int8
                 variable.assign(np.full(variable.shape, number))
         donor.save_weights(path)
-        like = _layout(path, io.BytesIO(path.read_bytes()))
+        numbered = _layout(path, io.BytesIO(path.read_bytes()))
     by_name = bool(stored.layers)  # early versions of Keras 3 did not store layers' names
-    own = _named(like, by_name)
-    paths = _paths(source, own, numbered)
+    own = _named(numbered, by_name)
+    paths = _paths(source, own, by_number)
     return {
         paths.get(name, name): value
         for name, value in _named(stored, by_name).items()
@@ -66,25 +66,25 @@ def read(source: Source, donor: keras.Model) -> Weights:
 
 
 def _paths(
-    source: Source, like: Mapping[str, np.ndarray], numbered: Mapping[int, keras.Variable]
+    source: Source, numbered: Mapping[str, np.ndarray], by_number: Mapping[int, keras.Variable]
 ) -> dict[str, str]:
-    """Name in a file -> variable path, of variables that hold their own numbers."""
+    """Name in a file -> variable path, from variables that contain their own numbers."""
     paths = {}
-    for name, value in like.items():
+    for name, value in numbered.items():
         if not value.size or _OTHERS.search(name):
             continue
         try:
-            variable = numbered[int(value.flat[0])]
+            variable = by_number[int(value.flat[0])]
         except (KeyError, TypeError, ValueError, OverflowError):
-            continue  # another thing that the layer stores
+            continue  # not a variable
         if tuple(variable.shape) == value.shape and np.all(value == value.flat[0]):
             paths[name] = variable.path
-    lost = {v.path for v in numbered.values() if np.prod(v.shape)} - set(paths.values())
+    lost = {v.path for v in by_number.values() if np.prod(v.shape)} - set(paths.values())
     if lost:
         raise InitialWeightsError(
             source.path,
             f"{source.kind.value} cannot be read for this model, because Keras stores "
-            f"{', '.join(sorted(lost)[:5])} in a layout that its layer chooses; give a checkpoint "
+            f"{', '.join(sorted(lost)[:5])} in a layout that its layer defines; use a checkpoint "
             "or a pushed model",
         )
     return paths
@@ -97,13 +97,11 @@ def _opened(source: Source) -> IO[bytes]:
         with zipfile.ZipFile(source.path) as archive:
             return io.BytesIO(archive.read(_MEMBER))
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise InitialWeightsError(
-            source.path, f"not a whole file that can be read: {error}"
-        ) from None
+        raise InitialWeightsError(source.path, f"not a complete, readable file: {error}") from None
     except KeyError:
         raise InitialWeightsError(
             source.path,
-            f"has no {_MEMBER}, as the .keras files of Keras 3 have; save the model again with "
+            f"has no {_MEMBER}, unlike the .keras files of Keras 3; save the model again with "
             "Keras 3",
         ) from None
 
@@ -115,7 +113,7 @@ class _Layout(NamedTuple):
     """Name -> value."""
 
     layers: dict[str, str]
-    """Group ("layers/dense_1") -> the name of the layer that it was written by."""
+    """Group ("layers/dense_1") -> name of its layer."""
 
 
 def _layout(path: pathlib.Path, file: IO[bytes]) -> _Layout:
@@ -129,31 +127,30 @@ def _layout(path: pathlib.Path, file: IO[bytes]) -> _Layout:
             layers[name.removesuffix("vars").rstrip("/")] = str(item.attrs["name"])
         if not isinstance(item, h5py.Dataset):
             return
-        if item.external or item.is_virtual:  # other files, that nobody named
+        if item.external or item.is_virtual:  # data in other files, which the user has not named
             raise ValueError(f"{name} lies in another file")
         value = np.asarray(item)
-        if item.attrs.get("dtype") == "bfloat16":  # which HDF5 doesn't know
+        if item.attrs.get("dtype") == "bfloat16":  # which HDF5 does not support
             value = value.view(tf.bfloat16.as_numpy_dtype)
         values[name] = value
 
     try:
         with file, h5py.File(file, "r") as opened:
             opened.visititems(visit)  # follows no links
-    except Exception as error:  # of a damaged file h5py says OSError, KeyError, RuntimeError, …
+    except Exception as error:  # for a damaged file h5py raises OSError, KeyError, RuntimeError, …
         text = " ".join(str(error).split())[:300]
         raise InitialWeightsError(path, f"cannot be read: {text}") from None
     return _Layout(values, layers)
 
 
 def _named(layout: _Layout, by_name: bool) -> dict[str, np.ndarray]:
-    """The datasets, under names in which a layer's own name stands in place of its number.
+    """The datasets, renamed by the layers' own names in place of numbers.
 
-    Keras numbers the layers of a class, and goes by that number alone: with a layer put before it,
-    the weights of a layer would go into another one. Layers with automatic names keep a number,
+    Keras numbers the layers of a class, and reads by that number alone: if a layer is inserted
+    before another one, it would get that one's weights. Layers with automatic names keep a number,
     among those of their class with such names.
 
     Args:
-        layout: of a file.
         by_name: False: the names stay as they are.
     """
     if not by_name:
@@ -162,14 +159,14 @@ def _named(layout: _Layout, by_name: bool) -> dict[str, np.ndarray]:
     containers: dict[str, list[str]] = {}
     for group in layout.layers:
         container = group.rpartition("/")[0]
-        if container and container not in layout.layers:  # else it is called as its attribute is
+        if container and container not in layout.layers:  # otherwise an attribute names the group
             containers.setdefault(container, []).append(group)
     for groups in containers.values():
-        given = Counter(layout.layers[group] for group in groups)
+        uses = Counter(layout.layers[group] for group in groups)
         seen: Counter[str] = Counter()
         for group in sorted(groups, key=_number):
             kind, layer = _kind(group), layout.layers[group]
-            if given[layer] > 1 or re.fullmatch(rf"{re.escape(kind)}(_\d+)?", layer):
+            if uses[layer] > 1 or re.fullmatch(rf"{re.escape(kind)}(_\d+)?", layer):
                 segments[group] = f"{kind}_{seen[kind]}" if seen[kind] else kind
                 seen[kind] += 1
             else:
@@ -191,5 +188,5 @@ def _kind(group: str) -> str:
 
 def _number(group: str) -> int:
     """``layers/dense_1`` -> 1."""
-    found = re.search(r"_(\d+)$", group)
-    return int(found[1]) if found else 0
+    match = re.search(r"_(\d+)$", group)
+    return int(match[1]) if match else 0

@@ -1,4 +1,4 @@
-"""Which variables of a model take which values: all that are not skipped, or none at all."""
+"""Matches stored weights with a model's variables: all that are not skipped, or none."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
 
 _NAMED = 6
-"""Of each kind, in a message."""
+"""Number of names of each kind in a message."""
 
 Shape = tuple[int, ...]
 
 
 class OtherShape(NamedTuple):
-    """A variable that has another shape than its value."""
+    """A variable whose shape differs from its value's."""
 
     path: str
     in_file: Shape
@@ -26,7 +26,7 @@ class OtherShape(NamedTuple):
 
 
 class MismatchError(InitialWeightsError):
-    """The weights are those of another model."""
+    """The weights belong to another model."""
 
     def __init__(
         self,
@@ -35,28 +35,28 @@ class MismatchError(InitialWeightsError):
         unknown: Sequence[str],
         shapes: Sequence[OtherShape],
     ):
-        told = [
-            _told("not in it", missing),
-            _told("not in the model", unknown),
-            _told(
+        problems = [
+            _describe("not in it", missing),
+            _describe("not in the model", unknown),
+            _describe(
                 "of another shape",
                 [f"{each.path} {each.in_file}, in the model {each.in_model}" for each in shapes],
             ),
         ]
         super().__init__(
             source,
-            f"does not match the model: {'; '.join(part for part in told if part)}. Correct it, "
-            "or name in train.initial_weights_skip what is not to be loaded",
+            f"does not match the model: {'; '.join(filter(None, problems))}. Correct it, or list "
+            "the variables to skip in train.initial_weights_skip",
         )
         self.missing = tuple(missing)
-        """Paths of variables that have no value."""
+        """Paths of variables without a value."""
         self.unknown = tuple(unknown)
-        """Names of values that have no variable."""
+        """Names of values without a variable."""
         self.shapes = tuple(shapes)
 
 
 class UnusedSkipError(InitialWeightsError):
-    """A part of ``train.initial_weights_skip`` that is no variable's, or all of them are."""
+    """``train.initial_weights_skip`` names no variable, or all."""
 
     def __init__(self, source: pathlib.Path, patterns: Sequence[str], problem: str):
         super().__init__(source, problem)
@@ -69,18 +69,16 @@ def match(
     variables: Mapping[str, Shape],
     skip: Sequence[str],
 ) -> dict[str, np.ndarray]:
-    """The values to be assigned, by variable path.
+    """The values to assign, by variable path.
 
     Args:
-        source: where ``weights`` are from, for messages.
-        weights: by variable path.
         variables: path -> shape, of the model.
-        skip: paths, also of what lies below them, and patterns as :mod:`fnmatch` has them.
+        skip: paths, which include all paths below them, and patterns of :mod:`fnmatch`.
 
     Raises:
         MismatchError: a variable has no value or one of another shape, or a value no variable,
             and ``skip`` does not name it.
-        UnusedSkipError: ``skip`` names what is nowhere, or leaves nothing.
+        UnusedSkipError: ``skip`` names no variable, or all.
     """
     names = {*weights, *variables}
     unused = [pattern for pattern in skip if not any(_names(pattern, name) for name in names)]
@@ -88,34 +86,34 @@ def match(
         raise UnusedSkipError(
             source,
             unused,
-            f"train.initial_weights_skip: {', '.join(unused)} names no variable; there are "
-            f"{_list(sorted(variables))}",
+            f"train.initial_weights_skip: {', '.join(unused)} names no variable; the variables "
+            f"are {_list(sorted(variables))}",
         )
     skipped = {name for name in names if any(_names(pattern, name) for pattern in skip)}
-    wanted = {path: shape for path, shape in variables.items() if path not in skipped}
-    given = {name: value for name, value in weights.items() if name not in skipped}
-    if not wanted:
+    needed = {path: shape for path, shape in variables.items() if path not in skipped}
+    available = {name: value for name, value in weights.items() if name not in skipped}
+    if not needed:
         raise UnusedSkipError(
-            source, skip, "train.initial_weights_skip leaves nothing to load; name less there"
+            source, skip, "train.initial_weights_skip leaves nothing to load; name fewer variables"
         )
-    missing = sorted(wanted.keys() - given.keys())
-    unknown = sorted(given.keys() - wanted.keys())
+    missing = sorted(needed.keys() - available.keys())
+    unknown = sorted(available.keys() - needed.keys())
     shapes = [
-        OtherShape(path, given[path].shape, shape)
-        for path, shape in sorted(wanted.items())
-        if path in given and given[path].shape != shape
+        OtherShape(path, available[path].shape, shape)
+        for path, shape in sorted(needed.items())
+        if path in available and available[path].shape != shape
     ]
     if missing or unknown or shapes:
         raise MismatchError(source, missing, unknown, shapes)
-    return {path: given[path] for path in wanted}
+    return {path: available[path] for path in needed}
 
 
 def _names(pattern: str, name: str) -> bool:
     return name == pattern or name.startswith(f"{pattern}/") or fnmatch.fnmatchcase(name, pattern)
 
 
-def _told(what: str, names: Sequence[str]) -> str:
-    return f"{len(names)} {what} ({_list(names)})" if names else ""
+def _describe(problem: str, names: Sequence[str]) -> str:
+    return f"{len(names)} {problem} ({_list(names)})" if names else ""
 
 
 def _list(names: Sequence[str]) -> str:

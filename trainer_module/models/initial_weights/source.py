@@ -1,4 +1,4 @@
-"""What ``train.initial_weights`` names: which kind of file or folder. Imports no TensorFlow."""
+"""Determines the kind of file or folder in ``train.initial_weights``. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ _KINDS = (
 
 
 class InitialWeightsError(UserError):
-    """``train.initial_weights`` cannot be used."""
+    """``train.initial_weights`` is not usable."""
 
     def __init__(self, path: str | pathlib.Path, problem: str):
-        super().__init__(f"{SETTING}: {path}: {problem}")
+        super().__init__(
+            f"{SETTING}: {path}: {problem}", setting=SETTING, value=str(path), file=str(path)
+        )
         self.path = str(path)
         self.problem = problem
 
@@ -35,8 +37,8 @@ class Kind(enum.Enum):
 
 
 VARIABLE_PATHS = "assets.extra/variable_paths.json"
-"""In a SavedModel: the paths of its ``model_variables``, in their order. TensorFlow leaves the
-folder to programs like this one."""
+"""In a SavedModel: the paths of its ``model_variables``, in their order. TensorFlow reserves the
+folder ``assets.extra`` for other programs."""
 
 _FILES = {
     Kind.CHECKPOINT: ("state.*",),
@@ -45,35 +47,32 @@ _FILES = {
 
 
 class Source(NamedTuple):
-    """Where the weights are."""
+    """Kind and path of the weights."""
 
     kind: Kind
     path: pathlib.Path
 
     def files(self) -> list[pathlib.Path]:
-        """Those that the weights are in: others may come to lie there, as a model's card."""
+        """The files that contain the weights; the folder may contain others, such as a card."""
         patterns = _FILES.get(self.kind)
         if patterns is None:
             return [self.path]
         return sorted(file for pattern in patterns for file in self.path.glob(pattern))
 
 
-def find(named: str) -> Source:
-    """What a path is, by its name and what lies in it; its contents are not read.
-
-    Args:
-        named: the setting.
+def find(path_text: str) -> Source:
+    """Determines the kind of a path, by its name and the names of its files.
 
     Raises:
-        InitialWeightsError: nothing is there, or nothing that weights are read from.
+        InitialWeightsError: nothing is there, or no weights.
     """
-    path = pathlib.Path(named).expanduser()
+    path = pathlib.Path(path_text).expanduser()
     if not path.exists():
-        raise InitialWeightsError(named, f"no such file or folder; expected {_KINDS}")
+        raise InitialWeightsError(path_text, f"no such file or folder; expected {_KINDS}")
     if path.is_dir():
-        return _folder(named, path)
+        return _folder(path_text, path)
     if not path.is_file():
-        raise InitialWeightsError(named, "neither a file nor a folder")
+        raise InitialWeightsError(path_text, "neither a file nor a folder")
     for suffix, kind in ((".keras", Kind.KERAS), (".weights.h5", Kind.WEIGHTS_H5)):
         if path.name.endswith(suffix):
             return Source(kind, path)
@@ -81,11 +80,11 @@ def find(named: str) -> Source:
     if path.suffix in (".h5", ".hdf5"):
         hint = "; load the model in Keras 3 and save_weights() it as a .weights.h5 file"
     elif path.name == "saved_model.pb" or path.name.startswith("state."):
-        hint = f"; give the folder that it lies in, {path.parent}"
-    raise InitialWeightsError(named, f"not a kind of file that is known; expected {_KINDS}{hint}")
+        hint = f"; use its folder, {path.parent}"
+    raise InitialWeightsError(path_text, f"unknown kind of file; expected {_KINDS}{hint}")
 
 
-def _folder(named: str, path: pathlib.Path) -> Source:
+def _folder(path_text: str, path: pathlib.Path) -> Source:
     if (path / "saved_model.pb").is_file():
         return Source(Kind.SAVED_MODEL, path)
     if (path / "state.index").is_file():
@@ -93,8 +92,8 @@ def _folder(named: str, path: pathlib.Path) -> Source:
     numbered = sorted(int(each.name) for each in path.glob("*/") if each.name.isdecimal())
     if numbered:
         raise InitialWeightsError(
-            named,
-            f"holds several, {', '.join(map(str, numbered[-5:]))}; give the folder of one of "
+            path_text,
+            f"contains several, {', '.join(map(str, numbered[-5:]))}; use the folder of one of "
             f"them, such as {path / str(numbered[-1])}",
         )
-    raise InitialWeightsError(named, f"a folder without weights; expected {_KINDS}")
+    raise InitialWeightsError(path_text, f"a folder without weights; expected {_KINDS}")

@@ -1,4 +1,4 @@
-"""Weights by variable path, out of a checkpoint of a training or a SavedModel that it exported."""
+"""Reads weights by variable path from a checkpoint, or from a SavedModel of this project."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.checkpointing.checkpoints import (
-    Checkpoints,
-    UnreadableCheckpointError,
-)
+from stagecraft.trainer_module.checkpointing import checkpoint_files
 from stagecraft.trainer_module.models.initial_weights.source import (
     VARIABLE_PATHS,
     InitialWeightsError,
@@ -22,45 +19,42 @@ Weights = dict[str, np.ndarray]
 
 
 def of_checkpoint(folder: pathlib.Path) -> Weights:
-    """Variable path -> value; averages take their weights' places, as in evaluation and export.
-
-    Args:
-        folder: of one step.
+    """Variable path -> value; EMA weights replace the weights, as in evaluation and export.
 
     Raises:
-        InitialWeightsError: it is damaged, or of another version.
+        InitialWeightsError: the checkpoint is damaged, or of another version.
     """
     step = folder.resolve().name
     if not step.isdecimal():
         raise InitialWeightsError(
-            folder, f"a checkpoint's folder is called as its step is, and not {step!r}; rename it"
+            folder, f"the name of a checkpoint's folder is its step, not {step!r}; rename it"
         )
     try:
-        state = Checkpoints(folder.resolve().parent, writes=False).load(int(step)).state
-    except UnreadableCheckpointError as error:
+        state = checkpoint_files.read(folder.resolve()).state
+    except checkpoint_files.UnreadableCheckpointError as error:
         raise InitialWeightsError(folder, f"cannot be read: {_line(error)}") from None
     return {
         name.removeprefix(prefix): value
-        for prefix in ("model/", "ema/")  # in this order: the second takes the first's place
+        for prefix in ("model/", "ema/")  # in this order: the second one replaces the first
         for name, value in state.items()
         if name.startswith(prefix)
     }
 
 
 def of_saved_model(folder: pathlib.Path) -> Weights:
-    """Variable path -> value, of a SavedModel that a training exported.
+    """Variable path -> value, from a SavedModel that a training exported.
 
     Raises:
-        InitialWeightsError: it is damaged, or does not say which variable is which: another
-            program, or an earlier version of this one, wrote it.
+        InitialWeightsError: the SavedModel is damaged, or lacks the variables' paths, because
+            another program, or an earlier version of this one, wrote it.
     """
     try:
         paths = json.loads((folder / VARIABLE_PATHS).read_text())
     except FileNotFoundError:
         raise InitialWeightsError(
             folder,
-            f"the SavedModel has no {VARIABLE_PATHS}, which says which variable is which; "
-            "train and push it again with this version, or give the training's checkpoint",
+            f"the SavedModel has no {VARIABLE_PATHS} with the variables' paths; train and push it "
+            "again with this version, or use the training's checkpoint",
         ) from None
     except (OSError, ValueError) as error:
         raise InitialWeightsError(folder / VARIABLE_PATHS, f"cannot be read: {error}") from None
@@ -73,7 +67,7 @@ def of_saved_model(folder: pathlib.Path) -> Weights:
             )
             for index, path in enumerate(paths)
         }
-    except Exception as error:  # of a damaged file TensorFlow says IndexError, RuntimeError, …
+    except Exception as error:  # for a damaged file TensorFlow raises IndexError, RuntimeError, …
         raise InitialWeightsError(folder, f"cannot be read: {_line(error)}") from None
 
 

@@ -1,1 +1,1 @@
-"""What Keras layers do in training, besides computing outputs, and what an engine makes of it."""
+"""Side effects of Keras layers in training: random numbers, assignments, dtypes."""

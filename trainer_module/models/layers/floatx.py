@@ -1,4 +1,4 @@
-"""Keras's default dtype of floats, for a while."""
+"""Sets Keras's default float dtype temporarily."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ import keras
 
 @contextlib.contextmanager
 def floatx(dtype: str) -> Iterator[None]:
-    """Keras makes and draws floats of ``dtype`` in it, where nothing else is said.
-
-    Args:
-        dtype: ``float32`` or ``float64``.
-    """
+    """Makes ``dtype`` Keras's default float dtype in the block."""
     before = keras.config.floatx()
     keras.config.set_floatx(dtype)
     try:

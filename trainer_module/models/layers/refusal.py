@@ -1,4 +1,4 @@
-"""The error of a model that this project cannot train as Keras trains it."""
+"""The error for a model that this project cannot train as Keras does."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from stagecraft.schemas.errors import UserError
 
 
 class ModelRefusedError(UserError):
-    """A part of ``train.model`` does what the engines cannot do as Keras does it."""
+    """A part of ``train.model`` that the engines cannot run as Keras does."""
 
     def __init__(self, part: str, reason: str, advice: str):
         """Makes the message: part, reason, advice.
 
         Args:
-            part: the layer, variable or method, by name.
-            reason: what it does, and why that cannot be.
-            advice: what works.
+            reason: what it does, and why that is not possible.
         """
-        super().__init__(f"train.model: {part} {reason}; {advice}")
+        super().__init__(
+            f"train.model: {part} {reason}; {advice}",
+            setting="train.model",
+            value=part,
+            suggestion=advice,
+        )
         self.part = part
         self.reason = reason
         self.advice = advice

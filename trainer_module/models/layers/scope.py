@@ -1,10 +1,10 @@
 """A stateless scope in which a layer may assign its own trainable weights.
 
 ``SpectralNormalization`` assigns its layer's kernel in each training call. In Keras's own
-``train_step`` the variable then holds the assigned value, the gradient is that of the values which
-the layer read, and the optimizer goes on from the assigned value. In a plain
-``keras.StatelessScope`` the assigned value is a tensor made of the old one, so that the gradient
-would be that of the old value.
+``train_step``, the variable then holds the assigned value, the gradient is taken at the values that
+the layer read, and the optimizer updates the assigned value. In a plain ``keras.StatelessScope``,
+the assigned value is a tensor computed from the old one, so the gradient would be that of the old
+value.
 """
 
 from __future__ import annotations
@@ -17,30 +17,29 @@ import tensorflow as tf
 
 
 class TrainingScope(keras.StatelessScope):
-    """As ``keras.StatelessScope``; gradients of an assigned weight are those of the weight."""
+    """Like ``keras.StatelessScope``, but the gradient of an assigned weight is the weight's."""
 
     def __init__(self, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor]):
         """Takes a value for each variable; collects losses.
 
         Args:
-            variables: of a model.
-            values: one for each of them, which the gradients are taken of.
+            values: one for each variable; gradients are taken with respect to them.
         """
         pairs = list(zip(variables, values, strict=True))
         super().__init__(pairs, collect_losses=True)
-        self._given = {id(variable): value for variable, value in pairs if variable.trainable}
+        self._values = {id(variable): value for variable, value in pairs if variable.trainable}
         self.foreign: list[keras.Variable] = []
-        """Variables that were assigned and are not among ``variables``."""
+        """Assigned variables that are not among ``variables``."""
         self._known = {id(variable) for variable in variables}
 
     def add_update(self, update: tuple[keras.Variable, tf.Tensor]) -> None:
-        """Keeps what a layer assigns, for the reads that follow and for the end of the step."""
+        """Stores an assignment, for later reads and for the end of the step."""
         variable, value = update
         if id(variable) not in self._known:
             self.foreign.append(variable)
-        if id(variable) in self._given:
-            value = _assigned(self._given[id(variable)], value)
-        else:  # no gradient goes through a variable
+        if id(variable) in self._values:
+            value = _assigned(self._values[id(variable)], value)
+        else:  # assignment to a variable stops gradients
             value = tf.stop_gradient(value)
         super().add_update((variable, value))
 

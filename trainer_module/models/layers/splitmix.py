@@ -1,8 +1,8 @@
-"""SplitMix64 as TensorFlow operations: random bits as a function of numbers, without a state.
+"""SplitMix64 in TensorFlow: random bits as a function of integers, without a state.
 
 Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators"; the constants of the
-finaliser are Stafford's "Mix13". Integers alone are involved, so that the bits are the same on
-every device, in every batch and under every compiler.
+finaliser are Stafford's "Mix13". All operations are on integers, so the bits are the same on every
+device, in every batch and under every compiler.
 """
 
 from __future__ import annotations
@@ -10,23 +10,20 @@ from __future__ import annotations
 import tensorflow as tf
 
 GAMMA = 0x9E3779B97F4A7C15
-"""What the state goes on by from one output to the next: 2 ** 64 divided by the golden ratio."""
+"""Increment of the state between two outputs: 2 ** 64 divided by the golden ratio."""
 
 
 def u64(value: tf.Tensor | int) -> tf.Tensor:
-    """The 64 bits of an int64 tensor, or a number below 2 ** 64, as uint64."""
+    """Converts an int64 tensor, or a number below 2 ** 64, to uint64."""
     return tf.constant(value, tf.uint64) if isinstance(value, int) else tf.bitcast(value, tf.uint64)
 
 
 def mix(value: tf.Tensor) -> tf.Tensor:
-    """The finaliser: a bijection on uint64 in which every bit changes every other.
-
-    Args:
-        value: uint64, any shape.
+    """The finaliser: a bijection on uint64 in which every bit affects every other.
 
     Returns:
         uint64 of the same shape. ``mix(state + i * GAMMA)`` for ``i`` of 1, 2, … are the outputs
-        of the generator that was seeded with ``state``.
+        of the generator with the seed ``state``.
     """
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         value = tf.bitwise.bitwise_xor(value, tf.bitwise.right_shift(value, u64(shift)))

@@ -1,4 +1,4 @@
-"""The graph inside a functional Keras model: which layer is called on what."""
+"""Reads the graph of a functional Keras model: which layer is called on what."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import keras
 import tensorflow as tf
 
 from stagecraft.schemas import features
+from stagecraft.trainer_module.models.layers.walk import intercepted
 
 
-def why_not(model: keras.Model) -> str:
-    """Why a model's graph cannot be read as one way from an input to an output; empty: it can."""
-    # A functional or sequential model runs its graph with Keras's own `call`; one that has another
-    # need not run the graph at all.
+def obstacle(model: keras.Model) -> str:
+    """Why a model is not a readable graph from one input to one output; empty: it is."""
+    # A functional or sequential model runs its graph by Keras's own `call`; a model with another
+    # `call` may not run the graph at all.
     of_keras = type(model).call.__module__.split(".")[0] == "keras"
     if not of_keras or not getattr(model, "inputs", None):
         return f"{type(model).__name__} is a subclassed model, whose inside cannot be seen"
@@ -23,17 +24,18 @@ def why_not(model: keras.Model) -> str:
 
 
 def input_of(model: keras.Model) -> Any:
-    """A model's symbolic input; of one that does not tell, a picture."""
+    """A model's symbolic input; an image if the model does not know it."""
     known = getattr(model, "inputs", None)
     return known[0] if known else keras.KerasTensor((None, *features.IMAGE_SHAPE))
 
 
 def calls(model: keras.Model) -> list[Any]:
-    """The nodes of a model's graph, each after those it depends on; the input's is the first.
+    """The nodes of a model's graph, each after its dependencies; the first is the input's.
 
     Args:
-        model: for which there is no :func:`why_not`.
+        model: without an :func:`obstacle`.
     """
+    # Private: Keras lists a model's layers, but not the tensors between them.
     # Private: Keras shows a model's layers, but not which tensors go from one to the next.
     order: dict[int, Any] = {}
     stack = [(model.outputs[0], False)]
@@ -53,13 +55,13 @@ def calls(model: keras.Model) -> list[Any]:
 
 
 def dtypes(model: keras.Model) -> dict[str, str]:
-    """The dtypes that layers give where Keras may not know them, by the layers' names.
+    """Output dtypes of layers for which Keras may be wrong, by the layers' names.
 
-    Keras takes it that a ``Lambda``, or a layer with a ``compute_output_shape`` of its own, gives
-    what it computes in. Where there is such a layer, the model is traced.
+    For a ``Lambda``, or a layer with its own ``compute_output_shape``, Keras assumes the compute
+    dtype. This function traces a model that has such layers.
 
     Args:
-        model: for which there is no :func:`why_not`.
+        model: without an :func:`obstacle`.
     """
     unknown = [
         layer
@@ -69,37 +71,26 @@ def dtypes(model: keras.Model) -> dict[str, str]:
     ]
     if not unknown:
         return {}
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
 
-    def watched(layer: Any) -> Any:
-        call = layer.call
-
-        def noting(*args: Any, **kwargs: Any) -> Any:
+    def watched(layer: Any, call: Any) -> Any:
+        def recording(*args: Any, **kwargs: Any) -> Any:
             outputs = call(*args, **kwargs)
             first = tf.nest.flatten(outputs)[0]
-            found[layer.name] = tf.as_dtype(first.dtype).name
+            result[layer.name] = tf.as_dtype(first.dtype).name
             return outputs
 
-        return noting
+        return recording
 
-    before = [(layer, vars(layer).get("call")) for layer in unknown]
-    try:
-        for layer in unknown:
-            layer.call = watched(layer)
-        inputs = model.inputs[0]
-        spec = tf.TensorSpec([2, *inputs.shape[1:]], inputs.dtype)
+    inputs = model.inputs[0]
+    spec = tf.TensorSpec([2, *inputs.shape[1:]], inputs.dtype)
+    with intercepted(unknown, watched):
         tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(spec)
-    finally:
-        for layer, call in before:
-            if call is None:
-                del layer.call
-            else:
-                layer.call = call
-    return found
+    return result
 
 
 def tensor_bytes(tensor: Any) -> int:
-    """Bytes of one example in a symbolic tensor; dimensions that are not known count as one."""
+    """Bytes of one example in a symbolic tensor; unknown dimensions count as one."""
     elements = 1
     for size in tensor.shape[1:]:
         elements *= 1 if size is None else size
@@ -107,17 +98,17 @@ def tensor_bytes(tensor: Any) -> int:
 
 
 def call_bytes(node: Any) -> int:
-    """Bytes of what a call gives for one example, and of what is inside where it is a model."""
+    """Bytes of a call's outputs for one example; for a model, of all its layers."""
     inner = node.operation
-    if isinstance(inner, keras.Model) and not why_not(inner):
+    if isinstance(inner, keras.Model) and not obstacle(inner):
         return activation_bytes(inner)
     return sum(map(tensor_bytes, node.outputs))
 
 
 def activation_bytes(model: keras.Model) -> int:
-    """Bytes of what all layers give for one example: about what a backward pass needs of it.
+    """Bytes of all layers' outputs for one example: about what a backward pass needs.
 
     Args:
-        model: for which there is no :func:`why_not`.
+        model: without an :func:`obstacle`.
     """
     return sum(map(call_bytes, calls(model)[1:]))

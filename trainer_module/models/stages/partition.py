@@ -1,7 +1,7 @@
-"""From one model to the models of its stages.
+"""Splits a model into the models of its stages.
 
 A model can be cut where exactly one tensor is alive, so that a stage has one input and one output.
-Such a cut point bears the name of the layer before it. Nested models count as one layer.
+The name of a cut point is that of the layer before it. A nested model counts as one layer.
 """
 
 from __future__ import annotations
@@ -15,73 +15,78 @@ from typing import Any
 
 import keras
 
-from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.models.stages import costs, functional
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.models.stages import functional
+from stagecraft.trainer_module.models.stages.balance import balance
 
 
 @dataclasses.dataclass(frozen=True)
 class CutPoint:
-    """A place where a model can be cut."""
+    """A place for a cut."""
 
     layer: str
-    """The last layer before it."""
+    """Name of the last layer before it."""
     tensor: Any = dataclasses.field(repr=False)
-    """Its output, symbolic: ``[batch, …]``."""
+    """Symbolic output of that layer: ``[batch, …]``."""
 
 
 def named_cuts(model: keras.Model, stages: int, cuts: str) -> list[str]:
-    """The names in ``parallel.cuts``: of the layers that the stages but the last end with.
+    """The names in ``parallel.cuts``: the last layers of all stages but the last.
 
     Args:
         model: built.
-        stages: one more than there are names.
+            stages: number of names plus one.
         cuts: comma-separated.
 
     Raises:
-        UserError: another number of stages, a cut that is not possible, a model that cannot be cut.
+        UserError: the number of stages differs, or the model cannot be cut there.
     """
     names = [name.strip() for name in cuts.split(",")]
     if len(names) + 1 != stages:
-        raise UserError(
-            f"parallel.cuts: {cuts!r} makes {len(names) + 1} stages, but parallel.stages is "
-            f"{stages}; name {stages - 1} layers, or set stages: {len(names) + 1}"
+        raise SettingError(
+            "parallel.cuts",
+            repr(cuts),
+            f"makes {len(names) + 1} stages, but parallel.stages is {stages}",
+            f"{stages - 1} names, or parallel.stages: {len(names) + 1}",
         )
     _check_names(model, names)
     return names
 
 
 def all_cuts(model: keras.Model, stages: int) -> list[str]:
-    """The names of all cut points; of a model that stays whole, none.
+    """The names of all cut points; empty for a model that stays whole.
 
     Args:
-        model: built.
         stages: 1 or more.
 
     Raises:
-        UserError: more stages than there can be, or a model that cannot be cut.
+        UserError: too many stages, or the model cannot be cut.
     """
-    if stages == 1 and functional.why_not(model):
+    if stages == 1 and functional.obstacle(model):
         return []
     names = [point.layer for point in cut_points(model)]
     if stages > len(names) + 1:
-        raise UserError(
-            f"parallel.stages: {stages}, but {model.name} has {len(names)} cut points, places "
-            f"where one tensor is alive; set stages: {len(names) + 1} or fewer"
+        raise SettingError(
+            "parallel.stages",
+            stages,
+            f"is too many: {model.name} has {len(names)} cut points, places where one tensor is "
+            "alive",
+            f"parallel.stages: {len(names) + 1} or fewer",
         )
     return names
 
 
 def split(model: keras.Model, cuts: Sequence[str]) -> list[keras.Model]:
-    """The models between the cuts; one after the other they are the model.
+    """The models between the cuts; their chain is the model.
 
-    Layers and variables are the model's own, with their paths, each in one of the parts.
+    They share the model's layers and variables, with their paths.
 
     Args:
         model: built; functional unless there are no cuts.
         cuts: names of cut points, in order.
 
     Raises:
-        UserError: a cut that is not possible, or a model that cannot be cut.
+        UserError: the model cannot be cut there.
     """
     if not cuts:
         return [model]
@@ -95,16 +100,16 @@ def split(model: keras.Model, cuts: Sequence[str]) -> list[keras.Model]:
 
 
 def segments(model: keras.Model) -> list[keras.Model]:
-    """The parts of a model, or of a stage, whose activations are to be computed again.
+    """The segments of a model, or of a stage, for recomputing activations.
 
-    About as many as the square root of the number of cut points, equal in the bytes of their
-    activations: the memory of n layers is then of the order of the square root of n (Chen et al.
-    2016, "Training deep nets with sublinear memory cost", section 4.3).
+    Their number is about the square root of the number of cut points, and their activations have
+    about equal sizes. The memory of n layers is then of the order of the square root of n (Chen et
+    al. 2016, "Training deep nets with sublinear memory cost", section 4.3).
 
     Returns:
-        The model itself where it cannot be cut; else as ``split``.
+        Models as of ``split``; the model itself if it cannot be cut.
     """
-    if functional.why_not(model):
+    if functional.obstacle(model):
         return [model]
     places = _places(model)
     legal = [index for index, place in enumerate(places) if not place.reason]
@@ -115,56 +120,59 @@ def segments(model: keras.Model) -> list[keras.Model]:
         (sum(place.size for place in places[begin:end]),)
         for begin, end in itertools.pairwise(bounds)
     ]
-    starts = costs.balance(sizes, 1 + math.isqrt(len(legal))) or []
+    starts = balance(sizes, 1 + math.isqrt(len(legal))) or []
     return split(model, [places[legal[start - 1]].layer for start in starts])
 
 
 def cut_points(model: keras.Model) -> list[CutPoint]:
-    """Where a model can be cut, in the order of computation.
+    """The cut points of a model, in the order of computation.
 
-    The tensors that everything behind them depends on alone. Neither the input nor the output is
-    one, nor is a place with weights used on both sides, or with a Keras mask, which goes with a
-    tensor from layer to layer but not from stage to stage.
+    All later tensors depend on the tensor of a cut point alone. Input and output are no cut points,
+    nor are places with weights used on both sides, or with a Keras mask, which accompanies a tensor
+    from layer to layer but not from stage to stage.
 
     Raises:
-        UserError: a subclassed model, or one of several inputs or outputs.
+        UserError: the model is subclassed, or has several inputs or outputs.
     """
-    problem = functional.why_not(model)
+    problem = functional.obstacle(model)
     if problem:
         raise UserError(
-            f"parallel.stages: {model.name} cannot be cut: {problem}; give a functional model of "
+            f"parallel.stages: {model.name} cannot be cut: {problem}; use a functional model of "
             "one input and one output, keras.Model(inputs, outputs), or a list of models, one for "
-            "each stage, or set stages: 1"
+            "each stage, or parallel.stages: 1",
+            setting="parallel.stages",
+            value=model.name,
+            suggestion="parallel.stages: 1",
         )
     return [CutPoint(place.layer, place.tensor) for place in _places(model) if not place.reason]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """What is behind one call of a layer."""
+    """The place after a call of a layer."""
 
     layer: str
     tensor: Any
     size: int
-    """Bytes of what the call gives, for one example."""
+    """Bytes of the call's outputs, for one example."""
     reason: str
-    """Why the model cannot be cut here; empty where it can."""
+    """Why the model cannot be cut here; empty: it can."""
 
 
 def _places(model: keras.Model) -> list[_Place]:
-    """The places behind all calls, in the order of computation."""
+    """The places after all calls, in the order of computation."""
     nodes = functional.calls(model)
     last_use: dict[int, int] = {id(model.outputs[0]): len(nodes)}
     spans: dict[int, tuple[int, int, str]] = {}
     for index, node in enumerate(nodes):
         for tensor in node.input_tensors:
             last_use[id(tensor)] = max(index, last_use.get(id(tensor), 0))
-        # By variable, so that weights of two layers, or inside nested models, are seen too.
+        # By variable, to include weights that two layers share, or inside nested models.
         for variable in getattr(node.operation, "variables", ()):
             first = spans.get(id(variable), (index, index, ""))[0]
             spans[id(variable)] = (first, index, node.operation.name)
     last_call = {id(node.operation): index for index, node in enumerate(nodes)}
-    given = functional.dtypes(model)
+    dtypes = functional.dtypes(model)
     places: list[_Place] = []
     alive: dict[int, tuple[int, str]] = {}
     for index, node in enumerate(nodes):
@@ -186,43 +194,49 @@ def _places(model: keras.Model) -> list[_Place]:
         elif shared:
             reason = f"{shared[0]!r} has weights that are used on both sides"
         elif last_call[id(node.operation)] > index:
-            reason = "it is called again behind this"  # and a name is to mean one place
+            reason = "it is called again later"  # and the name has to be unique
         elif getattr(tensor, "_keras_mask", None) is not None:
-            reason = "a mask goes with its output"
-        elif given.get(name, tensor.dtype) != tensor.dtype:
-            reason = f"it gives {given[name]}, and Keras takes it for {tensor.dtype}"
+            reason = "a mask accompanies its output"
+        elif dtypes.get(name, tensor.dtype) != tensor.dtype:
+            reason = f"its output is {dtypes[name]}, but Keras assumes {tensor.dtype}"
         places.append(_Place(name, tensor, functional.call_bytes(node), reason))
     return places
 
 
 def _check_names(model: keras.Model, names: Sequence[str]) -> None:
-    """Raises a UserError unless the names are those of cut points, in order."""
+    """Raises a UserError unless the names are cut points, in order."""
     legal = [point.layer for point in cut_points(model)]
     for name in names:
         if name not in legal:
-            raise UserError(f"parallel.cuts: {name!r}: {_why_illegal(model, name, legal)}")
+            raise UserError(
+                f"parallel.cuts: {name!r}: {_illegal(model, name, legal)}",
+                setting="parallel.cuts",
+                value=name,
+            )
     order = sorted(set(names), key=legal.index)
     if list(names) != order:
-        raise UserError(
-            f"parallel.cuts: {','.join(names)!r} are not in the order in which {model.name} "
-            f"computes them, each once; set cuts: {','.join(order)}"
+        raise SettingError(
+            "parallel.cuts",
+            repr(",".join(names)),
+            f"is not in the order in which {model.name} computes the layers, each once",
+            f"parallel.cuts: {','.join(order)}",
         )
 
 
-def _why_illegal(model: keras.Model, name: str, legal: list[str]) -> str:
+def _illegal(model: keras.Model, name: str, legal: list[str]) -> str:
     places = _places(model)
-    # A layer that is called several times is meant by its last call.
+    # The name of a layer that is called several times means its last call.
     index = {place.layer: index for index, place in enumerate(places)}.get(name)
     if not legal:
-        return f"{model.name} has no cut points; set stages: 1"
+        return f"{model.name} has no cut points; use parallel.stages: 1"
     if index is not None:
         before = [place.layer for place in places[:index] if not place.reason][-1:]
-        behind = [place.layer for place in places[index:] if not place.reason][:1]
-        near = " or ".join(map(repr, before + behind))
-        return f"{model.name} cannot be cut behind this layer: {places[index].reason}; take {near}"
+        after = [place.layer for place in places[index:] if not place.reason][:1]
+        near = " or ".join(map(repr, before + after))
+        return f"{model.name} cannot be cut after this layer: {places[index].reason}; use {near}"
     for layer in model.layers:
         # Private, but the only list of the layers inside a layer.
         if name in [inner.name for inner in layer._flatten_layers(include_self=False)]:
             return f"it is inside {layer.name!r}, which counts as one layer of {model.name}"
     near = ", ".join(map(repr, difflib.get_close_matches(name, legal, n=3, cutoff=0.4) or legal))
-    return f"{model.name} has no such layer; it can be cut behind {near}"
+    return f"{model.name} has no such layer; it can be cut after {near}"

@@ -1,9 +1,9 @@
 """A part of the model as a pure function of tensors.
 
-The Keras layers of a *template* are the code; weights and state come from outside, by
-``keras.StatelessScope``. So one template serves any number of devices, nothing stateful is in
-the graph of a microbatch (a write would order the microbatches, and with it undo their overlap),
-and computing again from the same tensors gives the same bits.
+The Keras layers of a *template* are the code; weights and state are arguments, by
+``keras.StatelessScope``. So one template serves any number of devices. The graph of a microbatch
+contains nothing stateful: a write would order the microbatches, and so prevent their overlap. A
+recomputation from the same tensors gives the same bits.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.floatx import floatx
+from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.scope import TrainingScope
 from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.models.stages.remat import recomputed
@@ -24,30 +24,30 @@ Tensors = Sequence[tf.Tensor]
 
 
 class Outputs(NamedTuple):
-    """What a stage gives."""
+    """The results of a stage."""
 
     outputs: tf.Tensor
     """``[batch, ...]``."""
 
     changed: dict[int, tf.Tensor]
-    """What layers assigned: index in ``Stage.variables`` -> next value."""
+    """Assigned variables: index in ``Stage.variables`` -> next value."""
 
     penalty: tf.Tensor
     """The model's own losses (regularizers, ``add_loss``), times ``parts``: a scalar."""
 
 
 class Called(NamedTuple):
-    """What a call of a segment's layers did."""
+    """The results of a segment's layers."""
 
     outputs: tf.Tensor
     changed: dict[int, tf.Tensor]
     """Index in ``Segment.variables`` -> next value."""
     added: list[tf.Tensor]
-    """What layers gave to ``add_loss``, and activity regularizers: each summed, as in Keras."""
+    """Losses of ``add_loss`` and activity regularizers, each summed, as in Keras."""
     regularization: list[tf.Tensor]
-    """What regularizers say of weights."""
+    """Losses of weight regularizers."""
     foreign: list[keras.Variable]
-    """Variables that were assigned, and that are not the model's."""
+    """Assigned variables that are not the model's."""
 
 
 class Stage:
@@ -62,14 +62,14 @@ class Stage:
         parts: int = 1,
         dtype: tf.DType = tf.float32,
     ):
-        """Prepares the function; nothing is computed.
+        """Prepares the function; computes nothing.
 
         Args:
             model: one input, one output. Its variables are read for their paths only.
             jit: compile it, and its gradient, with XLA.
-            remat: keep only what goes in and out of about sqrt(n) segments of it, and compute the
-                rest again in the backward pass.
-            parts: into how many a batch is divided; each is given to the stage by itself.
+            remat: store only inputs and outputs of about sqrt(n) segments, and recompute the rest
+                in the backward pass.
+            parts: number of parts of a batch; each is a separate call of the stage.
             dtype: of the penalty: float32 or float64.
         """
         self.model = model
@@ -90,12 +90,10 @@ class Stage:
         """The forward pass of training.
 
         Args:
-            weights: values for ``trainable``.
-            state: values for ``state``.
             inputs: ``[batch, ...]``.
-            step: int64 scalar, and
-            rows: int64 ``[batch]``, the examples' places in the global batch: what random draws
-                depend on.
+            step: int64 scalar; random draws depend on it.
+            rows: int64 ``[batch]``, the examples' rows in the global batch; random draws depend on
+                them.
         """
         return Outputs(*self._training([*weights, *state], inputs, step, rows))
 
@@ -121,18 +119,12 @@ class Segment:
     """Layers between two cut points of a stage."""
 
     def __init__(self, model: keras.Model, stage: Stage, remat: bool):
-        """Prepares the function.
-
-        Args:
-            model: the layers.
-            stage: which it is a part of.
-            remat: as :class:`Stage`.
-        """
+        """Prepares the function."""
         self.model = model
         self.variables = [*model.trainable_variables, *model.non_trainable_variables]
         self.summed: frozenset[int] = frozenset()
-        """Which of the losses that layers add are sums over the batch, by their order; the others
-        are means. :mod:`~stagecraft.trainer_module.models.divisibility.examine` finds it out."""
+        """Indices of the added losses that are sums over the batch; the others are means.
+        :mod:`~stagecraft.trainer_module.models.divisibility.examine` sets them."""
         self._stage = stage
         places = {id(variable): index for index, variable in enumerate(stage.variables)}
         self._indices = [places[id(variable)] for variable in self.variables]
@@ -141,9 +133,9 @@ class Segment:
     def __call__(
         self, values: list[Any], inputs: Any, step: Any, rows: Any
     ) -> tuple[tf.Tensor, dict[int, tf.Tensor], list[tf.Tensor]]:
-        """Outputs, changed variables by their index in the stage, and the penalty, if there is one.
+        """Outputs, changed variables by their index in the stage, and the penalties, at most one.
 
-        A penalty of nothing would seem to connect the weights to the loss.
+        Without losses the list is empty: a constant 0 would seem to connect weights and loss.
         """
         own = [values[index] for index in self._indices]
         outputs, changed, penalties = self._compute(inputs, step, rows, *own)
@@ -153,14 +145,11 @@ class Segment:
         """Calls the layers for training.
 
         Args:
-            values: one for each of ``variables``.
             inputs: ``[batch, ...]``.
-            step: as :class:`Stage`.
-            rows: as :class:`Stage`.
         """
         with (
             TrainingScope(self.variables, values) as scope,
-            dropout.drawing(step, rows),
+            random_scope(step, rows),
             floatx(self._stage.dtype.name),
         ):
             outputs = self.model(inputs, training=True)
@@ -171,14 +160,14 @@ class Segment:
             if (value := scope.get_current_value(variable)) is not None
             and value is not values[index]
         }
-        # Keras lists what layers have added first, then what regularizers say of weights.
+        # Keras lists the losses that layers add first, then those of weight regularizers.
         weights = sum(v.regularizer is not None for v in self.model.trainable_weights)
         added = len(losses) - weights
         return Called(outputs, changed, losses[:added], losses[added:], scope.foreign)
 
     def _run(self, inputs: Any, step: Any, rows: Any, *values: Any) -> Any:
         called = self.call(values, inputs, step, rows)
-        # Keras adds up all losses. The engines take a mean over the parts of a batch.
+        # Keras sums all losses. The engines take a mean over the parts of a batch.
         penalties = [
             loss * self._stage.parts if place in self.summed else loss
             for place, loss in enumerate(called.added)

@@ -1,1 +1,1 @@
-"""What a training shows of itself: progress, curves, timelines and profiles."""
+"""Progress, learning curves, timelines and profiles of a training."""

@@ -1,4 +1,4 @@
-"""How a training went, in no more points than a checkpoint and a picture have room for.
+"""The learning curve: a bounded number of points, for checkpoints and charts.
 
 Imports no TensorFlow.
 """
@@ -13,32 +13,32 @@ from typing import Any, NamedTuple
 
 FILE_NAME = "curve.json"
 
-MOST = 1000
-"""Points that are kept at most; even."""
+MAX_POINTS = 1000
+"""An even number."""
 
 
 class Point(NamedTuple):
-    """Means over the steps since the point before."""
+    """Means over the steps since the previous point."""
 
     step: int
     loss: float
     accuracy: float
     learning_rate: float
-    """Of the last one of them."""
+    """At the last of these steps."""
     images_per_second: float
 
 
 class Curve:
-    """Points by step; where there are too many, two become one."""
+    """Points by step; at :data:`MAX_POINTS`, each two are merged into one."""
 
     def __init__(self, points: Iterable[Sequence[Any]] = ()):
-        """Goes on from points of an earlier attempt, as JSON has them."""
+        """Continues the points of an earlier attempt, read from JSON."""
         self.points = [Point(*point) for point in points]
 
     def add(self, point: Point) -> None:
-        """The next one."""
+        """Appends a point."""
         self.points.append(point)
-        if len(self.points) == MOST:
+        if len(self.points) == MAX_POINTS:
             before = [0, *(point.step for point in self.points[1::2])]
             triples = zip(before, self.points[::2], self.points[1::2], strict=False)
             self.points = [_merged(*each) for each in triples]
@@ -49,12 +49,12 @@ class Curve:
 
 
 def read(text: str) -> list[Point]:
-    """What :meth:`Curve.write` wrote."""
+    """Parses the output of :meth:`Curve.write`."""
     return Curve(json.loads(text)).points
 
 
 def _merged(before: int, first: Point, second: Point) -> Point:
-    """Both as one, after the step ``before``: each step weighs the same."""
+    """The mean of two points after step ``before``, in which each step has the same weight."""
     share = (first.step - before) / (second.step - before)
 
     def mean(one: float, other: float) -> float:

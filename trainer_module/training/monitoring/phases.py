@@ -1,4 +1,4 @@
-"""What a training is at, and how long it has been at each."""
+"""Measures the phases of a training: train, evaluate, save, export."""
 
 from __future__ import annotations
 
@@ -11,30 +11,26 @@ TRAIN, EXPORT = "train", "export"
 
 
 class Phases:
-    """Tells whoever listens which phase begins, and adds up their seconds."""
+    """Reports each phase that begins, and sums up the seconds of each."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
-        """Nothing has begun.
-
-        Args:
-            clock: seconds since whenever.
-        """
+        """Starts without a phase."""
         self._clock = clock
         self._now: tuple[str, float] | None = None
         self._seconds: dict[str, float] = {}
 
     def begin(self, phase: str) -> None:
-        """The phase before it, if any, ends."""
-        self._note()
+        """Begins a phase, and ends the one before."""
+        self._add_elapsed()
         self._now = phase, self._clock()
-        events.tell("phase", f"phase: {phase}", phase=phase)
+        events.emit("phase", f"phase: {phase}", phase=phase)
 
     def seconds(self) -> dict[str, float]:
-        """Of each phase, up to now; of this attempt alone."""
-        self._note()
+        """Seconds of each phase so far, in this attempt."""
+        self._add_elapsed()
         return dict(self._seconds)
 
-    def _note(self) -> None:
+    def _add_elapsed(self) -> None:
         if self._now is not None:
             phase, since = self._now
             now = self._clock()

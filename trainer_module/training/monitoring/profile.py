@@ -1,4 +1,4 @@
-"""TensorFlow's profile of some steps, for TensorBoard: which operation took how long, and where.
+"""Profiles some steps by TensorFlow's profiler, for TensorBoard.
 
 https://www.tensorflow.org/guide/profiler
 """
@@ -6,7 +6,6 @@ https://www.tensorflow.org/guide/profiler
 from __future__ import annotations
 
 import logging
-from types import TracebackType
 
 import tensorflow as tf
 
@@ -14,17 +13,17 @@ _log = logging.getLogger(__name__)
 
 
 class Profile:
-    """Watches the steps from the first to the last; none are watched in an empty one.
+    """Profiles the steps from the first to the last, or none.
 
-    A training that goes on behind the first step watches what is left of them.
+    A training that resumes after the first step profiles the remaining ones.
     """
 
     def __init__(self, steps: str, folder: str):
-        """Prepares.
+        """Starts nothing yet.
 
         Args:
             steps: ``FIRST:LAST``, counted from 1; empty: none.
-            folder: gets ``plugins/profile/…``, where TensorBoard looks.
+            folder: gets ``plugins/profile/…``, which TensorBoard reads.
         """
         first, _, last = steps.partition(":")
         self._first, self._last = (int(first), int(last)) if steps else (1, 0)
@@ -34,20 +33,14 @@ class Profile:
     def __enter__(self) -> Profile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def before(self, step: int, steps: int) -> int:
-        """Told before steps are taken, together; how many may be.
+        """Starts the profiler if due; returns how many steps the next call may take.
 
         Args:
-            step: the last one that was taken.
-            steps: that are to be taken.
+            steps: the steps that the call would take.
         """
         if step < self._first - 1:
             return min(steps, self._first - 1 - step)
@@ -59,7 +52,7 @@ class Profile:
         return min(steps, self._last - step)
 
     def after(self, step: int) -> None:
-        """Told after steps, which one was the last."""
+        """Stops the profiler if ``step`` was the last one to profile."""
         if step >= self._last:
             self._stop()
 

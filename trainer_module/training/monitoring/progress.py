@@ -1,11 +1,10 @@
-"""What a training says while it runs: a progress event about once a second, and TensorBoard."""
+"""Reports the progress of a training: an event about once a second, and TensorBoard scalars."""
 
 from __future__ import annotations
 
 import datetime
 import logging
 import os
-from types import TracebackType
 
 import tensorflow as tf
 
@@ -15,7 +14,7 @@ _progress = logging.getLogger("stagecraft.progress")
 
 
 class Reporter:
-    """Scalars go to ``folder/train`` and ``folder/val``, as TensorBoard wants them."""
+    """Writes scalars to ``folder/train`` and ``folder/val``, TensorBoard's layout."""
 
     def __init__(self, folder: str):
         self._writers = {
@@ -26,18 +25,13 @@ class Reporter:
     def __enter__(self) -> Reporter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for writer in self._writers.values():
             writer.close()
 
-    def going_on(self, step: int, total: int) -> None:
-        """An earlier attempt had come to ``step``."""
-        text = "going on from step %d of %d"
+    def resumed(self, step: int, total: int) -> None:
+        """Reports that the training resumes after ``step``."""
+        text = "resuming from step %d of %d"
         if step >= total:
             text += ": nothing is left to train"
         _progress.info(
@@ -45,11 +39,11 @@ class Reporter:
         )
 
     def exporting(self) -> None:
-        """All steps are done, and the model is written."""
+        """Reports that the export begins."""
         _progress.info("exporting the model", extra={"progress": {"phase": "export"}})
 
     def train(self, point: Point, total: int, eta_seconds: float) -> None:
-        """Figures of the steps since the last report."""
+        """Reports the metrics of the steps since the last report."""
         _progress.info(
             "step %d of %d: %.0f images/s, loss %.4f, accuracy %.4f, %s left",
             point.step,
@@ -60,12 +54,9 @@ class Reporter:
             datetime.timedelta(seconds=round(eta_seconds)),
             extra={
                 "progress": {
+                    **point._asdict(),
                     "phase": "train",
-                    "step": point.step,
                     "total": total,
-                    "images_per_second": point.images_per_second,
-                    "loss": point.loss,
-                    "accuracy": point.accuracy,
                     "eta_seconds": eta_seconds,
                 }
             },
@@ -73,12 +64,12 @@ class Reporter:
         self.log(point)
 
     def log(self, point: Point) -> None:
-        """The same for TensorBoard alone."""
+        """Writes the same metrics to TensorBoard alone."""
         scalars = point._asdict()
         self._scalars("train", scalars.pop("step"), **scalars)
 
     def evaluation(self, step: int, loss: float, accuracy: float) -> None:
-        """Figures of the whole val split after ``step``."""
+        """Writes the metrics of the whole val split after ``step``."""
         self._scalars("val", step, loss=loss, accuracy=accuracy)
 
     def _scalars(self, split: str, step: int, **values: float) -> None:

@@ -22,7 +22,7 @@ SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
 STEP = """
 import json, pathlib, sys
 from stagecraft.trainer_module.processes import preemption
-preemption.watch()
+preemption.handle_sigterm()
 from stagecraft.components.kubernetes.launch import launch
 from stagecraft.trainer_module.settings import ParallelSettings
 class FnArgs: pass

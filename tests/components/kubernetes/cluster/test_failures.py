@@ -33,7 +33,7 @@ def test_a_worker_that_is_killed(step: Any, cluster: Any, aside: Any, capfd: Any
     printed = capfd.readouterr().err
     assert "worker 1: pod" in printed and "failed: exit code 137" in printed
     for role in ("worker 0", "worker 1"):
-        assert re.search(rf"{role}: .* Going on from step [1-9]\d* of 40,", printed)
+        assert re.search(rf"{role}: .* Resuming from step [1-9]\d* of 40,", printed)
 
 
 @pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])

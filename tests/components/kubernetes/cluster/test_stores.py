@@ -110,7 +110,7 @@ def test_a_worker_that_is_killed(stored: Any, cluster: Any, aside: Any, capfd: A
     assert stored.model.get_int_custom_property("steps") == 40
     printed = capfd.readouterr().err
     for role in ("worker 0", "worker 1"):
-        assert re.search(rf"{role}: .* Going on from step [1-9]\d* of 40,", printed)
+        assert re.search(rf"{role}: .* Resuming from step [1-9]\d* of 40,", printed)
     assert names(stored, "jobs") == []
 
 

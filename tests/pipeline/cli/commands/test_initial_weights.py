@@ -56,7 +56,7 @@ def test_plan_says_how_many_were_loaded(stagecraft, model):
     named = (*model, "--set", "train.initial_weights=w.weights.h5")
     ran = stagecraft("plan", *named, "--set", "train.initial_weights_skip=*/bias")
     assert ran.code == 0, ran.stderr
-    note = "note: 1 of 2 variables begin with the values of w.weights.h5"
+    note = "note: 1 of 2 variables start with the values of w.weights.h5"
     assert note in " ".join(ran.stdout.split())
 
 

@@ -10,7 +10,8 @@ import pytest
 from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 
 from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.training.monitoring import timeline
+from stagecraft.trainer_module.training.monitoring.op_trace import record_ops
+from stagecraft.trainer_module.training.monitoring.spans import find_spans, idle
 
 
 @pytest.mark.parametrize(
@@ -27,23 +28,27 @@ def test_passes_are_in_order(parallel: dict[str, Any], grid: Any) -> None:
     engine = grid[0] if parallel == GRID else driving.make(parallel, "norm")
     batches = driving.feed(engine)
     engine.train(batches, 1)
-    with timeline.recording() as ops:
+    with record_ops() as ops:
         engine.train(batches, 1)
     turns, replicas = parallel.get("accumulate", 1), parallel.get("replicas", 1)
-    spans = timeline.spans_of(ops, turns)
+    spans = find_spans(ops, turns)
     orders = schedule.passes(
         parallel.get("schedule", "1f1b"), parallel["microbatches"], parallel["stages"]
     )
     for replica, (stage, order) in itertools.product(range(replicas), enumerate(orders)):
         own = [span for span in spans if (span.replica, span.stage) == (replica, stage)]
-        passes = [(span.what, span.microbatch, span.turn) for span in own if span.what in WAYS]
+        passes = [
+            (span.kind, span.microbatch, span.accumulation_step)
+            for span in own
+            if span.kind in WAYS
+        ]
         assert passes == [
             (done.direction, done.microbatch, turn) for turn in range(turns) for done in order
         ]
         assert all(one.end <= other.begin for one, other in itertools.pairwise(own))
-        rest = [span.what for span in own if span.what not in WAYS]
+        rest = [span.kind for span in own if span.kind not in WAYS]
         assert rest == (["reduce", "update"] if replicas > 1 else rest) and "update" in rest
-    own_of = {(s.replica, s.stage, s.what, s.microbatch, s.turn): s for s in spans}
+    own_of = {(s.replica, s.stage, s.kind, s.microbatch, s.accumulation_step): s for s in spans}
     last = parallel["stages"] - 1
     for (replica, stage, way, microbatch, turn), span in own_of.items():
         if way == "forward" and stage:
@@ -52,9 +57,9 @@ def test_passes_are_in_order(parallel: dict[str, Any], grid: Any) -> None:
             needed = (stage, "forward") if stage == last else (stage + 1, way)
             assert own_of[(replica, *needed, microbatch, turn)].end <= span.begin
         if turn:  # in memory, one turn is there at a time
-            before = [s for s in spans if s.turn < turn and s.what in WAYS]
+            before = [s for s in spans if s.accumulation_step < turn and s.kind in WAYS]
             assert span.begin > max(s.begin for s in before)
-    assert 0 <= timeline.idle(spans) < 1
+    assert 0 <= idle(spans) < 1
 
 
 @pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED)], ids=label)
@@ -62,7 +67,7 @@ def test_turns_follow_each_other(parallel: dict[str, Any]) -> None:
     engine = driving.make({**parallel, "accumulate": 2}, "norm")
     batches = driving.feed(engine)
     engine.train(batches, 1)
-    with timeline.recording() as ops:
+    with record_ops() as ops:
         engine.train(batches, 1)
     passes = [op for op in ops if "Conv2D" in op.name or "MatMul" in op.name]
     for replica in range(parallel.get("replicas", 1)):

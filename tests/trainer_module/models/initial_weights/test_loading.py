@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
+from messages import Messages
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.models.assemble import assemble
@@ -236,9 +237,11 @@ def test_a_skip_that_skips_nothing_or_all_is_refused(tmp_path: pathlib.Path) -> 
         assert caught.value.patterns == patterns
 
 
-def test_a_layer_that_stores_in_its_own_way_is_refused(tmp_path: pathlib.Path) -> None:
+def test_a_layer_that_stores_in_its_own_way_is_refused(
+    tmp_path: pathlib.Path, messages: Messages
+) -> None:
     path = _weights_h5(_trained("own"), tmp_path, None)
-    with pytest.raises(InitialWeightsError, match="own/bias, .*own/kernel in a layout that"):
+    with messages.raises(InitialWeightsError):
         assemble(_settings("own", initial_weights=str(path)), CLASSES)
 
 
@@ -254,21 +257,23 @@ def test_averages_take_their_weights_places(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-def test_values_that_are_not_finite_are_refused(tmp_path: pathlib.Path, value: float) -> None:
+def test_values_that_are_not_finite_are_refused(
+    tmp_path: pathlib.Path, value: float, messages: Messages
+) -> None:
     path = _weights_h5(_trained(), tmp_path, None)
     with h5py.File(path, "r+") as file:
         del file["layers/dense/vars/1"]
         file["layers/dense/vars/1"] = np.full(CLASSES, value, np.float64)
-    with pytest.raises(InitialWeightsError, match="head/bias has values that are not finite"):
+    with messages.raises(InitialWeightsError):
         assemble(_settings(initial_weights=str(path)), CLASSES)
 
 
-def test_text_is_no_weight(tmp_path: pathlib.Path) -> None:
+def test_text_is_no_weight(tmp_path: pathlib.Path, messages: Messages) -> None:
     path = _weights_h5(_trained(), tmp_path, None)
     with h5py.File(path, "r+") as file:
         del file["layers/dense/vars/1"]
         file["layers/dense/vars/1"] = [b"text"] * CLASSES
-    with pytest.raises(InitialWeightsError, match="head/bias has dtype .*, in the model float32"):
+    with messages.raises(InitialWeightsError):
         assemble(_settings(initial_weights=str(path)), CLASSES)
 
 
@@ -325,20 +330,22 @@ def test_damage_is_one_sentence(
 
 
 def test_an_exported_model_without_paths_is_refused(
-    tmp_path: pathlib.Path, training_data: Any
+    tmp_path: pathlib.Path, training_data: Any, messages: Messages
 ) -> None:
     path = _saved_model(_trained(), tmp_path, training_data)
     paths = path / VARIABLE_PATHS
     assert "head/kernel" in json.loads(paths.read_text())
     paths.unlink()
-    with pytest.raises(InitialWeightsError, match="which says which variable is which"):
+    with messages.raises(InitialWeightsError):
         assemble(_settings(initial_weights=str(path)), CLASSES)
 
 
-def test_a_keras_file_of_another_time_is_refused(tmp_path: pathlib.Path) -> None:
+def test_a_keras_file_of_another_time_is_refused(
+    tmp_path: pathlib.Path, messages: Messages
+) -> None:
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
         archive.writestr("config.json", "{}")
-    with pytest.raises(InitialWeightsError, match="has no model.weights.h5"):
+    with messages.raises(InitialWeightsError):
         assemble(_settings(initial_weights=str(tmp_path / "m.keras")), CLASSES)
 
 
@@ -349,7 +356,7 @@ def test_a_file_that_leads_to_another_is_refused(tmp_path: pathlib.Path) -> None
         del file["layers/dense/vars/1"]
         away = [(str(tmp_path / "elsewhere"), 0, 40)]
         file["layers/dense/vars"].create_dataset("1", (10,), np.float32, external=away)
-    with pytest.raises(InitialWeightsError, match="lies in another file"):
+    with pytest.raises(InitialWeightsError, match="another file"):
         assemble(_settings(initial_weights=str(path)), CLASSES)
 
 

@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from stagecraft.trainer_module.models.layers import dropout
-from stagecraft.trainer_module.models.layers.dropout import drawing, key_layers
+from stagecraft.trainer_module.models.layers import dropout, random_state
+from stagecraft.trainer_module.models.layers.dropout import key_layers
+from stagecraft.trainer_module.models.layers.random_state import random_scope
 
 SHAPE = (7, 9)
 
@@ -27,7 +28,7 @@ def _run(model, inputs, step=3, positions=None, jit=False):
 
     @tf.function(jit_compile=jit)
     def run(inputs, step, positions):
-        with drawing(step, positions):
+        with random_scope(step, positions):
             return model(inputs, training=True)
 
     return run(
@@ -215,7 +216,10 @@ def test_nothing_or_all(rate, expected):
 def test_gradients_pass_where_values_do():
     model = _model(layers.Dropout(0.5))
     inputs = tf.constant(_ones())
-    with tf.GradientTape() as tape, drawing(tf.constant(1, tf.int64), tf.range(8, dtype=tf.int64)):
+    with (
+        tf.GradientTape() as tape,
+        random_scope(tf.constant(1, tf.int64), tf.range(8, dtype=tf.int64)),
+    ):
         tape.watch(inputs)
         outputs = model(inputs, training=True)
     np.testing.assert_array_equal(tape.gradient(outputs, inputs), outputs)
@@ -227,7 +231,7 @@ def test_without_a_block_or_training_it_is_kerass_own():
     own = keras.Sequential([keras.Input(SHAPE), layers.Dropout(0.5, seed=1)])
     for _ in range(2):
         np.testing.assert_array_equal(keyed(inputs, training=True), own(inputs, training=True))
-    with drawing(tf.constant(1, tf.int64), tf.range(8, dtype=tf.int64)):
+    with random_scope(tf.constant(1, tf.int64), tf.range(8, dtype=tf.int64)):
         np.testing.assert_array_equal(keyed(inputs, training=False), inputs)
         np.testing.assert_array_equal(keyed(inputs), inputs)
 
@@ -243,8 +247,8 @@ def test_a_keyed_draw_leaves_kerass_seed_alone():
 def test_a_block_is_its_threads_own():
     model = _model(layers.Dropout(0.5))
     seen = []
-    with drawing(tf.constant(1, tf.int64), tf.range(8, dtype=tf.int64)):
-        thread = threading.Thread(target=lambda: seen.append(dropout._current.get()))
+    with random_scope(tf.constant(1, tf.int64), tf.range(8, dtype=tf.int64)):
+        thread = threading.Thread(target=lambda: seen.append(random_state.current()))
         thread.start()
         thread.join()
         inside = model(_ones(), training=True)

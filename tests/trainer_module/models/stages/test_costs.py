@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import itertools
-
 import keras
 import numpy as np
 import pytest
@@ -105,29 +103,6 @@ def test_subclassed_stages_and_bare_operations():
     assert costs_of[1].activation_bytes == 4 * 7, "all that its graph computes"
 
 
-def _by_trying(items, parts):
-    """All divisions: the least of the costliest part, by the first cost, then by the second."""
-    best = None
-    for starts in itertools.combinations(range(1, len(items)), parts - 1):
-        bounds = itertools.pairwise([0, *starts, len(items)])
-        sums = [np.sum(items[begin:end], axis=0) for begin, end in bounds]
-        worst = tuple(np.max(sums, axis=0))
-        best = worst if best is None or worst < best else best
-    return best
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_no_division_is_better(seed):
-    generator = np.random.default_rng(seed)
-    items = generator.integers(0, 6, (9, 2)).tolist()
-    for parts in range(1, len(items) + 1):
-        starts = costs.balance(items, parts)
-        bounds = [0, *starts, len(items)]
-        assert len(starts) == parts - 1 and bounds == sorted(set(bounds))
-        sums = [np.sum(items[begin:end], axis=0) for begin, end in itertools.pairwise(bounds)]
-        assert tuple(np.max(sums, axis=0)) == _by_trying(items, parts)
-
-
 def test_counting_leaves_the_model_as_it_is():
     model = _single(layers.BatchNormalization())
     before = [variable.numpy() for variable in model.variables]
@@ -135,11 +110,3 @@ def test_counting_leaves_the_model_as_it_is():
     tf.nest.map_structure(
         np.testing.assert_array_equal, [variable.numpy() for variable in model.variables], before
     )
-
-
-def test_parts_that_may_not_be_are_not_chosen():
-    items = [(1,), (1,), (1,), (3,)]
-    assert costs.balance(items, 2) == [3]
-    assert costs.balance(items, 2, lambda part, begin, end: end - begin <= 2) == [2]
-    assert costs.balance(items, 2, lambda part, begin, end: part == 0 or end - begin >= 3) == [1]
-    assert costs.balance(items, 2, lambda part, begin, end: end - begin == 1) is None

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models import registry
@@ -89,12 +90,12 @@ def test_frozen_layers_stay_frozen():
     assert [len(part.trainable_variables) for part in parts] == [2, 0]
 
 
-def test_a_nested_model_is_one_layer():
+def test_a_nested_model_is_one_layer(messages: Messages):
     inner = keras.Sequential([keras.Input((4,)), _dense("x"), _dense("y")], name="inner")
     model = _functional(lambda value: _dense("b")(inner(_dense("a")(value))))
     assert _names(model) == ["a", "inner"]
     _assert_parts_are_the_model(partition.split(model, ["inner"]), model)
-    with pytest.raises(UserError, match="'x': it is inside 'inner', which counts as one layer"):
+    with messages.raises(UserError):
         partition.split(model, ["x"])
 
 
@@ -105,7 +106,7 @@ def test_bare_operations_are_places_too():
     _assert_parts_are_the_model(partition.split(model, [second]), model)
 
 
-def test_weights_are_not_used_on_both_sides():
+def test_weights_are_not_used_on_both_sides(messages: Messages):
     shared = _dense("shared")
 
     def body(value):
@@ -116,7 +117,7 @@ def test_weights_are_not_used_on_both_sides():
     model = _functional(body)
     assert _names(model) == ["shared", "b"]  # behind its second call
     _assert_parts_are_the_model(partition.split(model, ["shared", "b"]), model)
-    with pytest.raises(UserError, match="'a': .*'shared' has weights that are used on both sides"):
+    with messages.raises(UserError):
         partition.split(model, ["a"])
 
 
@@ -142,21 +143,16 @@ def test_a_layer_without_weights_may_be_used_on_both_sides():
         _assert_parts_are_the_model(partition.split(model, [cut]), model)
 
 
-@pytest.mark.parametrize(
-    ("last", "reason"),
-    [
-        (layers.GlobalAveragePooling1D, "a skip connection from .* crosses it"),  # it takes a mask
-        (layers.Flatten, "a mask goes with its output"),
-    ],
-)
-def test_a_mask_does_not_go_from_stage_to_stage(last, reason):
+# GlobalAveragePooling1D takes the mask: a skip connection.
+@pytest.mark.parametrize("last", [layers.GlobalAveragePooling1D, layers.Flatten])
+def test_a_mask_does_not_go_from_stage_to_stage(last):
     def body(value):
         hidden = layers.Embedding(5, 4, mask_zero=True, name="embedding")(value)
         return _dense("last")(last(name="flat")(_dense("dense")(hidden)))
 
     model = _functional(body, shape=(3,))
     assert _names(model) == ["flat"]
-    with pytest.raises(UserError, match=f"{reason}; take 'flat'"):
+    with pytest.raises(UserError, match="use 'flat'"):
         partition.split(model, ["dense"])
 
 
@@ -169,38 +165,30 @@ def test_a_layer_of_two_outputs():
 
 
 @pytest.mark.parametrize(
-    ("cuts", "message"),
+    ("model", "stages", "cuts"),
     [
-        ("inner", "'inner': model cannot be cut .*: a skip connection from 'first' crosses it; "),
-        ("inner", "take 'first' or 'add'"),
-        ("last", "it is the model's output; take 'add'"),
-        ("firts", "'firts': model has no such layer; it can be cut behind 'first'"),
-        ("elsewhere", "no such layer; it can be cut behind 'first', 'add'"),
+        ("residual", 2, "inner"),
+        ("residual", 2, "last"),
+        ("residual", 2, "firts"),
+        ("residual", 2, "elsewhere"),
+        ("abc", 3, "b, a"),
+        ("abc", 3, "a,a"),
+        ("abc", 3, "a"),
+        ("a", 2, "a"),
     ],
 )
-def test_names_that_are_no_cut_points(cuts, message):
-    with pytest.raises(UserError, match=f"parallel.cuts: .*{message}"):
-        partition.named_cuts(_residual(), 2, cuts)
+def test_names_that_are_no_cut_points(model, stages, cuts, messages: Messages):
+    with messages.raises(UserError) as caught:
+        partition.named_cuts(_residual() if model == "residual" else _chain(*model), stages, cuts)
+    assert caught.value.setting == "parallel.cuts"
 
 
-@pytest.mark.parametrize(("cuts", "set_to"), [("b, a", "a,b"), ("a,a", "a")])
-def test_cuts_out_of_order(cuts, set_to):
-    with pytest.raises(UserError, match=f"not in the order .*; set cuts: {set_to}$"):
-        partition.named_cuts(_chain("a", "b", "c"), 3, cuts)
-
-
-def test_cuts_and_stages_that_do_not_fit():
-    with pytest.raises(UserError, match="'a' makes 2 stages, but parallel.stages is 3; name 2"):
-        partition.named_cuts(_chain("a", "b", "c"), 3, "a")
-
-
-def test_more_stages_than_there_can_be():
+def test_more_stages_than_there_can_be(messages: Messages):
     model = _chain("a", "b", "c")
     assert partition.all_cuts(model, 3) == ["a", "b"]
-    with pytest.raises(UserError, match="parallel.stages: 4, .* 2 cut points, .* set stages: 3"):
+    with messages.raises(UserError) as caught:
         partition.all_cuts(model, 4)
-    with pytest.raises(UserError, match="model has no cut points; set stages: 1"):
-        partition.named_cuts(_chain("a"), 2, "a")
+    assert (caught.value.setting, caught.value.value) == ("parallel.stages", 4)
 
 
 def _two_outputs():
@@ -221,19 +209,12 @@ class _FunctionalWithCall(keras.Model):
         return 2 * value
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (_Subclassed, "_Subclassed is a subclassed model"),
-        (_FunctionalWithCall, "_FunctionalWithCall is a subclassed model"),
-        (_two_outputs, "it has 1 inputs and 2 outputs"),
-    ],
-)
-def test_models_that_cannot_be_cut(make, message):
+@pytest.mark.parametrize("make", [_Subclassed, _FunctionalWithCall, _two_outputs])
+def test_models_that_cannot_be_cut(make, messages: Messages):
     model = make()
     assert partition.all_cuts(model, 1) == []
     assert partition.segments(model) == [model]
-    with pytest.raises(UserError, match=f"parallel.stages: .*{message}.*a list of models"):
+    with messages.raises(UserError):
         partition.all_cuts(model, 2)
 
 

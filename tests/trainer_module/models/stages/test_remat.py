@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.layers.dropout import drawing, key_layers
+from stagecraft.trainer_module.models.layers.dropout import key_layers
+from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.stages.remat import recomputed
 
 COMPILED = pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
@@ -94,7 +95,7 @@ def test_a_layer_stack_with_statistics_and_dropout(jit):
     count = len(trained)
 
     def forward(images, step, positions, *values):
-        with drawing(step, positions):
+        with random_scope(step, positions):
             outputs, after = model.stateless_call(
                 values[:count], values[count:], images, training=True
             )

@@ -15,7 +15,7 @@ def test_a_long_training_keeps_few_points() -> None:
     found = Curve()
     for step in range(1, 10_001):
         found.add(Point(step, loss=step, accuracy=0.5, learning_rate=step, images_per_second=7.0))
-    assert curve.MOST / 2 <= len(found.points) < curve.MOST
+    assert curve.MAX_POINTS / 2 <= len(found.points) < curve.MAX_POINTS
     steps = [point.step for point in found.points]
     assert steps == sorted(set(steps)) and steps[-1] == 10_000
     assert {point.learning_rate for point in found.points} == set(steps)

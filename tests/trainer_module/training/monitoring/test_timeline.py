@@ -11,8 +11,9 @@ import pytest
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.training.monitoring import timeline
-from stagecraft.trainer_module.training.monitoring.timeline import Op, Span
+from stagecraft.trainer_module.training.monitoring import op_trace, timeline
+from stagecraft.trainer_module.training.monitoring.op_trace import Op
+from stagecraft.trainer_module.training.monitoring.spans import Span, find_spans, idle
 
 LOOP = "while/body/_1/"
 
@@ -27,9 +28,9 @@ def op(stage: int, what: str, begin: float, end: float, *, around: str = LOOP) -
 
 def times(spans: list[Span]) -> dict[tuple[int, str, int | None], tuple[float, float]]:
     return {
-        (span.stage, span.what, span.microbatch): (span.begin, span.end)
+        (span.stage, span.kind, span.microbatch): (span.begin, span.end)
         for span in spans
-        if not span.turn
+        if not span.accumulation_step
     }
 
 
@@ -43,7 +44,7 @@ def test_spans_are_from_the_first_op_to_the_last_one() -> None:
         op(0, "backward0", 11.0, 12.0),
         Op("while/body/_1/elsewhere/mul:Mul", 0.0, 99.0),
     ]
-    assert times(timeline.spans_of(ops)) == {
+    assert times(find_spans(ops)) == {
         (0, "forward", 0): (0.0, 1.5),
         (1, "forward", 0): (2.0, 3.5),
         (1, "backward", 0): (4.0, 5.5),
@@ -54,7 +55,7 @@ def test_spans_are_from_the_first_op_to_the_last_one() -> None:
 def test_a_pass_ends_when_the_next_one_begins() -> None:
     """Moving statistics are computed when there is time; nothing waits for them."""
     ops = [op(0, "forward0", 0.0, 1.0), op(0, "forward0", 1.4, 1.6), op(0, "forward1", 1.2, 2.0)]
-    assert times(timeline.spans_of(ops)) == {
+    assert times(find_spans(ops)) == {
         (0, "forward", 0): (0.0, 1.2),
         (0, "forward", 1): (1.2, 2.0),
     }
@@ -73,7 +74,7 @@ def test_a_pass_begins_when_the_one_that_it_needs_has_ended() -> None:
         op(1, "gradient0", 4.0, 8.0),
         op(0, "gradient0", 8.0, 12.0),
     ]
-    spans = timeline.spans_of(ops)
+    spans = find_spans(ops)
     assert times(spans) == {
         (0, "forward", 0): (0.0, 2.0),
         (0, "forward", 1): (2.0, 4.0),
@@ -81,7 +82,7 @@ def test_a_pass_begins_when_the_one_that_it_needs_has_ended() -> None:
         (1, "backward", 0): (4.0, 8.0),
         (0, "backward", 0): (8.0, 12.0),
     }
-    assert timeline.idle(spans) == pytest.approx(1 - 14 / 24)
+    assert idle(spans) == pytest.approx(1 - 14 / 24)
     assert timeline.describe(1, spans, 2)["shares"] == pytest.approx([8 / 14, 6 / 14])
 
 
@@ -109,10 +110,10 @@ def test_passes_of_other_replicas_and_turns_need_nothing_of_each_other() -> None
         )
         for found in first
     ]
-    spans = timeline.spans_of([*first, *again, *beside], turns=2)
+    spans = find_spans([*first, *again, *beside], accumulate=2)
     for replica, turn, since in ((0, 0, 0.0), (0, 1, 6.0), (1, 0, 1.0)):
-        own = [span for span in spans if (span.replica, span.turn) == (replica, turn)]
-        assert [(s.stage, s.what, s.begin - since, s.end - since) for s in own] == [
+        own = [span for span in spans if (span.replica, span.accumulation_step) == (replica, turn)]
+        assert [(s.stage, s.kind, s.begin - since, s.end - since) for s in own] == [
             (0, "forward", 0.0, 1.0),
             (1, "forward", 1.0, 2.0),
             (1, "backward", 2.0, 4.0),
@@ -122,7 +123,7 @@ def test_passes_of_other_replicas_and_turns_need_nothing_of_each_other() -> None
 
 def test_a_pass_done_ahead_as_a_whole_takes_no_time() -> None:
     ops = [op(0, "forward0", 0.0, 2.0), op(1, "forward0", 0.5, 1.0), op(1, "gradient0", 2.0, 3.0)]
-    assert times(timeline.spans_of(ops)) == {
+    assert times(find_spans(ops)) == {
         (0, "forward", 0): (0.0, 2.0),
         (1, "forward", 0): (2.0, 2.0),
         (1, "backward", 0): (2.0, 3.0),
@@ -137,7 +138,7 @@ def test_the_all_reduce_and_the_update_come_after_the_passes() -> None:
         op(0, "reduce", 0.5, 3.5),
         op(0, "update", 3.5, 4.0),
     ]
-    assert times(timeline.spans_of(ops)) == {
+    assert times(find_spans(ops)) == {
         (0, "forward", 0): (0.0, 1.0),
         (0, "backward", 0): (1.0, 3.0),
         (0, "reduce", None): (3.0, 3.5),
@@ -154,8 +155,8 @@ def test_turns_are_told_apart() -> None:
         *(op(0, "forward0", 2.0, 3.0, around=inner), op(0, "gradient0", 3.0, 4.0, around=inner)),
         *(op(0, "forward0", 4.0, 5.0, around=inner), op(0, "gradient0", 5.0, 6.0, around=inner)),
     ]
-    spans = timeline.spans_of([*ops, *ops], turns=3)  # twice: on GPUs, an op has several kernels
-    assert [(span.what, span.turn, span.begin) for span in spans] == [
+    spans = find_spans([*ops, *ops], accumulate=3)  # twice: on GPUs, an op has several kernels
+    assert [(span.kind, span.accumulation_step, span.begin) for span in spans] == [
         ("forward", 0, 0.0),
         ("backward", 0, 1.0),
         ("forward", 1, 2.0),
@@ -163,7 +164,7 @@ def test_turns_are_told_apart() -> None:
         ("forward", 2, 4.0),
         ("backward", 2, 5.0),
     ]
-    assert timeline.idle(spans) == pytest.approx(0)
+    assert idle(spans) == pytest.approx(0)
 
 
 @pytest.mark.parametrize("name", schedule.SCHEDULES)
@@ -173,9 +174,9 @@ def test_the_bubble_of_an_ideal_step_is_the_formula(name: str) -> None:
         op(done.stage, f"{done.direction}{done.microbatch}", begin, end)
         for done, begin, end in slots
     ]
-    spans = timeline.spans_of(ops)
+    spans = find_spans(ops)
     assert len(spans) == 24
-    assert timeline.idle(spans) == pytest.approx(schedule.bubble(4, 3))
+    assert idle(spans) == pytest.approx(schedule.bubble(4, 3))
     found = timeline.describe(7, spans, 4)
     assert (found["step"], found["seconds"]) == (7, 18)
     assert found["bubble"] == pytest.approx(found["idle"])
@@ -183,7 +184,7 @@ def test_the_bubble_of_an_ideal_step_is_the_formula(name: str) -> None:
 
 
 def test_nothing_seen_is_no_error() -> None:
-    assert timeline.spans_of([]) == []
+    assert find_spans([]) == []
     assert timeline.describe(1, [], 1)["seconds"] == 0
 
 
@@ -230,7 +231,7 @@ def test_ops_of_the_host() -> None:
         (done, 40, 1, {"name": "b"}),
         ("c:_Send", 50, 1, {}),
     ]
-    found = list(timeline._ops(space(("/host:CPU", events), ("/host:metadata", []))))
+    found = list(op_trace._ops(space(("/host:CPU", events), ("/host:metadata", []))))
     assert [found_op.name for found_op in found] == ["a:Conv2D", call]
     assert found[0].end - found[0].begin == pytest.approx(5e-6)
     assert found[1].end - found[1].begin == pytest.approx(22e-6)
@@ -239,7 +240,7 @@ def test_ops_of_the_host() -> None:
 def test_on_gpus_kernels_count_and_not_their_launches() -> None:
     kernels = [("volta_gemm", 3, 4, {"tf_op": "replica0_stage0/forward0/conv:Conv2D"})]
     host = [("replica0_stage0/forward0/conv:Conv2D", 0, 1, {})]
-    found = list(timeline._ops(space(("/host:CPU", host), ("/device:GPU:0", kernels))))
+    found = list(op_trace._ops(space(("/host:CPU", host), ("/device:GPU:0", kernels))))
     assert [found_op.name for found_op in found] == ["replica0_stage0/forward0/conv:Conv2D"]
     assert found[0].end - found[0].begin == pytest.approx(4e-6)
 
@@ -251,8 +252,8 @@ def test_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         yield ops
         ops += [op(0, "forward0", 0.0, 1.0), op(0, "gradient0", 1.0, 3.0)]
 
-    monkeypatch.setattr(timeline, "recording", recorded)
-    with timeline.Timeline(5, str(tmp_path), microbatches=1).watching():
+    monkeypatch.setattr(timeline, "record_ops", recorded)
+    with timeline.Timeline(5, str(tmp_path), microbatches=1).recorded():
         pass
     data = json.loads((tmp_path / "timeline.json").read_text())
     assert (data["step"], data["seconds"], data["bubble"], data["idle"]) == (5, 3.0, 0.0, 0.0)

@@ -1,8 +1,8 @@
-"""What TensorFlow keeps of each graph for ever, given up when the training is over.
+"""Frees the graphs that TensorFlow's registry of gradients keeps after a training.
 
-``tf.custom_gradient``, which an all-reduce uses too, registers a function under a new name in each
-graph that it is traced into, and the function holds the graph. In a process that trains again and
-again, these add up to megabytes a training.
+``tf.custom_gradient``, which an all-reduce also uses, registers a function under a new name in
+each graph that it is traced into, and the function holds the graph. In a process that runs several
+trainings, this adds up to megabytes for each.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _PREFIX = "CustomGradient-"
 
 
 @contextlib.contextmanager
-def given_up() -> Iterator[None]:
-    """Forgets, after the block, the gradients of graphs that were traced in it.
+def cleaned_up() -> Iterator[None]:
+    """Removes, after the block, the gradients of graphs that were traced in it.
 
-    Those graphs still run; only the gradient of a call of one cannot be traced any more.
+    Those graphs still run; TensorFlow can no longer differentiate a call of one.
     """
     registered = ops.gradient_registry._registry
     before = set(registered)

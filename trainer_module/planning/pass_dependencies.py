@@ -1,10 +1,10 @@
-"""Where a microbatch's pass ends and the one that needs it begins. Pure Python.
+"""Separates passes that depend on each other, by the times of their ops. Pure Python.
 
-An executor runs an op as soon as it has what that op needs, so that the ops of two passes, one of
-which needs the other, are mixed. Of the later pass, some are early: the derivative of an activation
-asks for no gradient that comes in. Of the earlier one, some are late: nothing waits for moving
-statistics. Both are few and short. The first op of the one or the last op of the other therefore
-says little; where the least work is on the wrong side says more.
+An executor runs an op as soon as its inputs are ready, so the ops of two passes overlap even where
+one needs the other. Some ops of the later pass run early: the derivative of an activation needs
+no incoming gradient. Some ops of the earlier pass run late: no op waits for moving statistics.
+Both are few and short. So the first op of a pass, or the last, is a poor boundary; the time with
+the least work on the wrong side is a better one.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Protocol
 
 
 class Interval(Protocol):
-    """From one time to another."""
+    """A time interval, in seconds."""
 
     @property
     def begin(self) -> float:
-        """Seconds, and"""
+        """Its first moment."""
 
     @property
     def end(self) -> float:
-        """likewise."""
+        """Its last moment."""
 
 
 def windows(passes: Sequence[Sequence[Interval]]) -> list[tuple[float, float]]:
-    """Begin and end of passes each of which needs the one before it.
+    """Begin and end of passes, each of which needs the one before it.
 
     Args:
-        passes: the ops of each, one or more, in any order.
+        passes: the ops of each, at least one, in any order.
 
     Returns:
-        For each, a begin and an end not before it; no begin is before the end of the one before.
-        A pass whose ops are all on the wrong side takes no time.
+        A begin and an end for each pass; no pass begins before the one before it ends. A pass
+        whose ops are all on the wrong side takes no time.
     """
     every = [op for ops in passes for op in ops]
     first, last = min(op.begin for op in every), max(op.end for op in every)
@@ -51,9 +51,9 @@ def windows(passes: Sequence[Sequence[Interval]]) -> list[tuple[float, float]]:
 def boundary(before: Sequence[Interval], after: Sequence[Interval]) -> float:
     """The time with the least work of ``before`` after it and of ``after`` before it.
 
-    Of several, the latest: what is done before the other pass has ended is not counted.
+    The latest of several: work done before the other pass has ended does not count.
     """
-    # As time goes on, an op of the first ceases to be on the wrong side, one of the second becomes.
+    # With time, ops of the first leave the wrong side, and ops of the second enter it.
     steps = [(op.begin, -1) for op in before] + [(op.end, 1) for op in before]
     steps += [(op.begin, 1) for op in after] + [(op.end, -1) for op in after]
     steps.sort()

@@ -1,4 +1,4 @@
-"""Stands in for a training's process: python fake_member.py FOLDER DESCRIPTOR
+"""Stands in for a training's process: python fake_process.py FOLDER DESCRIPTOR
 
 FOLDER/plan.json says for each role what it does in its first, second, … life; the last stays.
 Every life leaves a line in FOLDER/lives.

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from stagecraft.trainer_module.run_fn import run_fn
-from stagecraft.trainer_module.training import leftovers
+from stagecraft.trainer_module.training import gradient_registry
 
 
 @tf.custom_gradient
@@ -27,7 +27,7 @@ def _traced() -> weakref.ref:
 
 
 def test_a_graph_dies_with_the_last_that_needs_it() -> None:
-    with leftovers.given_up():
+    with gradient_registry.cleaned_up():
         graph = _traced()
         gc.collect()
         assert graph() is not None  # or there is nothing to mend
@@ -38,7 +38,7 @@ def test_a_graph_dies_with_the_last_that_needs_it() -> None:
 def test_what_was_there_before_stays() -> None:
     function = tf.function(doubled, autograph=False)
     function.get_concrete_function(tf.TensorSpec([]))
-    with leftovers.given_up():
+    with gradient_registry.cleaned_up():
         _traced()
     with tf.GradientTape() as tape:
         value = tf.Variable(3.0)

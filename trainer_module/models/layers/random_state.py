@@ -1,0 +1,86 @@
+"""Random numbers that depend on the example alone, not on its batch or device.
+
+The numbers are a function of (seed, layer, step, row of the global batch). So they are the same on
+one device, with replicas, microbatches, accumulation, workers and stages, and when activations are
+recomputed. Keras's own seeds count calls, and differ there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import tensorflow as tf
+
+from stagecraft.trainer_module.models.layers.splitmix import GAMMA, mix, u64
+
+
+@contextlib.contextmanager
+def random_scope(step: tf.Tensor, positions: tf.Tensor) -> Iterator[None]:
+    """Sets what keyed layers draw from, in training calls in this block and this thread.
+
+    A block covers one pass through the model, or through a stage or segment of it. A function whose
+    activations are recomputed opens the block itself.
+
+    Args:
+        step: int64 scalar.
+        positions: int64 ``[batch]``, the row of each example in the global batch.
+    """
+    token = _current.set(RandomState(step, positions))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current() -> RandomState | None:
+    """The state of the open block; None outside of one."""
+    return _current.get()
+
+
+class RandomState:
+    """The random numbers of a block, and how often each layer has drawn."""
+
+    def __init__(self, step: tf.Tensor, positions: tf.Tensor) -> None:
+        self.step = step
+        self.positions = positions
+        self.calls: Counter[str] = Counter()
+
+    def key(self, layer: str) -> int:
+        """A key below 2 ** 64 for this call; a second call of the layer has another."""
+        name = f"{layer}:{self.calls[layer]}"
+        self.calls[layer] += 1
+        return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+    def uniform(
+        self, key: int, shape: list[Any], per_example: bool, dtype: tf.DType = tf.uint16
+    ) -> tf.Tensor:
+        """Unsigned integers, uniform over all values of the dtype.
+
+        Args:
+            per_example: whether the first dimension is the batch.
+            dtype: uint16, uint32 or uint64.
+        """
+        state = mix(u64(key) + u64(self.step))
+        rows = mix(state + u64(self.positions)) if per_example else state[tf.newaxis]
+        count = tf.size(rows)
+        each = tf.reduce_prod(tf.stack(shape)) // count
+        # One mixing yields several draws: mixing is most of the cost of dropout.
+        draws = 8 // dtype.size
+        words = u64(tf.range(1, (each + draws - 1) // draws + 1, dtype=tf.int64)) * u64(GAMMA)
+        bits = mix(rows[:, tf.newaxis] + words)
+        if draws > 1:
+            bits = tf.bitcast(bits, dtype)
+        return tf.reshape(tf.reshape(bits, [count, -1])[:, :each], shape)
+
+    def part(self) -> tf.Tensor:
+        """31 bits that identify the part of the global batch, as int64; 0 for the first part."""
+        first = mix(u64(self.positions[:1]))[0]
+        return tf.cast(tf.bitwise.bitwise_and(first, u64(2**31 - 1)), tf.int64)
+
+
+_current: ContextVar[RandomState | None] = ContextVar("random_state", default=None)

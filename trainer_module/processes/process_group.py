@@ -1,0 +1,213 @@
+"""The processes of one attempt at a training, followed together. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import selectors
+import signal
+import time
+from collections.abc import Callable
+
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.processes import exit_codes
+from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.liveness import LivenessMonitor
+from stagecraft.trainer_module.processes.worker_process import WorkerProcess
+
+GRACE_SECONDS = 4.0
+"""Time for a checkpoint after a request to stop; the caller's own limit is a little longer."""
+
+GATHER_SECONDS = 2.0
+"""Wait after the first process has ended: the others may report a better reason."""
+
+LINGER_SECONDS = 10.0
+"""Time for a process to exit after its work is done or its event pipe is closed."""
+
+_QUIET_SECONDS = 4.0
+"""A process sends a heartbeat every second."""
+
+_TICK_SECONDS = 0.5
+
+_PIPE_READS = 3
+"""Reads of 64 KiB that empty a pipe: its capacity, the end, and one to spare."""
+
+
+class ProcessLostError(Exception):
+    """A process is lost; another attempt may succeed."""
+
+
+class ProcessGroup:
+    """The processes of an attempt; the end of the block leaves none running."""
+
+    def __init__(
+        self,
+        write_log: Callable[[WorkerProcess, str], None],
+        on_event: Callable[[Event], None],
+        silence: float = math.inf,
+    ):
+        """Starts nothing yet.
+
+        Args:
+            write_log: called with a process and each line that it prints.
+            on_event: called with each event of the first process, which is the chief.
+            silence: seconds without an event after which a process counts as frozen.
+        """
+        self.processes: list[WorkerProcess] = []
+        self._write_log = write_log
+        self._on_event = on_event
+        self._liveness = LivenessMonitor(silence)
+        self._selector = selectors.DefaultSelector()
+        self._ended: list[WorkerProcess] = []
+        self._all_done: float | None = None
+
+    def __enter__(self) -> ProcessGroup:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is not None and not issubclass(kind, Exception):  # KeyboardInterrupt
+                with contextlib.suppress(KeyboardInterrupt):  # a second one
+                    self.stop()
+        finally:
+            for process in self.processes:
+                process.kill()
+            for process in self.processes:
+                process.close()
+            self._selector.close()
+
+    def add(self, process: WorkerProcess) -> None:
+        """Follows a process from now on."""
+        self.processes.append(process)
+        self._liveness.begin(process.role.name)
+        for pipe in (process.events, process.printed):
+            self._selector.register(pipe, selectors.EVENT_READ, process)  # type: ignore[arg-type]
+
+    def remove(self, process: WorkerProcess) -> None:
+        """Removes a process that has ended."""
+        self.processes.remove(process)
+        self._unregister(process.events)
+        self._unregister(process.printed)
+        process.kill()
+        process.close()
+
+    @property
+    def unfinished(self) -> list[WorkerProcess]:
+        """Processes to wait for: all but servers and evaluators, until done and ended."""
+        return [
+            p
+            for p in self.processes
+            if not (p.role.serves or p.role.job == "evaluator" or (p.done and p.code is not None))
+        ]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all processes that end by themselves have done their work.
+
+        An evaluator gets :data:`LINGER_SECONDS` more than the others.
+        """
+        if self.unfinished:
+            return False
+        self._all_done = self._all_done or time.monotonic()
+        late = time.monotonic() - self._all_done > LINGER_SECONDS
+        return late or all(p.done for p in self.processes if p.role.job == "evaluator")
+
+    def wait(self, seconds: float = _TICK_SECONDS) -> None:
+        """Waits for output, events or ends for at most so long, and records them."""
+        for key, _ in self._selector.select(seconds):
+            self._read(key.data, key.fileobj)
+        for process in self.processes:
+            if process.code is None:
+                self._check_end(process)
+
+    def pop_failed(self) -> list[WorkerProcess]:
+        """Processes that have ended since the last call before their work was done."""
+        ended, self._ended = self._ended, []
+        return [process for process in ended if not process.done]
+
+    def kill_frozen(self) -> None:
+        """Kills a process that gives no sign of life."""
+        if frozen := self._liveness.find_frozen():
+            name, reason = frozen
+            [process] = [process for process in self.processes if process.role.name == name]
+            process.kill_because(reason)
+            self._liveness.end(name)
+
+    def cause(self) -> Exception:
+        """Why the attempt failed; waits a little for what the other processes report."""
+        self._wait_for_all(GATHER_SECONDS)
+        failed = [p for p in self.processes if p.code is not None and not p.done]
+        # A process that lost a peer may report any error of TensorFlow.
+        secondary = any(p.failed_first for p in failed)
+        for process in failed:
+            if process.refused or not (secondary or exit_codes.retryable(process.code)):
+                return UserError(process.cause())
+        first = min(failed, key=lambda process: not process.failed_first)
+        quiet = self._liveness.quiet(_QUIET_SECONDS)
+        frozen = f"; {', '.join(quiet)} gave no sign of life" if quiet else ""
+        return ProcessLostError(first.cause() + frozen)
+
+    def stop(self) -> None:
+        """Lets the processes that train save a checkpoint and end."""
+        for process in self.processes:
+            if not process.role.serves and process.code is None:
+                process.signal(signal.SIGTERM)
+        self._wait_for_all(GRACE_SECONDS)
+
+    def _wait_for_all(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and any(
+            p.code is None for p in self.processes if not p.role.serves
+        ):
+            self.wait(min(left, _TICK_SECONDS))
+
+    def _read(self, process: WorkerProcess, pipe: object) -> None:
+        """Reads what is pending in one of the process's pipes."""
+        if pipe is process.printed:
+            lines = process.lines()
+            for line in lines or ():
+                self._write_log(process, line)
+            if lines is None:
+                self._unregister(pipe)
+            return
+        events = process.read()
+        if events is None:  # closed: the process has ended, or is about to
+            self._unregister(pipe)
+            process.closes_at = process.closes_at or time.monotonic() + LINGER_SECONDS
+            return
+        for event in events:
+            process.record(event)
+            self._liveness.record(process.role.name, event)
+            if event["event"] == "done":
+                process.closes_at = time.monotonic() + LINGER_SECONDS
+            if process is self.processes[0]:
+                self._on_event(event)
+
+    def _check_end(self, process: WorkerProcess) -> None:
+        """Polls the exit code: an open pipe proves nothing, since a child may hold it."""
+        code = process.exit_code()
+        if code is not None:
+            for pipe in (process.events, process.printed):
+                self._drain(process, pipe)
+            process.code = code
+            self._liveness.end(process.role.name)
+            self._ended.append(process)
+        elif process.closes_at is not None and time.monotonic() > process.closes_at:
+            process.kill()
+
+    def _drain(self, process: WorkerProcess, pipe: object) -> None:
+        """Reads what a process wrote before it ended; its children may go on writing."""
+        with selectors.DefaultSelector() as own:
+            if self._is_registered(pipe):
+                own.register(pipe, selectors.EVENT_READ)  # type: ignore[arg-type]
+            for _ in range(_PIPE_READS):
+                if self._is_registered(pipe) and own.select(0):
+                    self._read(process, pipe)
+        self._unregister(pipe)
+
+    def _is_registered(self, pipe: object) -> bool:
+        return pipe in self._selector.get_map()
+
+    def _unregister(self, pipe: object) -> None:
+        if self._is_registered(pipe):
+            self._selector.unregister(pipe)  # type: ignore[arg-type]

@@ -1,0 +1,156 @@
+"""Derives from executed ops when each stage of a grid made which pass of a step.
+
+The ops are known by the name scopes in which the grid creates them
+(:data:`stagecraft.trainer_module.engines.stage_replica.SCOPE`).
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from stagecraft.trainer_module.planning import pass_dependencies, schedule
+from stagecraft.trainer_module.planning.schedule import Pass, Slot
+from stagecraft.trainer_module.training.monitoring.op_trace import Op
+
+_SCOPE = re.compile(r"replica(\d+)_stage(\d+)/(forward|backward|reduce|update)(\d*)/")
+_GRADIENT = "gradient_tape/"
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Span:
+    """A piece of work of one stage of one replica, from its first op to its last one.
+
+    The span of a pass excludes ops that ran early or late.
+    """
+
+    begin: float
+    """Seconds since the first span of the step began."""
+
+    end: float
+    """Seconds since the first span of the step began."""
+
+    replica: int
+    stage: int
+    kind: str
+    """``forward``, ``backward``, ``reduce`` (gradients over the replicas) or ``update``."""
+
+    microbatch: int | None
+    """Of a pass; None for ``reduce`` and ``update``."""
+
+    accumulation_step: int
+    """Of ``parallel.accumulate``, from 0."""
+
+
+class _Key(NamedTuple):
+    replica: int
+    stage: int
+    kind: str
+    microbatch: int | None
+    accumulation_step: int
+
+
+def find_spans(ops: Iterable[Op], accumulate: int = 1) -> list[Span]:
+    """The spans of a step, by begin.
+
+    A pass begins when the pass that it needs has ended
+    (:mod:`stagecraft.trainer_module.planning.pass_dependencies`). Forward needs the stage before,
+    backward the stage after; backward in the last stage needs its own forward pass.
+
+    Args:
+        ops: of a step; only those in the scopes of the grid count.
+    """
+    ops_of = _by_key(ops, accumulate)
+    chains: dict[tuple[int, int | None, int], list[_Key]] = collections.defaultdict(list)
+    for key in ops_of:
+        chains[key.replica, key.microbatch, key.accumulation_step].append(key)
+    spans = []
+    for (_, microbatch, _), keys in chains.items():
+        ordered = [[key] for key in keys] if microbatch is None else [sorted(keys, key=_order)]
+        for chain in ordered:
+            windows = pass_dependencies.windows([ops_of[key] for key in chain])
+            spans += [
+                Span(begin, end, *key) for (begin, end), key in zip(windows, chain, strict=True)
+            ]
+    return _from_zero(_without_overlaps(spans))
+
+
+def _by_key(ops: Iterable[Op], accumulate: int) -> dict[_Key, list[Op]]:
+    matched = [(op, match) for op in ops if (match := _SCOPE.search(op.name))]
+    matched.sort(key=lambda pair: pair[0].begin)
+    executions = collections.Counter(op.name for op, _ in matched)
+    seen: dict[str, int] = collections.Counter()
+    first_scope: str | None = None
+    result: dict[_Key, list[Op]] = collections.defaultdict(list)
+    for op, match in matched:
+        scope = op.name[: match.start()]
+        kind = "backward" if _GRADIENT in scope else match[3]
+        microbatch, step = (int(match[4]), 0) if match[4] else (None, 0)
+        if microbatch is not None:
+            # A loop, which has a scope of its own, follows the first accumulation step.
+            scope = scope.replace(_GRADIENT, "")
+            first_scope = scope if first_scope is None else first_scope
+            if scope != first_scope:
+                step = 1 + seen[op.name] * (accumulate - 1) // executions[op.name]
+            seen[op.name] += 1
+        result[_Key(int(match[1]), int(match[2]), kind, microbatch, step)].append(op)
+    return result
+
+
+def _order(key: _Key) -> tuple[bool, int]:
+    """Sorts the passes of a microbatch: forward through the stages, then backward."""
+    backward = key.kind == schedule.BACKWARD
+    return backward, -key.stage if backward else key.stage
+
+
+def _without_overlaps(spans: Iterable[Span]) -> list[Span]:
+    """Cuts the spans of each stage so that each ends before the next one begins.
+
+    A pass ends when the next one begins: ops that no op waits for, such as those of moving
+    statistics, may run late. ``reduce`` and ``update`` begin after the last pass: some of their
+    ops have no inputs, and run early.
+    """
+    stages: dict[tuple[int, int], list[Span]] = collections.defaultdict(list)
+    for span in spans:
+        stages[span.replica, span.stage].append(span)
+    result = []
+    for own in stages.values():
+        passes = sorted(span for span in own if span.microbatch is not None)
+        for span, after in itertools.zip_longest(passes, passes[1:]):
+            end = min(span.end, after.begin) if after else span.end
+            result.append(dataclasses.replace(span, end=end))
+        free = result[-1].end if passes else 0.0
+        # By name, reduce before update: a late op of reduce does not delay the order.
+        others = sorted((s for s in own if s.microbatch is None), key=lambda span: span.kind)
+        for span in others:
+            begin = max(span.begin, free)
+            free = max(span.end, begin)
+            result.append(dataclasses.replace(span, begin=begin, end=free))
+    return result
+
+
+def _from_zero(spans: list[Span]) -> list[Span]:
+    first = min((span.begin for span in spans), default=0.0)
+    return sorted(
+        dataclasses.replace(span, begin=span.begin - first, end=span.end - first) for span in spans
+    )
+
+
+def slots_of(spans: Iterable[Span], replica: int = 0) -> list[Slot]:
+    """The passes of a replica."""
+    return [
+        Slot(Pass(span.kind, span.stage, span.microbatch), span.begin, span.end)
+        for span in spans
+        if span.replica == replica and span.microbatch is not None
+    ]
+
+
+def idle(spans: list[Span]) -> float:
+    """The bubble: the share of the time, from first to last pass, in which stages are idle."""
+    replicas = sorted({span.replica for span in spans})
+    shares = [schedule.idle(slots_of(spans, replica)) for replica in replicas]
+    return sum(shares) / len(shares) if shares else 0.0
