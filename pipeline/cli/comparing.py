@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.components.report.facts import Component
+from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.pipeline.cli import console, past
 from stagecraft.pipeline.history import past_run, runs
 from stagecraft.pipeline.history.past_run import PastRun
@@ -122,7 +122,7 @@ def _show_components(a: PastRun, b: PastRun) -> None:
         console.columns(("COMPONENT", "A", "B", _DIFFERENCE, "CODE"), lines)
 
 
-def _seconds(component: Component | None) -> str:
+def _seconds(component: ComponentRun | None) -> str:
     if component is None:
         return ""
     if component.state == "done":

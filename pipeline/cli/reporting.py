@@ -7,7 +7,7 @@ import webbrowser
 from typing import NamedTuple
 
 from stagecraft.components.report.artifacts import REPORT
-from stagecraft.components.report.pages import wording
+from stagecraft.components.report.pages import quality_text
 from stagecraft.pipeline.cli import console
 from stagecraft.pipeline.cli.past import short_id
 from stagecraft.pipeline.history import runs
@@ -31,8 +31,8 @@ def write(request: Request) -> int:
         from stagecraft.pipeline.history import report
 
         path = request.output or run.output / _name(run)
-        facts = report.facts(run)
-        text = page.render(facts)
+        data = report.report_data(run)
+        text = page.render(data)
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
@@ -45,18 +45,18 @@ def write(request: Request) -> int:
         console.error(str(error))
         return 1
     console.rows(
-        [("run", facts.run_id), ("verdict", wording.verdict(facts)), ("report", str(path))],
+        [("run", data.run_id), ("verdict", quality_text.verdict(data)), ("report", str(path))],
         stderr=request.as_json,
     )
     if request.as_json:
-        quality = facts.quality
+        quality = data.quality
         console.say_json(
             {
-                "run_id": facts.run_id,
+                "run_id": data.run_id,
                 "report": str(path),
                 "metrics": quality.metrics if quality else {},
                 "blessed": bool(quality and quality.blessed),
-                "pushed": facts.pushed_to,
+                "pushed": data.pushed_to,
             }
         )
     if request.opens:

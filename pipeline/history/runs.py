@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stagecraft.components.metadata import file
+from stagecraft.components.metadata import file, run_metadata
 from stagecraft.pipeline.local import layout
 from stagecraft.schemas.errors import UserError
 
@@ -50,10 +50,9 @@ def of_output(output: pathlib.Path) -> list[Found]:
             "folder that stagecraft run wrote, such as runs/quickstart"
         )
     file.check(metadata_db)
-    contexts = file.open_store(metadata_db).get_contexts_by_type("pipeline_run")
     return [
         Found(output, context.name, context.id, context.create_time_since_epoch / 1000)
-        for context in sorted(contexts, key=lambda context: -context.id)
+        for context in run_metadata.run_contexts(metadata_db)
     ]
 
 

@@ -15,7 +15,7 @@ from tfx.types import artifact_utils, standard_artifacts
 from stagecraft.components.fingerprints.training_fingerprints import weights_fingerprint
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.components.report import training
-from stagecraft.components.report.pages import wording
+from stagecraft.components.report.pages import training_text
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.pipeline.local.summary import figure
@@ -274,8 +274,8 @@ def test_a_run_fn_of_ones_own_writes_a_record(make_run: Callable[..., Run], own:
     found = training.read(run.model_run, None)
     assert found is not None
     assert found.record["examples"] == {"train": 24, "val": 10}
-    assert wording.grid_text(found.record) == "one device"
-    assert wording.learned(found)
+    assert training_text.grid_text(found.record) == "one device"
+    assert training_text.trained(found)
 
 
 def test_a_model_of_another_execution_is_kept_and_refused(

@@ -255,7 +255,7 @@ def test_what_is_known_of_a_partial_run_is_also_that_of_what_it_left_out(run, tm
     assert (partial.pipeline, partial.state) == (whole.pipeline, "done")
     assert {each.name for each in partial.components} == {"Make", "Count", "Last"}
     assert partial.settings == whole.settings
-    assert report.facts(runs.choose(tmp_path)).pipeline == whole.pipeline
+    assert report.report_data(runs.choose(tmp_path)).pipeline == whole.pipeline
 
 
 def test_a_partial_run_starts_from_the_newest_run_that_has_what_it_needs(run):
