@@ -12,7 +12,7 @@ def test_what_is_missing_what_is_there_and_what_to_do() -> None:
     with pytest.raises(MissingFeatureError) as raised:
         missing_features.check("a.pbtxt", ["picture", "label"], features.ALL, "add it")
     assert raised.value.missing == ("image", "id")
-    assert raised.value.there == ("label", "picture")
+    assert raised.value.present == ("label", "picture")
     assert str(raised.value) == (
         "a.pbtxt: no features 'image' and 'id' (features: label, picture); add it"
     )

@@ -162,42 +162,54 @@ FIRST_OF_SECOND = r"record 1 \(from 0\) of .*/Split-val/data_tfrecord-00001-of-0
     [
         (
             {"image": b"x" * 3071},
-            r"feature image: expected 3,072 bytes \(32 x 32 x 3\); 2 of 40 examples have another, "
-            r"the first, with 3071 bytes, is id 61, " + FIRST_OF_SECOND,
+            r"feature image: expected 3,072 bytes \(32 x 32 x 3\); 2 of 40 examples violate this, "
+            r"the first \(3071 bytes\) is id 61, " + FIRST_OF_SECOND,
         ),
         (
             {"image": None},
-            "feature image: expected exactly one value; 2 of 40 examples have none, the first is "
+            "feature image: expected exactly one value; 2 of 40 examples have no value, the first is "
             "id 61, " + FIRST_OF_SECOND,
         ),
-        ({"image": []}, "feature image: expected exactly one value; 2 of 40 examples have none"),
+        (
+            {"image": []},
+            "feature image: expected exactly one value; 2 of 40 examples have no value",
+        ),
         (
             {"image": [b"x" * 3072, b"y" * 3072]},
-            "feature image: expected exactly one value; 2 of 40 examples have several, the first, "
-            "with 2, is id 61, " + FIRST_OF_SECOND,
+            "feature image: expected exactly one value; 2 of 40 examples have several values, the "
+            r"first \(2 values\) is id 61, " + FIRST_OF_SECOND,
         ),
         (
             {"label": 10},
-            "feature label: expected values from 0 to 9; 2 of 40 examples have another, the first, "
-            "with 10, is id 61, " + FIRST_OF_SECOND,
+            "feature label: expected values from 0 to 9; 2 of 40 examples violate this, the "
+            r"first \(10\) is id 61, " + FIRST_OF_SECOND,
         ),
-        ({"label": -1}, "feature label: expected values from 0 to 9; 2 of 40 .* with -1, is id 61"),
-        ({"label": None}, "feature label: expected exactly one value; 2 of 40 examples have none"),
-        ({"label": [1, 2, 3]}, "feature label: .* have several, the first, with 3, is id 61, "),
+        ({"label": -1}, "feature label: expected values from 0 to 9; 2 of 40 .* .-1. is id 61"),
+        (
+            {"label": None},
+            "feature label: expected exactly one value; 2 of 40 examples have no value",
+        ),
+        (
+            {"label": [1, 2, 3]},
+            "feature label: .* have several values, the first .3 values. is id 61, ",
+        ),
         (
             {"id": -5},
-            "feature id: expected values from 0 to any; 2 of 40 examples have another, the first, "
-            "with -5, is id -5, " + FIRST_OF_SECOND,
+            "feature id: expected values from 0 to any; 2 of 40 examples violate this, the "
+            r"first \(-5\) is id -5, " + FIRST_OF_SECOND,
         ),
         (
             {"id": None},
             "feature id: expected exactly one value; 2 of 40 examples have none, the first is "
             + FIRST_OF_SECOND,
         ),
-        ({"id": [7, 8]}, "feature id: .* several, the first, with 2, is " + FIRST_OF_SECOND),
+        (
+            {"id": [7, 8]},
+            "feature id: .* several values, the first .2 values. is " + FIRST_OF_SECOND,
+        ),
         (
             {"weight": 1},
-            r"feature weight: expected what the schema says; New column .* \(2 of 40 examples "
+            r"feature weight: expected the schema's constraints; New column .* \(2 of 40 examples "
             r"have this feature\)",
         ),
     ],
@@ -220,7 +232,10 @@ def test_two_bad_examples(gate: Gate, changed: dict[str, Values], expected: str)
         ),
         ({"label": b"cat"}, "Split val, feature label: .* 40 of 40 examples have STRING values"),
         ({"image": 1}, "Split val, feature image: expected bytes; 40 of 40 examples have INT"),
-        ({"id": None}, "Split val, feature id: expected exactly one value; 40 of 40 .* have none"),
+        (
+            {"id": None},
+            "Split val, feature id: expected exactly one value; 40 of 40 .* have no value",
+        ),
     ],
 )
 def test_a_whole_split(gate: Gate, changed: dict[str, Values], expected: str) -> None:
@@ -233,10 +248,8 @@ def test_a_whole_split(gate: Gate, changed: dict[str, Values], expected: str) ->
 def test_an_example_of_eval_in_train(gate: Gate) -> None:
     gate.write(lambda split, index, v: v.update(id=index) if split == "eval" and index > 36 else 0)
     message = gate.refuses()
-    assert (
-        ", 1 anomaly: (1) Split eval, feature id: expected ids that no other split has" in message
-    )
-    assert "3 of 40 examples have one that train has as well, the first is id 37, " in message
+    assert ", 1 anomaly: (1) Split eval, feature id: expected ids of no other split" in message
+    assert "3 of 40 examples have an id of train, the first is id 37, " in message
     assert "record 17 (from 0) of " in message
     assert "Split-eval/data_tfrecord-00001-of-00002" in message
 
@@ -244,7 +257,7 @@ def test_an_example_of_eval_in_train(gate: Gate) -> None:
 def test_an_id_twice_in_a_split(gate: Gate) -> None:
     gate.write(at("train", 5, 6, id=3))
     message = gate.refuses()
-    assert "Split train, feature id: expected unique ids; 2 of 40 examples repeat one" in message
+    assert "Split train, feature id: expected unique ids; 2 of 40 examples repeat an id" in message
     assert "the first is id 3, record 5 (from 0) of " in message
 
 
@@ -258,7 +271,6 @@ def test_every_anomaly_is_told_up_to_ten(gate: Gate) -> None:
     assert "(10) Split eval, feature new1: " in message
     assert "(11)" not in message
     assert "And 2 more." in message
-    assert message.endswith("edit the schema (ImportSchema's file).")
 
 
 def test_an_empty_split(gate: Gate) -> None:
@@ -266,7 +278,7 @@ def test_an_empty_split(gate: Gate) -> None:
     for shard in (0, 1):
         write_records(gate.file("val", shard), [])
     gate.statistics()
-    assert "(1) Split val: expected at least one example; there is none." in gate.refuses()
+    assert "(1) Split val: expected at least one example; found none." in gate.refuses()
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut"])
@@ -299,14 +311,14 @@ def test_compressed_files_are_read(gate: Gate) -> None:
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
     message = gate.refuses()
-    assert "the first, with 10, is id 61, record 1 (from 0) of " in message
+    assert "the first (10) is id 61, record 1 (from 0) of " in message
     assert "data_tfrecord-00001-of-00002.gz" in message
 
 
 def test_a_split_without_statistics(gate: Gate) -> None:
     gate.write()
     gate.without_statistics = "val"
-    assert gate.refuses().startswith("Split val of the examples has no statistics (splits with")
+    assert gate.refuses().startswith("Split val of the examples has no statistics (")
 
 
 def test_the_schema_tells_the_size(gate: Gate, tmp_path: pathlib.Path) -> None:
@@ -316,8 +328,9 @@ def test_the_schema_tells_the_size(gate: Gate, tmp_path: pathlib.Path) -> None:
     pathlib.Path(gate.schema).write_text(text.replace("32x32x3", "2x2x3"))
     gate.run()
     pathlib.Path(gate.schema).write_text(text.replace("32x32x3", "2x2"))
-    with pytest.raises(UserError, match="annotation 'image_shape=2x2'; expected height x width"):
+    with pytest.raises(UserError, match="image_shape=2x2") as caught:
         gate.run()
+    assert (caught.value.record, caught.value.value) == ("image", "image_shape=2x2")
 
 
 def test_a_schema_without_our_features(gate: Gate, tmp_path: pathlib.Path) -> None:

@@ -35,7 +35,7 @@ def refused(path: pathlib.Path, *, write: bool = False) -> MetadataFileError:
     with pytest.raises(MetadataFileError) as opened:
         file.open_store(path, write=write)
     assert opened.value.problem == caught.value.problem
-    assert caught.value.path == str(path)
+    assert caught.value.file == str(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "subset of tables" not in str(opened.value)
     return caught.value
@@ -121,7 +121,7 @@ def test_the_database_of_another_program_is_not_written_to(tmp_path: pathlib.Pat
     before = path.read_bytes()
     with pytest.raises(MetadataFileError) as caught:
         file.check(path, write=True)
-    assert caught.value.problem == "not ours"
+    assert caught.value.problem == "not MLMD"
     assert path.read_bytes() == before
 
 

@@ -154,13 +154,15 @@ def test_changed_data_never_finds_old_checkpoints(
 def test_a_missing_split_is_said_plainly(make_run: Callable[..., Run]) -> None:
     run = make_run()
     run.examples.split_names = artifact_utils.encode_split_names(["train", "eval"])
-    with pytest.raises(UserError, match="no split 'val' .*train, eval"):
+    with pytest.raises(UserError, match="train, eval") as caught:
         run.do()
+    assert (caught.value.file, caught.value.record) == (run.examples.uri, "val")
 
 
 def test_a_runtime_value_that_cannot_be_is_said_plainly(make_run: Callable[..., Run]) -> None:
-    with pytest.raises(UserError, match="train.batch_size: .*greater than or equal to 1"):
+    with pytest.raises(UserError, match=">= 1|or equal to 1") as caught:
         make_run(train_batch_size=0).do()
+    assert caught.value.setting == "train.batch_size"
     with pytest.raises(UserError, match="stages: 2 needs strategy: grid"):
         make_run(parallel_strategy="mirrored", parallel_stages=2).do()
 
@@ -186,9 +188,7 @@ def test_other_weights_than_the_pipelines_are_refused(
     properties = {"train_initial_weights": str(file), "initial_weights_fingerprint": then}
     make_run(**properties).working_dir()
     file.write_bytes(b"two")
-    with pytest.raises(
-        InitialWeightsError, match="other weights .* than when the pipeline"
-    ) as said:
+    with pytest.raises(InitialWeightsError, match="other weights") as said:
         make_run(**properties).do()
     assert said.value.path == str(file)
     file.unlink()
@@ -241,7 +241,7 @@ def own(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("nothing", "has no record.json that can be used"),
+        ("nothing", "no usable record.json"),
         ("not_json", "not JSON"),
         ("other_json", "it lacks best, images_per_second"),
         ("a_list", "it lacks best"),
@@ -288,7 +288,7 @@ def test_a_model_of_another_execution_is_kept_and_refused(
     context = Executor.Context(pipeline_node=pipeline_pb2.PipelineNode())
     with pytest.raises(OutputExistsError) as caught:
         run.do(Executor(context))
-    assert caught.value.folder == str(tmp_path / "model")
+    assert caught.value.file == str(tmp_path / "model")
     assert (tmp_path / "model.kept" / "old").read_text() == "old"
     assert not run.checkpoints.exists()
     run.do(Executor(context))

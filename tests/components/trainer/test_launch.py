@@ -85,7 +85,7 @@ def test_progress_is_that_of_the_chief(caplog: pytest.LogCaptureFixture) -> None
     resumed, step, restart, exporting = (record.progress for record in caplog.records)
     assert (exporting, caplog.messages[3]) == ({"phase": "export"}, "exporting the model")
     assert resumed == {"phase": "resume", "step": 2, "total": 9}
-    assert caplog.messages[:2] == ["going on from step 2 of 9", "step 3 of 9"]
+    assert caplog.messages[:2] == ["resuming from step 2 of 9", "step 3 of 9"]
     assert step == {"phase": "train", "step": 3, "total": 9}
     assert restart["phase"] == "restart"
     assert restart["message"] == "worker 1 was ended by SIGKILL"

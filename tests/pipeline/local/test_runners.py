@@ -287,7 +287,7 @@ def test_outputs_that_the_store_does_not_know_are_never_mixed(run, runner, tmp_p
     (tmp_path / "metadata.db").rename(tmp_path / "lost.db")
     with pytest.raises(OutputExistsError) as caught:
         run(runner=runner)
-    assert caught.value.folder.startswith(str(tmp_path / "pipeline_root"))
+    assert caught.value.file.startswith(str(tmp_path / "pipeline_root"))
     assert run.recorder.events == []
     assert {path: path.read_bytes() for path in files} == files
 

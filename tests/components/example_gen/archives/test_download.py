@@ -148,7 +148,7 @@ def test_nothing_is_decompressed_on_the_way(server: Server, tmp_path: pathlib.Pa
 
 def test_a_wrong_md5_leaves_nothing(server: Server, tmp_path: pathlib.Path) -> None:
     server.content = CONTENT[:-1] + b"?"
-    with pytest.raises(UserError, match=f"(?s){server.url}.*MD5.*{MD5} is published"):
+    with pytest.raises(UserError, match=f"(?s){server.url}.*MD5.*{MD5}"):
         get(server, tmp_path)
     assert kept(tmp_path) == []
     assert len(server.ranges) == 1
@@ -167,8 +167,9 @@ def test_a_wrong_md5_after_resuming_is_tried_once_more(
 
 def test_what_is_not_there_is_not_retried(server: Server, tmp_path: pathlib.Path) -> None:
     server.plan = ["404"]
-    with pytest.raises(UserError, match=f"{server.url}: the server answered 404"):
+    with pytest.raises(UserError, match="404") as caught:
         get(server, tmp_path)
+    assert (caught.value.file, caught.value.value) == (server.url, 404)
     assert len(server.ranges) == 1
     assert kept(tmp_path) == []
 

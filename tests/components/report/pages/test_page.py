@@ -46,16 +46,16 @@ def sections(text: str) -> list[str]:
 def test_of_one_device(one_device: ReportData) -> None:
     text = page.render(one_device)
     assert sections(text) == [
-        "learning", "quality", "mistakes", "data", "topology", "pipeline", "lineage", "reproduce",
+        "training", "quality", "mistakes", "data", "topology", "pipeline", "lineage", "reproduce",
     ]  # fmt: skip
-    assert "76.7% of 30 test pictures right" in text
+    assert "76.7% accuracy on 30 test images" in text
     assert "pushed as version 17" in text
-    assert "6.67 percentage points above the last blessed model." in text
+    assert "6.67 percentage points above" in text
     assert "required 30.0%" in text and "last blessed 70.0%" in text
-    assert "One device, CPU:0: nothing is divided." in text
+    assert "One device, CPU:0." in text
     assert "123,456 weights" in text
     assert "in 1 min 15 s" in text
-    assert "No step was watched" not in text  # there is none to be watched
+    assert "--timeline" not in text  # there is none to be watched
     assert text.count("data:image/png") == 3 + 6
 
 
@@ -63,7 +63,7 @@ def test_of_a_grid(grid: ReportData) -> None:
     text = page.render(grid)
     assert sections(text)[4:6] == ["topology", "parity"]
     assert "2 × 3 grid on 6 logical CPUs in one process" in text
-    assert "stages waited 40.0%. Equal stages would wait 33.3%, and those of the plan 35.0%" in text
+    assert re.search("idle for 40.0%.*33.3%.*35.0%", text)
     assert "forward 0, replica 1, stage 2: 200.0 to 290.0 ms (90.0 ms)" in text
     assert "one device in 8 turns" in text
 
@@ -73,7 +73,7 @@ def test_a_grid_that_nobody_watched(grid: ReportData) -> None:
     training = dataclasses.replace(grid.training, timeline=None)
     text = page.render(dataclasses.replace(grid, training=training))
     assert "<h3>Timeline</h3>" in text
-    assert "Share measured" not in text
+    assert "Measured share" not in text
 
 
 def test_of_a_run_that_failed(failed: ReportData) -> None:
@@ -89,7 +89,7 @@ def test_of_a_run_that_failed_after_its_evaluation(one_device: ReportData) -> No
         name="Pusher", state="failed", begin=0, seconds=1, original_seconds=None, cause="no space"
     )
     text = page.render(dataclasses.replace(one_device, components=[pusher], pushed_to=None))
-    assert "test pictures right</h1>" in text
+    assert "test images</h1>" in text
     assert "Failed</span> Pusher failed: no space.</p>" in text
 
 
@@ -102,9 +102,9 @@ def test_of_a_run_that_was_stopped(failed: ReportData) -> None:
     assert '<span class="badge">Stopped</span>' in text
     assert "badge bad" not in text
     assert '<span class="badge bad">Failed</span>' in page.render(failed)
-    assert "the same command goes on" in text
+    assert "same command." in text
     fresh = dataclasses.replace(failed, components=[stopped], command="stagecraft run --fresh")
-    assert "the same command without --fresh goes on" in page.render(fresh)
+    assert "same command without --fresh." in page.render(fresh)
 
 
 def test_of_a_run_that_failed_with_what_it_noted(failed: ReportData) -> None:
@@ -133,20 +133,20 @@ def test_the_hint_about_the_timeline_is_a_command_that_runs(
     training = dataclasses.replace(grid.training, timeline=None, record=record)
     command = "stagecraft run --set parallel.strategy=grid"
     one_device = dataclasses.replace(grid, training=training, command=command)
-    assert f"{command} --fresh --from Trainer --timeline {step} writes" in page.render(one_device)
+    assert f": {command} --fresh --from Trainer --timeline {step}<" in page.render(one_device)
     watched = {**record, "settings": settings | {"parallel_timeline_step": 3}}
     missed = dataclasses.replace(training, record=watched)
     text = page.render(dataclasses.replace(one_device, training=missed))
-    assert f"Step 3 was taken by an earlier attempt; {command} --fresh --from Trainer takes" in text
+    assert "ran step 3." in text and f": {command} --fresh --from Trainer<" in text
     unknown = page.render(dataclasses.replace(one_device, command=""))
-    hint = f"stagecraft run --config run.yaml --fresh --from Trainer --timeline {step}"
-    assert f"with the settings below in run.yaml, {hint}" in unknown
+    assert f"--fresh --from Trainer --timeline {step}" in unknown
+    assert "stagecraft run --config run.yaml (with" in unknown
 
 
 def test_of_a_run_without_an_evaluator(one_device: ReportData) -> None:
     text = page.render(dataclasses.replace(one_device, quality=None, pushed_to=None))
     assert "<h1>Not evaluated</h1>" in text
-    assert "it came to its end without an Evaluator" in text
+    assert "without an Evaluator" in text
 
 
 def test_a_training_that_took_no_step_claims_none(one_device: ReportData) -> None:
@@ -164,15 +164,15 @@ def test_a_model_that_is_not_blessed(one_device: ReportData) -> None:
         one_device.quality, blessed=False, changes={}, failures=["accuracy 0.7667 is below 0.9000"]
     )
     text = page.render(dataclasses.replace(one_device, quality=quality, pushed_to=None))
-    assert "Not blessed" in text and "accuracy 0.7667 is below 0.9000. It was not pushed." in text
-    assert "There was no blessed model to compare it with." in text
+    assert "Not blessed" in text and "accuracy 0.7667 is below 0.9000. The model" in text
+    assert "no blessed model" in text
 
 
 def test_a_training_that_logged_nothing(one_device: ReportData) -> None:
     assert one_device.training is not None
     training = dataclasses.replace(one_device.training, curve=[])
     text = page.render(dataclasses.replace(one_device, training=training))
-    assert "No curves: the Trainer noted fewer than two points" in text
+    assert "No curves:" in text
 
 
 def test_a_hundred_classes_have_no_matrix(one_device: ReportData) -> None:
@@ -189,7 +189,7 @@ def test_a_hundred_classes_have_no_matrix(one_device: ReportData) -> None:
     )
     text = page.render(dataclasses.replace(one_device, quality=quality, class_names=names))
     assert 'class="confusion"' not in text
-    assert "Most often confused" in text
+    assert "Most frequent confusions" in text
 
 
 @pytest.mark.parametrize("which", ["one_device", "grid", "failed"])
