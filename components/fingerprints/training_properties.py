@@ -27,7 +27,7 @@ WEIGHTS_FINGERPRINT = "initial_weights_fingerprint"
 
 
 def parameters() -> dict[str, component_spec.ExecutionParameter]:
-    """Parameters for all fields of the settings, such as ``train_batch_size: int``; fingerprints."""
+    """Fingerprints, and all fields of the settings, such as ``train_batch_size: int``."""
     result = {
         "code_fingerprint": component_spec.ExecutionParameter(type=str),
         WEIGHTS_FINGERPRINT: component_spec.ExecutionParameter(type=str, optional=True),

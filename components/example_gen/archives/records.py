@@ -104,8 +104,8 @@ def _unpickle(stream: IO[bytes], layout: Layout, where: str) -> dict[str, Any]:
     except unpickle.ForbiddenNameError as error:
         raise UserError(
             f"{where}: the pickle refers to {error}, which no {layout.family} batch needs and "
-            "which could run arbitrary code. Do not use this file; download the archive from a trusted "
-            "source.",
+            "which could run arbitrary code. Do not use this file; download the archive from a "
+            "trusted source.",
             file=where,
             value=str(error),
         ) from None

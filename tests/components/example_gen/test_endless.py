@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import pathlib
+import re
 import socket
 import tarfile
 import threading
@@ -177,12 +178,7 @@ def test_a_member_of_a_negative_size(tiny: Any) -> None:
     path.write_bytes(gzip.compress(_header(0) + bytes(header) + bytes(10_240)))
     said = refused(path)  # newer tarfiles end the archive before it
     assert str(path) in said
-    assert (
-        "trusted source" in said
-        or "no CIFAR batch" in said
-        or "truncated" in said
-        or "damaged" in said
-    )
+    assert re.search("trusted source|no CIFAR batch|truncated|damaged", said)
 
 
 def test_a_file_with_holes(tiny: Any) -> None:

@@ -39,11 +39,11 @@ SAID = "--set train.stps=3: train: unknown setting 'stps'; did you mean 'steps'?
         (("plan", "--devices", "4xFoo"), "", ("--devices: '4xFoo'", "A100-40GB")),
         (("parity", *UNKNOWN), "", (SAID,)),
         (("parity", *NO_FUNCTION), "", ("train.model", "module mine", "has no 'nett'")),
-        (("parity", "--data", "empty"), "", ("empty: holds no CIFAR batch",)),
+        (("parity", "--data", "empty"), "", ("empty: has no CIFAR batch",)),
         (("run", *UNKNOWN), "", (SAID,)),
         (("run", *NO_MODULE), "", ("train.model", "no module 'no_such_module'", "PYTHONPATH")),
         (("run", *NO_FUNCTION), "", ("train.model", "module mine", "has no 'nett'")),
-        (("run", "--data", "/etc"), "", ("/etc: holds no CIFAR batch",)),
+        (("run", "--data", "/etc"), "", ("/etc: has no CIFAR batch",)),
         (("run", "--data", "notes.txt"), "", ("notes.txt: is damaged, or no .tar.gz",)),
         (("run", "--data", "nowhere"), "", ("nowhere: no such file or folder",)),
         (
