@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tensorflow_model_analysis.metrics import metric_types
+from tensorflow_model_analysis.metrics.metric_types import MetricKey
 
 from stagecraft.components.evaluator.binomial import BETTER_THAN_CONSTANT, confidence
-from stagecraft.components.evaluator.example_metric import ExampleCombiner, MetricKey, per_key
+from stagecraft.components.evaluator.example_metric import ExampleCombiner, per_key
 
 
 class BetterThanConstant(metric_types.Metric):

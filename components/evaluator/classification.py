@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 from tensorflow_model_analysis.metrics import metric_types
+from tensorflow_model_analysis.metrics.metric_types import MetricKey
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 
 from stagecraft.components.evaluator.evaluation import ACCURACY, LOSS
-from stagecraft.components.evaluator.example_metric import ExampleCombiner, MetricKey, per_key
+from stagecraft.components.evaluator.example_metric import ExampleCombiner, per_key
 
 NAME = "expected_calibration_error"
 PLOT_NAME = "top_label_calibration"

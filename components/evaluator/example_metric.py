@@ -8,8 +8,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 from tensorflow_model_analysis.metrics import metric_types, metric_util
-
-MetricKey = metric_types.MetricKey
+from tensorflow_model_analysis.metrics.metric_types import MetricKey
 
 
 def per_key(

@@ -14,6 +14,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from messages import Messages
 
 from stagecraft.components.example_gen import source
 from stagecraft.components.example_gen.archives import archive, expanding, files
@@ -85,11 +86,11 @@ def test_what_is_no_file(tmp_path: pathlib.Path, make: Any, kind: str) -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("make", "kind"), SPECIAL)
-def test_what_is_no_file_in_a_folder(tiny: Any, make: Any, kind: str) -> None:
+def test_what_is_no_file_in_a_folder(tiny: Any, make: Any, kind: str, messages: Messages) -> None:
     folder = pathlib.Path(tiny.unpack(tiny.binary()))
     (folder / "data_batch_2.bin").unlink()
     make(folder / "data_batch_2.bin")
-    with pytest.raises(UserError, match=f"data_batch_2.bin: is a {kind}"):
+    with messages.raises(UserError):
         source.resolve(PROPERTIES | {"source": str(folder)}).fingerprint()
     assert f"data_batch_2.bin: is a {kind}" in refused(folder)
 

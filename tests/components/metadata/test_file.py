@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from messages import Messages
 from past_runs import Output
 
 from stagecraft.components.metadata import file
@@ -50,12 +51,12 @@ def test_a_whole_one(store: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("missing", [True, False])
-def test_what_is_not_there_yet(tmp_path: pathlib.Path, missing: bool) -> None:
+def test_what_is_not_there_yet(tmp_path: pathlib.Path, missing: bool, messages: Messages) -> None:
     path = tmp_path / "metadata.db"
     if not missing:
         path.touch()
     file.check(path, write=True)
-    with pytest.raises(MetadataFileError, match="run stagecraft run first"):
+    with messages.raises(MetadataFileError):
         file.open_store(path)
     assert file.open_store(path, write=True).get_executions() == []
 

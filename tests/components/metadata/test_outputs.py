@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
+from messages import Messages
 from past_runs import Output
 from tfx.types import standard_artifacts
 
@@ -79,12 +80,14 @@ def test_a_driver_refuses_and_touches_nothing(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "old").read_text() == "old"
 
 
-def test_an_executor_keeps_what_tfx_would_remove(tmp_path: pathlib.Path) -> None:
+def test_an_executor_keeps_what_tfx_would_remove(
+    tmp_path: pathlib.Path, messages: Messages
+) -> None:
     folder = tmp_path / "1"
     for kept in ("1.kept", "1.kept2"):
         folder.mkdir(exist_ok=True)
         (folder / "old").write_text(kept)
-        with pytest.raises(OutputExistsError, match=rf"moved to {tmp_path / kept}\)"):
+        with messages.raises(OutputExistsError):
             outputs.keep_and_refuse(_model(folder))
         assert (tmp_path / kept / "old").read_text() == kept
         assert list(folder.iterdir()) == []
