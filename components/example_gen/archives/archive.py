@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import IO, NamedTuple
 
-from stagecraft.components.example_gen.archives import files, records
+from stagecraft.components.example_gen.archives import files, members, records
 from stagecraft.components.example_gen.archives.expanding import Expanding
 from stagecraft.components.example_gen.archives.layouts import (
     LAYOUTS,
@@ -26,9 +26,6 @@ from stagecraft.schemas.errors import UserError
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the total bytes."""
-
-_LONGEST_NAME = 255
-"""Bytes: NAME_MAX of Linux."""
 
 _SHOWN = 10
 """Names of files in a message."""
@@ -128,10 +125,10 @@ def _walk_tar(source: str) -> Generator[_File, None, None]:
         Expanding(raw, source, total) as data,
         tarfile.open(fileobj=data, mode="r:") as tar,
     ):
-        members = iter(tar)
-        while (member := data.header(lambda: next(members, None))) is not None:
+        headers = iter(tar)
+        while (member := data.header(lambda: next(headers, None))) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # saves memory
-            _refuse_unsafe(source, member)
+            members.check(source, member)
             stream = tar.extractfile(member) if member.isfile() else None
             if stream is not None:
                 yield _File(member.name, member.size, stream, raw.tell, total)
@@ -141,27 +138,6 @@ def _walk_tar(source: str) -> Generator[_File, None, None]:
             raise EOFError("no end marker after the last file")
         while data.read(1 << 20):
             pass
-
-
-def _refuse_unsafe(source: str, member: tarfile.TarInfo) -> None:
-    # This module unpacks nothing, but such an archive may be malicious.
-    if member.name.startswith("/") or ".." in member.name.split("/"):
-        raise _unsafe(source, member.name, "would be unpacked outside its folder")
-    if any(len(part.encode(errors="replace")) > _LONGEST_NAME for part in member.name.split("/")):
-        raise _unsafe(source, member.name[:40], f"has a name of more than {_LONGEST_NAME} bytes")
-    if member.issparse() or not (member.isfile() or member.isdir()):
-        kind = "a link" if member.issym() or member.islnk() else "a device or a pipe"
-        kind = "a file with holes" if member.issparse() else kind
-        raise _unsafe(source, member.name, f"is {kind}, which a CIFAR archive never has")
-
-
-def _unsafe(source: str, name: str, problem: str) -> UserError:
-    return UserError(
-        f"{source}: member {name!r} {problem}. Do not unpack this archive; download it from a "
-        "trusted source.",
-        file=source,
-        record=name,
-    )
 
 
 def _walk_folder(source: str) -> Generator[_File, None, None]:

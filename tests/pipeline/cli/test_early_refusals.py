@@ -44,7 +44,7 @@ SAID = "--set train.stps=3: train: unknown setting 'stps'; did you mean 'steps'?
         (("run", *NO_MODULE), "", ("train.model", "no module 'no_such_module'", "PYTHONPATH")),
         (("run", *NO_FUNCTION), "", ("train.model", "module mine", "has no 'nett'")),
         (("run", "--data", "/etc"), "", ("/etc: has no CIFAR batch",)),
-        (("run", "--data", "notes.txt"), "", ("notes.txt: is damaged, or no .tar.gz",)),
+        (("run", "--data", "notes.txt"), "", ("notes.txt: is damaged or not a .tar.gz",)),
         (("run", "--data", "nowhere"), "", ("nowhere: no such file or folder",)),
         (
             ("run", "--set", "data.schema_file=nowhere.pbtxt"),

@@ -301,7 +301,7 @@ def test_a_store_that_cannot_be_opened_is_refused_by_name(run, tmp_path):
     metadata_db.write_bytes(metadata_db.read_bytes()[:10_000])
     with pytest.raises(MetadataFileError) as caught:
         run()
-    assert (caught.value.path, caught.value.problem) == (str(metadata_db), "truncated")
+    assert (caught.value.file, caught.value.problem) == (str(metadata_db), "truncated")
     assert run.recorder.events == []
 
 
