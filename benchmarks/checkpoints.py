@@ -17,28 +17,18 @@ real checkpoints (default: the temporary folder of the system).
 from __future__ import annotations
 
 import argparse
-import functools
 import pathlib
-import platform
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 
-import keras
-import numpy as np
-import psutil
-import tensorflow as tf
+from common import engine_for, noise, timed, versions
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines.base import Engine
-from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import TrainingSettings
 
-CLASSES, UNDISTURBED = 10, 7
+UNDISTURBED = 7
 COLUMNS = ("step", "blocking", "call", "pause", "whole")
 
 
@@ -53,9 +43,8 @@ def main() -> None:
     sizes = [value.nbytes for value in engine.state().values()]
     weights = sum(value.size for value in engine.weights().values())
     print(
-        f"TensorFlow {tf.__version__}, Keras {keras.__version__}, Python "
-        f"{platform.python_version()}, {psutil.cpu_count()} cores; {args.model}, {weights:,} "
-        f"weights, AdamW: {sum(sizes) / 1e6:.0f} MB a checkpoint; batches of {args.batch_size}; ms"
+        f"{versions()}; {args.model}, {weights:,} weights, AdamW: {sum(sizes) / 1e6:.0f} MB a "
+        f"checkpoint; batches of {args.batch_size}; ms"
     )
     print("round   " + "".join(f"{name:>10}" for name in COLUMNS) + "   pause/blocking")
     with (
@@ -95,26 +84,13 @@ def save(engine: Engine, store: Checkpoints) -> None:
     store.save(engine.step, engine.snapshot(), {}, best_step=engine.step)
 
 
-def timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def make(model: str, batch_size: int) -> tuple[Engine, Callable[[], float]]:
     """Returns the traced engine, and a function that takes one step and returns its seconds."""
     settings = TrainingSettings.model_validate(
         {"train": {"model": model, "batch_size": batch_size, "optimizer": "adamw", "steps": 10_000}}
     )
-    devices = topology.resolve(settings.parallel)
-    strategy = connect(devices, settings.parallel)
-    build = functools.partial(assemble, settings.train, CLASSES)
-    engine = make_engine(strategy, devices, settings, 10_000, build)
-    rng = np.random.default_rng(0)
-    images = tf.constant(rng.standard_normal((batch_size, 32, 32, 3), np.float32))
-    labels = tf.constant(rng.integers(CLASSES, size=batch_size))
-    batch = Batch(images, labels, tf.ones([batch_size]))
-    batches = engine.feed(tf.data.Dataset.from_tensors(batch).repeat())
+    engine = engine_for(settings, steps=10_000)
+    batches = engine.feed(noise(batch_size))
     engine.train(batches, 2)
     return engine, lambda: timed(lambda: engine.train(batches, 1))
 

@@ -14,16 +14,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import pathlib
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-import psutil
-import tensorflow as tf
 import tensorflow_transform as tft
+from common import spread, versions
 
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.settings import TrainSettings
@@ -53,11 +50,7 @@ def main() -> None:
         files = [str(examples / "*")]
         count = input_data.count_examples(files)
         transform = tft.TFTransformOutput(str(graph))
-        print(
-            f"TensorFlow {tf.__version__}, Python {platform.python_version()}, "
-            f"{psutil.cpu_count()} cores; {count:,} examples; medians of {args.rounds} rounds, "
-            "with the range"
-        )
+        print(f"{versions()}; {count:,} examples; medians of {args.rounds} rounds, with the range")
         sides = list(itertools.product(SHUFFLES, AUGMENTATIONS))
         datasets = [
             iter(
@@ -76,10 +69,7 @@ def main() -> None:
         ]
         print("shuffle  augment            images/s")
         for (shuffle, augment), rates in zip(sides, zip(*rounds, strict=True), strict=True):
-            print(
-                f"{shuffle:7}  {augment:16}  {statistics.median(rates):9,.0f} "
-                f"({min(rates):,.0f} to {max(rates):,.0f})"
-            )
+            print(f"{shuffle:7}  {augment:16}  {spread(rates, ',.0f')}")
 
 
 def rate(batches: object, warm_up: float, seconds: float) -> float:

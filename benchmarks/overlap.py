@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import platform
 import statistics
 import sys
 import threading
@@ -29,8 +28,8 @@ from typing import Any
 
 import keras
 import numpy as np
-import psutil
 import tensorflow as tf
+from common import timed, versions
 
 from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines.factory import make_engine
@@ -63,10 +62,8 @@ def main() -> None:
     sys.setswitchinterval(1e-4)  # a thread must not hold the GIL for long
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     print(
-        f"TensorFlow {tf.__version__}, Keras {keras.__version__}, Python "
-        f"{platform.python_version()}, {psutil.cpu_count()} cores; each microbatch "
-        f"{args.forward_ms:g} ms forward and {args.backward_ms:g} ms backward in every stage; "
-        f"medians of {args.rounds} rounds"
+        f"{versions()}; each microbatch {args.forward_ms:g} ms forward and "
+        f"{args.backward_ms:g} ms backward in every stage; medians of {args.rounds} rounds"
     )
     print(
         "schedule  stages  microbatches  naive ms  step ms  speed-up  ideal  share of ideal  "
@@ -91,13 +88,6 @@ def main() -> None:
             f"{schedule.bubble(microbatches, stages):9.1%}",
             flush=True,
         )
-
-
-def timed(step: Callable[[], object]) -> float:
-    """Returns the seconds of a step."""
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
 
 
 def stepper(

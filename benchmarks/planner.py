@@ -19,17 +19,14 @@ step.
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import statistics
 from collections.abc import Callable, Sequence
 
 import keras
-import numpy as np
 import tensorflow as tf
+from common import CLASSES, engine_for, noise, spread
 
-from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.parallel import topology
@@ -39,7 +36,6 @@ from stagecraft.trainer_module.training.monitoring.op_trace import record_ops
 from stagecraft.trainer_module.training.monitoring.spans import find_spans, slots_of
 
 MODELS, STAGES = ("resnet20", "resnet56", "wide_resnet_16_4"), (2, 3, 4)
-CLASSES = 10
 
 
 def main() -> None:
@@ -77,7 +73,7 @@ def main() -> None:
         print(
             f"{name:16}  {stages}  {off_by(found, [s.share for s in plan.stages]):16.1f}  "
             f"{off_by(found, [s.share for s in by_operations.stages]):18.1f}  "
-            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            f"{spread(ratios)}",
             flush=True,
         )
 
@@ -103,16 +99,9 @@ def equal_layers(model: keras.Model, stages: int) -> list[str]:
 
 
 def stepper(settings: TrainingSettings) -> Callable[[], list[float]]:
-    """Returns a function that takes a step and returns the seconds of each stage."""
-    devices = topology.resolve(settings.parallel)
-    engine = make_engine(
-        None, devices, settings, 1000, functools.partial(assemble, settings.train, CLASSES)
-    )
-    rng = np.random.default_rng(0)
-    size = settings.train.batch_size
-    images = rng.standard_normal((size, 32, 32, 3), np.float32)
-    batch = Batch(images, rng.integers(CLASSES, size=size), np.ones(size, np.float32))
-    batches = engine.feed(tf.data.Dataset.from_tensors(batch).repeat())
+    """Takes a step, and tells each stage's seconds in it."""
+    engine = engine_for(settings)
+    batches = engine.feed(noise(settings.train.batch_size))
     engine.train(batches, 2)
 
     def step() -> list[float]:

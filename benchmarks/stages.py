@@ -15,17 +15,16 @@ In each round, every side takes a step. Ratios compare steps of the same round.
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import platform
 import statistics
 import subprocess
 import sys
-import time
 from typing import Any
 
+from common import engine_for, noise, serve, spread, take_turns
+
 MICROBATCHES = (4, 8)
-CLASSES = 10
 
 
 def main() -> None:
@@ -39,7 +38,7 @@ def main() -> None:
     parser.add_argument("--child", nargs=2, type=int, metavar=("K", "M"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        serve(args, *args.child)
+        work(args, *args.child)
         return
     print(
         f"{args.model}, {args.stages} stages, {args.batch} examples a step, {args.schedule}, "
@@ -55,16 +54,9 @@ def compare(args: argparse.Namespace, jit: str) -> None:
     """Starts all sides, alternates their steps, and prints their rows."""
     sides = {"one device": (1, 1), "naive": (args.stages, 1)}
     sides |= {f"M = {m}": (args.stages, m) for m in MICROBATCHES}
-    children = {name: start(args, jit, *grid) for name, grid in sides.items()}
-    try:
-        for child in children.values():  # one by one: tracing and the first steps are slow
-            ask(child)
-        rounds = [
-            {name: ask(child) for name, child in children.items()} for _ in range(args.rounds)
-        ]
-    finally:
-        for child in children.values():
-            child.kill()
+    rounds = take_turns(
+        {name: [start(args, jit, *grid)] for name, grid in sides.items()}, args.rounds
+    )
     for name in sides:
         rate = args.batch / statistics.median(times[name] for times in rounds)
         ratios = [
@@ -72,10 +64,6 @@ def compare(args: argparse.Namespace, jit: str) -> None:
             for other in ("one device", "naive")
         ]
         print(f"{jit:3}  {name:10}  {rate:8.1f}  {ratios[0]:19}  {ratios[1]}", flush=True)
-
-
-def spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def start(args: argparse.Namespace, jit: str, stages: int, microbatches: int) -> Any:
@@ -89,25 +77,10 @@ def start(args: argparse.Namespace, jit: str, stages: int, microbatches: int) ->
     )
 
 
-def ask(child: Any) -> float:
-    """Returns the seconds of a step."""
-    child.stdin.write("step\n")
-    child.stdin.flush()
-    while not (line := child.stdout.readline()).startswith("seconds "):
-        if not line:
-            raise SystemExit("a side died; see above")
-    return float(line.split()[1])
-
-
-def serve(args: argparse.Namespace, stages: int, microbatches: int) -> None:
-    """Takes a step for each line on stdin."""
-    import numpy as np
+def work(args: argparse.Namespace, stages: int, microbatches: int) -> None:
+    """A process of a side: takes a step for each line on standard input."""
     import tensorflow as tf
 
-    from stagecraft.trainer_module.data.input_data import Batch
-    from stagecraft.trainer_module.engines.factory import make_engine
-    from stagecraft.trainer_module.models.assemble import assemble
-    from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -124,21 +97,7 @@ def serve(args: argparse.Namespace, stages: int, microbatches: int) -> None:
             virtual_devices=stages,
         ),
     )
-    devices = topology.resolve(settings.parallel)
-    engine = make_engine(
-        None, devices, settings, 1000, functools.partial(assemble, settings.train, CLASSES)
-    )
-    rng = np.random.default_rng(0)
-    images = rng.standard_normal((args.batch, 32, 32, 3), np.float32)
-    labels = rng.integers(CLASSES, size=args.batch)
-    batch = Batch(images, labels, np.ones(args.batch, np.float32))
-    batches = engine.feed(tf.data.Dataset.from_tensors(batch).repeat())
-    for number, _ in enumerate(sys.stdin):
-        if not number:
-            engine.train(batches, 2)
-        begun = time.perf_counter()
-        engine.train(batches, 1)
-        print(f"seconds {time.perf_counter() - begun}", flush=True)
+    serve(engine_for(settings), noise(args.batch))
 
 
 if __name__ == "__main__":

@@ -11,23 +11,17 @@ from __future__ import annotations
 
 import argparse
 import functools
-import platform
 import statistics
-import time
 from collections.abc import Callable
 
 import keras
 import numpy as np
-import psutil
 import tensorflow as tf
+from common import CLASSES, engine_for, spread, timed, versions
 
 from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
-
-CLASSES = 10
 
 
 def main() -> None:
@@ -38,23 +32,21 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     args = parser.parse_args()
     print(
-        f"TensorFlow {tf.__version__}, Keras {keras.__version__}, Python "
-        f"{platform.python_version()}, {psutil.cpu_count()} cores; images/s, median of "
-        f"{args.rounds} rounds of {args.steps} steps of {args.batch}"
+        f"{versions()}; images/s, median of {args.rounds} rounds of {args.steps} steps of "
+        f"{args.batch}"
     )
     for name in args.model or ["cnn", "resnet20"]:
         sides = {"ours": ours(name, args.batch), "fit": fit(name, args.batch)}
         rates: dict[str, list[float]] = {side: [] for side in sides}
         for _ in range(args.rounds):
             for side, train in sides.items():
-                start = time.perf_counter()
-                train(args.steps)
-                rates[side].append(args.steps * args.batch / (time.perf_counter() - start))
+                seconds = timed(functools.partial(train, args.steps))
+                rates[side].append(args.steps * args.batch / seconds)
         ratios = [a / b for a, b in zip(rates["ours"], rates["fit"], strict=True)]
         medians = {side: statistics.median(values) for side, values in rates.items()}
         print(
             f"{name:9} ours {medians['ours']:7,.0f}  fit {medians['fit']:7,.0f}  "
-            f"ours / fit {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            f"ours / fit {spread(ratios)}"
         )
 
 
@@ -68,10 +60,7 @@ def data(batch: int) -> tf.data.Dataset:
 
 def ours(name: str, batch: int) -> Callable[[int], object]:
     settings = TrainingSettings(train=TrainSettings(model=name, batch_size=batch, steps=100_000))
-    devices = topology.resolve(settings.parallel)
-    build = functools.partial(assemble, settings.train, CLASSES)
-    strategy = connect(devices, settings.parallel)
-    engine = make_engine(strategy, devices, settings, 100_000, build)
+    engine = engine_for(settings, steps=100_000)
     batches = engine.feed(data(batch).map(lambda x, y: Batch(x, y, tf.ones([batch]))))
     engine.train(batches, 2)
     return lambda steps: engine.train(batches, steps)

@@ -16,16 +16,14 @@ In each round, every side takes some steps. Ratios compare images per second of 
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import platform
 import statistics
 import subprocess
 import sys
-import time
 from typing import Any
 
-CLASSES = 10
+from common import engine_for, noise, serve, spread, take_turns
 
 
 def main() -> None:
@@ -39,7 +37,7 @@ def main() -> None:
     parser.add_argument("--child", nargs=2, type=int, metavar=("N", "B"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        serve(args, *args.child)
+        work(args, *args.child)
         return
     print(
         f"{args.model}, {args.strategy}, Python {platform.python_version()}, {os.cpu_count()} "
@@ -51,17 +49,7 @@ def main() -> None:
         "strong": (args.workers, args.batch),
         "weak": (args.workers, args.batch * args.workers),
     }
-    children = {name: start(args, *side) for name, side in sides.items()}
-    try:
-        for child in children.values():  # one by one: tracing and the first steps are slow
-            ask(child)
-        rounds = [
-            {name: ask(child) for name, child in children.items()} for _ in range(args.rounds)
-        ]
-    finally:
-        for child in children.values():
-            for process in child:
-                process.kill()
+    rounds = take_turns({name: start(args, *side) for name, side in sides.items()}, args.rounds)
     rates = [
         {name: args.steps * sides[name][1] / seconds for name, seconds in times.items()}
         for times in rounds
@@ -69,8 +57,7 @@ def main() -> None:
     for name, (workers, batch) in sides.items():
         rate = statistics.median(each[name] for each in rates)
         ratios = [each[name] / each["one worker"] for each in rates]
-        told = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"{name:10}  {workers:7}  {batch:5}  {rate:8.1f}  {told}", flush=True)
+        print(f"{name:10}  {workers:7}  {batch:5}  {rate:8.1f}  {spread(ratios)}", flush=True)
 
 
 def start(args: argparse.Namespace, workers: int, batch: int) -> list[Any]:
@@ -100,28 +87,10 @@ def parallel(strategy: str, workers: int) -> Any:
     return ParallelSettings(strategy=strategy, workers=workers, virtual_devices=1)
 
 
-def ask(child: list[Any]) -> float:
-    """Returns the seconds of the slowest worker for the steps of a round."""
-    for process in child:
-        process.stdin.write("steps\n")
-        process.stdin.flush()
-    slowest = 0.0
-    for process in child:
-        while not (line := process.stdout.readline()).startswith("seconds "):
-            if not line:
-                raise SystemExit("a process died; see above")
-        slowest = max(slowest, float(line.split()[1]))
-    return slowest
-
-
-def serve(args: argparse.Namespace, workers: int, size: int) -> None:
-    """Takes steps for each line on stdin."""
-    import numpy as np
+def work(args: argparse.Namespace, workers: int, size: int) -> None:
+    """A process of a side: takes steps for each line on standard input."""
     import tensorflow as tf
 
-    from stagecraft.trainer_module.data.input_data import Batch
-    from stagecraft.trainer_module.engines.factory import connect, make_engine
-    from stagecraft.trainer_module.models.assemble import assemble
     from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
@@ -131,26 +100,9 @@ def serve(args: argparse.Namespace, workers: int, size: int) -> None:
         train=TrainSettings(model=args.model, batch_size=size, schedule="constant"),
         parallel=parallel(args.strategy, workers),
     )
-    devices = topology.resolve(settings.parallel)
-    engine = make_engine(
-        connect(devices, settings.parallel),
-        devices,
-        settings,
-        1000,
-        functools.partial(assemble, settings.train, CLASSES),
-    )
-    own = size // workers
-    rng = np.random.default_rng(devices.worker)
-    images = rng.standard_normal((own, 32, 32, 3), np.float32)
-    labels = rng.integers(CLASSES, size=own)
-    batch = Batch(images, labels, np.ones(own, np.float32))
-    batches = engine.feed(tf.data.Dataset.from_tensors(batch).repeat())
-    for number, _ in enumerate(sys.stdin):
-        if not number:
-            engine.train(batches, 2)
-        begun = time.perf_counter()
-        engine.train(batches, args.steps)
-        print(f"seconds {time.perf_counter() - begun}", flush=True)
+    engine = engine_for(settings)
+    seed = topology.resolve(settings.parallel).worker
+    serve(engine, noise(size // workers, seed), args.steps)
 
 
 if __name__ == "__main__":

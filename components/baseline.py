@@ -1,4 +1,4 @@
-"""LatestBlessedBaseline: which model a candidate has to measure up to."""
+"""LatestBlessedBaseline: the model that a candidate is compared with."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tfx.dsl.io import fileio
 
 
 class LatestBlessedBaseline(ResolverStrategy):
-    """The model blessed last, other than the candidate itself.
+    """The last blessed model, except the candidate itself.
 
-    TFX's LatestBlessedModelStrategy offers, once the candidate has been blessed, the candidate
-    as its own baseline: a new input for the Evaluator, which runs again although nothing
-    changed. Leaving it out keeps the baseline the same for as long as the candidate is::
+    Once the candidate is blessed, TFX's LatestBlessedModelStrategy returns the candidate as its own
+    baseline. This new input makes the Evaluator run again although nothing changed. Without the
+    candidate, the baseline stays the same as long as the candidate does::
 
         baseline = tfx.dsl.Resolver(
             strategy_class=LatestBlessedBaseline,
@@ -23,19 +23,19 @@ class LatestBlessedBaseline(ResolverStrategy):
             model_blessing=tfx.dsl.Channel(type=standard_artifacts.ModelBlessing),
         ).with_id("Baseline")
 
-    Its outputs ``model`` and ``model_blessing`` are empty where there is no such model, which
-    the Evaluator takes as "no baseline".
+    Its outputs ``model`` and ``model_blessing`` are empty if there is no such model. The Evaluator
+    then has no baseline.
     """
 
     def resolve_artifacts(
         self, store: MetadataStore, input_dict: dict[str, list[types.Artifact]]
     ) -> dict[str, list[types.Artifact]]:
-        """Picks the baseline.
+        """Selects the baseline.
 
         Args:
-          store: not used; all that is needed is in the artifacts.
+          store: not used; the artifacts have all data.
           input_dict: ``candidate`` (usually one Model), ``model`` (all Models of the pipeline) and
-            ``model_blessing`` (all ModelBlessings). Other inputs are handed on as they are.
+            ``model_blessing`` (all ModelBlessings). Other inputs are passed on unchanged.
 
         Returns:
           The same keys, with at most one artifact each in ``model`` and ``model_blessing``.
@@ -46,7 +46,7 @@ class LatestBlessedBaseline(ResolverStrategy):
             for model in input_dict["model"]
             if model.id not in candidates and fileio.exists(model.uri)
         }
-        # By blessing, not by model: one trained earlier may have come back and been pushed since.
+        # Sort by blessing, not by model: a model trained earlier may be blessed again later.
         for blessing in sorted(input_dict["model_blessing"], key=_artifact_id, reverse=True):
             model_id = blessing.get_int_custom_property(
                 constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY

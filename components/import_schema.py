@@ -1,9 +1,9 @@
-"""ImportSchema: brings a TFDV schema into the pipeline, cached by its content.
+"""ImportSchema: imports a TFDV schema into the pipeline, cached by content.
 
-TFX's own ImportSchemaGen is cached by path, so that an edited schema goes unnoticed. Here the
-file is read when the pipeline is built, and its content is the execution property: an edit
-re-runs what depends on the schema, a moved file or a changed comment does not, and a compiled
-pipeline carries its schema along, to machines that lack the file.
+TFX caches ImportSchemaGen by path and does not notice an edited schema. ImportSchema reads the file
+when the pipeline is built, and passes the content as execution property. An edit re-runs components
+that depend on the schema; a moved file or a changed comment does not. A compiled pipeline contains
+the schema and runs on machines without the file.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from tfx.utils import io_utils
 
 from stagecraft.schemas.errors import UserError
 
+Artifacts = dict[str, list[types.Artifact]]
+
 FILE_NAME = "schema.pbtxt"
-"""As SchemaGen and ImportSchemaGen call it; Transform and Trainer look for it."""
+"""Name that SchemaGen and ImportSchemaGen use, and that Transform and Trainer expect."""
 
 
 class Executor(base_executor.BaseExecutor):
-    """Writes the schema where TFX's own SchemaGen would."""
+    """Writes the schema in the layout of TFX's SchemaGen."""
 
     def Do(
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """See the class."""
         folder = artifact_utils.get_single_uri(output_dict["schema"])
@@ -48,7 +47,7 @@ class ImportSchemaSpec(component_spec.ComponentSpec):
 
 
 class ImportSchema(base_component.BaseComponent):
-    """Imports a schema that people wrote; output ``schema``."""
+    """Imports a schema from a file; output ``schema``."""
 
     SPEC_CLASS = ImportSchemaSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
@@ -57,11 +56,11 @@ class ImportSchema(base_component.BaseComponent):
         """Reads the schema.
 
         Args:
-          schema_file: path of a ``tensorflow_metadata.v0.Schema`` as text proto, on any file
-            system that TFX reads.
+          schema_file: path of a text proto ``tensorflow_metadata.v0.Schema``, on any file system
+            that TFX supports.
 
         Raises:
-          UserError: the file is missing, cannot be read, is no such schema, or is empty.
+          UserError: the file is missing, unreadable, empty, or not such a schema.
         """
         super().__init__(
             spec=ImportSchemaSpec(
@@ -81,18 +80,25 @@ def _read(schema_file: str) -> schema_pb2.Schema:
         cause = str(error).removeprefix(f"{line}:{error.GetColumn()} : ")
         raise UserError(
             f"{where}: not a schema: {cause}. Expected a text proto of "
-            "tensorflow_metadata.v0.Schema, with sections such as 'feature { name: \"label\" }'."
+            "tensorflow_metadata.v0.Schema, with sections such as 'feature { name: \"label\" }'.",
+            file=schema_file,
+            record=str(line or ""),
         ) from None
     except UnicodeDecodeError:
-        raise UserError(f"{schema_file}: not a schema: expected text, found bytes.") from None
-    except Exception as error:  # each file system has errors of its own
+        raise UserError(
+            f"{schema_file}: not a schema: expected a text proto, found binary data.",
+            file=schema_file,
+        ) from None
+    except Exception as error:  # each file system has its own errors
         cause = getattr(error, "strerror", None) or str(error)
         raise UserError(
-            f"{schema_file}: cannot read the schema: {cause}. Give the path of a TFDV schema "
-            "(text proto)."
+            f"{schema_file}: cannot read the schema: {cause}. Use the path of a TFDV schema (text "
+            "proto).",
+            file=schema_file,
         ) from None
     if not schema.feature:
         raise UserError(
-            f"{schema_file}: the schema has no features; expected 'feature {{ … }}' sections."
+            f"{schema_file}: the schema has no features; expected 'feature {{ … }}' sections.",
+            file=schema_file,
         )
     return schema

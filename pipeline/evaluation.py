@@ -1,82 +1,13 @@
-"""The Evaluator's metrics, and the thresholds of its blessing."""
+"""The EvalConfig for the settings ``evaluate:``."""
 
 from __future__ import annotations
 
-from google.protobuf.wrappers_pb2 import DoubleValue
 from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shorter names for it
 
-from stagecraft.components.evaluator import binomial
-from stagecraft.components.evaluator.results import ACCURACY
+from stagecraft.components.evaluator.eval_config import make_eval_config
 from stagecraft.pipeline.settings import EvaluateSettings
-from stagecraft.schemas import features
-
-CLASSIFICATION = "stagecraft.components.evaluator.classification"
-MISCLASSIFIED = "stagecraft.components.evaluator.misclassified"
-BETTER_THAN_CONSTANT = "stagecraft.components.evaluator.better_than_constant"
 
 
 def eval_config(settings: EvaluateSettings) -> config_pb2.EvalConfig:
-    """The Evaluator's configuration.
-
-    Metrics: accuracy, top-3 accuracy, loss and confusion matrix, overall and per class;
-    calibration; the most confident errors; and whether the model is better than a constant answer.
-
-    The Evaluator calls the signature of a Keras 3 model, on raw examples: labels need no
-    transformation, and transformed pictures would slow down every step of the evaluation.
-    """
-    threshold = _at_least(settings.min_accuracy)
-    if settings.not_worse:
-        # Without a baseline, TFX ignores this. An equal model passes.
-        threshold.change_threshold.direction = config_pb2.MetricDirection.HIGHER_IS_BETTER
-        threshold.change_threshold.absolute.value = -1e-9
-    metrics = [
-        config_pb2.MetricConfig(
-            class_name="Accuracy",
-            module=CLASSIFICATION,
-            config=f'"name": "{ACCURACY}"',
-            per_slice_thresholds=_overall(threshold),
-        ),
-        config_pb2.MetricConfig(
-            class_name="BetterThanConstant",
-            module=BETTER_THAN_CONSTANT,
-            per_slice_thresholds=(
-                _overall(_at_least(binomial.ENOUGH)) if settings.better_than_constant else ()
-            ),
-        ),
-        *(
-            config_pb2.MetricConfig(class_name=name, module=CLASSIFICATION)
-            for name in ("TopAccuracy", "CrossEntropy", "ExpectedCalibrationError")
-        ),
-        config_pb2.MetricConfig(class_name="MostConfidentlyWrong", module=MISCLASSIFIED),
-        config_pb2.MetricConfig(class_name="ExampleCount"),
-        config_pb2.MetricConfig(class_name="MultiClassConfusionMatrixPlot"),
-    ]
-    return config_pb2.EvalConfig(
-        model_specs=[
-            config_pb2.ModelSpec(
-                signature_name="serving_default",
-                label_key=features.LABEL,
-                prediction_key="probabilities",
-            )
-        ],
-        slicing_specs=[
-            config_pb2.SlicingSpec(),
-            config_pb2.SlicingSpec(feature_keys=[features.LABEL]),
-        ],
-        metrics_specs=[config_pb2.MetricsSpec(metrics=metrics)],
-    )
-
-
-def _at_least(value: float) -> config_pb2.MetricThreshold:
-    return config_pb2.MetricThreshold(
-        value_threshold=config_pb2.GenericValueThreshold(lower_bound=DoubleValue(value=value))
-    )
-
-
-def _overall(threshold: config_pb2.MetricThreshold) -> list[config_pb2.PerSliceMetricThreshold]:
-    """A threshold for all examples together; a plain one would apply to every class."""
-    return [
-        config_pb2.PerSliceMetricThreshold(
-            slicing_specs=[config_pb2.SlicingSpec()], threshold=threshold
-        )
-    ]
+    """See :func:`stagecraft.components.evaluator.eval_config.make_eval_config`."""
+    return make_eval_config(**settings.model_dump())

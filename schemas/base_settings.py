@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 from stagecraft.schemas import secrets
 
 LARGEST = 2**63 - 1
-"""Of whole numbers: what ML Metadata, TensorFlow and Kubernetes hold (int64)."""
+"""Largest integer of ML Metadata, TensorFlow and Kubernetes (int64)."""
 
 
 class Settings(BaseModel):
-    """Base of every section: frozen, and an unknown key is refused with the nearest known one.
+    """Base of every section: frozen; an unknown key is an error that suggests the nearest one.
 
-    Numbers are finite, whole ones within 64 bits, and no address holds a password or a signature.
+    Numbers are finite, integers have 64 bits, and no address contains a password or a signature.
     """
 
     model_config = ConfigDict(
@@ -24,10 +24,10 @@ class Settings(BaseModel):
     )
 
     credentials_advice: ClassVar[str] = (
-        "give credentials by the environment, such as AWS_ACCESS_KEY_ID and "
+        "pass credentials by the environment, such as AWS_ACCESS_KEY_ID and "
         "AWS_SECRET_ACCESS_KEY, or by kubeflow.every_step.secrets"
     )
-    """What works in place of a secret in an address."""
+    """How to pass credentials instead of in an address."""
 
     @model_validator(mode="before")
     @classmethod

@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception, then what it comes from."""
+    """An exception, followed by its causes."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
@@ -39,12 +39,12 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def append(text: str, error: BaseException, limit: int) -> str:
-    """A message of a limited length, with the file and line at its end where they are known.
+    """A message of limited length, with file and line of its error appended if known.
 
     Args:
         text: the message.
-        error: where it comes from.
-        limit: characters.
+        error: the exception of the message.
+        limit: most characters.
     """
     where = of(error)
     end = f" ({where})" if where else ""
@@ -53,20 +53,20 @@ def append(text: str, error: BaseException, limit: int) -> str:
 
 
 def of(error: BaseException) -> Place | None:
-    """The innermost line that no installed package has: of the user's code, or of this project.
+    """The innermost line outside installed packages: of the user's code, or of this project.
 
-    A traceback inside a message comes first: AutoGraph, Beam's workers and the processes of a
-    training hand on exceptions as text.
+    A traceback inside a message has precedence, because AutoGraph, Beam's workers and the processes
+    of a training pass on exceptions as text.
 
     Args:
-        error: an exception that was raised.
+        error: a raised exception.
 
     Returns:
-        None where all lines are those of packages.
+        None if all lines are in packages.
     """
     for link in reversed(list(chain(error))):
-        found = [*_of_traceback(link), *_of_text(str(link))]
-        if own := [place for place in found if _is_own(place.file)]:
+        places = [*_of_traceback(link), *_of_text(str(link))]
+        if own := [place for place in places if _is_own(place.file)]:
             return own[-1]
     return None
 
@@ -88,7 +88,7 @@ def _is_own(file: str) -> bool:
         or path.name.startswith("__autograph_generated_file")
         or {"site-packages", "dist-packages"}.intersection(path.parts)
         or path.is_relative_to(_standard_library())
-        or path.is_relative_to(_RUNNERS)  # they launch a step, whatever it is
+        or path.is_relative_to(_RUNNERS)  # they launch every step
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def columns(lines: Sequence[Sequence[str]]) -> str:
-    """Cells of equally long lines, one below the other."""
+    """A table of lines with equally many cells."""
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

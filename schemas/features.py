@@ -31,8 +31,7 @@ IMAGE_BYTES = 32 * 32 * 3
 
 TRAIN, VAL, EVAL = "train", "val", "eval"
 """Splits. ``val`` is held out of the data set's training part and chooses the best
-checkpoint; ``eval`` is the data set's own test part and is used by nobody but the
-Evaluator."""
+checkpoint; ``eval`` is the data set's own test part; only the Evaluator uses it."""
 
 
 class DataSet(NamedTuple):
@@ -45,7 +44,7 @@ class DataSet(NamedTuple):
 
     @property
     def num_classes(self) -> int:
-        """Number of values that a label can have."""
+        """Number of classes."""
         return len(self.label_names)
 
 

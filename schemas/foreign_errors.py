@@ -1,6 +1,6 @@
-"""What other libraries raise, in one line: no terminal codes, no values of tensors, not endless.
+"""Messages of other libraries in one short line, without terminal codes and tensor values.
 
-Keras colours its messages, TensorFlow prints what is in a tensor, and both write paragraphs.
+Keras colours its messages, TensorFlow prints the values of tensors, and both write paragraphs.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import re
 from stagecraft.schemas.plain_text import plain
 
 LIMIT = 600
-"""Characters of a message; the rest is in the log."""
+"""Most characters of a message; the log has the rest."""
 
 _MOST = 20_000
-"""Characters that are looked at."""
+"""Most characters that are processed."""
 
 _PRINTED = re.compile(r"tf\.Tensor\((?!shape=)[^()]*?,? ?(shape=\([^)]*\), dtype=\w+)\)")
 _SHOWN = re.compile(r",? numpy=(?:array\([^()]*\)|[^>]*)>")
 _ARRAY = re.compile(r"\barray\((\[[^()]*\])(?:, shape=\([^)]*\))?(?:, dtype=([^)]*))?\)")
 _NUMBERS = re.compile(r"\[(?:\[[][\s\d.,+\-einfaj]{0,4000}\]|[\s\d.,+\-einfaj]{30,4000})\]")
-"""Nested lists of numbers, and flat ones that are long."""
+"""Nested lists of numbers, and long flat ones."""
 
 
 def said(error: BaseException) -> str:
@@ -28,15 +28,15 @@ def said(error: BaseException) -> str:
 
 
 def cleaned(text: str, limit: int = LIMIT) -> str:
-    """A foreign text in one line.
+    """A message of another library in one line.
 
     Args:
-        text: of a message or a log.
-        limit: characters; the last one of a text that is longer is an ellipsis.
+        text: a message or a part of a log.
+        limit: most characters; a longer text ends with an ellipsis.
 
     Returns:
-        It without terminal codes and control characters, tensors and arrays as their shape and
-        dtype, each run of white space as a space.
+        The text without terminal and control characters, with shape and dtype in place of tensors
+        and arrays, and with single spaces.
     """
     text = " ".join(plain(text[:_MOST]).split())
     text = _PRINTED.sub(r"tf.Tensor(\1)", text)
@@ -56,14 +56,14 @@ def _folded_numbers(match: re.Match[str]) -> str:
 
 
 def _dtype(values: str) -> str:
-    """What NumPy leaves out, because it is what such values have by default."""
+    """The default dtype of such values, which NumPy does not print."""
     if "True" in values or "False" in values:
         return "bool"
     return "float64" if re.search(r"[.naif]", values.replace("...", "")) else "int64"
 
 
 def _shape(values: str) -> str:
-    """Of nested lists, from the first list of each depth; ``?`` where values are left out."""
+    """Shape of nested lists, from the first list of each depth; ``?`` for omitted values."""
     found: dict[int, str] = {}
     counts: list[int] = []
     gaps: set[int] = set()

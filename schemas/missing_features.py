@@ -1,4 +1,4 @@
-"""The refusal of what lacks a feature that is needed, by its name."""
+"""Checks that a schema, transform graph or file has the required features."""
 
 from __future__ import annotations
 
@@ -10,36 +10,40 @@ from stagecraft.schemas.errors import UserError
 class MissingFeatureError(UserError):
     """A schema, a transform graph or a file lacks features."""
 
-    def __init__(self, where: str, missing: Sequence[str], there: Sequence[str], advice: str):
-        """What is told.
+    def __init__(self, where: str, missing: Sequence[str], present: Sequence[str], advice: str):
+        """Makes the error.
 
         Args:
-            where: a path, or a path and what it is of.
-            missing: names of features.
-            there: names of those that it has.
+            where: path, with an optional description.
+            missing: names of missing features.
+            present: names of existing features.
             advice: what to do.
         """
         names = " and ".join(map(repr, missing))
         plural = "s" if len(missing) > 1 else ""
-        known = ", ".join(there) or "none"
-        super().__init__(f"{where}: no feature{plural} {names} (features: {known}); {advice}")
+        known = ", ".join(present) or "none"
+        super().__init__(
+            f"{where}: no feature{plural} {names} (features: {known}); {advice}",
+            file=where,
+            record=", ".join(missing),
+            suggestion=advice,
+        )
         self.missing = tuple(missing)
-        self.there = tuple(there)
+        self.present = tuple(present)
 
 
-def check(where: str, there: Iterable[str], needed: Sequence[str], advice: str) -> None:
-    """Refuses what lacks a feature.
+def check(where: str, present: Iterable[str], required: Sequence[str], advice: str) -> None:
+    """Checks that all required features exist.
 
     Args:
-        where: as of :class:`MissingFeatureError`.
-        there: names of the features that it has.
-        needed: names of those that it has to have.
+        where: see :class:`MissingFeatureError`.
+        present: names of existing features.
+        required: names of required features.
         advice: what to do.
 
     Raises:
-        MissingFeatureError: one of them is missing, or several.
+        MissingFeatureError: at least one is missing.
     """
-    found = sorted(there)
-    missing = [name for name in needed if name not in found]
-    if missing:
-        raise MissingFeatureError(where, missing, found, advice)
+    names = sorted(present)
+    if missing := [name for name in required if name not in names]:
+        raise MissingFeatureError(where, missing, names, advice)

@@ -1,8 +1,8 @@
-"""What a secret looks like, and text without it: the one place that knows.
+"""Recognizes secrets, and redacts them from text and settings.
 
-A secret is told by its name (``AWS_SECRET_ACCESS_KEY``, ``--password``), by its place in an address
-(``https://user:password@host``, ``?X-Amz-Signature=…``), or by its own form (a private key, a
-token of a known service). A value of none of these is not recognised.
+A secret is recognized by its name (``AWS_SECRET_ACCESS_KEY``, ``--password``), by its place in an
+address (``https://user:password@host``, ``?X-Amz-Signature=…``), or by its form (a private key, a
+token of a known service). Other secrets are not recognized.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import yaml
 from stagecraft.schemas.errors import UserError
 
 LEFT_OUT = "…"
-"""Stands where a secret was."""
+"""Replaces a secret."""
 
 _LEAST = 4
-"""Characters of a secret that is looked for in text."""
+"""Least characters of a secret that is searched in text."""
 
 _WORDS = (
     "secret|passw(?:or)?d|passphrase|credential|signature|api[_-]?key|access[_-]?key|"
@@ -33,7 +33,7 @@ _SECRET_NAME = re.compile(rf"(?:{_NAME}|{_SHORT})", re.IGNORECASE)
 _PLACE_NAME = re.compile(
     r".*[_-](?:file|path|dir|folder|name)|google_application_credentials", re.IGNORECASE
 )
-"""Names of what tells where a secret lies."""
+"""Names of settings that locate a secret but do not contain it."""
 
 _PASSWORD = r"://[^/?#@:\s\"<>]{0,256}:(?!\d{1,5}(?:[/?#]|$))[^@\s\"<>]{0,512}@"
 _USER = r"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://[^/?#@\s\"<>]{1,256}@"
@@ -54,29 +54,33 @@ _FORMS = re.compile(
 
 
 class SecretInAddress(UserError, ValueError):
-    """An address that holds a user's name and password, or a signature."""
+    """An address that contains user and password, or a signature."""
 
     def __init__(self, address: str, advice: str) -> None:
-        """Words it without the secret.
+        """Makes the message without the secret.
 
         Args:
-            address: as given.
-            advice: how credentials are given instead.
+            address: the address.
+            advice: how to pass credentials instead.
         """
-        self.address = redact(address)
+        redacted = redact(address)
         what = "user and password" if has_user_info(address) else "signature"
-        super().__init__(f"{self.address}: expected no {what} in an address; {advice}")
+        super().__init__(
+            f"{redacted}: expected no {what} in an address; {advice}",
+            value=redacted,
+            suggestion=advice,
+        )
 
 
 def refuse_in_address(address: str, advice: str) -> None:
-    """Refuses an address that holds credentials; any other text passes.
+    """Refuses an address that contains credentials; any other text passes.
 
     Args:
         address: such as ``s3://bucket/folder``.
-        advice: how credentials are given instead.
+        advice: how to pass credentials instead.
 
     Raises:
-        SecretInAddress: it holds user info or a signed query.
+        SecretInAddress: it contains user info or a signed query.
     """
     if has_user_info(address) or ("://" in address and _QUERY.search(address)):
         raise SecretInAddress(address, advice)
@@ -88,18 +92,18 @@ def has_user_info(address: str) -> bool:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what is called so is a secret: ``HF_TOKEN`` is, ``token_file`` is not."""
-    found = name.strip("-")
-    return bool(_SECRET_NAME.fullmatch(found)) and not _PLACE_NAME.fullmatch(found)
+    """Whether a name is that of a secret: ``HF_TOKEN`` is, ``token_file`` is not."""
+    name = name.strip("-")
+    return bool(_SECRET_NAME.fullmatch(name)) and not _PLACE_NAME.fullmatch(name)
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a value under a name is a secret, or holds one."""
+    """Whether a named value is or contains a secret."""
     return bool(value) and (is_secret_name(name) or redact(value) != value)
 
 
 def redact(text: str) -> str:
-    """Text, such as a message, with each secret in it left out."""
+    """Text, such as a message, without its secrets."""
     text = _USER_INFO.sub(f"://{LEFT_OUT}@", text)
     text = _QUERY.sub(rf"\g<1>{LEFT_OUT}", text)
     text = _ASSIGNED.sub(_assigned, text)
@@ -107,14 +111,14 @@ def redact(text: str) -> str:
 
 
 def redact_tree(value: Any, name: str = "") -> Any:
-    """Settings, with each secret in them left out.
+    """Settings without their secrets.
 
     Args:
-        value: mappings, sequences and plain values, nested as JSON has them.
+        value: mappings, sequences and plain values, nested as in JSON.
         name: key of ``value``.
 
     Returns:
-        A copy. The value of a secret name is left out whole, other text as :func:`redact` has it.
+        A copy. Values of secret names are replaced entirely, other text by :func:`redact`.
     """
     if isinstance(value, Mapping):
         return {key: redact_tree(item, str(key)) for key, item in value.items()}
@@ -126,7 +130,7 @@ def redact_tree(value: Any, name: str = "") -> Any:
 
 
 def redact_yaml(text: str) -> str:
-    """A YAML document, with each secret in it left out; as it is where it holds none."""
+    """A YAML document without its secrets; unchanged if it has none."""
     try:
         tree = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -138,11 +142,11 @@ def redact_yaml(text: str) -> str:
 
 
 def redact_arguments(arguments: Iterable[Any], *, all_values: bool = False) -> Iterator[Any]:
-    """A command's arguments, with each secret left out, and so is ``b`` in ``--secret b``.
+    """A command's arguments without secrets, including ``b`` in ``--secret b``.
 
     Args:
-        arguments: texts; anything else is taken as a tree.
-        all_values: leave out the values of all options, as any may be a secret.
+        arguments: strings, or trees for :func:`redact_tree`.
+        all_values: redact the values of all options, because any may be a secret.
     """
     before = ""
     for argument in arguments:
@@ -163,15 +167,14 @@ def redact_arguments(arguments: Iterable[Any], *, all_values: bool = False) -> I
 
 
 def replacements(arguments: Sequence[str]) -> dict[str, str]:
-    """What to put in place of a command's arguments where they are logged.
+    """Replacements for a command's arguments in logs.
 
     Args:
-        arguments: as given.
+        arguments: of the command.
 
     Returns:
-        Each argument that holds a value -> the same without it. Values by themselves are there
-        where they are secrets by name, and where they are arguments of their own that are long:
-        a short one is a part of many words.
+        Each argument with a value -> the argument without it. Also values alone: secrets by name,
+        and long arguments that are values. Short values occur in many other words.
     """
     found = {}
     before = ""
@@ -191,9 +194,9 @@ def replacements(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def is_left_out(value: str) -> bool:
-    """Whether a secret was left out of this text."""
+    """Whether a secret was redacted from this text."""
     return value == LEFT_OUT or bool(re.search(rf"={LEFT_OUT}|://{LEFT_OUT}@", value))
 
 
-def _assigned(found: re.Match[str]) -> str:
-    return f"{found[1]}{LEFT_OUT}" if is_secret_name(found[1][:-1]) else found[0]
+def _assigned(match: re.Match[str]) -> str:
+    return f"{match[1]}{LEFT_OUT}" if is_secret_name(match[1][:-1]) else match[0]

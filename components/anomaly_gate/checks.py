@@ -1,8 +1,8 @@
-"""What the gate expects, from the schema, and what TFDV finds in the statistics.
+"""Derives rules from the schema, and turns TFDV's anomalies into findings.
 
-The statistics of raw bytes tell their average length at most, and TFDV's messages tell no
-counts. So the features that training needs are checked value by value (``scan.py``), by the
-rules made here; TFDV covers everything else.
+Statistics of raw bytes contain only the average length, and TFDV's messages contain no counts. So
+``scan.py`` checks each value of the features that training needs, by the rules made here. TFDV
+checks everything else.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 
 IMAGE_SHAPE_TAG = "image_shape="
-"""Begin of an annotation of the image's feature, such as ``image_shape=32x32x3``: height, width
-and channels. Without one, :data:`stagecraft.schemas.features.IMAGE_SHAPE` holds."""
+"""Prefix of an annotation of the image feature, such as ``image_shape=32x32x3``: height, width and
+channels. The default is :data:`stagecraft.schemas.features.IMAGE_SHAPE`."""
 
 _MOST_SHOWN = 10
 
@@ -27,20 +27,20 @@ _Type = statistics_pb2.FeatureNameStatistics
 
 
 class Rule(NamedTuple):
-    """Each example has exactly one value of a feature, within bounds."""
+    """Each example must have exactly one value of a feature, within bounds."""
 
     feature: str
     is_bytes: bool
     """bytes, else int64"""
     low: int | None
-    """Least value, or least length in bytes; None: unbounded."""
+    """Minimum of the value, or of the length in bytes; None: unbounded."""
     high: int | None
     expected: str
     """The bounds in words."""
 
     @property
     def unit(self) -> str:
-        """What follows a value in a message."""
+        """The unit of a value in a message."""
         return " bytes" if self.is_bytes else ""
 
 
@@ -49,10 +49,10 @@ class Finding(NamedTuple):
 
     split: str
     feature: str
-    """Empty: the split as a whole."""
+    """Empty: the finding is about the whole split."""
     expected: str
     found: str
-    """With the count, and where the first offender is."""
+    """With the number of examples, and the place of the first one."""
 
     def __str__(self) -> str:
         feature = f", feature {self.feature}" if self.feature else ""
@@ -60,10 +60,10 @@ class Finding(NamedTuple):
 
 
 def rules(schema: schema_pb2.Schema) -> list[Rule]:
-    """Rules for those of the features image, label and id that the schema has.
+    """Rules for the features image, label and id, as far as the schema has them.
 
     Raises:
-      UserError: an annotation of the image's shape that is none.
+      UserError: the annotation of the image's shape is invalid.
     """
     known = {feature.name: feature for feature in schema.feature}
     made = []
@@ -92,7 +92,10 @@ def _image_shape(feature: schema_pb2.Feature) -> tuple[int, int, int]:
             if match is None:
                 raise UserError(
                     f"The schema's feature {feature.name} has the annotation {tag!r}; expected "
-                    f"height x width x channels, such as '{IMAGE_SHAPE_TAG}32x32x3'."
+                    f"height x width x channels, such as '{IMAGE_SHAPE_TAG}32x32x3'.",
+                    record=feature.name,
+                    value=tag,
+                    suggestion=f"{IMAGE_SHAPE_TAG}32x32x3",
                 )
             height, width, channels = map(int, match.groups())
             return height, width, channels
@@ -104,7 +107,7 @@ def readable(
 ) -> tuple[list[Rule], list[Finding]]:
     """The rules whose features have the right type in every split, and findings for the others.
 
-    A value of another type cannot be read as what the rule is about.
+    A rule cannot read a value of another type.
     """
     findings = []
     for split, of_split in statistics.items():
@@ -128,32 +131,34 @@ def statistics_findings(
     anomalies: anomalies_pb2.Anomalies,
     known: Collection[Finding],
 ) -> Iterator[Finding]:
-    """TFDV's anomalies of a split, except where something more exact is known of the feature."""
+    """TFDV's anomalies of a split, except for features with a more exact finding."""
     total = statistics.num_examples
     if anomalies.data_missing:
-        yield Finding(split, "", "at least one example", "there is none")
+        yield Finding(split, "", "at least one example", "found none")
     if anomalies.HasField("dataset_anomaly_info"):
         description = _sentence(anomalies.dataset_anomaly_info)
-        yield Finding(split, "", "what the schema says of the whole", f"{description} ({total:,})")
+        yield Finding(
+            split, "", "the schema's constraints on the data set", f"{description} ({total:,})"
+        )
     present = {_name(f): _common(f).num_non_missing for f in statistics.features}
     for key, info in sorted(anomalies.anomaly_info.items()):
         name = ".".join(info.path.step) or key
         if any((finding.split, finding.feature) == (split, name) for finding in known):
             continue
         having = f"{present.get(name, 0):,} of {total:,} examples have this feature"
-        yield Finding(split, name, "what the schema says", f"{_sentence(info)} ({having})")
+        yield Finding(split, name, "the schema's constraints", f"{_sentence(info)} ({having})")
 
 
 def report(findings: Sequence[Finding]) -> str:
-    """The message that stops the pipeline; one paragraph."""
+    """The message of the error that stops the pipeline; one paragraph."""
     shown = findings[:_MOST_SHOWN]
     numbered = " ".join(f"({i}) {finding}" for i, finding in enumerate(shown, start=1))
     more = len(findings) - len(shown)
     anomalies = "1 anomaly" if len(findings) == 1 else f"{len(findings)} anomalies"
     return (
-        f"The data does not fit its schema, {anomalies}: {numbered}"
+        f"The data does not conform to its schema, {anomalies}: {numbered}"
         + (f" And {more} more." if more else "")
-        + " Correct the data or, where the data is right, edit the schema (ImportSchema's file)."
+        + " Correct the data. If the data is correct, edit the schema (ImportSchema's file)."
     )
 
 

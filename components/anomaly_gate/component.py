@@ -1,4 +1,4 @@
-"""AnomalyGate: stops the pipeline before anything is made of data that is not as it should be."""
+"""AnomalyGate: stops the pipeline if the data does not conform to its schema."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class AnomalyGateSpec(component_spec.ComponentSpec):
 
 
 class AnomalyGate(base_component.BaseComponent):
-    """Holds every split against the schema; fails with a message that says what is wrong.
+    """Validates every split against the schema, and fails with a list of all findings.
 
-    It runs TFDV's validation of the statistics, as ExampleValidator does, and looks at every
-    example for what statistics cannot tell: how many bytes an image has, which label is out of
-    range, and whether an id occurs twice, in one split or in two. ExampleValidator reports and
-    goes on; this raises, so that whatever depends on its output ``anomalies`` does not run::
+    Like ExampleValidator, it runs TFDV's validation of the statistics. It also checks every example
+    for errors that statistics cannot show: the size of an image, labels out of range, and ids that
+    occur twice, within a split or across splits. ExampleValidator only reports anomalies. This
+    component raises, so that components that depend on its output ``anomalies`` do not run::
 
         gate = AnomalyGate(examples, statistics, schema)
         transform.add_upstream_node(gate)
@@ -45,13 +45,13 @@ class AnomalyGate(base_component.BaseComponent):
     def __init__(
         self, examples: types.BaseChannel, statistics: types.BaseChannel, schema: types.BaseChannel
     ) -> None:
-        """Wires the gate.
+        """Connects the inputs.
 
         Args:
           examples: Examples with TFRecords of tf.train.Examples.
-          statistics: ExampleStatistics of all splits of these examples.
-          schema: Schema. An annotation ``image_shape=HxWxC`` of its feature ``image`` gives the
-            number of bytes of an image; 32x32x3 otherwise.
+          statistics: ExampleStatistics of all splits.
+          schema: Schema. An annotation ``image_shape=HxWxC`` of its feature ``image`` sets the size
+            of an image; the default is 32x32x3.
         """
         super().__init__(
             spec=AnomalyGateSpec(

@@ -1,4 +1,4 @@
-"""The executor of AnomalyGate: checks all, then either writes or raises."""
+"""The executor of AnomalyGate: runs all checks, then writes the output or raises."""
 
 from __future__ import annotations
 
@@ -14,32 +14,37 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils, writer_utils
 
 from stagecraft.components.anomaly_gate import checks
+from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.anomaly_gate.ids import duplicates
 from stagecraft.components.anomaly_gate.scan import scan
 from stagecraft.schemas.errors import UserError
 
+Artifacts = dict[str, list[types.Artifact]]
+
 FILE_NAME = "SchemaDiff.pb"
-"""As ExampleValidator calls it, in a folder per split, so that its tools read it."""
+"""ExampleValidator's name and layout (a folder per split), so that its tools can read it."""
+
+
+class AnomaliesError(UserError):
+    """The data does not conform to its schema."""
+
+    def __init__(self, findings: list[Finding]):
+        """Takes at least one finding."""
+        super().__init__(checks.report(findings), record=findings[0].feature)
+        self.findings = tuple(findings)
 
 
 class Executor(base_executor.BaseExecutor):
     """Validates statistics and examples against the schema."""
 
     def Do(
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the class.
-
-        Args:
-          input_dict: ``examples``, ``statistics``, ``schema``, one artifact each.
-          output_dict: ``anomalies``, one ExampleAnomalies.
-          exec_properties: not used.
+        """See the component.
 
         Raises:
-          UserError: the data does not fit the schema, or cannot be read.
+          AnomaliesError: the data does not conform to the schema.
+          UserError: the data cannot be read.
         """
         examples = artifact_utils.get_single_instance(input_dict["examples"])
         statistics = artifact_utils.get_single_instance(input_dict["statistics"])
@@ -60,7 +65,7 @@ class Executor(base_executor.BaseExecutor):
         findings += duplicates(ids)
         if findings:
             findings.sort(key=lambda finding: splits.index(finding.split))
-            raise UserError(checks.report(findings))
+            raise AnomaliesError(findings)
 
         anomalies = artifact_utils.get_single_instance(output_dict["anomalies"])
         anomalies.split_names = artifact_utils.encode_split_names(splits)
@@ -76,8 +81,9 @@ def _statistics(statistics: types.Artifact, split: str) -> tfdv.DatasetListView:
     known = artifact_utils.decode_split_names(statistics.split_names)
     if split not in known:
         raise UserError(
-            f"Split {split} of the examples has no statistics (splits with some: "
-            f"{', '.join(known)}). StatisticsGen must not leave it out."
+            f"Split {split} of the examples has no statistics (splits with statistics: "
+            f"{', '.join(known)}). Configure StatisticsGen to include it.",
+            record=split,
         )
     return stats_artifact_utils.load_statistics(statistics, split)
 

@@ -1,4 +1,4 @@
-"""Every id once: an example that is in two splits leaks from one into the other."""
+"""Finds ids that occur twice: an example in two splits leaks from one into the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stagecraft.schemas import features
 
 
 class Ids(NamedTuple):
-    """The ids of a split, and where each of them stands: 16 bytes an example."""
+    """The ids of a split, and the place of each; 16 bytes per example."""
 
     split: str
     files: Sequence[str]
@@ -27,7 +27,7 @@ class Ids(NamedTuple):
 def duplicates(splits: Sequence[Ids]) -> list[Finding]:
     """A finding for each pair of splits that share ids, and for each split that repeats some.
 
-    The later split of a pair is the one named. An id that is there three times counts twice.
+    A finding names the later split of a pair. An id that occurs three times counts twice.
     """
     ids = np.concatenate([split.ids for split in splits])
     of_split = np.repeat(np.arange(len(splits)), [split.ids.size for split in splits])
@@ -46,10 +46,10 @@ def duplicates(splits: Sequence[Ids]) -> list[Finding]:
         )
         share = f"{offenders.size:,} of {split.ids.size:,} examples"
         if a == b:
-            expected, found = "unique ids", f"{share} repeat one"
+            expected, found = "unique ids", f"{share} repeat an id"
         else:
-            expected = f"ids that no other split has (an example of {splits[a].split} leaked here)"
-            found = f"{share} have one that {splits[a].split} has as well"
+            expected = f"ids of no other split (examples of {splits[a].split} leaked here)"
+            found = f"{share} have an id of {splits[a].split}"
         findings.append(
             Finding(split.split, features.ID, expected, f"{found}, the first is {where}")
         )
@@ -57,6 +57,6 @@ def duplicates(splits: Sequence[Ids]) -> list[Finding]:
 
 
 def describe(file: str, record: int, example_id: int | None) -> str:
-    """An example in words, by its id if it has one, and by its place."""
+    """An example by its id, if it has one, and its place."""
     place = f"record {record} (from 0) of {file}"
     return place if example_id is None else f"id {example_id}, {place}"

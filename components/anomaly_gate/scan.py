@@ -1,6 +1,6 @@
-"""Reads every example of a split once and holds its features against the rules.
+"""Reads every example once and checks its features against the rules.
 
-Vectorised over batches, parallel over files; memory stays flat but for the ids.
+The scan is vectorized over batches and parallel over files. Only the ids need memory per example.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _PARALLEL_FILES = 8
 _READ_BUFFER = 1 << 20  # bytes per file
 
 _KINDS = ("none", "several", "outside")
-"""What can be wrong with an example, rule by rule."""
+"""Kinds of violations of a rule."""
 
 _NO_ID = -(2**63)  # marks an example without one (or with several)
 
 
 class _Offence(NamedTuple):
-    """The first example of a kind; compares by file and record."""
+    """The first example of a kind; sorts by file and record."""
 
     file: int
     record: int
     example_id: int
     detail: int
-    """The value or length that is outside, or the number of values."""
+    """The value or length that is out of bounds, or the number of values."""
 
 
 def scan(
@@ -46,16 +46,15 @@ def scan(
     """Checks every example of every split.
 
     Args:
-      files_of: for each split its TFRecords of tf.train.Examples; those that end in ``.gz`` are
-        compressed.
-      rules: what to hold them against. The values must have the rules' types, see
+      files_of: split -> TFRecords of tf.train.Examples; files that end in ``.gz`` are compressed.
+      rules: to check. The values must have the rules' types, see
         :func:`stagecraft.components.anomaly_gate.checks.readable`.
 
     Returns:
-      The findings, and split by split the ids of the examples that have exactly one.
+      The findings; and for each split, the ids of the examples that have exactly one id.
 
     Raises:
-      UserError: a file is corrupt, or a record is no tf.train.Example.
+      UserError: a file is corrupt, or a record is not a tf.train.Example.
     """
     files = [file for files in files_of.values() for file in files]
     tallies = {split: _Tally.empty(len(rules)) for split in files_of}
@@ -65,8 +64,8 @@ def scan(
         for file, start, batch in batches:
             of_file[file].add(int(file), int(start), batch)
     except (tf.errors.OpError, UnicodeDecodeError) as error:
-        # The latter where TensorFlow's message quotes a record that is no text.
-        raise UserError(_explain(error, files)) from error
+        # TensorFlow raises UnicodeDecodeError if its message quotes a binary record.
+        raise _unreadable(error, files) from error
 
     findings = [
         _finding(split, rules[kind // len(_KINDS)], _KINDS[kind % len(_KINDS)], tally, kind, files)
@@ -81,7 +80,7 @@ def scan(
 
 @dataclasses.dataclass
 class _Tally:
-    """What a split's batches add up to; a kind is an index over rules and ``_KINDS``."""
+    """Totals of a split's batches; a kind is an index over rules and ``_KINDS``."""
 
     total: int
     counts: npt.NDArray[np.int64]
@@ -116,9 +115,9 @@ def _finding(
     share = f"{tally.counts[kind]:,} of {tally.total:,} examples"
     expected = rule.expected if what == "outside" else "exactly one value"
     found = {
-        "none": f"{share} have none, the first is {where}",
-        "several": f"{share} have several, the first, with {offence.detail}, is {where}",
-        "outside": f"{share} have another, the first, with {offence.detail}{rule.unit}, is {where}",
+        "none": f"{share} have no value, the first is {where}",
+        "several": f"{share} have several values, the first ({offence.detail} values) is {where}",
+        "outside": f"{share} violate this, the first ({offence.detail}{rule.unit}) is {where}",
     }
     return Finding(split, rule.feature, expected, found[what])
 
@@ -146,7 +145,7 @@ def _compression(file: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _checker(rules: tuple[Rule, ...]) -> Callable[[tf.Tensor], Any]:
-    """``_check`` by these rules as a graph: made once, whatever files it is for."""
+    """``_check`` for these rules as a graph; traced once for all files."""
     return tf.function(
         lambda records: _check(records, rules),
         input_signature=[tf.TensorSpec([None], tf.string)],
@@ -201,8 +200,8 @@ def _check(records: tf.Tensor, rules: Sequence[Rule]) -> dict[str, tf.Tensor]:
     }
 
 
-def _explain(error: Exception, files: Sequence[str]) -> str:
-    """Finds the record that an error came from, which TensorFlow does not tell."""
+def _unreadable(error: Exception, files: Sequence[str]) -> UserError:
+    """The error with its file and record, which TensorFlow does not name."""
     expected = "Expected TFRecords of tf.train.Examples; delete the file's folder and run again."
     for file in files:
         record = 0
@@ -212,7 +211,15 @@ def _explain(error: Exception, files: Sequence[str]) -> str:
                 record += 1
         except tf.errors.OpError as again:
             cause = again.message.splitlines()[0].rstrip(". ")
-            return f"{file}: cannot be read after {record:,} records: {cause}. {expected}"
+            return UserError(
+                f"{file}: cannot be read after {record:,} records: {cause}. {expected}",
+                file=file,
+                record=str(record),
+            )
         except DecodeError:
-            return f"{file}: record {record} (from 0) is not a tf.train.Example. {expected}"
-    return f"The examples cannot be read: {error!s:.500}"
+            return UserError(
+                f"{file}: record {record} (from 0) is not a tf.train.Example. {expected}",
+                file=file,
+                record=str(record),
+            )
+    return UserError(f"The examples cannot be read: {error!s:.500}")

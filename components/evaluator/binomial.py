@@ -1,10 +1,10 @@
-"""Whether right answers are more than chance would give; imports nothing heavy.
+"""A binomial test of whether a classifier is better than a constant. Imports nothing heavy.
 
-The number of right answers among ``n`` is held against Binomial(n, p), where p is the share of the
-most frequent label among the same examples: what a model that has learned nothing reaches without
-looking at them. The test is exact and one-sided; a confidence of 95 % is the same as a lower bound
-of 95 % (Clopper and Pearson 1934, "The use of confidence or fiducial limits illustrated in the case
-of the binomial", Biometrika 26) of the accuracy that is not below p.
+The number of correct predictions among ``n`` examples is compared with Binomial(n, p). Here p is
+the share of the most frequent label among the same examples: the accuracy of a model that always
+predicts this label. The test is exact and one-sided. A confidence of 95 % means that the lower 95 %
+bound of the accuracy is at least p (Clopper and Pearson 1934, "The use of confidence or fiducial
+limits illustrated in the case of the binomial", Biometrika 26).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ ENOUGH = 0.95
 """Confidence from which a model counts as better."""
 
 
-def confidence(right: int, most_frequent: int, examples: int) -> float:
-    """With what confidence an accuracy is above the share of the most frequent label, 0 to 1.
+def confidence(num_correct: int, most_frequent: int, examples: int) -> float:
+    """Confidence, 0 to 1, that an accuracy is above the share of the most frequent label.
 
-    It is ``P(X < right)`` for X from Binomial(examples, most_frequent / examples).
+    It is ``P(X < num_correct)`` for X from Binomial(examples, most_frequent / examples).
 
     Args:
-        right: right answers.
+        num_correct: correct predictions.
         most_frequent: examples of the most frequent label.
         examples: all of them.
     """
-    from scipy import special  # TFMA needs it, too
+    from scipy import special  # TFMA depends on it
 
-    if not right:
+    if not num_correct:
         return 0.0
-    return float(special.bdtr(right - 1, examples, most_frequent / examples))
+    return float(special.bdtr(num_correct - 1, examples, most_frequent / examples))

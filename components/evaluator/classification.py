@@ -1,10 +1,9 @@
-"""What the Evaluator measures of a classifier, from one table that is counted once.
+"""Metrics of a classifier, all computed from one table of sums.
 
-TFMA has such metrics through Keras, each of which goes through all examples of each slice by
-itself, in eager TensorFlow; and its CalibrationPlot flattens classes into one binary problem and
-takes every (example, class) pair. Here an example is looked at once, and all metrics come from the
-sums. Top-label calibration is in equal-width bins, as in Guo et al. 2017, "On Calibration of Modern
-Neural Networks", section 2.
+TFMA has such metrics through Keras. Each of these reads all examples of each slice again, in eager
+TensorFlow, and its CalibrationPlot flattens classes into one binary problem over every (example,
+class) pair. Here each example is read once. Top-label calibration uses equal-width bins, as in Guo
+et al. 2017, "On Calibration of Modern Neural Networks", section 2.
 """
 
 from __future__ import annotations
@@ -14,10 +13,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from tensorflow_model_analysis.metrics import metric_types, metric_util
+from tensorflow_model_analysis.metrics import metric_types
+from tensorflow_model_analysis.metrics.metric_types import MetricKey
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 
-from stagecraft.components.evaluator.labelled import LabelledCombiner
+from stagecraft.components.evaluator.evaluation import ACCURACY, LOSS
+from stagecraft.components.evaluator.example_metric import ExampleCombiner, per_key
 
 NAME = "expected_calibration_error"
 PLOT_NAME = "top_label_calibration"
@@ -29,102 +30,87 @@ TOP = 3
 """Of top-k accuracy."""
 
 EPSILON = 1e-7
-"""Keras takes no probability for smaller (``keras.config.epsilon``)."""
+"""Lower bound of a probability in a loss, as in Keras (``keras.config.epsilon``)."""
 
 Table = np.ndarray
-"""float64 ``[bins, 5]``, sums over the examples of a bin, by weight: examples, right answers,
-confidence, answers among the top k, losses in nats."""
+"""float64 ``[bins, 5]``, weighted sums over the examples of a bin: examples, correct predictions,
+confidence, labels among the top k, losses in nats."""
 
 
-class _TableMetric(metric_types.Metric):
-    """A metric that is a function of the table's sums over all bins."""
+class _MeanMetric(metric_types.Metric):
+    """The mean over all examples of one column of the table."""
 
-    def __init__(self, name: str, result: Callable[[Table], float]):
-        # TFMA reads the names of the arguments, to know which of them to give.
-        def computations(
-            name: str,
-            eval_config: Any = None,
-            model_name: str = "",
-            output_name: str = "",
-            example_weighted: bool = False,
-        ) -> metric_types.MetricComputations:
-            table, where = _table(eval_config, model_name, output_name, example_weighted)
-            key = metric_types.MetricKey(name=name, **where)
+    def __init__(self, name: str, column: int):
+        def compute(key: MetricKey, config: Any) -> metric_types.MetricComputations:
+            table = _table(key, config)
 
-            def derive(metrics: dict[Any, Table]) -> dict[Any, float]:
-                return {key: result(metrics[table.keys[0]].sum(axis=0))}
+            def mean(metrics: dict[Any, Table]) -> dict[Any, float]:
+                sums = metrics[table.keys[0]].sum(axis=0)
+                return {key: sums[column] / max(sums[0], 1e-12)}
 
-            return [table, metric_types.DerivedMetricComputation(keys=[key], result=derive)]
+            return [table, _derived(key, mean)]
 
-        super().__init__(metric_util.merge_per_key_computations(computations), name=name)
+        super().__init__(per_key(compute), name=name)
 
 
-class Accuracy(_TableMetric):
+class Accuracy(_MeanMetric):
     """Share of the examples whose label has the highest probability."""
 
-    def __init__(self, name: str = "accuracy"):
-        super().__init__(name, lambda sums: sums[1] / max(sums[0], 1e-12))
+    def __init__(self, name: str = ACCURACY):
+        super().__init__(name, 1)
 
 
-class TopAccuracy(_TableMetric):
+class TopAccuracy(_MeanMetric):
     """Share of the examples whose label is among the three with the highest probability."""
 
     def __init__(self, name: str = f"top_{TOP}_accuracy"):
-        super().__init__(name, lambda sums: sums[3] / max(sums[0], 1e-12))
+        super().__init__(name, 3)
 
 
-class CrossEntropy(_TableMetric):
-    """Mean of ``-log(probability of the label)``, in nats, as Keras clips it."""
+class CrossEntropy(_MeanMetric):
+    """Mean of ``-log(probability of the label)``, in nats, clipped as in Keras."""
 
-    def __init__(self, name: str = "loss"):
-        super().__init__(name, lambda sums: sums[4] / max(sums[0], 1e-12))
+    def __init__(self, name: str = LOSS):
+        super().__init__(name, 4)
 
 
 class ExpectedCalibrationError(metric_types.Metric):
     """Mean of ``|accuracy - confidence|`` over bins of confidence, weighted by examples.
 
-    Also yields the plot ``top_label_calibration`` (``CalibrationHistogramBuckets``): per bin,
-    the summed correctness as label, the summed confidence as prediction, and the examples.
+    Also yields the plot ``top_label_calibration`` (``CalibrationHistogramBuckets``). Each bin has
+    the sum of correct predictions as label, the sum of confidences as prediction, and its examples.
     """
 
     def __init__(self, name: str = NAME):
-        super().__init__(metric_util.merge_per_key_computations(_calibration), name=name)
+        super().__init__(per_key(_calibration), name=name)
 
 
 for each in (Accuracy, TopAccuracy, CrossEntropy, ExpectedCalibrationError):
     metric_types.register_metric(each)
 
 
-def _table(
-    eval_config: Any, model_name: str, output_name: str, example_weighted: bool
-) -> tuple[metric_types.MetricComputation, dict[str, Any]]:
-    """The table, equal for all metrics, so that TFMA counts it once; and where it is."""
-    where = {
-        "model_name": model_name,
-        "output_name": output_name,
-        "example_weighted": example_weighted,
-    }
-    key = metric_types.MetricKey(name="_top_labels", **where)
+def _table(key: MetricKey, eval_config: Any) -> metric_types.MetricComputation:
+    """The computation of the table. It is equal for all metrics, so that TFMA runs it once."""
+    key = key._replace(name="_top_labels")
     combiner = _TableCombiner(key, eval_config)
-    return metric_types.MetricComputation([key], preprocessors=None, combiner=combiner), where
+    return metric_types.MetricComputation([key], preprocessors=None, combiner=combiner)
 
 
-def _calibration(
-    name: str,
-    eval_config: Any = None,
-    model_name: str = "",
-    output_name: str = "",
-    example_weighted: bool = False,
-) -> metric_types.MetricComputations:
-    table, where = _table(eval_config, model_name, output_name, example_weighted)
+def _derived(
+    key: MetricKey, result: Callable[[dict[Any, Table]], dict[Any, Any]]
+) -> metric_types.DerivedMetricComputation:
+    return metric_types.DerivedMetricComputation(keys=[key], result=result)
+
+
+def _calibration(key: MetricKey, eval_config: Any) -> metric_types.MetricComputations:
+    table = _table(key, eval_config)
     (table_key,) = table.keys
-    metric_key = metric_types.MetricKey(name=name, **where)
-    plot_key = metric_types.PlotKey(name=PLOT_NAME, **where)
+    plot_key = metric_types.PlotKey(*key._replace(name=PLOT_NAME))
 
     def error(metrics: dict[Any, Table]) -> dict[Any, float]:
         examples, correct, confidence, *_ = metrics[table_key].T
         gap = np.abs(correct - confidence).sum()
-        return {metric_key: float(gap / max(examples.sum(), 1e-12))}
+        return {key: float(gap / max(examples.sum(), 1e-12))}
 
     def plot(metrics: dict[Any, Table]) -> dict[Any, Any]:
         buckets = metrics_for_slice_pb2.CalibrationHistogramBuckets()
@@ -138,33 +124,24 @@ def _calibration(
             )
         return {plot_key: buckets}
 
-    return [
-        table,
-        metric_types.DerivedMetricComputation(keys=[metric_key], result=error),
-        metric_types.DerivedMetricComputation(keys=[plot_key], result=plot),
-    ]
+    return [table, _derived(key, error), _derived(plot_key, plot)]
 
 
-class _TableCombiner(LabelledCombiner):
-    """Sums up a :data:`Table`."""
+class _TableCombiner(ExampleCombiner):
+    """Computes a :data:`Table`."""
 
     def create_accumulator(self) -> Table:
         return np.zeros([BINS, 5])
 
     def add_input(self, accumulator: Table, element: metric_types.StandardMetricInputs) -> Table:
-        for actual, prediction, w in self.labelled(element):
-            top = int(prediction.argmax())
-            confidence, of_label = float(prediction[top]), float(prediction[actual])
-            above = int((prediction > of_label).sum())
+        for label, probabilities, weight in self.examples(element):
+            top = int(probabilities.argmax())
+            confidence, of_label = float(probabilities[top]), float(probabilities[label])
+            above = int((probabilities > of_label).sum())
             loss = -math.log(min(max(of_label, EPSILON), 1 - EPSILON))
             index = min(int(confidence * BINS), BINS - 1)
-            accumulator[index] += (
-                w,
-                w * (top == actual),
-                w * confidence,
-                w * (above < TOP),
-                w * loss,
-            )
+            row = np.array([1, top == label, confidence, above < TOP, loss])
+            accumulator[index] += weight * row
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Table]) -> Table:

@@ -1,7 +1,7 @@
 """TFX's Evaluator, without the time that AutoGraph takes.
 
-Keras metrics hand their Python to AutoGraph at every batch, also where they run eagerly, as in
-TFMA: a fifth of the Evaluator's time goes into it, for the same numbers.
+Keras metrics pass their Python to AutoGraph at every batch, even where they run eagerly, as in
+TFMA. This takes a fifth of the Evaluator's time and changes no result.
 """
 
 from __future__ import annotations
@@ -9,26 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-from tfx import types
 from tfx.components.evaluator import component, executor
 from tfx.dsl.components.base import executor_spec
 
 
 class Executor(executor.Executor):
-    """See the module."""
+    """TFX's executor, run without AutoGraph."""
 
-    def Do(
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, *args: Any, **kwargs: Any) -> None:
         """See TFX's executor."""
-        evaluate = tf.autograph.experimental.do_not_convert(super().Do)
-        evaluate(input_dict, output_dict, exec_properties)
+        tf.autograph.experimental.do_not_convert(super().Do)(*args, **kwargs)
 
 
 class Evaluator(component.Evaluator):
-    """Takes and gives what ``tfx.components.Evaluator`` does."""
+    """Has the inputs, outputs and arguments of ``tfx.components.Evaluator``."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)

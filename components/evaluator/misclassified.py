@@ -1,6 +1,6 @@
-"""Which examples a classifier is surest of and wrong about, found while it is evaluated.
+"""The Evaluator's metric that keeps the misclassified examples with the highest confidence.
 
-Whoever shows them has their ids, and no need to ask the model again.
+A report finds their images by id and does not need the model.
 """
 
 from __future__ import annotations
@@ -8,28 +8,17 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
-from tensorflow_model_analysis.metrics import metric_types, metric_util
+from tensorflow_model_analysis.metrics import metric_types
 
-from stagecraft.components.evaluator.labelled import LabelledCombiner
+from stagecraft.components.evaluator.evaluation import Mistake
+from stagecraft.components.evaluator.example_metric import ExampleCombiner, per_key
 from stagecraft.schemas import features
 
 NAME = "most_confidently_wrong"
 
 KEPT = 24
-
-
-class Mistake(NamedTuple):
-    """An example that was given another label than its own."""
-
-    confidence: float
-    """Probability of ``predicted``; first, so that mistakes are in its order."""
-    id: int
-    actual: int
-    predicted: int
-    probability: float
-    """Of ``actual``."""
 
 
 class MostConfidentlyWrong(metric_types.Metric):
@@ -39,41 +28,28 @@ class MostConfidentlyWrong(metric_types.Metric):
     """
 
     def __init__(self, name: str = NAME):
-        super().__init__(metric_util.merge_per_key_computations(_computations), name=name)
+        computations = per_key(
+            lambda key, config: [
+                metric_types.MetricComputation(
+                    [key],
+                    preprocessors=[metric_types.FeaturePreprocessor([features.ID])],
+                    combiner=_MistakeCombiner(key, config),
+                )
+            ]
+        )
+        super().__init__(computations, name=name)
 
 
 metric_types.register_metric(MostConfidentlyWrong)
 
 
 def read(text: str) -> list[Mistake]:
-    """The value of the metric, surest first."""
+    """The value of the metric, most confident first."""
     return [Mistake(*row) for row in json.loads(text)]
 
 
-def _computations(
-    name: str,
-    eval_config: Any = None,
-    model_name: str = "",
-    output_name: str = "",
-    example_weighted: bool = False,
-) -> metric_types.MetricComputations:
-    key = metric_types.MetricKey(
-        name=name,
-        model_name=model_name,
-        output_name=output_name,
-        example_weighted=example_weighted,
-    )
-    return [
-        metric_types.MetricComputation(
-            [key],
-            preprocessors=[metric_types.FeaturePreprocessor([features.ID])],
-            combiner=_Combiner(key, eval_config),
-        )
-    ]
-
-
-class _Combiner(LabelledCombiner):
-    """Keeps the surest mistakes, as a heap."""
+class _MistakeCombiner(ExampleCombiner):
+    """Keeps the most confident mistakes in a heap."""
 
     def create_accumulator(self) -> list[Mistake]:
         return []
@@ -84,7 +60,7 @@ class _Combiner(LabelledCombiner):
         ids = (element.features or {}).get(features.ID)
         if ids is None:
             return accumulator
-        for actual, prediction, _ in self.labelled(element):
+        for actual, prediction, _ in self.examples(element):
             predicted = int(prediction.argmax())
             if actual != predicted:
                 confidence, probability = (float(prediction[c]) for c in (predicted, actual))

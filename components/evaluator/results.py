@@ -1,11 +1,11 @@
-"""What the Evaluator found, read from its artifacts."""
+"""Reads the Evaluator's results from its artifacts."""
 
 from __future__ import annotations
 
 import json
 import posixpath
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow_model_analysis as tfma
 from tfx.dsl.io import fileio
@@ -16,51 +16,10 @@ from stagecraft.components.evaluator import (
     classification,
     misclassified,
 )
-from stagecraft.components.evaluator.misclassified import Mistake
-
-ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
+from stagecraft.components.evaluator.evaluation import CalibrationBin, Evaluation, Mistake
 
 _DIFFERENCE = "_diff"
-"""At the end of a metric's name: the candidate's less the baseline's."""
-
-
-class Bin(NamedTuple):
-    """Answers of about the same confidence."""
-
-    examples: int
-    accuracy: float
-    """Share of them that is right."""
-    confidence: float
-    """Mean probability of the answer."""
-
-
-class Evaluation(NamedTuple):
-    """What the Evaluator found on the eval split."""
-
-    metrics: dict[str, float]
-    """Overall: accuracy, top_3_accuracy, loss, example_count, expected_calibration_error,
-    better_than_constant."""
-
-    changes: dict[str, float]
-    """The same, less the last blessed model's on the same examples; empty without one."""
-
-    per_class: dict[int, dict[str, float]]
-    """The same metrics per label."""
-
-    confusion: list[list[int]]
-    """``[actual][predicted]`` example counts, square."""
-
-    calibration: list[Bin]
-    """By confidence, without the empty ones."""
-
-    mistakes: list[Mistake]
-    """Surest first; empty where the Evaluator was not told to keep them."""
-
-    min_accuracy: float | None
-    """Below which no model is blessed; None: no such threshold."""
-
-    failures: list[str]
-    """Why the model is not blessed, a sentence each; empty when it is."""
+"""Suffix of a metric's name: the candidate's value minus the baseline's."""
 
 
 def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluation:
@@ -68,7 +27,7 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
 
     Args:
         directory: the folder.
-        class_names: in the order of the labels; sentences say ``label 3`` without them.
+        class_names: in the order of the labels. Without them, sentences say ``label 3``.
     """
     overall: dict[str, float] = {}
     per_class: dict[int, dict[str, float]] = {}
@@ -113,8 +72,8 @@ def _without_differences(values: dict[str, float]) -> dict[str, float]:
 
 
 def _plots(directory: str) -> list[Any]:
-    """The candidate's, over all examples."""
-    # Not load_eval_result, which keeps one of the plots of a slice.
+    """The candidate's plots over all examples."""
+    # load_eval_result keeps only one plot per slice.
     return [
         plot
         for of_slice in tfma.load_plots(directory)
@@ -138,7 +97,7 @@ def _confusion(plots: list[Any]) -> list[list[int]]:
     return matrix
 
 
-def _calibration(plots: list[Any]) -> list[Bin]:
+def _calibration(plots: list[Any]) -> list[CalibrationBin]:
     buckets = [
         bucket
         for plot in plots
@@ -147,7 +106,7 @@ def _calibration(plots: list[Any]) -> list[Bin]:
         if bucket.num_weighted_examples.value
     ]
     return [
-        Bin(
+        CalibrationBin(
             round(bucket.num_weighted_examples.value),
             bucket.total_weighted_label.value / bucket.num_weighted_examples.value,
             bucket.total_weighted_refined_prediction.value / bucket.num_weighted_examples.value,
@@ -176,7 +135,6 @@ def _failures(directory: str, confusion: list[list[int]], class_names: Sequence[
     for by_slice in validation.metric_validations_per_slice:
         for failure in by_slice.failures:
             value = failure.metric_value.double_value.value
-            threshold = failure.metric_threshold
             if failure.metric_key.name == binomial.BETTER_THAN_CONSTANT:
                 sentences.append(_no_better(value, confusion, class_names))
             elif failure.metric_key.is_diff:
@@ -184,27 +142,27 @@ def _failures(directory: str, confusion: list[list[int]], class_names: Sequence[
                     f"{failure.metric_key.name} is {-value:.4f} below the last blessed model's"
                 )
             else:
-                bound = threshold.value_threshold.lower_bound.value
+                bound = failure.metric_threshold.value_threshold.lower_bound.value
                 sentences.append(f"{failure.metric_key.name} {value:.4f} is below {bound:.4f}")
     return sentences
 
 
 def _no_better(value: float, confusion: list[list[int]], class_names: Sequence[str]) -> str:
-    """Why a model does not count as better than a constant, in a sentence."""
     enough = f"{binomial.ENOUGH:.0%}"
     if not confusion:  # an Evaluator with other metrics
         return (
-            "the confidence that the accuracy is above that of always the most frequent class is "
-            f"{value:.1%}, below {enough}"
+            "the confidence that the model is better than always predicting the most frequent "
+            f"class is {value:.1%}, below {enough}"
         )
     labels = [sum(row) for row in confusion]
-    right, examples = sum(row[label] for label, row in enumerate(confusion)), sum(labels)
+    num_correct, examples = sum(row[label] for label, row in enumerate(confusion)), sum(labels)
     label = labels.index(max(labels))
     name = repr(class_names[label]) if label < len(class_names) else f"label {label}"
-    constant = f"always saying {name} ({labels[label]:,} of {examples:,})"
-    if right <= labels[label]:
-        return f"{right:,} of {examples:,} right is not better than {constant}"
+    correct = f"{num_correct:,} of {examples:,} correct"
+    constant = f"always predicting {name} ({labels[label]:,} of {examples:,})"
+    if num_correct <= labels[label]:
+        return f"{correct} is not better than {constant}"
     return (
-        f"{right:,} of {examples:,} right may be chance: the confidence that this is better than "
-        f"{constant} is {value:.1%}, below {enough}"
+        f"{correct} may be chance: the confidence that this is better than {constant} is "
+        f"{value:.1%}, below {enough}"
     )

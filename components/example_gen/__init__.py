@@ -1,1 +1,1 @@
-"""Cifar10ExampleGen: CIFAR archives, or a generated sample, to checked tf.Examples in shards."""
+"""Cifar10ExampleGen: converts CIFAR archives, or a generated sample, to tf.Examples in shards."""

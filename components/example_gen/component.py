@@ -10,12 +10,12 @@ from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 from stagecraft.components.example_gen import driver, executor
 from stagecraft.components.example_gen.archives import files
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.features import DATASETS
 
 
 class Cifar10ExampleGenSpec(types.ComponentSpec):
-    """The component's execution properties and output."""
+    """Interface of Cifar10ExampleGen."""
 
     PARAMETERS = {
         "source": ExecutionParameter(type=str),
@@ -35,15 +35,15 @@ class Cifar10ExampleGen(base_beam_component.BaseBeamComponent):
     """Reads a CIFAR data set and writes it as tf.Examples, in a fixed number of shards.
 
     The output ``examples`` has the splits ``train``, ``val`` (held out of the data set's train
-    part) and ``eval`` (its test part), each of them ``shards`` uncompressed TFRecord files of
+    part) and ``eval`` (its test part). Each split has ``shards`` uncompressed TFRecord files of
     tf.train.Example with the features that ``stagecraft.schemas.features`` names: ``image``
     (bytes, 32 * 32 * 3 uint8 values in HWC order), ``label`` and ``id`` (int64). The same content
     gives the same bytes. The artifact's custom properties ``count_train``, ``count_val`` and
-    ``count_eval`` hold the numbers of examples, and ``source`` the name of the archive or folder,
-    or ``sample``.
+    ``count_eval`` are the numbers of examples. ``source`` is the name of the archive or folder, or
+    ``sample``.
 
-    Its result is reused from TFX's cache as long as the content of the source is the same,
-    wherever it lies.
+    TFX reuses the cached result as long as the content of the source is the same, even at another
+    path.
     """
 
     SPEC_CLASS = Cifar10ExampleGenSpec
@@ -60,30 +60,30 @@ class Cifar10ExampleGen(base_beam_component.BaseBeamComponent):
         sample_test: int = 1_000,
         cache_dir: str = "~/.cache/stagecraft",
     ) -> None:
-        """Sets what is read.
+        """Configures the source.
 
         Args:
           source: path of an official archive (``.tar.gz``, binary or python layout) or of a
             folder with its files; ``download`` for the published archive; ``sample`` for a small
             generated data set of drawn shapes.
           dataset: key of ``stagecraft.schemas.features.DATASETS``.
-          val_fraction: share of the train part that is held out.
+          val_fraction: fraction of the train part that is held out.
           shards: files per split.
-          sample_train: pictures in the sample's train part.
-          sample_test: pictures in the sample's test part.
-          cache_dir: where downloads are kept.
+          sample_train: images in the sample's train part.
+          sample_test: images in the sample's test part.
+          cache_dir: folder of downloads.
 
         Raises:
-          UserError: an argument that cannot be.
+          SettingError: an argument is invalid.
         """
         if dataset not in DATASETS:
-            raise UserError(f"dataset: {dataset!r} is unknown; use one of {', '.join(DATASETS)}.")
+            raise SettingError("dataset", dataset, "is unknown", f"one of {', '.join(DATASETS)}")
         if source == "sample" and dataset != "cifar10":
-            raise UserError("source: the sample has ten classes; use dataset cifar10 with it.")
+            raise SettingError("source", source, f"is not {dataset}", "dataset: cifar10")
         if isinstance(source, str):  # a runtime parameter has no value yet
             files.check_scheme(source)
         if shards < 1:
-            raise UserError(f"shards: {shards} is too few; use 1 or more, such as 48.")
+            raise SettingError("shards", shards, "is less than 1", "48")
         super().__init__(
             Cifar10ExampleGenSpec(
                 source=source,

@@ -1,4 +1,4 @@
-"""Runs before TFX looks into its cache: puts the content, not its path, into the cache key."""
+"""Puts the content of the source, not its path, into TFX's cache key."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FINGERPRINT = "fingerprint"
 
 
 class Driver(base_driver.BaseDriver, portable_base_driver.BaseDriver):
-    """Resolves the source, and replaces where it is by what it holds.
+    """Resolves the source, and replaces its path by a fingerprint of its content.
 
-    TFX makes its cache key from the execution properties that this returns. The executor
-    gets the originals back from :func:`given`.
+    TFX makes its cache key from the execution properties that the driver returns. The executor
+    restores the original ones by :func:`original_properties`.
     """
 
     def __init__(self, metadata_handle: metadata.Metadata) -> None:
@@ -29,28 +29,28 @@ class Driver(base_driver.BaseDriver, portable_base_driver.BaseDriver):
         portable_base_driver.BaseDriver.__init__(self, metadata_handle)
 
     def run(self, execution_info: data_types.ExecutionInfo) -> driver_output_pb2.DriverOutput:
-        """Returns execution properties that differ exactly when the content does.
+        """Returns execution properties that differ exactly if the content differs.
 
         Raises:
-          UserError: the source is not there, or its download fails; an OutputExistsError: the
-            output folder of this new execution holds files already.
+          UserError: the source does not exist, or its download fails.
+          OutputExistsError: the output folder of this new execution is not empty.
         """
-        # Here, not in the executor: if that fails, TFX removes the folder.
-        if execution_info.pipeline_node is not None:  # elsewhere, an attempt may be repeated
+        # If the executor raised this, TFX would remove the folder.
+        if execution_info.pipeline_node is not None:  # in a container, an attempt may be repeated
             outputs.check_empty(execution_info.output_dict)
         fingerprint = source.resolve(execution_info.exec_properties).fingerprint()
         result = driver_output_pb2.DriverOutput()
-        for name, value in given(execution_info.pipeline_node).items():
+        for name, value in original_properties(execution_info.pipeline_node).items():
             neutral = type(value)()
             data_types_utils.set_metadata_value(result.exec_properties[name], neutral)
         data_types_utils.set_metadata_value(result.exec_properties[FINGERPRINT], fingerprint)
         return result
 
 
-def given(node: pipeline_pb2.PipelineNode | None) -> dict[str, Any]:
-    """The properties that say where the content is, as the pipeline's author gave them.
+def original_properties(node: pipeline_pb2.PipelineNode | None) -> dict[str, Any]:
+    """The original values of the properties that locate the source.
 
-    Left out are those that get their value at run time: they keep it in the properties.
+    Runtime parameters are left out: the driver keeps their values.
     """
     parameters = node.parameters.parameters if node is not None else {}
     return {

@@ -1,4 +1,4 @@
-"""Archive to shards of tf.Examples, on any Beam runner."""
+"""Converts a source to shards of tf.Examples, on any Beam runner."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from stagecraft.components.example_gen.archives.progress import Progress
 from stagecraft.components.example_gen.shards import Plan, WriteShard
 from stagecraft.schemas.errors import UserError
 
+Artifacts = dict[str, list[types.Artifact]]
+
 
 class Executor(base_beam_executor.BaseBeamExecutor):
     """Stages the checked records as plain files, then writes a shard per Beam element."""
 
     def Do(
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Makes ``output_dict["examples"]`` from the source in ``exec_properties``.
+        """See the component.
 
         Raises:
-          UserError: the source is not as it should be, or the output cannot be written.
+          UserError: the source is invalid, or the output cannot be written.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        # The driver left a fingerprint in their place; what TFX records should be the originals.
-        exec_properties.update(driver.given(self._context.pipeline_node if self._context else None))
+        # The driver replaced these properties by a fingerprint. TFX records the original values.
+        node = self._context.pipeline_node if self._context else None
+        exec_properties.update(driver.original_properties(node))
         [examples] = output_dict["examples"]
         examples.split_names = artifact_utils.encode_split_names(list(splits.SPLITS))
         examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)
@@ -48,10 +48,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         try:
             with _unwritable_is_a_user_error(examples.uri):
                 for folder in (*folders.values(), scratch):
-                    _remove(folder)  # of an attempt of this execution that was killed
-                found = source.resolve(exec_properties)
+                    _remove(folder)  # left by a killed attempt of this execution
+                resolved = source.resolve(exec_properties)
                 plan = Plan(
-                    _stage(found, exec_properties, scratch),
+                    _stage(resolved, exec_properties, scratch),
                     val_fraction=float(exec_properties["val_fraction"]),
                     shards=int(exec_properties["shards"]),
                     folders=folders,
@@ -59,7 +59,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 )
                 counts = {split: len(ids) for split, ids in plan.ids().items()}
                 self._write(plan, sum(counts.values()))
-        except BaseException:  # Ctrl-C too, after which TFX leaves outputs as they are
+        except BaseException:  # after Ctrl-C, TFX keeps outputs
             for folder in folders.values():
                 _remove(folder)
             raise
@@ -67,7 +67,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             _remove(scratch)
         for split, count in counts.items():
             examples.set_int_custom_property(f"count_{split}", count)
-        examples.set_string_custom_property("source", posixpath.basename(found.path.rstrip("/")))
+        examples.set_string_custom_property("source", posixpath.basename(resolved.path.rstrip("/")))
         examples.set_string_custom_property(
             driver.FINGERPRINT, str(exec_properties[driver.FINGERPRINT])
         )
@@ -81,31 +81,32 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             (
                 pipeline
                 | "Shards" >> beam.Create(plan.elements())
-                | "Spread" >> beam.Reshuffle()  # or a runner keeps them all on one worker
+                | "Spread" >> beam.Reshuffle()  # otherwise, a runner may keep all on one worker
                 | "WriteShard" >> beam.ParDo(WriteShard(plan))
             )
         progress(total, total)
 
 
-def _stage(found: source.Source, exec_properties: dict[str, Any], folder: str) -> staging.Staged:
-    staged = staging.write(found.blocks(Progress("read", "bytes")), folder)
-    fingerprint = found.fingerprint()
+def _stage(resolved: source.Source, exec_properties: dict[str, Any], folder: str) -> staging.Staged:
+    staged = staging.write(resolved.blocks(Progress("read", "bytes")), folder)
+    fingerprint = resolved.fingerprint()
     if exec_properties.setdefault(driver.FINGERPRINT, fingerprint) != fingerprint:
         raise UserError(
-            f"{found.path}: was changed while it was read. Run again when nobody writes to it."
+            f"{resolved.path}: changed while it was read. Run again when no program writes it.",
+            file=resolved.path,
         )
     return staged
 
 
 @contextlib.contextmanager
 def _unwritable_is_a_user_error(folder: str) -> Iterator[None]:
-    """Names the folder when the disk is full or read-only."""
+    """Turns errors of a full or read-only disk into a UserError that names the folder."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        # Beam hands on the text of what a worker raised, not the exception.
+        # Beam passes on the text of a worker's exception, not the exception.
         for cause in (
             "No space left on device",
             "Disk quota exceeded",
@@ -114,8 +115,9 @@ def _unwritable_is_a_user_error(folder: str) -> Iterator[None]:
         ):
             if cause in str(error):
                 raise UserError(
-                    f"{folder}: cannot be written: {cause}. About twice the data set's size is "
-                    "needed; make room there, or choose another output folder."
+                    f"{folder}: cannot be written: {cause}. The output needs about twice the "
+                    "size of the data set. Free space, or choose another output folder.",
+                    file=folder,
                 ) from error
         raise
 

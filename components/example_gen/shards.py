@@ -1,4 +1,4 @@
-"""One Beam element, one shard: reads its slice of the staged records and writes its file."""
+"""Writes one shard per Beam element, from a slice of the staged records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stagecraft.components.example_gen.staging import Staged
 
 
 class Plan(NamedTuple):
-    """What is written from what, and where."""
+    """Input, splits and output of the shards."""
 
     staged: Staged
     val_fraction: float
@@ -26,10 +26,10 @@ class Plan(NamedTuple):
     """Files per split."""
 
     folders: Mapping[str, str]
-    """Where the files of each split go."""
+    """Split -> output folder."""
 
     scratch: str
-    """A folder on the same file system, for files that are not finished."""
+    """A folder on the same file system, for unfinished files."""
 
     def ids(self) -> dict[str, splits.Ids]:
         """The ids of every split."""
@@ -43,14 +43,14 @@ class Plan(NamedTuple):
 class WriteShard(beam.DoFn):
     """Writes the shard that an element ``(split, number)`` names, as an uncompressed TFRecord.
 
-    Memory is that of some blocks of records, whatever the size of the shard.
+    Memory is a few blocks of records, whatever the size of the shard.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
     def setup(self) -> None:
-        """Chooses the splits' ids: quicker than sending them."""
+        """Computes the splits' ids, which is faster than sending them."""
         self._ids = self._plan.ids()
 
     def process(self, element: tuple[str, int]) -> None:
@@ -58,8 +58,8 @@ class WriteShard(beam.DoFn):
         split, shard = element
         plan = self._plan
         name = f"data_tfrecord-{shard:05d}-of-{plan.shards:05d}"
-        # A runner may try a shard again, or twice at once: each writes a file of its own, and
-        # since all have the same bytes it doesn't matter whose comes last.
+        # A runner may run a shard several times, even at once. Each attempt writes its own file.
+        # All have the same bytes, so any of them may be the last.
         scratch = posixpath.join(plan.scratch, f"{split}-{name}-{uuid.uuid4().hex}")
         with tf.io.TFRecordWriter(scratch) as writer:
             for example in self._examples(splits.shard_ids(self._ids[split], shard, plan.shards)):

@@ -1,4 +1,4 @@
-"""Where the pictures come from, and the fingerprint that says whether they are still the same."""
+"""Finds the source of the images, and computes a fingerprint of its content."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from stagecraft.schemas.errors import UserError
 SAMPLE, DOWNLOAD = "sample", "download"
 
 PROPERTIES = ("source", "cache_dir", "sample_train", "sample_test")
-"""The execution properties that say where the content is. For TFX's cache the driver puts
-the content's fingerprint in their place: the same data elsewhere is the same data."""
+"""Execution properties that locate the source. In TFX's cache key, the driver replaces them by the
+fingerprint, so that the same data at another path is a cache hit."""
 
 
 class Source(NamedTuple):
-    """A source whose files are on hand."""
+    """A source whose files are available."""
 
     dataset: str
     path: str
-    """Of an archive or a folder; ``sample`` for the generated sample."""
+    """Archive or folder; ``sample`` for the generated sample."""
 
     train: int
-    """Pictures in the sample's train part."""
+    """Images in the sample's train part."""
 
     test: int
 
@@ -41,7 +41,7 @@ class Source(NamedTuple):
     def fingerprint(self) -> str:
         """SHA-256 of the content: an archive's bytes, a folder's names and bytes.
 
-        For the sample, of its sizes; its code is in the cache key anyway.
+        For the sample: of its sizes. Its code is in the cache key anyway.
 
         Raises:
           UserError: a file cannot be read.
@@ -54,24 +54,26 @@ class Source(NamedTuple):
             folder, names = archive.batch_files(self.path)
             contents = [f"{name} {_sha256(posixpath.join(folder, name))}\n" for name in names]
         except OSError as error:
-            raise UserError(f"{self.path}: cannot be read: {error.strerror or error}.") from None
+            raise UserError(
+                f"{self.path}: cannot be read: {error.strerror or error}.", file=self.path
+            ) from None
         return hashlib.sha256("".join(contents).encode()).hexdigest()
 
     def blocks(self, progress: Progress) -> Iterator[Block]:
-        """Yields every picture, checked. See :func:`archive.read`."""
+        """Yields every image, checked. See :func:`archive.read`."""
         if self.is_sample:
             return sample.blocks(self.train, self.test)
         return archive.read(self.path, self.dataset, progress)
 
 
 def resolve(properties: Mapping[str, Any]) -> Source:
-    """Finds the source that execution properties ask for, downloading it if they say so.
+    """Finds the source in execution properties, and downloads it if necessary.
 
     Raises:
-      UserError: there is nothing there, the address holds credentials, or the download fails.
+      UserError: the source does not exist, its address has credentials, or the download fails.
     """
     path = str(properties["source"])
-    secrets.refuse_in_address(path, Settings.credentials_advice)  # a run's parameter, as well
+    secrets.refuse_in_address(path, Settings.credentials_advice)  # also from a runtime parameter
     dataset = str(properties["dataset"])
     if path == DOWNLOAD:
         path = download.fetch(download.PUBLISHED[dataset], str(properties["cache_dir"]))
@@ -80,17 +82,20 @@ def resolve(properties: Mapping[str, Any]) -> Source:
         path = path if files.is_remote(path) else os.path.expanduser(path)
         if not files.exists(path):
             raise UserError(
-                f"{path}: no such file or folder. Give the path of an archive (.tar.gz) or of a "
-                f"folder with its files, or one of the words {SAMPLE} and {DOWNLOAD}."
+                f"{path}: no such file or folder. Use the path of an archive (.tar.gz) or of a "
+                f"folder with its files, or {SAMPLE} or {DOWNLOAD}.",
+                setting="source",
+                value=path,
+                file=path,
             )
-    # Kubeflow hands numbers over as doubles.
+    # Kubeflow passes numbers as doubles.
     return Source(dataset, path, int(properties["sample_train"]), int(properties["sample_test"]))
 
 
 def _sha256(path: str) -> str:
     digest = hashlib.sha256()
     with files.open_binary(path) as stream:
-        left = files.size(path)  # no more than that: somebody may be writing faster than we read
+        left = files.size(path)  # a limit, because another program may be appending
         while chunk := stream.read(min(1 << 20, left)):
             digest.update(chunk)
             left -= len(chunk)

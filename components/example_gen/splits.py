@@ -1,7 +1,7 @@
-"""Which examples belong to which split, and to which of its shards.
+"""Assigns examples to splits and shards.
 
-Ids are positions in the data set's own order: the train part has ``0 … n_train - 1``, the
-test part ``n_train … n_train + n_test - 1``.
+Ids are positions in the data set's own order. The train part has ``0 … n_train - 1``, the test part
+``n_train … n_train + n_test - 1``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.features import EVAL, TRAIN, VAL
 
 Ids = npt.NDArray[np.int64]
@@ -20,19 +20,20 @@ SPLITS = (TRAIN, VAL, EVAL)
 def split_ids(n_train: int, n_test: int, val_fraction: float) -> dict[str, Ids]:
     """Ids of every split, ascending.
 
-    ``val`` has exactly ``round(n_train * val_fraction)`` examples, those whose hashed ids are
-    smallest: the choice depends on nothing but these numbers, and on no library's random
-    generator.
+    ``val`` has exactly ``round(n_train * val_fraction)`` examples: those with the smallest hashed
+    ids. The choice depends only on these numbers, not on the random generator of a library.
 
     Raises:
-      UserError: train or val would be empty.
+      SettingError: train or val would be empty.
     """
     count = round(n_train * val_fraction)
     if not 0 < count < n_train:
-        raise UserError(
-            f"val_fraction {val_fraction} of {n_train:,} training pictures leaves "
-            f"{n_train - count:,} to train on and {count:,} to choose the best checkpoint on; "
-            f"both need at least one, for example with val_fraction {max(0.1, 1 / n_train):.3g}."
+        raise SettingError(
+            "val_fraction",
+            val_fraction,
+            f"of {n_train:,} training images leaves {n_train - count:,} for train and {count:,} "
+            "for val, but both need at least one",
+            f"{max(0.1, 1 / n_train):.3g}",
         )
     ids = np.arange(n_train, dtype=np.int64)
     held_out = np.zeros(n_train, bool)
@@ -47,7 +48,7 @@ def split_ids(n_train: int, n_test: int, val_fraction: float) -> dict[str, Ids]:
 def shard_ids(ids: Ids, shard: int, shards: int) -> Ids:
     """The ids in one of a split's shards: consecutive, sizes differing by one at most.
 
-    A split with fewer examples than shards has empty shards: there are always as many files.
+    A split with fewer examples than shards has empty shards.
     """
     return ids[len(ids) * shard // shards : len(ids) * (shard + 1) // shards]
 

@@ -1,7 +1,7 @@
-"""The data set as plain record files, where every Beam worker can read any slice of it.
+"""Writes the data set as plain record files, of which every Beam worker can read any slice.
 
-An archive can only be read from its start; a staged file is records of 3,073 bytes (label,
-then planes), so that a shard's slice is one seek away.
+An archive can only be read from its start. A staged file has records of 3,073 bytes (label, then
+planes), so that a worker can seek to its slice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Part(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """What was staged: the data set's own order is train parts, then test parts."""
+    """The staged files. In the data set's own order, train parts precede test parts."""
 
     train: tuple[_Part, ...]
     test: tuple[_Part, ...]

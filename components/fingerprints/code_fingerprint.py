@@ -1,13 +1,13 @@
-"""A fingerprint of code named by a dotted path, for TFX's cache keys.
+"""Fingerprints of code, for TFX's cache keys.
 
-TFX caches a component by its inputs and execution properties. A dotted path among those
-says nothing about the code behind it: edit the code and the old result is served. So the
-fingerprint travels beside the path, as one more execution property.
+TFX caches a component by its inputs and execution properties. If a property is only a dotted path,
+TFX serves the old result after an edit of the code. So components add a fingerprint of the code as
+one more execution property.
 
-The reader is static: it parses sources and asks the import system's finders where modules
-lie, and executes nothing of what it reads. Hence what is imported by a name computed at run
-time (``importlib.import_module(name)``) is not seen; give such modules as further roots.
-Imports under ``if TYPE_CHECKING:`` never run and are not followed.
+The fingerprint is static: it parses sources, locates modules by the import system's finders, and
+executes none of them. It cannot see imports by a name computed at run time
+(``importlib.import_module(name)``); pass such modules as further roots. It skips imports under
+``if TYPE_CHECKING:``, which never run.
 """
 
 from __future__ import annotations
@@ -31,25 +31,24 @@ _STDLIB = {pathlib.Path(sysconfig.get_path(name)).resolve() for name in ("stdlib
 
 
 def code_fingerprint(*dotted: str, files: Sequence[str] = ()) -> str:
-    """Digest of the named code and of everything of the user's and ours that it imports.
+    """Digest of the named code and of all first-party code that it imports.
 
-    Hashed are the sources of the modules that hold the names, of the packages around them,
-    and of what these import at any depth, as long as it is first-party: a module of
-    ``stagecraft``, of a named root's own top-level package, or one whose file lies neither
-    in the standard library nor in site-packages.
+    It covers the sources of the modules that contain the names, of their packages, and of their
+    imports at any depth. First-party are modules of ``stagecraft``, of a named root's top-level
+    package, and those outside the standard library and site-packages.
 
     Args:
       *dotted: ``package.module``, ``package.module.function`` or ``package.module:function``.
-      files: paths of files that the code reads. Their contents count as sources do.
+      files: paths of files that the code reads; their contents count, too.
 
     Returns:
-      16 hexadecimal digits. They depend on module names, sources and contents, not on folders, so
-      they agree between machines.
+      16 hexadecimal digits. They depend on module names, sources and contents, but not on folders,
+      so they are the same on all machines.
 
     Raises:
-      UserError: a name is not found, or a source or a file cannot be read, or not parsed.
+      UserError: a name does not exist, or a source or file cannot be read or parsed.
     """
-    importlib.invalidate_caches()  # a file written a moment ago must be seen
+    importlib.invalidate_caches()  # to see files that are new
     roots = [_resolve_root(name) for name in dotted]
     first_party = {_OURS} | {root.partition(".")[0] for root in roots}
     sources: dict[str, bytes] = {}
@@ -61,19 +60,17 @@ def code_fingerprint(*dotted: str, files: Sequence[str] = ()) -> str:
         try:
             digest.update(f"files {files_digest(files)}\n".encode())
         except OSError as error:
-            raise UserError(
-                f"{error.filename or files[0]}: cannot read this file, which {dotted[-1]} reads: "
-                f"{error.strerror or error}. It is needed to tell whether cached results are "
-                "still right."
+            raise _unreadable(
+                error.filename or files[0], f"a file of {dotted[-1]}", error
             ) from None
     return digest.hexdigest()[:16]
 
 
 def check_exists(dotted: str) -> None:
-    """Looks for a module and a name in it; imports nothing.
+    """Checks that a module and a name in it exist; imports nothing.
 
     Args:
-      dotted: as :func:`code_fingerprint` takes it.
+      dotted: as for :func:`code_fingerprint`.
 
     Raises:
       UserError: as :func:`code_fingerprint`.
@@ -85,11 +82,11 @@ def check_exists(dotted: str) -> None:
 def imported_names(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
     """Absolute dotted names that a module's code imports, at any depth of its syntax tree.
 
-    ``from a import b`` yields ``a.b``: whether ``b`` is a module is for the caller to find out.
+    ``from a import b`` yields ``a.b``: the caller checks whether ``b`` is a module.
 
     Args:
       tree: the parsed module.
-      module: its dotted name, against which relative imports are resolved.
+      module: its dotted name, to resolve relative imports.
       is_package: whether it is a package's ``__init__``.
     """
     waiting: list[ast.AST] = [tree]
@@ -100,9 +97,9 @@ def imported_names(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                parts = module.split(".")
-                around = parts[: len(parts) - node.level + is_package]
-                base = ".".join([*around, base] if base else around)
+                names = module.split(".")
+                package = names[: len(names) - node.level + is_package]
+                base = ".".join([*package, base] if base else package)
             yield from (base if name.name == "*" else f"{base}.{name.name}" for name in node.names)
         elif isinstance(node, ast.If) and _names_type_checking(node.test):
             waiting.extend(node.orelse)
@@ -129,7 +126,7 @@ def _collect(names: Iterable[str], first_party: set[str], sources: dict[str, byt
             if spec.name in sources:
                 continue
             if not _is_first_party(spec, first_party):
-                break  # nothing below a third party's package is ours
+                break  # modules below a third-party package are third-party, too
             if not spec.has_location or spec.origin is None:
                 continue  # a namespace package has no code of its own
             source = sources[spec.name] = _read(spec.name, spec.origin)
@@ -140,38 +137,42 @@ def _collect(names: Iterable[str], first_party: set[str], sources: dict[str, byt
 
 @functools.cache
 def _imports(source: bytes, origin: str, module: str, is_package: bool) -> frozenset[str]:
-    """What a source imports. A pipeline's components have most of their code in common."""
+    """Imports of a source; cached, because components share most of their code."""
     return frozenset(imported_names(_parse(source, origin), module, is_package=is_package))
 
 
 def _resolve_root(dotted: str) -> str:
-    """The module that holds a name; the part after it must be bound somewhere in its source."""
+    """The module that contains a name; its source must bind the rest of the name."""
     path, colon, attribute = dotted.partition(":")
     specs = list(_modules_along(path))
-    found = specs[-1].name if specs else ""
-    missing = path[len(found) :].strip(".")
-    if not found or (colon and missing) or not specs[-1].has_location:
-        name = path[: path.find(".", len(found) + 1)] if "." in missing else path
+    module = specs[-1].name if specs else ""
+    missing = path[len(module) :].strip(".")
+    if not module or (colon and missing) or not specs[-1].has_location:
+        name = path[: path.find(".", len(module) + 1)] if "." in missing else path
         where = _search_path(specs[-1] if specs else None)
         raise UserError(
-            f"{dotted}: there is no module {name!r} in {', '.join(where) or 'any folder'}; "
-            "expected package.module:function. Check the spelling, or put the folder that holds "
-            "it on PYTHONPATH."
+            f"{dotted}: found no module {name!r} in {', '.join(where) or 'any folder'}. Use the "
+            "form package.module:function, and add the module's folder to PYTHONPATH.",
+            value=dotted,
+            record=name,
         )
     wanted = (attribute or missing).partition(".")[0]
     origin = specs[-1].origin or ""
     if wanted and origin.endswith(".py"):
-        bound = _bound_names(_parse(_read(found, origin), origin))
+        bound = _bound_names(_parse(_read(module, origin), origin))
         if not bound & {wanted, "*", "__getattr__"}:
             raise UserError(
-                f"{dotted}: module {found} ({origin}) has no {wanted!r}. Define it there, or "
-                "correct the name."
+                f"{dotted}: module {module} ({origin}) has no {wanted!r}. Define it there, or "
+                "correct the name.",
+                value=dotted,
+                file=origin,
+                record=wanted,
             )
-    return found
+    return module
 
 
 def _bound_names(tree: ast.AST) -> set[str]:
-    """Every name that code binds, at any depth: generous, so that only sure misses are refused."""
+    """All names that code binds, at any depth, so that only certain errors are refused."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -200,7 +201,7 @@ def _modules_along(dotted: str) -> Iterator[ModuleSpec]:
 
 
 def _find(name: str, locations: Sequence[str] | None) -> ModuleSpec | None:
-    # importlib.util.find_spec imports the packages around a module; the finders do not.
+    # importlib.util.find_spec imports parent packages; the finders do not.
     for finder in sys.meta_path:
         find_spec = getattr(finder, "find_spec", None)
         spec = find_spec(name, locations) if find_spec else None
@@ -218,7 +219,7 @@ def _is_first_party(spec: ModuleSpec, first_party: set[str]) -> bool:
 
 
 def _is_users(path: str) -> bool:
-    """Whether a file or folder lies neither in the standard library nor in site-packages."""
+    """Whether a file or folder is outside the standard library and site-packages."""
     resolved = pathlib.Path(path).resolve()
     return not _INSTALLED & set(resolved.parts) and not _STDLIB & set(resolved.parents)
 
@@ -228,17 +229,24 @@ def _search_path(package: ModuleSpec | None) -> list[str]:
         entries = [entry or "." for entry in sys.path]
     else:
         entries = list(package.submodule_search_locations or [package.origin or ""])
-    return [entry for entry in entries if pathlib.Path(entry).exists()]  # no finders' markers
+    return [
+        entry for entry in entries if pathlib.Path(entry).exists()
+    ]  # without markers of finders
 
 
 def _read(name: str, origin: str) -> bytes:
     try:
         return pathlib.Path(origin).read_bytes()
     except OSError as error:
-        raise UserError(
-            f"{origin}: cannot read the source of module {name}: {error.strerror or error}. "
-            "It is needed to tell whether cached results are still right."
-        ) from None
+        raise _unreadable(origin, f"the source of module {name}", error) from None
+
+
+def _unreadable(file: str, name: str, error: OSError) -> UserError:
+    return UserError(
+        f"{file}: cannot read {name}: {error.strerror or error}. Stagecraft needs it to check "
+        "whether cached results are up to date.",
+        file=file,
+    )
 
 
 def _parse(source: bytes, origin: str) -> ast.Module:
@@ -247,4 +255,8 @@ def _parse(source: bytes, origin: str) -> ast.Module:
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         where = f"{origin}, line {line}" if line else origin
-        raise UserError(f"{where}: not valid Python: {getattr(error, 'msg', error)}.") from None
+        raise UserError(
+            f"{where}: not valid Python: {getattr(error, 'msg', error)}.",
+            file=origin,
+            record=str(line or ""),
+        ) from None

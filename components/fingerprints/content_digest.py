@@ -1,4 +1,4 @@
-"""What a file or a folder holds, as a digest: artifacts and weights are known by content."""
+"""Digests of files and folders: artifacts and weights are identified by content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def file_digest(path: str) -> str:
 
 
 def folder_digest(folder: str) -> str:
-    """Of all files below ``folder``: relative paths and contents."""
+    """SHA-256 of all files below ``folder``: relative paths and contents."""
     from tfx.dsl.io import fileio  # imports TensorFlow
 
     paths = [
@@ -30,10 +30,10 @@ def folder_digest(folder: str) -> str:
 
 
 def files_digest(paths: Iterable[str]) -> str:
-    """Of some local files: their contents, and how they lie to each other, but not where."""
+    """SHA-256 of local files: their contents, and their paths relative to each other."""
     ordered = sorted(paths)
-    around = os.path.commonpath([os.path.dirname(path) for path in ordered])
-    return _of_files(ordered, around)
+    parent = os.path.commonpath([os.path.dirname(path) for path in ordered])
+    return _of_files(ordered, parent)
 
 
 def _of_files(paths: list[str], folder: str) -> str:

@@ -1,6 +1,6 @@
-"""Fingerprints of what a training begins with besides its data: code, files and weights.
+"""Fingerprints of a training's code, files and initial weights.
 
-TFX keys its cache on them, and the Trainer its checkpoints.
+They are part of TFX's cache key and of the name of the checkpoint folder.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from stagecraft.trainer_module.settings import TrainingSettings
 def fingerprints(
     code: list[str], settings: Mapping[str, Any], num_classes: int | None
 ) -> dict[str, str]:
-    """``code_fingerprint``, and ``initial_weights_fingerprint`` where there are such weights.
+    """``code_fingerprint``, and ``initial_weights_fingerprint`` if there are such weights.
 
-    A user's model is built for it, to see which files its function reads: they count as code.
+    Builds a user's model to see which files its function reads. These count as code.
 
     Args:
-        code: dotted paths of the component's own code.
+        code: dotted paths of the component's code.
         settings: flat ones, or runtime parameters in their place. The code of the strategy, the
             optimizer and so on that they name counts.
-        num_classes: what the model's function is called with; None: 10.
+        num_classes: argument of the model's function; None: 10.
 
     Raises:
-        UserError: the model's module, an entry that settings name, or the weights are not found.
+        UserError: the model's module, an entry that settings name, or the weights do not exist.
     """
     files: list[str] = []
     model, initial_weights = settings["train_model"], settings.get("train_initial_weights")
@@ -41,24 +41,24 @@ def fingerprints(
 
         code = [*code, model]
         classes = features.SAMPLE.num_classes if num_classes is None else num_classes
-        code_fingerprint(*code)  # names that are not found are said before anything is built
+        code_fingerprint(*code)  # refuses unknown names before building the model
         files = registry.files_read(model, num_classes=classes)
-    found = {"code_fingerprint": code_fingerprint(*code, files=files)}
+    result = {"code_fingerprint": code_fingerprint(*code, files=files)}
     if isinstance(initial_weights, str):
-        found[WEIGHTS_FINGERPRINT] = weights_fingerprint(initial_weights)
-    return found
+        result[WEIGHTS_FINGERPRINT] = weights_fingerprint(initial_weights)
+    return result
 
 
 def weights_fingerprint(initial_weights: str) -> str:
-    """16 hexadecimal digits that stand for what ``train.initial_weights`` names.
+    """16 hexadecimal digits that identify the content of ``train.initial_weights``.
 
     Raises:
-        UserError: it is not there, or cannot be read.
+        UserError: the weights do not exist or cannot be read.
     """
     found = source.find(initial_weights)
     try:
         files = [str(path) for path in found.files()]
-        # How a file is called does not count; how the files of a folder are does.
+        # The name of a single file does not count; names in a folder do.
         return (file_digest(files[0]) if found.path.is_file() else files_digest(files))[:16]
     except OSError as error:
         raise source.InitialWeightsError(
@@ -67,20 +67,19 @@ def weights_fingerprint(initial_weights: str) -> str:
 
 
 def check_weights(exec_properties: dict[str, Any], settings: TrainingSettings) -> str:
-    """The fingerprint of the initial weights as they are now; empty where there are none.
+    """The current fingerprint of the initial weights; empty without initial weights.
 
     Raises:
-        UserError: they are not there, or are not those that the pipeline was made with: what is
-            trained would be kept under another's name.
+        UserError: the weights do not exist, or changed since the pipeline was made.
     """
-    named = settings.train.initial_weights
-    if not named:
+    path = settings.train.initial_weights
+    if not path:
         return ""
-    now, then = weights_fingerprint(named), exec_properties.get(WEIGHTS_FINGERPRINT)
+    now, then = weights_fingerprint(path), exec_properties.get(WEIGHTS_FINGERPRINT)
     if then and then != now:
         raise source.InitialWeightsError(
-            named,
-            f"holds other weights (fingerprint {now}) than when the pipeline was made ({then}); "
-            "run or compile again with these, or put the others back",
+            path,
+            f"has other weights (fingerprint {now}) than when the pipeline was made ({then}); run "
+            "or compile the pipeline again, or restore the old weights",
         )
     return now

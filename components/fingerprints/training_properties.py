@@ -1,6 +1,6 @@
-"""The settings of a training as typed execution properties, ``train_batch_size`` and so on.
+"""The settings of a training as typed execution properties, such as ``train_batch_size``.
 
-Shared by the components that train: what they read, and how settings travel to their executors.
+Trainer and ParityGate share these properties and inputs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ INPUTS = {
 
 
 WEIGHTS_FINGERPRINT = "initial_weights_fingerprint"
-"""Of what ``train.initial_weights`` holds, when the pipeline was made; absent: not known then."""
+"""Fingerprint of ``train.initial_weights`` when the pipeline was made; absent if unknown."""
 
 
 def parameters() -> dict[str, component_spec.ExecutionParameter]:
-    """``train_batch_size: int`` and so on, from the fields of the settings; and fingerprints."""
+    """Fingerprints, and all fields of the settings, such as ``train_batch_size: int``."""
     result = {
         "code_fingerprint": component_spec.ExecutionParameter(type=str),
         WEIGHTS_FINGERPRINT: component_spec.ExecutionParameter(type=str, optional=True),
@@ -46,14 +46,14 @@ def read(exec_properties: dict[str, Any], component: str) -> TrainingSettings:
 
     Args:
         exec_properties: those of ``parameters()``, and any others.
-        component: name, for the message.
+        component: name, for errors.
 
     Raises:
-        UserError: a setting that cannot be; a runtime parameter comes unchecked.
+        UserError: a setting is invalid, which is possible for a runtime parameter.
     """
     sections = tuple(f"{section}_" for section in TrainingSettings.model_fields)
     flat = {key: value for key, value in exec_properties.items() if key.startswith(sections)}
-    # A runtime parameter has a value always: 0 stands for none, and steps, if given, count.
+    # A runtime parameter always has a value: 0 means None. Steps override epochs.
     if flat.get("train_steps"):
         flat.pop("train_epochs", None)
     flat = {
@@ -67,7 +67,8 @@ def read(exec_properties: dict[str, Any], component: str) -> TrainingSettings:
         problems = [
             f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
         ]
-        raise UserError(f"{component}: {'; '.join(problems)}") from None
+        setting = ".".join(map(str, error.errors()[0]["loc"]))
+        raise UserError(f"{component}: {'; '.join(problems)}", setting=setting) from None
 
 
 def _primitive(annotation: Any) -> tuple[type, bool]:

@@ -1,7 +1,7 @@
-"""ML Metadata's SQLite file: opened, or refused with what is wrong with it.
+"""Opens ML Metadata's SQLite file, or explains why it cannot be opened.
 
-ML Metadata itself says "There are a subset of tables in MLMD instance" of any file that it cannot
-read. The file format is https://www.sqlite.org/fileformat.html.
+ML Metadata itself reports "There are a subset of tables in MLMD instance" for any file that it
+cannot read. The file format is https://www.sqlite.org/fileformat.html.
 """
 
 from __future__ import annotations
@@ -20,33 +20,32 @@ from ml_metadata.proto import metadata_store_pb2
 from stagecraft.schemas.errors import UserError
 
 Problem = Literal[
-    "unreadable", "not SQLite", "truncated", "damaged", "locked", "another schema", "not ours"
+    "unreadable", "not SQLite", "truncated", "damaged", "locked", "another schema", "not MLMD"
 ]
 
 _MAGIC = b"SQLite format 3\0"
 
 _PATIENCE_SECONDS = 5.0
-"""How long a lock may last. A run holds it for milliseconds at a time."""
+"""How long to wait for a lock. A run holds it for milliseconds at a time."""
 
 _VERSIONS = re.compile(r"database version (\d+) is (?:greater|older) than library version (\d+)")
 
-_AWAY = "move it away to begin a new history, with the folder pipeline_root beside it"
+_AWAY = "move it and the folder pipeline_root away to start a new history"
 
 
 class MetadataFileError(UserError):
     """A file that ML Metadata cannot work with."""
 
     def __init__(self, path: str, problem: Problem, why: str, remedy: str):
-        """Describes the problem.
+        """Makes the message ``PATH: WHY; REMEDY``.
 
         Args:
             path: of the file.
-            problem: its kind.
-            why: what was found.
+            problem: kind of the problem.
+            why: the problem in words.
             remedy: what works.
         """
-        super().__init__(f"{path}: {why}; {remedy}")
-        self.path = path
+        super().__init__(f"{path}: {why}; {remedy}", file=path, suggestion=remedy)
         self.problem = problem
 
 
@@ -54,12 +53,12 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
     """Refuses a file that ML Metadata cannot work with.
 
     Args:
-        path: of the file. One that is missing or empty passes: ML Metadata makes it.
-        write: whether it will be written. Then a lock that only keeps writers out counts, too.
+        path: of the file. A missing or empty file passes, because ML Metadata creates it.
+        write: whether the caller will write. Then a lock against writers is refused, too.
 
     Raises:
-        MetadataFileError: the file is no SQLite database, is truncated, damaged or locked, or is
-            not a store of ML Metadata.
+        MetadataFileError: the file is not an SQLite database, is truncated, damaged or locked, or
+            belongs to another program.
     """
     path = os.fspath(path)
     try:
@@ -82,22 +81,16 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
     ):
         connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE 1")}
-        [found, *_] = connection.execute("PRAGMA quick_check(1)").fetchone()
-        _check_size(path)  # within the transaction: nobody else writes
+        [outcome, *_] = connection.execute("PRAGMA quick_check(1)").fetchone()
+        _check_size(path)  # within the transaction: no other process writes
         connection.rollback()
-    if found != "ok":
-        found = " ".join(str(found).split())
-        raise MetadataFileError(
-            path,
-            "damaged",
-            f"the database is damaged ({found})",
-            f"restore a copy of it, or {_AWAY}",
-        )
+    if outcome != "ok":
+        raise _broken(path, "damaged", " ".join(str(outcome).split()))
     if tables and "MLMDEnv" not in tables:
         raise MetadataFileError(
             path,
-            "not ours",
-            "is an SQLite database of another program, not one of ML Metadata",
+            "not MLMD",
+            "is an SQLite database of another program, not of ML Metadata",
             "name another file or folder",
         )
 
@@ -107,7 +100,7 @@ def open_store(path: str | os.PathLike[str], *, write: bool = False) -> ml_metad
 
     Args:
         path: of the file.
-        write: whether it is made where it is missing, and may be written.
+        write: whether to open for writing, and to create a missing file.
 
     Raises:
         MetadataFileError: see :func:`check`; or another version of ML Metadata wrote the file.
@@ -140,16 +133,11 @@ def _check_size(path: str) -> None:
     page = int.from_bytes(header[16:18], "big")
     page = 1 << 16 if page == 1 else page
     pages = int.from_bytes(header[28:32], "big")
-    # The number counts where the last writer knew of it.
+    # The number is valid only if the last writer updated it.
     valid = header[24:28] == header[92:96]
     if len(header) < 100 or (valid and pages * page > size):
         whole = f" of {pages * page:,}" if len(header) == 100 else ""
-        raise MetadataFileError(
-            path,
-            "truncated",
-            f"the database is truncated ({size:,}{whole} bytes)",
-            f"restore a copy of it, or {_AWAY}",
-        )
+        raise _broken(path, "truncated", f"{size:,}{whole} bytes")
 
 
 def _connect(path: str, *, write: bool) -> sqlite3.Connection:
@@ -171,14 +159,14 @@ def _translated(path: str, *, write: bool) -> Iterator[None]:
                 path,
                 "locked",
                 f"the database is locked by {_holder(path)}",
-                "wait until that has ended, or end it",
+                "wait for it to end, or end it",
             ) from None
         if not write and os.path.exists(f"{path}-journal"):
             raise MetadataFileError(
                 path,
                 "unreadable",
-                f"a write was interrupted, and {path}-journal is still to be rolled back",
-                "run stagecraft run with this output, which does so",
+                f"a write was interrupted, and {path}-journal must be rolled back",
+                "run stagecraft run with this output to roll it back",
             ) from None
         writes = "readonly" in str(error)
         raise MetadataFileError(
@@ -189,12 +177,7 @@ def _translated(path: str, *, write: bool) -> Iterator[None]:
         ) from None
     except sqlite3.DatabaseError as error:
         _check_size(path)
-        raise MetadataFileError(
-            path,
-            "damaged",
-            f"the database is damaged ({error})",
-            f"restore a copy of it, or {_AWAY}",
-        ) from None
+        raise _broken(path, "damaged", str(error)) from None
 
 
 def _holder(path: str) -> str:
@@ -209,15 +192,24 @@ def _holder(path: str) -> str:
     return "another process"
 
 
+def _broken(path: str, problem: Problem, detail: str) -> MetadataFileError:
+    return MetadataFileError(
+        path,
+        problem,
+        f"the database is {problem} ({detail})",
+        f"restore a copy of it, or {_AWAY}",
+    )
+
+
 def _unknown(path: str, message: str) -> MetadataFileError:
-    """What ML Metadata says of a file in which SQLite finds no fault."""
-    if found := _VERSIONS.search(message):
-        theirs, ours = found.groups()
+    """The error for a file that SQLite can open and ML Metadata cannot."""
+    if match := _VERSIONS.search(message):
+        stored, supported = match.groups()
         return MetadataFileError(
             path,
             "another schema",
-            f"has schema version {theirs} of ML Metadata, and the ML Metadata that is installed "
-            f"reads version {ours}",
+            f"has schema version {stored} of ML Metadata; the installed ML Metadata reads version "
+            f"{supported}",
             f"use the environment that wrote it, or {_AWAY}",
         )
     if not os.path.exists(path) or not os.path.getsize(path):

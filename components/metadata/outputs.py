@@ -1,8 +1,8 @@
-"""Output folders that hold something before their execution begins.
+"""Checks that output folders are empty before their execution begins.
 
-TFX numbers executions by the metadata store and names an output folder
-``PIPELINE_ROOT/NODE/KEY/EXECUTION``. If the store is lost, the numbers begin anew, and executions
-write among the files of earlier ones.
+TFX takes the number of an execution from the metadata store, and names an output folder
+``PIPELINE_ROOT/NODE/KEY/EXECUTION``. If the store is lost, the numbers start again at 1, and new
+executions would write into folders of old ones.
 """
 
 from __future__ import annotations
@@ -21,42 +21,37 @@ if typing.TYPE_CHECKING:
     from tfx import types
 
 
-_UNKNOWN = (
-    "this output folder holds files of an earlier execution, which the metadata store does not know"
-)
+_UNKNOWN = "this output folder has files of an earlier execution that is not in the metadata store"
 
-_REMEDY = (
-    "put the metadata store back that belongs to the pipeline root, or move the pipeline root away"
-)
+_REMEDY = "restore the metadata store of this pipeline root, or move the pipeline root away"
 
 
 class OutputExistsError(UserError):
-    """Files of another execution lie where an execution is to write."""
+    """An output folder has files of another execution."""
 
     def __init__(self, folder: str, why: str, remedy: str):
-        """Describes the problem.
+        """Makes the message ``FOLDER: WHY; REMEDY``.
 
         Args:
-            folder: that is not empty.
-            why: what is known of it.
+            folder: the folder that is not empty.
+            why: the problem in words.
             remedy: what works.
         """
-        super().__init__(f"{folder}: {why}; {remedy}")
-        self.folder = folder
+        super().__init__(f"{folder}: {why}; {remedy}", file=folder, suggestion=remedy)
 
 
 def check_known(metadata_db: str | os.PathLike[str], pipeline_root: str | os.PathLike[str]) -> None:
-    """Refuses a pipeline root with outputs of executions that the metadata store does not know.
+    """Refuses a pipeline root with outputs of executions that are not in the metadata store.
 
     Args:
-        metadata_db: SQLite file; a missing one knows no execution.
+        metadata_db: SQLite file; may be missing.
         pipeline_root: folder of the outputs.
 
     Raises:
-        OutputExistsError: there is such a folder; names the newest one.
+        OutputExistsError: such outputs exist; the error names the newest folder.
         MetadataFileError: the store cannot be opened.
     """
-    # First the folders, then the store: another run may be making both, the store's row first.
+    # Read the folders before the store: a concurrent run adds to the store first.
     newest = max(_numbered(pathlib.Path(pipeline_root)), default=None)
     if newest is None:
         return
@@ -64,35 +59,36 @@ def check_known(metadata_db: str | os.PathLike[str], pipeline_root: str | os.Pat
     known = _highest(metadata_db)
     if number <= known:
         return
-    has = f"knows none after {known}" if known else "knows no execution"
+    newest_known = f"ends at execution {known}" if known else "has no execution"
     raise OutputExistsError(
         str(folder),
-        f"holds outputs of execution {number}, but {os.fspath(metadata_db)} {has}, so that a run "
-        "would write among old files",
-        f"put the {os.path.basename(metadata_db)} back that belongs to them, or move "
+        f"has outputs of execution {number}, but {os.fspath(metadata_db)} {newest_known}; a run "
+        "would write into old folders",
+        f"restore the {os.path.basename(metadata_db)} of these outputs, or move "
         f"{os.fspath(pipeline_root)} away",
     )
 
 
 def check_empty(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
-    """Refuses output folders that are not empty.
+    """Refuses output folders that are not empty; for a driver.
 
-    For a driver. An executor that fails loses its output folders: see :func:`keep_and_refuse`.
+    TFX removes the output folders of an executor that fails. Executors therefore call
+    :func:`keep_and_refuse`.
 
     Raises:
-        OutputExistsError: names the folder.
+        OutputExistsError: a folder is not empty.
     """
     for folder in _filled(outputs):
         raise OutputExistsError(folder, _UNKNOWN, _REMEDY)
 
 
 def keep_and_refuse(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
-    """As :func:`check_empty`, for an executor: TFX removes the outputs of one that fails.
+    """As :func:`check_empty`, for an executor: first moves the files out of TFX's reach.
 
-    So the files are moved to a folder of the same name with ``.kept`` appended.
+    The new folder has the same name with ``.kept`` appended.
 
     Raises:
-        OutputExistsError: names the folder, and where its files are.
+        OutputExistsError: a folder was not empty; says where its files are now.
     """
     from tfx.dsl.io import fileio
 
@@ -104,11 +100,11 @@ def keep_and_refuse(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
             kept = f"{folder.rstrip('/')}.kept{number}"
         fileio.rename(folder, kept)
         fileio.makedirs(folder)
-        raise OutputExistsError(folder, f"{_UNKNOWN} (they are in {kept} now)", _REMEDY)
+        raise OutputExistsError(folder, f"{_UNKNOWN} (moved to {kept})", _REMEDY)
 
 
 def _filled(outputs: Mapping[str, Sequence[types.Artifact]]) -> Iterable[str]:
-    from tfx.dsl.io import fileio  # seconds, which check_known does without
+    from tfx.dsl.io import fileio  # takes seconds; check_known does not need it
 
     for artifacts in outputs.values():
         for artifact in artifacts:
@@ -117,10 +113,10 @@ def _filled(outputs: Mapping[str, Sequence[types.Artifact]]) -> Iterable[str]:
 
 
 def _numbered(pipeline_root: pathlib.Path) -> Iterable[tuple[int, pathlib.Path]]:
-    """``NODE/KEY/EXECUTION`` with something in it.
+    """Number and path of each folder ``NODE/KEY/EXECUTION`` that is not empty.
 
-    Beside a node's outputs, TFX makes a folder ``.system``. Others are the user's, such as one of
-    checkpoints.
+    TFX puts a folder ``.system`` next to a node's outputs. Folders without it are the user's, such
+    as checkpoints.
     """
     for system in pipeline_root.glob("*/.system"):
         for folder in system.parent.glob("*/*"):

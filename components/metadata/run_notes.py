@@ -1,6 +1,6 @@
-"""What a run notes of itself before its first step, so that a run that failed has it, too.
+"""Facts about a run that it stores before its first step, so that a failed run has them, too.
 
-Custom properties of the run's context in ML Metadata, which TFX leaves alone.
+They are custom properties of the run's context in ML Metadata. TFX does not change these.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ _COMMAND, _SETTINGS = "stagecraft_command", "stagecraft_settings"
 
 
 class Notes(NamedTuple):
-    """Of one run; empty where nothing is known."""
+    """Notes of one run; an empty field is unknown."""
 
     nodes: tuple[str, ...] = ()
-    """The pipeline's, in order."""
+    """IDs of the pipeline's nodes, in order."""
 
     skipped: tuple[str, ...] = ()
-    """Those that a partial run leaves out."""
+    """IDs of the nodes that a partial run skips."""
 
     command: str = ""
     """The command line, without secrets."""
 
     settings: str = ""
-    """YAML of the settings that are not the default."""
+    """YAML of the settings that differ from the default."""
 
 
 def write(store: ml_metadata.MetadataStore, run_id: str, notes: Notes) -> None:
-    """Adds notes to a run whose context is there.
+    """Adds notes to the context of a run.
 
     Args:
-        store: opened to be written.
+        store: open for writing; has the run's context.
         run_id: name of the context.
         notes: of the run.
     """
@@ -48,15 +48,11 @@ def write(store: ml_metadata.MetadataStore, run_id: str, notes: Notes) -> None:
 
 
 def read(run: metadata_store_pb2.Context) -> Notes:
-    """What is noted in a run's context."""
-
-    def text(name: str) -> str:
-        return str(run.custom_properties[name].string_value) if name in properties else ""
-
-    properties = run.custom_properties
+    """The notes in a run's context."""
+    texts = {name: str(value.string_value) for name, value in run.custom_properties.items()}
     return Notes(
-        nodes=tuple(json.loads(text(_NODES) or "[]")),
-        skipped=tuple(json.loads(text(_SKIPPED) or "[]")),
-        command=text(_COMMAND),
-        settings=text(_SETTINGS),
+        nodes=tuple(json.loads(texts.get(_NODES) or "[]")),
+        skipped=tuple(json.loads(texts.get(_SKIPPED) or "[]")),
+        command=texts.get(_COMMAND, ""),
+        settings=texts.get(_SETTINGS, ""),
     )

@@ -1,1 +1,1 @@
-"""The gate that stops a pipeline whose topology does not compute what one device does."""
+"""The gate that stops a pipeline whose topology does not compute the same as one device."""

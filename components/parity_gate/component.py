@@ -1,4 +1,4 @@
-"""ParityGate: proves, before training, that the topology computes what one device computes."""
+"""ParityGate: checks, before training, that the topology computes the same as one device."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from stagecraft.components.parity_gate import executor
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _WORKER = "stagecraft.trainer_module.parity.worker"
-"""Started by name, in processes of its own, so that its code is not among the imports."""
+"""A program that the gate starts by name; the gate does not import its code."""
 
 
 class ParityReport(artifact.Artifact):
-    """``parity.json`` and ``parity.md``: a topology, held against one device."""
+    """``parity.json`` and ``parity.md``: a topology compared with one device."""
 
-    TYPE_NAME = "stagecraft.ParityReport"  # of the form that TFX's compiler for Kubeflow takes
+    TYPE_NAME = "stagecraft.ParityReport"  # a form that TFX's compiler for Kubeflow accepts
 
 
 class ParityGateSpec(component_spec.ComponentSpec):
@@ -35,17 +35,17 @@ class ParityGateSpec(component_spec.ComponentSpec):
 
 
 class ParityGate(base_component.BaseComponent):
-    """Trains a few steps on the topology and on one device; fails where the numbers differ.
+    """Trains a few steps on the topology and on one device, and fails if the numbers differ.
 
-    Gradients from equal weights, a trajectory in float64 and the replicas' bits are compared
-    (:mod:`stagecraft.trainer_module.parity.criteria`), on batches of the split train. The
-    processes that a topology needs are started on this host. With one device there is nothing to
-    prove, and it passes at once. Put it before the Trainer::
+    The gate compares gradients from equal weights, a trajectory in float64 and the replicas' bits
+    (:mod:`stagecraft.trainer_module.parity.criteria`) on batches of the split train. It starts the
+    processes of the topology on this host. With one device, it passes without a check. Put it
+    before the Trainer::
 
         gate = ParityGate(examples, transform_graph, schema, settings)
         trainer.add_upstream_node(gate)
 
-    The output's custom properties are ``topologies``, how many were compared, and ``verdict``.
+    The output has the custom properties ``topologies`` (number of compared ones) and ``verdict``.
     """
 
     SPEC_CLASS = ParityGateSpec
@@ -63,7 +63,7 @@ class ParityGate(base_component.BaseComponent):
         timeout_seconds: float = 600.0,
         num_classes: int | None = None,
     ) -> None:
-        """Wires the gate.
+        """Connects the inputs.
 
         Args:
             examples: Examples with the split train, raw or as Transform materialised them.
@@ -71,9 +71,9 @@ class ParityGate(base_component.BaseComponent):
             schema: the raw examples' schema, which names the classes.
             settings: those of the Trainer.
             steps: of the trajectories.
-            batch_size: least examples per step; rounded up to what the topology divides.
-            timeout_seconds: how long the topology, or the one device, may take.
-            num_classes: as the Trainer's.
+            batch_size: minimum of examples per step; rounded up to a multiple for the topology.
+            timeout_seconds: time limit for the topology, and for the one device.
+            num_classes: as for the Trainer.
 
         Raises:
             UserError: the module of ``train.model`` or ``train.initial_weights`` is not found.

@@ -1,4 +1,4 @@
-"""The executor of ParityGate: compares, then either writes the report or raises."""
+"""The executor of ParityGate: compares, then writes the report or raises."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfx.utils import io_utils
 
 from stagecraft.components.fingerprints import training_fingerprints, training_properties
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data import input_data, labels
 from stagecraft.trainer_module.parity import cases, report
 from stagecraft.trainer_module.parity.cases import Case
@@ -26,7 +26,7 @@ from stagecraft.trainer_module.parity.check import Check
 from stagecraft.trainer_module.parity.report import Row
 
 BATCHES = 8
-"""Batches of the split train that the steps go through, over and over."""
+"""Batches of the split train that the steps repeat."""
 
 JSON, MARKDOWN = "parity.json", "parity.md"
 
@@ -34,38 +34,30 @@ Artifacts = dict[str, list[types.Artifact]]
 
 
 class Executor(base_executor.BaseExecutor):
-    """Holds the settings' topology against one device."""
+    """Compares the topology with one device."""
 
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the class.
-
-        Args:
-            input_dict: ``examples`` with the split train; ``transform_graph``; ``schema``.
-            output_dict: ``report``, one ParityReport.
-            exec_properties: the flat settings, ``parity_steps``, ``parity_batch_size``,
-                ``parity_timeout_seconds``.
+        """See the component.
 
         Raises:
-            UserError: a setting cannot be; the topology does not run; or it does not compute what
-                one device does: names the criterion, the variable, the difference and the
-                tolerance.
+            UserError: a setting is invalid, the topology does not run, or it computes other numbers
+                than one device. The error names criterion, variable, difference and tolerance.
         """
         settings = training_properties.read(exec_properties, "ParityGate")
         training_fingerprints.check_weights(exec_properties, settings)
-        # Kubeflow hands numbers over as doubles.
+        # Kubeflow passes numbers as doubles.
         steps, size = (int(exec_properties[f"parity_{name}"]) for name in ("steps", "batch_size"))
         case = cases.configured(settings, steps=steps, batch_size=size)
-        rows = []
-        if case is not None:
-            rows = self._compare(case, input_dict, exec_properties)
+        rows = [] if case is None else self._compare(case, input_dict, exec_properties)
         for row in rows:
             if not row.equal:
-                raise UserError(
-                    f"parallel.strategy: {settings.parallel.strategy} does not compute what one "
-                    f"device does: {row.reason}. Train with parallel.strategy: one_device, or "
-                    "leave the gate out with parity.enabled: false"
+                raise SettingError(
+                    "parallel.strategy",
+                    settings.parallel.strategy,
+                    f"does not compute the same as one device: {row.reason}",
+                    "parallel.strategy: one_device, or disable the gate by parity.enabled: false",
                 )
         _write(output_dict, rows)
 
@@ -87,10 +79,12 @@ class Executor(base_executor.BaseExecutor):
 
 
 def _save_batches(case: Case, input_dict: Artifacts, path: pathlib.Path) -> None:
-    """The first batches that the Trainer would see, without augmentation."""
+    """Saves the Trainer's first batches, without augmentation."""
     (examples,) = input_dict["examples"]
     if features.TRAIN not in artifact_utils.decode_split_names(examples.split_names):
-        raise UserError(f"{examples.uri}: the examples have no split {features.TRAIN!r}")
+        raise UserError(
+            f"{examples.uri}: the examples have no split {features.TRAIN!r}", file=examples.uri
+        )
     files = [os.path.join(artifact_utils.get_split_uri([examples], features.TRAIN), "*")]
     dataset = input_data.train_dataset(
         files,
@@ -108,7 +102,7 @@ def _save_batches(case: Case, input_dict: Artifacts, path: pathlib.Path) -> None
 
 def _write(output_dict: Artifacts, rows: list[Row]) -> None:
     artifact = artifact_utils.get_single_instance(output_dict["report"])
-    verdict = "equal" if rows else "one device: nothing to prove"
+    verdict = "equal" if rows else "one device: nothing to compare"
     artifact.set_int_custom_property("topologies", len(rows))
     artifact.set_string_custom_property("verdict", verdict)
     fileio.makedirs(artifact.uri)

@@ -1,7 +1,7 @@
-"""The version that already holds the model that is to be pushed.
+"""Detects that the newest version already is the model to be pushed.
 
-A Trainer that finds its training finished exports the same model anew: a new artifact, with other
-bytes, because TensorFlow numbers what it traces. The Pusher compares what the model is.
+A Trainer that resumes a finished training exports the same model again. The new artifact has other
+bytes, because TensorFlow numbers its traces. So the Pusher compares what the models compute.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stagecraft.components.object_store import filesystem
 from stagecraft.components.pusher.versions import Version
 
 ALREADY = "already_pushed"
-"""Property of a PushedModel: 1 where an earlier run had pushed the model."""
+"""Property of a PushedModel: 1 if an earlier run pushed the model."""
 
 _GRAPH = "saved_model.pb"
 
@@ -35,17 +35,17 @@ _NUMBERED = re.compile(r"\b([A-Za-z]\w*?)_(\d+)\b")
 
 
 def find(model: str, folder: str) -> Version | None:
-    """The newest version, if it holds a model.
+    """The newest version, if it is the same model.
 
-    Two SavedModels hold the same model if their weights and assets have the same bytes, and their
-    graphs are the same but for the numbers in names.
+    Two SavedModels are the same model if their weights and assets have the same bytes, and their
+    graphs differ only in the numbers of names.
 
     Args:
         model: folder of a SavedModel.
         folder: holds the versions, each named by its number.
 
     Returns:
-        None where the newest version holds another model or cannot be read, or there is none.
+        None if the newest version is another model or unreadable, or if there is no version.
     """
     if "://" in model or "://" in folder:
         filesystem.register()
@@ -75,7 +75,7 @@ def _same(one: str, other: str) -> bool:
         return False
     names = sorted(_files(one))
     known = set(_files(other))
-    # Beside the model, a version may hold files of its own, such as a model card.
+    # A version may have extra files at its top level, such as a model card.
     if not known.issuperset(names) or any("/" in name for name in known.difference(names)):
         return False
     pairs = ((posixpath.join(one, name), posixpath.join(other, name)) for name in names)
@@ -91,7 +91,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _files(folder: str) -> Iterator[str]:
-    """Paths below a folder, without those that say the same in other bytes."""
+    """Paths below a folder, except files whose bytes may differ for the same model."""
     for parent, _, names in fileio.walk(folder):
         below = str(parent)[len(folder) :].strip("/")
         for name in names:
@@ -109,28 +109,28 @@ def _equal(one: str, other: str) -> bool:
 
 
 def _canonical(path: str) -> list[str]:
-    """A SavedModel's graphs as text, in which numbers in names count from 0."""
+    """A SavedModel's graphs as text, in which numbers in names start at 0."""
     with fileio.open(path, "rb") as file:
-        found = saved_model_pb2.SavedModel.FromString(file.read())
-    parts = []
-    for graph in found.meta_graphs:
+        saved_model = saved_model_pb2.SavedModel.FromString(file.read())
+    texts = []
+    for graph in saved_model.meta_graphs:
         for function in graph.graph_def.library.function:
             for attributes in function.arg_attr.values():
                 attributes.attr.pop("_user_specified_name", None)  # of a captured tensor: its id
-            parts.append(_renumbered(str(function)))
-        parts += [_renumbered(str(each)) for each in graph.graph_def.library.gradient]
+            texts.append(_renumbered(str(function)))
+        texts += [_renumbered(str(each)) for each in graph.graph_def.library.gradient]
         graph.graph_def.ClearField("library")
-        parts.append(_renumbered(str(graph)))
-    return sorted(parts)
+        texts.append(_renumbered(str(graph)))
+    return sorted(texts)
 
 
 def _renumbered(text: str) -> str:
     """Names with numbers in the order in which they occur; constants stay as they are."""
     numbers: dict[str, dict[str, int]] = {}
 
-    def renumber(found: re.Match[str]) -> str:
-        known = numbers.setdefault(found[1], {})
-        return f"{found[1]}#{known.setdefault(found[2], len(known))}"
+    def renumber(match: re.Match[str]) -> str:
+        known = numbers.setdefault(match[1], {})
+        return f"{match[1]}#{known.setdefault(match[2], len(known))}"
 
     lines = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""TFX's Pusher, with a version that is there whole or not at all."""
+"""TFX's Pusher, with atomic versions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from stagecraft.components.pusher import already
 from stagecraft.components.pusher.versions import write_version
 from stagecraft.schemas.errors import UserError
 
+Artifacts = dict[str, list[types.Artifact]]
+
 _log = logging.getLogger(__name__)
 
 
@@ -22,22 +24,16 @@ class Executor(executor.Executor):
     """See the module."""
 
     def Do(
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
+        self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Writes the model as a new version, if it is blessed and the newest version is another.
+        """Writes the model as a new version, if it is blessed and not the newest version already.
 
-        Args:
-            input_dict: ``model``, ``model_blessing`` and ``infra_blessing``, as for TFX's executor.
-            output_dict: ``pushed_model``. It gets a copy of the model, and the custom properties
-                ``pushed``, ``pushed_destination`` and ``pushed_version``; where the newest version
-                holds the model already, those of that one, and ``already_pushed``.
-            exec_properties: ``push_destination``, a PushDestination in JSON.
+        The output gets a copy of the model, and the custom properties ``pushed``,
+        ``pushed_destination`` and ``pushed_version``. If the newest version already is the model,
+        these name it, and ``already_pushed`` is 1.
 
         Raises:
-            UserError: the version cannot be written, or the destination is of another kind.
+            UserError: the version cannot be written, or the destination is not a file system.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed = artifact_utils.get_single_instance(
@@ -48,23 +44,26 @@ class Executor(executor.Executor):
             return
         model = self.GetModelPath(input_dict)
         folder = _folder(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY])
-        # The copy comes first: nothing can fail any more when the version is there.
+        # Copy first: once the version exists, nothing can fail any more.
         io_utils.copy_dir(model, pushed.uri)
-        there = already.find(model, folder)
-        version = there or write_version(model, folder)
+        existing = already.find(model, folder)
+        version = existing or write_version(model, folder)
         self._MarkPushed(pushed, version.path, str(version.number))
-        if there:
+        if existing:
             pushed.set_int_custom_property(already.ALREADY, 1)
             _log.info("%s: already pushed as version %d", model, version.number)
 
 
 def _folder(push_destination: str) -> str:
-    """The folder of versions that a PushDestination names; its versioning has one meaning only."""
-    wanted = pusher_pb2.PushDestination()
-    proto_utils.json_to_proto(push_destination, wanted)
-    if not wanted.filesystem.base_directory:
+    """The folder of versions in a PushDestination."""
+    destination = pusher_pb2.PushDestination()
+    proto_utils.json_to_proto(push_destination, destination)
+    if not destination.filesystem.base_directory:
         raise UserError(
-            f"push_destination: {push_destination}: the Pusher writes versions to a file system. "
-            "Give filesystem.base_directory."
+            f"push_destination: {push_destination} is not a file system, the only destination that "
+            "the Pusher supports. Set filesystem.base_directory.",
+            setting="push_destination",
+            value=push_destination,
+            suggestion="filesystem.base_directory",
         )
-    return str(wanted.filesystem.base_directory)
+    return str(destination.filesystem.base_directory)

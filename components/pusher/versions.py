@@ -1,7 +1,7 @@
 """The versions of a model in a folder that TensorFlow Serving watches.
 
 Each is a folder whose name is a number, and the highest is served
-(https://www.tensorflow.org/tfx/serving/serving_config). Names that are no numbers are ignored.
+(https://www.tensorflow.org/tfx/serving/serving_config). Serving ignores other names.
 """
 
 from __future__ import annotations
@@ -24,42 +24,44 @@ from stagecraft.components.object_store import filesystem
 from stagecraft.schemas.errors import UserError
 
 SAVED_MODEL = r"saved_model\.(pb|pbtxt|cpb)"
-"""Pattern of a SavedModel's main file; a reader that finds it takes the model for complete."""
+"""Pattern of a SavedModel's main file. A reader that finds it assumes a complete model."""
 
 HIGHEST = 2**63 - 1
-"""TensorFlow Serving keeps a version as int64."""
+"""TensorFlow Serving stores a version as int64."""
 
-_ASIDE = ".pushing-"
-"""Prefix of a folder that becomes a version when all files are there."""
+_TEMPORARY = ".pushing-"
+"""Prefix of a folder that becomes a version when it has all files."""
 
 _ABANDONED = 24 * 3600
-"""Seconds after its last change, when such a folder counts as left by a killed push."""
+"""Seconds after its last change until such a folder counts as abandoned."""
 
 
 class Version(NamedTuple):
-    """A version that was written."""
+    """A version of a model."""
 
     path: str
     number: int
 
 
 def next_version(folder: str, names: Iterable[str], now: float) -> int:
-    """The number of a new version: the time, or where one is as high, the next one.
+    """The number of a new version: the time, or the highest version plus one.
 
     Args:
-        folder: for the message.
-        names: of what is in it.
+        folder: name for the error.
+        names: of the folder's entries.
         now: seconds since 1970.
 
     Raises:
         UserError: no number is left.
     """
-    there = (int(name) for name in names if re.fullmatch("[0-9]{1,19}", name))
-    number = max(int(now), 1 + max(there, default=0))
+    versions = (int(name) for name in names if re.fullmatch("[0-9]{1,19}", name))
+    number = max(int(now), 1 + max(versions, default=0))
     if number > HIGHEST:
         raise UserError(
-            f"{folder}: has version {HIGHEST}, and TensorFlow Serving knows no higher one. Remove "
-            "it, or choose another folder as push.directory."
+            f"{folder}: has version {HIGHEST}, the highest of TensorFlow Serving. Remove it, or "
+            " choose another folder as push.directory.",
+            setting="push.directory",
+            file=folder,
         )
     return number
 
@@ -67,15 +69,15 @@ def next_version(folder: str, names: Iterable[str], now: float) -> int:
 def write_version(model: str, folder: str) -> Version:
     """Copies a model to a folder as its highest version, whole or not at all.
 
-    On a disk, the model is copied to a hidden folder, which is then renamed. An object store cannot
-    rename: there, ``saved_model.pb`` comes last, and a copy that fails is removed.
+    On a disk, this function copies the model to a hidden folder, and renames it. An object store
+    cannot rename: there, ``saved_model.pb`` is written last, and a failed copy is removed.
 
     Args:
         model: folder of a SavedModel.
-        folder: holds the versions; made if it is not there.
+        folder: of the versions; created if missing.
 
     Raises:
-        UserError: there is no SavedModel, or it cannot be written there.
+        UserError: the SavedModel is missing or cannot be written.
     """
     if "://" in model or "://" in folder:
         filesystem.register()
@@ -83,8 +85,10 @@ def write_version(model: str, folder: str) -> Version:
         main = [name for name in _names(model) if re.fullmatch(SAVED_MODEL, name)]
         if not main:
             raise UserError(
-                f"{model}: has no saved_model.pb, so there is nothing to push. Run the Trainer "
-                "again, such as with --fresh --from Trainer."
+                f"{model}: has no saved_model.pb to push. Run the Trainer again, such as with "
+                "--fresh --from Trainer.",
+                file=model,
+                suggestion="--fresh --from Trainer",
             )
         return _upload(model, folder, main) if "://" in folder else _copy(model, folder)
 
@@ -92,14 +96,14 @@ def write_version(model: str, folder: str) -> Version:
 def _copy(model: str, folder: str) -> Version:
     os.makedirs(folder, exist_ok=True)
     _remove_abandoned(folder)
-    aside = os.path.join(folder, _ASIDE + uuid.uuid4().hex)
+    temporary = os.path.join(folder, _TEMPORARY + uuid.uuid4().hex)
     try:
-        io_utils.copy_dir(model, aside)
+        io_utils.copy_dir(model, temporary)
         while True:
             number = next_version(folder, os.listdir(folder), time.time())
             path = os.path.join(folder, str(number))
             try:
-                os.rename(aside, path)
+                os.rename(temporary, path)
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                     raise
@@ -107,7 +111,7 @@ def _copy(model: str, folder: str) -> Version:
             return Version(path, number)
     except BaseException:  # Ctrl-C too
         with contextlib.suppress(OSError, tf.errors.OpError):
-            _remove(aside)
+            _remove(temporary)
         raise
 
 
@@ -129,18 +133,18 @@ def _upload(model: str, folder: str, main: list[str]) -> Version:
 
 
 def _remove_abandoned(folder: str) -> None:
-    """Removes what killed pushes left behind."""
+    """Removes the temporary folders of killed pushes."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
-        if not name.startswith(_ASIDE):
+        if not name.startswith(_TEMPORARY):
             continue
-        with contextlib.suppress(FileNotFoundError):  # it has become a version meanwhile
+        with contextlib.suppress(FileNotFoundError):  # it was renamed to a version in the meantime
             if os.path.getmtime(path) < time.time() - _ABANDONED:
                 _remove(path)
 
 
 def _names(folder: str) -> list[str]:
-    """Of what is in a folder; none where there is no folder."""
+    """Names of a folder's entries; empty if the folder does not exist."""
     return [name.rstrip("/") for name in fileio.listdir(folder)] if fileio.isdir(folder) else []
 
 
@@ -151,12 +155,14 @@ def _remove(path: str) -> None:
 
 @contextlib.contextmanager
 def _explained(folder: str) -> Iterator[None]:
-    """Names the folder where it cannot be written."""
+    """Turns file errors into a UserError that names the folder."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
         why = getattr(error, "strerror", None) or getattr(error, "message", None) or error
         raise UserError(
-            f"{folder}: the model cannot be written there: {why}. Make room or give permission "
-            "there, or choose another folder as push.directory."
+            f"{folder}: cannot write the model: {why}. Free space or grant permission there, or "
+            "choose another folder as push.directory.",
+            setting="push.directory",
+            file=folder,
         ) from error

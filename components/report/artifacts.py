@@ -1,7 +1,7 @@
 """The report's artifact types: KFP's own, which its user interface shows, and the model card.
 
-KFP names them in sdk/python/kfp/dsl/types/artifact_types.py; its user interface goes by the name,
-and looks for a page at the artifact's address itself, not in a folder there.
+KFP defines the type names in sdk/python/kfp/dsl/types/artifact_types.py. Its user interface selects
+a view by type name, and expects the page itself at the artifact's address, not a folder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from tfx.types import artifact
 
-from stagecraft.components.report.facts import Quality, Training
+from stagecraft.components.report.report_data import Quality, Training
 
 REPORT, SUMMARY = "report.html", "summary.md"
 
@@ -32,7 +32,7 @@ class Markdown(artifact.Artifact):
 
 
 class Metrics(artifact.Artifact):
-    """Figures, as properties."""
+    """Metrics, as properties."""
 
     TYPE_NAME = "system.Metrics"
 
@@ -52,23 +52,23 @@ class ModelCard(artifact.Artifact):
 TYPES = (HTML, Markdown, Metrics, ClassificationMetrics, ModelCard)
 
 
-def figures(quality: Quality | None, training: Training | None) -> dict[str, float]:
-    """What goes into ``Metrics``: JSON has no word for what is not finite."""
-    found = dict(quality.metrics) if quality else {}
+def metrics(quality: Quality | None, training: Training | None) -> dict[str, float]:
+    """Properties of ``Metrics``; only finite numbers, because JSON has no others."""
+    values = dict(quality.metrics) if quality else {}
     if quality and quality.baseline is not None:
-        found["last_blessed_accuracy"] = quality.baseline
+        values["last_blessed_accuracy"] = quality.baseline
     if training:
         record = training.record
-        found |= {"steps": record["steps"], "images_per_second": record["images_per_second"]}
+        values |= {"steps": record["steps"], "images_per_second": record["images_per_second"]}
         if record["best"]:
-            found["val_accuracy"] = record["best"]["accuracy"]
+            values["val_accuracy"] = record["best"]["accuracy"]
         if training.timeline:
-            found |= {"bubble_measured": training.timeline["idle"]}
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+            values |= {"bubble_measured": training.timeline["idle"]}
+    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 def confusion_matrix(quality: Quality) -> dict[str, Any]:
-    """What goes into ``ClassificationMetrics``: rows are what the examples are."""
+    """The property ``confusionMatrix`` of ``ClassificationMetrics``; rows are actual classes."""
     return {
         "annotationSpecs": [{"displayName": each.name} for each in quality.classes],
         "rows": [{"row": row} for row in quality.confusion],

@@ -1,4 +1,4 @@
-"""TrainingReport: what a run came to, for people, for Kubeflow's user interface, for programs."""
+"""TrainingReport: the results of a run, for people, for Kubeflow's user interface, for programs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from stagecraft.components.report import artifacts, executor
 from stagecraft.schemas import secrets
 
 
-def _input(kind: type[types.Artifact]) -> component_spec.ChannelParameter:
-    return component_spec.ChannelParameter(type=kind, optional=True)
+def _channels(
+    optional: bool = False, **kinds: type[types.Artifact]
+) -> dict[str, component_spec.ChannelParameter]:
+    return {
+        role: component_spec.ChannelParameter(type=kind, optional=optional)
+        for role, kind in kinds.items()
+    }
 
 
 class TrainingReportSpec(component_spec.ComponentSpec):
@@ -23,37 +28,37 @@ class TrainingReportSpec(component_spec.ComponentSpec):
         name: component_spec.ExecutionParameter(type=str)
         for name in ("pipeline_name", "settings", "metadata_db", "code_fingerprint")
     }
-    INPUTS = {
-        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
-        "schema": component_spec.ChannelParameter(type=standard_artifacts.Schema),
-        "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
-        "model_run": component_spec.ChannelParameter(type=standard_artifacts.ModelRun),
-        "evaluation": component_spec.ChannelParameter(type=standard_artifacts.ModelEvaluation),
-        "blessing": _input(standard_artifacts.ModelBlessing),
-        "pushed_model": _input(standard_artifacts.PushedModel),
-        "statistics": _input(standard_artifacts.ExampleStatistics),
-        "anomalies": _input(standard_artifacts.ExampleAnomalies),
-        "transform_graph": _input(standard_artifacts.TransformGraph),
-        "parity": _input(ParityReport),
-    }
-    OUTPUTS = {
-        "report": component_spec.ChannelParameter(type=artifacts.HTML),
-        "summary": component_spec.ChannelParameter(type=artifacts.Markdown),
-        "metrics": component_spec.ChannelParameter(type=artifacts.Metrics),
-        "classification_metrics": component_spec.ChannelParameter(
-            type=artifacts.ClassificationMetrics
-        ),
-        "model_card": component_spec.ChannelParameter(type=artifacts.ModelCard),
-    }
+    INPUTS = _channels(
+        examples=standard_artifacts.Examples,
+        schema=standard_artifacts.Schema,
+        model=standard_artifacts.Model,
+        model_run=standard_artifacts.ModelRun,
+        evaluation=standard_artifacts.ModelEvaluation,
+    ) | _channels(
+        optional=True,
+        blessing=standard_artifacts.ModelBlessing,
+        pushed_model=standard_artifacts.PushedModel,
+        statistics=standard_artifacts.ExampleStatistics,
+        anomalies=standard_artifacts.ExampleAnomalies,
+        transform_graph=standard_artifacts.TransformGraph,
+        parity=ParityReport,
+    )
+    OUTPUTS = _channels(
+        report=artifacts.HTML,
+        summary=artifacts.Markdown,
+        metrics=artifacts.Metrics,
+        classification_metrics=artifacts.ClassificationMetrics,
+        model_card=artifacts.ModelCard,
+    )
 
 
 class TrainingReport(base_component.BaseComponent):
     """Writes a page about the run, a summary, metrics as Kubeflow shows them, and a model card.
 
-    Put it at the end. It asks the model nothing: what it says of the test pictures, the Evaluator
-    found; the surest mistakes, if that was told to keep them
-    (``stagecraft.components.evaluator.misclassified``). The model card is also written beside the
-    pushed model. ::
+    Put it at the end of the pipeline. It never runs the model: all metrics are the Evaluator's. The
+    most confident errors need the metric ``MostConfidentlyWrong``
+    (``stagecraft.components.evaluator.misclassified``). The component also writes the model card
+    next to the pushed model. ::
 
         report = TrainingReport(
             examples=..., schema=..., model=..., model_run=..., evaluation=...,
@@ -82,11 +87,11 @@ class TrainingReport(base_component.BaseComponent):
         settings: str = "",
         metadata_db: str = "",
     ) -> None:
-        """Wires the report; what is not given is not in it.
+        """Connects the inputs. Parts of the report whose inputs are missing stay empty.
 
         Args:
             examples: raw Examples, all splits.
-            schema: theirs, which names the classes.
+            schema: of the examples; has the class names.
             model: of the Trainer.
             model_run: of the Trainer.
             evaluation: of the Evaluator.
@@ -94,13 +99,13 @@ class TrainingReport(base_component.BaseComponent):
             pushed_model: of the Pusher; gets the model card.
             statistics: of StatisticsGen.
             anomalies: of AnomalyGate or ExampleValidator.
-            transform_graph: of Transform; shows what augmentation did.
+            transform_graph: of Transform; needed to show augmented images.
             parity: of ParityGate.
             pipeline_name: the page's title.
-            settings: YAML that makes the same run again; secrets are left out of it.
+            settings: YAML that reproduces the run; the component removes secrets from it.
             metadata_db: SQLite file of ML Metadata, for the time per component.
         """
-        given = {
+        optional = {
             "blessing": blessing,
             "pushed_model": pushed_model,
             "statistics": statistics,
@@ -115,7 +120,7 @@ class TrainingReport(base_component.BaseComponent):
                 model=model,
                 model_run=model_run,
                 evaluation=evaluation,
-                **{role: channel for role, channel in given.items() if channel is not None},
+                **{role: channel for role, channel in optional.items() if channel is not None},
                 **{
                     key: types.Channel(type=parameter.type)
                     for key, parameter in TrainingReportSpec.OUTPUTS.items()

@@ -1,4 +1,4 @@
-"""The executor of TrainingReport: reads the artifacts once, writes what is made of them."""
+"""The executor of TrainingReport: reads the artifacts once, and writes all outputs."""
 
 from __future__ import annotations
 
@@ -13,32 +13,26 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
 from stagecraft.components.report import artifacts
-from stagecraft.components.report.facts import Facts
-from stagecraft.components.report.gather import gather
+from stagecraft.components.report.collect import collect
 from stagecraft.components.report.pages import markdown, model_card
+from stagecraft.components.report.report_data import ReportData
 
 Artifacts = dict[str, list[types.Artifact]]
 
 
 class Executor(base_executor.BaseExecutor):
-    """See the component."""
+    """Writes the report; inputs, outputs and properties are the component's."""
 
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Writes the report.
-
-        Args:
-            input_dict: by role, as ``gather.ROLES`` has them; those that are optional may be empty.
-            output_dict: ``report``, ``summary``, ``metrics``, ``classification_metrics``,
-                ``model_card``.
-            exec_properties: ``pipeline_name``, ``settings``, ``metadata_db``.
+        """See the class.
 
         Raises:
-            UserError: the schema names no classes.
+            UserError: the schema has no class names.
         """
-        facts = gather(
-            {role: given[0] for role, given in input_dict.items() if given},
+        data = collect(
+            {role: inputs[0] for role, inputs in input_dict.items() if inputs},
             pipeline=exec_properties["pipeline_name"],
             run_id=(self._context.pipeline_run_id if self._context else None) or "",
             metadata_db=exec_properties["metadata_db"],
@@ -47,17 +41,17 @@ class Executor(base_executor.BaseExecutor):
         from stagecraft.components.report.pages import page  # and matplotlib, which takes a second
 
         outputs = {key: artifact_utils.get_single_instance(output_dict[key]) for key in output_dict}
-        _write(outputs["report"], {artifacts.REPORT: page.render(facts)})
-        _write(outputs["summary"], {artifacts.SUMMARY: markdown.summary(facts)})
-        _note_figures(outputs, facts)
-        card = model_card.as_json(facts)
+        _write(outputs["report"], {artifacts.REPORT: page.render(data)})
+        _write(outputs["summary"], {artifacts.SUMMARY: markdown.summary(data)})
+        _set_metrics(outputs, data)
+        card = model_card.as_json(data)
         files = {
             model_card.JSON: json.dumps(card, indent=1, ensure_ascii=False) + "\n",
-            model_card.MARKDOWN: markdown.card(facts, card),
+            model_card.MARKDOWN: markdown.card(data, card),
         }
         _write(outputs["model_card"], files)
-        if facts.pushed_to and fileio.exists(facts.pushed_to):
-            _write_files(facts.pushed_to, files)
+        if data.pushed_to and fileio.exists(data.pushed_to):
+            _write_files(data.pushed_to, files)
 
 
 def _write(artifact: types.Artifact, files: dict[str, str]) -> None:
@@ -74,10 +68,10 @@ def _write_files(folder: str, files: dict[str, str]) -> None:
             file.write(text)
 
 
-def _note_figures(outputs: dict[str, types.Artifact], facts: Facts) -> None:
-    for name, value in artifacts.figures(facts.quality, facts.training).items():
+def _set_metrics(outputs: dict[str, types.Artifact], data: ReportData) -> None:
+    for name, value in artifacts.metrics(data.quality, data.training).items():
         outputs["metrics"].set_float_custom_property(name, float(value))
-    if facts.quality:
+    if data.quality:
         outputs["classification_metrics"].set_json_value_custom_property(
-            "confusionMatrix", artifacts.confusion_matrix(facts.quality)
+            "confusionMatrix", artifacts.confusion_matrix(data.quality)
         )

@@ -1,4 +1,4 @@
-"""The Trainer's side of a run: its record, its curves, and the step it watched."""
+"""Reads the Trainer's results: its record, its curves, and the timeline of a step."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from tfx.dsl.io import fileio
 from tfx.types import Artifact
 from tfx.utils import path_utils
 
-from stagecraft.components.report.facts import Training
+from stagecraft.components.report.report_data import Training
 from stagecraft.trainer_module.training import record
 from stagecraft.trainer_module.training.monitoring import curve, timeline
 
 
 def read(model_run: Artifact, model: Artifact | None) -> Training | None:
-    """What the Trainer left.
+    """Reads the Trainer's results.
 
     Args:
-        model_run: its output, with ``record.json``, ``curve.json`` and perhaps a timeline.
-        model: what it exported.
+        model_run: has ``record.json``, ``curve.json`` and, if a step was profiled, a timeline.
+        model: the exported model.
 
     Returns:
-        None where another ``run_fn`` than ours wrote no record.
+        None if a user's own ``run_fn`` wrote no record.
     """
     text = _text(model_run.uri, record.FILE_NAME)
-    found = None if text is None else record.parse(text, f"{model_run.uri}/{record.FILE_NAME}")
-    if found is None:
+    parsed = None if text is None else record.parse(text, f"{model_run.uri}/{record.FILE_NAME}")
+    if parsed is None:
         return None
     points = _text(model_run.uri, curve.FILE_NAME)
-    watched = _text(model_run.uri, timeline.DATA)
+    spans = _text(model_run.uri, timeline.DATA)
     return Training(
-        record=found,
+        record=parsed,
         curve=curve.read(points) if points else [],
-        timeline=json.loads(watched) if watched else None,
+        timeline=json.loads(spans) if spans else None,
         parameters=_parameters(path_utils.serving_model_path(model.uri)) if model else None,
     )
 
@@ -50,7 +50,7 @@ def _text(folder: str, name: str) -> str | None:
 
 
 def _parameters(saved_model: str) -> int | None:
-    """Weights of an exported model; None where it is not there any more."""
+    """Number of weights of an exported model; None if it was removed."""
     variables: Any = os.path.join(saved_model, "variables", "variables")
     if not fileio.exists(f"{variables}.index"):
         return None
@@ -59,7 +59,7 @@ def _parameters(saved_model: str) -> int | None:
         for name, shape in tf.train.list_variables(variables)
         if name.endswith("/.ATTRIBUTES/VARIABLE_VALUE")
     }
-    # Ours may be stored twice: under their layers as well.
-    ours = {name: shape for name, shape in shapes.items() if name.startswith("model_variables/")}
-    counted = (ours or shapes).values()
+    # Our exports store variables under their layers, too.
+    own = {name: shape for name, shape in shapes.items() if name.startswith("model_variables/")}
+    counted = (own or shapes).values()
     return int(sum(np.prod(shape, dtype=np.int64) for shape in counted))

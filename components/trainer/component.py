@@ -1,8 +1,7 @@
-"""Trainer: trains a model on a topology, with every setting a typed execution property.
+"""Trainer: trains a model on a topology; every setting is a typed execution property.
 
-TFX's own Trainer takes its settings as one JSON text, which a compiled pipeline
-cannot vary, and knows its ``run_fn`` by name only, so that changed code finds
-old results in the cache.
+TFX's own Trainer has all settings in one JSON text, so that a compiled pipeline cannot vary one. It
+knows ``run_fn`` only by name, so that changed code gets old results from the cache.
 """
 
 from __future__ import annotations
@@ -54,33 +53,33 @@ class Trainer(base_component.BaseComponent):
         num_classes: int | None = None,
         **overrides: Any,
     ):
-        """Describes a training.
+        """Configures a training.
 
         Args:
             examples: Examples with the splits train and val, raw or as Transform materialised them.
-            transform_graph: Transform's graph, which goes into the exported model.
-            schema: the raw examples' schema, which names the classes.
-            settings: what is trained, and on which topology.
-            checkpoint_root: folder that outlives a failed attempt; each training has its own
-                folder in it, by data, code and ``train.resume_id``.
-            run_fn: dotted path of the function that trains. It and all of the user's code that it
-                imports are part of the cache key, as are the module of a
-                ``package.module:function`` model and the files that the function reads. To see
-                which these are, the model is built here.
-            num_classes: of the labels, for that; None: 10.
+            transform_graph: Transform's graph; becomes a part of the exported model.
+            schema: of the raw examples; has the class names.
+            settings: model, training and topology.
+            checkpoint_root: folder that outlives a failed attempt. Each training has its own
+                subfolder, named by data, code and ``train.resume_id``.
+            run_fn: dotted path of the function that trains. The cache key includes this code and
+                the user's code that it imports. For a model ``package.module:function``, it also
+                includes the module and the files that the function reads; to find these files,
+                the constructor builds the model.
+            num_classes: number of classes for building the model; None: 10.
             **overrides: flat settings (``train_learning_rate=…``) in place of those in
-                ``settings``; a RuntimeParameter is allowed, and checked when the Trainer runs (the
-                code of a model that is only named then is not in the cache key).
+                ``settings``; a RuntimeParameter is allowed; the Trainer checks its value at run
+                time. The cache key then misses the code of a model named at run time.
 
         Raises:
-            TypeError: an override that is no setting.
-            UserError: ``run_fn``, the model's module or ``train.initial_weights`` is not found.
+            TypeError: an override is not a setting.
+            UserError: ``run_fn``, the model's module or ``train.initial_weights`` does not exist.
         """
         for name in overrides:
             if name not in TrainerSpec.PARAMETERS:
                 near = difflib.get_close_matches(name, TrainerSpec.PARAMETERS, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise TypeError(f"Trainer: {name} is no setting{hint}")
+                raise TypeError(f"Trainer: {name} is not a setting{hint}")
         flat = settings.flat() | overrides
         super().__init__(
             TrainerSpec(

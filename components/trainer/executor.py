@@ -1,4 +1,4 @@
-"""Hands TFX's generic Trainer what it expects, and notes what came of the training."""
+"""Runs TFX's generic Trainer, and records the metrics of the training on the model."""
 
 from __future__ import annotations
 
@@ -31,26 +31,18 @@ _log = logging.getLogger(__name__)
 
 
 class Executor(GenericExecutor):
-    """Runs ``run_fn`` with a ``FnArgs``: typed settings in, figures on the model out."""
+    """Runs ``run_fn`` with a ``FnArgs`` made of typed settings."""
 
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """Trains.
-
-        Args:
-            input_dict: ``examples`` with the splits train and val; ``transform_graph``; ``schema``.
-            output_dict: ``model``, ``model_run``.
-            exec_properties: the flat settings, ``run_fn``, ``checkpoint_root``,
-                ``code_fingerprint``, ``initial_weights_fingerprint``.
+        """See the component.
 
         Raises:
-            UserError: an output folder that holds files of another execution, a setting that
-                cannot be (a runtime parameter comes unchecked), a split that is not there, initial
-                weights that are not those that the pipeline was made with, or whatever
-                ``run_fn`` raises.
+            UserError: an output folder has files of another execution, a runtime parameter is
+                invalid, a split is missing, the initial weights changed, or ``run_fn`` raised.
         """
-        # Elsewhere than under a local runner, an attempt of the same execution may be repeated.
+        # In a container, an attempt of the same execution may be repeated.
         if self._context is not None and self._context.pipeline_node is not None:
             outputs.keep_and_refuse(output_dict)
         settings = training_properties.read(exec_properties, "Trainer")
@@ -60,9 +52,11 @@ class Executor(GenericExecutor):
             for split in (features.TRAIN, features.VAL):
                 if split not in splits:
                     raise UserError(
-                        f"{examples.uri}: the examples have no split {split!r} (found: "
-                        f"{', '.join(splits)}); the Trainer trains on train, and chooses the best "
-                        "checkpoint on val"
+                        f"{examples.uri}: the examples have no split {split!r}, only "
+                        f"{', '.join(splits)}; the Trainer trains on train and selects the best "
+                        "checkpoint on val",
+                        file=examples.uri,
+                        record=split,
                     )
         with (
             on_disk(output_dict),
@@ -89,7 +83,7 @@ class Executor(GenericExecutor):
                     training_properties.WEIGHTS_FINGERPRINT: weights,
                 },
             )
-            _note_figures(output_dict, exec_properties["code_fingerprint"])
+            _record_metrics(output_dict, exec_properties["code_fingerprint"])
 
     def _GetFnArgs(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
@@ -113,10 +107,10 @@ class Executor(GenericExecutor):
 def _on_cluster(
     settings: TrainingSettings, inputs: Artifacts, outputs: Artifacts, checkpoint_root: str
 ) -> Iterator[Any]:
-    """Where a job of the cluster does the training, has artifacts where its pods see them.
+    """For a training in a cluster job, puts artifacts where the job's pods can read them.
 
     Yields:
-        What the job is told of it; None where there is no job.
+        The handover to the job; None without a job.
     """
     if settings.parallel.launcher != "kubernetes":
         yield None
@@ -124,24 +118,24 @@ def _on_cluster(
     from stagecraft.components.kubernetes.job_folder import exchange  # and the client
     from stagecraft.components.kubernetes.launch import launch
 
-    with exchange.shared(inputs, outputs, launch.settings(), checkpoint_root) as told:
-        yield told
+    with exchange.shared(inputs, outputs, launch.settings(), checkpoint_root) as shared:
+        yield shared
 
 
 def _splits(message: Any, split: str) -> str:
     return str(proto_utils.proto_to_json(message(splits=[split])))
 
 
-def _note_figures(output_dict: Artifacts, code_fingerprint: str) -> None:
-    """Figures for people and the summary, on the artifact so that a cached run has them too."""
+def _record_metrics(output_dict: Artifacts, code_fingerprint: str) -> None:
+    """Records metrics on the model artifact, so that a cached run has them, too."""
     model = artifact_utils.get_single_instance(output_dict["model"])
     model.set_string_custom_property("code_fingerprint", code_fingerprint)
     folder = artifact_utils.get_single_uri(output_dict["model_run"])
     notes = record.find(folder, record.FIGURES)
     if notes is None:
         _log.warning(
-            "%s has no %s that can be used: the model is published without its steps, accuracy "
-            "and speed. A run_fn of your own writes one with "
+            "%s has no usable %s, so the published model lacks steps, accuracy and speed. A custom "
+            "run_fn can write this file with "
             "stagecraft.trainer_module.training.record.write_for",
             folder,
             record.FILE_NAME,
@@ -150,7 +144,7 @@ def _note_figures(output_dict: Artifacts, code_fingerprint: str) -> None:
     model.set_int_custom_property("steps", notes["steps"])
     model.set_int_custom_property("resumed_from", notes.get("resumed_from", 0))
     model.set_float_custom_property("images_per_second", float(notes["images_per_second"]))
-    if "train" in notes.get("seconds", {}):  # neither evaluating, saving nor exporting
+    if "train" in notes.get("seconds", {}):  # without evaluation, saving and export
         model.set_float_custom_property("training_seconds", notes["seconds"]["train"])
     if notes["best"]:
         model.set_float_custom_property("val_accuracy", float(notes["best"]["accuracy"]))

@@ -1,9 +1,9 @@
-"""Which training it is: the name of its checkpoint folder.
+"""The identity of a training, which names its checkpoint folder.
 
-A retried Trainer must find the checkpoints of the attempt before, and changed
-data or code must never find those of another training. Changed settings do find
-them: the trainer compares, and says what differs. Artifacts are known by content,
-not by URI: URIs begin anew with a new metadata store.
+A retried Trainer must find the checkpoints of its earlier attempt. After a change of data or code,
+it must not find them. After a change of settings it finds them; the training then compares the
+settings and reports differences. Artifacts are identified by content, because URIs start again with
+a new metadata store.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from stagecraft.components.fingerprints.content_digest import folder_digest
 def training_key(
     folders: Mapping[str, Iterable[str]], code: str, resume_id: str, weights: str = ""
 ) -> str:
-    """24 hexadecimal digits that stand for data, code, initial weights and ``resume_id``.
+    """24 hexadecimal digits that identify data, code, initial weights and ``resume_id``.
 
     Args:
-        folders: what for -> the folders whose files are read (splits, transform graph, schema).
+        folders: role -> folders of the input (splits, transform graph, schema).
         code: fingerprint of the code.
-        resume_id: ``train.resume_id``, which keeps trainings of the same data and code apart.
-        weights: digest of ``train.initial_weights``; empty: there are none.
+        resume_id: ``train.resume_id``, which distinguishes trainings of the same data and code.
+        weights: digest of ``train.initial_weights``; empty without them.
     """
     identity = {
         "data": {

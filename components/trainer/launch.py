@@ -1,4 +1,4 @@
-"""Who starts the processes of a training: this one is it, or it starts them, here or elsewhere."""
+"""Trains in this process, or starts the processes of the training, locally or in a cluster."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ RUN_FN = "run_fn"
 """In ``custom_config``: dotted path of the function that trains."""
 
 HANDOVER = "handover"
-"""In ``custom_config``: what a cluster's job shares with this process; None without one."""
+"""In ``custom_config``: data shared with a cluster job; None without one."""
 
 _progress = logging.getLogger("stagecraft.progress")
 _log = logging.getLogger(__name__)
 
 
 def run(fn_args: Any) -> None:
-    """What TFX's Trainer calls in place of the ``run_fn`` that ``custom_config`` names.
+    """Stands in for the ``run_fn`` that ``custom_config`` names; TFX's Trainer calls it.
 
     Raises:
-        UserError: the training cannot go on.
+        UserError: the training failed.
     """
     path, handover = fn_args.custom_config.pop(RUN_FN), fn_args.custom_config.pop(HANDOVER, None)
     parallel = TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel
@@ -48,7 +48,7 @@ def run(fn_args: Any) -> None:
 
 
 def is_local(parallel: ParallelSettings) -> bool:
-    """Whether this process starts the others, and does not train itself."""
+    """Whether this process starts local workers instead of training itself."""
     if parallel.launcher == "auto":
         return bool(jobs(parallel)) and not cluster.is_set()
     return parallel.launcher == "local"
@@ -63,18 +63,18 @@ def run_local(
     write_log: Callable[[str], None] | None = None,
     program: Sequence[str] = WORKER,
 ) -> None:
-    """Trains in processes on this host, to their end.
+    """Trains in processes on this host, and waits for their end.
 
     Args:
         path: dotted path of ``run_fn``.
-        fn_args: as TFX gives them.
+        fn_args: of TFX's Trainer.
         parallel: the topology.
-        on_event: takes the chief's events and the supervisor's; None: they are shown as progress.
-        write_log: takes what the processes print, a line at a time; None: to standard error.
-        program: what the processes run.
+        on_event: receives events of chief and supervisor; None: log them as progress.
+        write_log: receives each line that the processes print; None: standard error.
+        program: of the processes.
 
     Raises:
-        UserError: the training cannot go on: the first cause.
+        UserError: the training failed; the error is the first cause.
     """
     Supervisor(
         parallel,
@@ -93,14 +93,14 @@ def run_local(
 
 
 def _show(event: Event) -> None:
-    """The chief's progress is the progress of all; a restart is told as such."""
+    """Logs the chief's progress as that of the training, and restarts."""
     fields = {key: value for key, value in event.items() if key != "event"}
     if event["event"] == "progress":
-        figures = [event.get("step"), event.get("total")]
+        values = [event.get("step"), event.get("total")]
         text = "resuming from step %s of %s" if event.get("phase") == "resume" else "step %s of %s"
         if event.get("phase") == "export":
-            text, figures = "exporting the model", []
-        _progress.info(text, *figures, extra={"progress": fields})
+            text, values = "exporting the model", []
+        _progress.info(text, *values, extra={"progress": fields})
     elif event["event"] == "restart":
         _progress.warning(
             "restart %d: %s",

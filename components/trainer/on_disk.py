@@ -1,6 +1,6 @@
-"""Outputs that are addresses, not folders, as TFX's entrypoint hands them over on Vertex AI.
+"""Local folders for outputs at remote addresses, which TFX's entrypoint passes on Vertex AI.
 
-A training renames, syncs and appends to what it writes, which no object store can.
+A training renames, syncs and appends to its files. An object store supports none of these.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tfx.utils import io_utils
 
 @contextlib.contextmanager
 def on_disk(outputs: dict[str, list[types.Artifact]]) -> Iterator[None]:
-    """Gives artifacts at addresses a local folder each, copied to the address when all went well.
+    """Gives each remote artifact a local folder, and copies the folder to the address on success.
 
-    Artifacts in folders stay as they are.
+    Local artifacts are unchanged.
     """
     remote = [
         artifact

@@ -15,21 +15,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import ml_metadata
-from ml_metadata.proto import metadata_store_pb2
-
-from stagecraft.components.metadata import file
-from stagecraft.components.report import history
-from stagecraft.components.report.facts import Component
-from stagecraft.components.report.pages import wording
+from stagecraft.components.metadata import component_runs, run_metadata
+from stagecraft.components.metadata.component_runs import ComponentRun
+from stagecraft.components.metadata.run_metadata import Properties, RunMetadata
+from stagecraft.components.report.pages import training_text
 from stagecraft.pipeline.history import past_settings
 from stagecraft.pipeline.history.runs import RecordedRun
 from stagecraft.pipeline.local import layout, lock
 from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.training import record
-
-Properties = dict[str, Any]
 
 _COUNTS = {split: f"count_{split}" for split in (features.TRAIN, features.VAL, features.EVAL)}
 
@@ -75,7 +71,7 @@ class PastRun:
     blessed: bool | None
     pushed: str | None
     """The folder that the model was pushed to."""
-    components: list[Component]
+    components: list[ComponentRun]
 
     def as_json(self) -> dict[str, Any]:
         """For programs; of the settings, only those that differ from ``base``."""
@@ -99,13 +95,14 @@ class PastRun:
 
 def read(run: RecordedRun) -> PastRun:
     """Reads a run."""
-    metadata_db = str(layout.metadata_db(run.output))
-    store = file.open_store(metadata_db)
-    pipeline = history.pipeline_of(store, run.context)
+    recorded = RunMetadata.open(layout.metadata_db(run.output), run.id)
+    if recorded is None:
+        raise UserError(f"{run.address}: the metadata store has no such run")
+    pipeline = recorded.pipeline
     all_components = components(run)
     state, component = _state(all_components, _is_running(run))
-    executions, artifacts = _executions(store, run.context), _artifacts(store, run.context)
-    settings = past_settings.known(executions, history.notes(metadata_db, run.id).settings)
+    executions, artifacts = _executions(recorded), _artifacts(recorded)
+    settings = past_settings.known(executions, recorded.notes.settings)
     base, others = past_settings.base(pipeline)
     examples = artifacts.get("Examples", {})
     pushed = artifacts.get("PushedModel", {})
@@ -136,9 +133,9 @@ def read(run: RecordedRun) -> PastRun:
     )
 
 
-def components(run: RecordedRun) -> list[Component]:
+def components(run: RecordedRun) -> list[ComponentRun]:
     """The components of a run. One that seems to run is ``stopped`` if no process runs."""
-    stored = history.read(str(layout.metadata_db(run.output)), run.id)
+    stored = component_runs.read(RunMetadata.open(layout.metadata_db(run.output), run.id))
     if _is_running(run):
         return stored
     return [
@@ -152,53 +149,46 @@ def _is_running(run: RecordedRun) -> bool:
     return held_since is not None and run.began >= held_since
 
 
-def _state(components: list[Component], going_on: bool) -> tuple[str, str | None]:
+def _state(components: list[ComponentRun], going_on: bool) -> tuple[str, str | None]:
     for state in ("failed", "stopped", "running"):
         for each in components:
             if each.state == state:
                 return state, each.name
     if going_on:
         return "running", None
-    begun = any(each.state != history.NOT_RUN for each in components)
-    ended = all(each.state != history.NOT_RUN for each in components)
+    begun = any(each.state != component_runs.NOT_RUN for each in components)
+    ended = all(each.state != component_runs.NOT_RUN for each in components)
     return ("done" if begun and ended else "stopped"), None
 
 
-def _seconds(run: RecordedRun, components: list[Component], state: str) -> float:
+def _seconds(run: RecordedRun, components: list[ComponentRun], state: str) -> float:
     if state == "running":
         return time.time() - run.began
     return max((each.begin + each.seconds for each in components), default=0.0)
 
 
-def _executions(store: ml_metadata.MetadataStore, context: int) -> dict[str, Properties]:
+def _executions(recorded: RunMetadata) -> dict[str, Properties]:
     """Node id -> properties of its execution."""
     properties_by_node = {}
-    for execution in store.get_executions_by_context(context):
-        properties = _values(execution.custom_properties)
+    for execution in recorded.executions:
+        properties = run_metadata.values(execution.custom_properties)
         # An execution that a partial run skipped has only outputs.
-        if not properties and (made := history.original(store, execution)):
-            properties = _values(made.custom_properties)
-        for owner in store.get_contexts_by_execution(execution.id):
-            if owner.type == "node":
-                properties_by_node[owner.name.partition(".")[2]] = properties
+        if not properties and (original := recorded.original(execution)):
+            properties = run_metadata.values(original.custom_properties)
+        if node := recorded.node(execution):
+            properties_by_node[node] = properties
     return properties_by_node
 
 
-def _artifacts(store: ml_metadata.MetadataStore, context: int) -> dict[str, Properties]:
+def _artifacts(recorded: RunMetadata) -> dict[str, Properties]:
     """Type -> properties and ``uri`` of the run's first artifact of this type.
 
     The first, because Transform may also write examples.
     """
-    executions = [execution.id for execution in store.get_executions_by_context(context)]
-    ids = {
-        event.artifact_id
-        for event in store.get_events_by_execution_ids(executions)
-        if event.type == metadata_store_pb2.Event.OUTPUT
+    return {
+        artifact.type: {"uri": artifact.uri, **run_metadata.values(artifact.custom_properties)}
+        for artifact in reversed(recorded.outputs())
     }
-    by_type: dict[str, Properties] = {}
-    for artifact in sorted(store.get_artifacts_by_id(ids), key=lambda artifact: -artifact.id):
-        by_type[artifact.type] = {"uri": artifact.uri, **_values(artifact.custom_properties)}
-    return by_type
 
 
 def _input(executions: Mapping[str, Properties]) -> str:
@@ -225,10 +215,6 @@ def _record(artifacts: Mapping[str, Properties]) -> dict[str, Any] | None:
     return record.find(artifacts["ModelRun"]["uri"], ("topology",))
 
 
-def _values(properties: Mapping[str, metadata_store_pb2.Value]) -> Properties:
-    return {name: getattr(value, value.WhichOneof("value")) for name, value in properties.items()}
-
-
 def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
     fingerprints = {}
     for node, properties in executions.items():
@@ -242,7 +228,7 @@ def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
 def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat) -> str:
     """From the Trainer's record; without one, from the settings."""
     if trained := _record(artifacts):
-        return wording.grid_text(trained)
+        return training_text.grid_text(trained)
     if "parallel.strategy" not in settings:
         return ""
     workers, replicas, stages = (

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from tfx.types import Artifact
 
-from stagecraft.components.metadata import file
-from stagecraft.components.report import history
-from stagecraft.components.report.facts import Facts
-from stagecraft.components.report.gather import gather
+from stagecraft.components.metadata.run_metadata import RunMetadata
+from stagecraft.components.metadata.run_notes import Notes
+from stagecraft.components.report.collect import collect
+from stagecraft.components.report.report_data import ReportData
 from stagecraft.pipeline.history import past_run, runs
 from stagecraft.pipeline.local import layout, nodes
 from stagecraft.pipeline.local.runners import Run
@@ -50,8 +50,8 @@ _BEGINNING = 1 << 18
 """Characters at the beginning of a log; they hold the run's ID."""
 
 
-def facts(run: runs.RecordedRun) -> Facts:
-    """The facts about a run, complete or not."""
+def report_data(run: runs.RecordedRun) -> ReportData:
+    """The data about a run, complete or not."""
     metadata_db = str(layout.metadata_db(run.output))
     outputs = Run(run.id, sqlite_metadata_connection_config(metadata_db)).outputs()
     artifacts = {
@@ -60,16 +60,19 @@ def facts(run: runs.RecordedRun) -> Facts:
         if outputs.get(node, {}).get(key)
     }
     artifacts = _by_type(outputs) | artifacts
-    pipeline, settings = _name_and_settings(metadata_db, run)
-    notes = history.notes(metadata_db, run.id)
-    gathered = gather(
-        artifacts, pipeline=pipeline, run_id=run.id, settings=settings or notes.settings
+    recorded = RunMetadata.open(metadata_db, run.id)
+    notes = recorded.notes if recorded else Notes()
+    collected = collect(
+        artifacts,
+        pipeline=recorded.pipeline if recorded else "",
+        run_id=run.id,
+        settings=_settings(recorded) or notes.settings,
     )
-    data = gathered.data
+    data = collected.data
     if data and not data.source:  # an ExampleGen that does not record it
         data = dataclasses.replace(data, source=os.path.basename(past_run.read(run).source))
     return dataclasses.replace(
-        gathered,
+        collected,
         data=data,
         components=past_run.components(run),
         command=notes.command,
@@ -106,11 +109,9 @@ def _log(run: runs.RecordedRun) -> str:
     return ""
 
 
-def _name_and_settings(metadata_db: str, run: runs.RecordedRun) -> tuple[str, str]:
-    """The pipeline's name, and the settings in its report's execution."""
-    store = file.open_store(metadata_db)
-    pipeline = history.pipeline_of(store, run.context)
-    for execution in store.get_executions_by_context(run.context):
+def _settings(recorded: RunMetadata | None) -> str:
+    """The settings that the pipeline passed to its TrainingReport; empty without one."""
+    for execution in recorded.executions if recorded else ():
         if "settings" in execution.custom_properties:
-            return pipeline, execution.custom_properties["settings"].string_value
-    return pipeline, ""
+            return str(execution.custom_properties["settings"].string_value)
+    return ""

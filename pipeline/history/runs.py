@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stagecraft.components.metadata import file
+from stagecraft.components.metadata import file, run_metadata
 from stagecraft.pipeline.local import layout
 from stagecraft.schemas.errors import UserError
 
@@ -52,10 +52,9 @@ def list_runs(output: pathlib.Path) -> list[RecordedRun]:
             file=str(output),
         )
     file.check(metadata_db)
-    contexts = file.open_store(metadata_db).get_contexts_by_type("pipeline_run")
     return [
         RecordedRun(output, context.name, context.id, context.create_time_since_epoch / 1000)
-        for context in sorted(contexts, key=lambda context: -context.id)
+        for context in run_metadata.run_contexts(metadata_db)
     ]
 
 

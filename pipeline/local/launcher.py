@@ -16,7 +16,7 @@ from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import execution_result_pb2
 from tfx.types.standard_artifacts import ModelBlessing
 
-from stagecraft.components.report import history
+from stagecraft.components.metadata import component_runs
 from stagecraft.pipeline.local import events, interrupt, nodes, partial_run, summary
 from stagecraft.pipeline.local.cause import explain
 from stagecraft.pipeline.local.sweep import STOPPED
@@ -88,7 +88,7 @@ class ReportingLauncher(launcher.Launcher):
         output = executor_output or execution_result_pb2.ExecutorOutput()
         if interrupt.requested():  # Beam may have raised another error
             output.execution_result.result_message = STOPPED
-            output.execution_result.code = history.CANCELLED
+            output.execution_result.code = component_runs.CANCELLED
         elif error is not None and not output.execution_result.result_message:
             output.execution_result.result_message = explain(error)
         super()._publish_failed_execution(execution_id, contexts, output)

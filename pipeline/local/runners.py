@@ -20,6 +20,7 @@ from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import Artifact
 
 from stagecraft.components.metadata import file, outputs, run_notes
+from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.pipeline import beam
 from stagecraft.pipeline.local import events, interrupt, launcher, lock, nodes, partial_run
 from stagecraft.pipeline.local.cause import explain
@@ -34,17 +35,13 @@ class Run(NamedTuple):
 
     def outputs(self) -> dict[str, dict[str, list[Artifact]]]:
         """Node id -> output key -> artifacts, for nodes that succeeded, were cached or reused."""
-        outputs: dict[str, dict[str, list[Artifact]]] = {}
         with metadata.Metadata(self.connection) as handle:
-            store = handle.store
-            context = store.get_context_by_type_and_name("pipeline_run", self.run_id)
-            executions = store.get_executions_by_context(context.id) if context else []
-            for execution in filter(execution_lib.is_execution_successful, executions):
-                for owner in store.get_contexts_by_execution(execution.id):
-                    if owner.type == "node":
-                        node = owner.name.partition(".")[2]
-                        outputs[node] = execution_lib.get_output_artifacts(handle, execution.id)
-        return outputs
+            recorded = RunMetadata.find(handle.store, self.run_id)
+            return {
+                recorded.node(execution): execution_lib.get_output_artifacts(handle, execution.id)
+                for execution in (recorded.executions if recorded else ())
+                if recorded and execution_lib.is_execution_successful(execution)
+            }
 
 
 class _Runner:

@@ -11,7 +11,8 @@ from tfx.dsl.io import fileio
 from tfx.types import Artifact
 from tfx.utils import io_utils
 
-from stagecraft.components.evaluator.results import ACCURACY, Evaluation, read_evaluation
+from stagecraft.components.evaluator.evaluation import ACCURACY, Evaluation
+from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.pusher.already import ALREADY
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.schemas import features

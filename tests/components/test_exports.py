@@ -26,7 +26,8 @@ def test_editors_see_what_is_exported() -> None:
     imported = {
         (alias.name, (node.module or "").removeprefix("stagecraft.components."))
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stagecraft.")
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("stagecraft.components.")
         for alias in node.names
     }
     assert imported == set(components._HOMES.items())

@@ -42,26 +42,28 @@ def test_writes_the_schema(tmp_path: pathlib.Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "line", "token"),
     [
-        (None, r"schema\.pbtxt: cannot read the schema: .*[Nn]o such file"),
-        (SCHEMA + "feature { nmae: 'id' }\n", r"schema\.pbtxt, line 2: not a schema: .*nmae"),
-        (SCHEMA + "feature { type: INTEGER }", r"schema\.pbtxt, line 2: not a schema: .*INTEGER"),
-        ("feature {", r"schema\.pbtxt, line 1: not a schema: "),
-        ("", r"schema\.pbtxt: the schema has no features"),
-        (b"\xff\x00", r"schema\.pbtxt: not a schema: expected text"),
+        (None, "", "[Nn]o such file"),
+        (SCHEMA + "feature { nmae: 'id' }\n", "2", "nmae"),
+        (SCHEMA + "feature { type: INTEGER }", "2", "INTEGER"),
+        ("feature {", "1", "not a schema"),
+        ("", "", "no features"),
+        (b"\xff\x00", "", "binary data"),
     ],
 )
-def test_a_file_that_is_no_schema(
-    tmp_path: pathlib.Path, content: str | bytes | None, expected: str
+def test_a_file_that_is_not_a_schema(
+    tmp_path: pathlib.Path, content: str | bytes | None, line: str, token: str
 ) -> None:
     path = tmp_path / "schema.pbtxt"
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-    with pytest.raises(UserError, match=expected):
+    with pytest.raises(UserError, match=token) as caught:
         ImportSchema(schema_file=str(path))
+    assert (caught.value.file, caught.value.record) == (str(path), line)
 
 
-def test_a_folder_is_no_schema(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(UserError, match=r"cannot read the schema: .*[Dd]irectory"):
+def test_a_folder_is_not_a_schema(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(UserError, match="[Dd]irectory") as caught:
         ImportSchema(schema_file=str(tmp_path))
+    assert caught.value.file == str(tmp_path)

@@ -41,7 +41,7 @@ def test_only_what_changed_runs_again(tmp_path: pathlib.Path) -> None:
     assert executed() == set(ALL)
     assert executed() == {"Baseline"}
 
-    append(package / "trainer_module" / "loop.py", "CHANGED = 1")
+    append(package / "trainer_module" / "training" / "loop.py", "CHANGED = 1")
     assert executed() == {"Trainer", "Baseline", "Evaluator", "Pusher"}
 
     append(package / "trainer_module" / "preprocessing.py", "CHANGED = 1")

@@ -70,7 +70,7 @@ def test_real_pictures_from_archive_to_pushed_model(
     assert sorted(found.per_class) == list(range(10))
 
     page = pathlib.Path(result["report"]).read_text()
-    assert f"{result['metrics']['accuracy']:.1%} of 1,000 test pictures right" in page
+    assert f"{result['metrics']['accuracy']:.1%} accuracy on 1,000 test images" in page
     assert page.count("data:image/png") == len(found.mistakes) + 5 * 6 + 6
     assert len(page) < 3_000_000
     assert result["components"]["TrainingReport"]["seconds"] < 20  # most of it is imports

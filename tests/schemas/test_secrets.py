@@ -114,9 +114,9 @@ def test_a_yaml_document() -> None:
 def test_an_address_with_credentials_is_refused(address: str, what: str, shown: str) -> None:
     with pytest.raises(secrets.SecretInAddress) as refused:
         secrets.refuse_in_address(address, "use a file")
-    assert refused.value.address == shown
+    assert (refused.value.value, refused.value.suggestion) == (shown, "use a file")
     assert isinstance(refused.value, UserError)
-    assert str(refused.value) == f"{shown}: expected no {what} in an address; use a file"
+    assert f"no {what}" in str(refused.value)
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/x", "/data/sig=1?sig=2", "sample", ""])

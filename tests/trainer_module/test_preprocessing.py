@@ -22,7 +22,7 @@ def test_a_feature_that_is_not_there_is_named():
     with pytest.raises(MissingFeatureError, match="no feature 'image'") as raised:
         preprocessing.preprocessing_fn({"picture": tf.constant([b""]), "label": 0, "id": 0})
     assert raised.value.missing == ("image",)
-    assert raised.value.there == ("id", "label", "picture")
+    assert raised.value.present == ("id", "label", "picture")
 
 
 def test_channels_are_normalised_by_the_whole_split(raw, layer):

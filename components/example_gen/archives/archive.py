@@ -1,4 +1,4 @@
-"""Reads a CIFAR data set from a .tar.gz or a folder, in any of its four official layouts."""
+"""Reads a CIFAR data set from a .tar.gz or a folder, in any of the four official layouts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import IO, NamedTuple
 
-from stagecraft.components.example_gen.archives import files, records
+from stagecraft.components.example_gen.archives import files, members, records
 from stagecraft.components.example_gen.archives.expanding import Expanding
 from stagecraft.components.example_gen.archives.layouts import (
     LAYOUTS,
@@ -25,10 +25,7 @@ from stagecraft.components.example_gen.archives.layouts import (
 from stagecraft.schemas.errors import UserError
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes done and the bytes in all."""
-
-_LONGEST_NAME = 255
-"""Bytes: NAME_MAX of Linux."""
+"""Called with the bytes done and the total bytes."""
 
 _SHOWN = 10
 """Names of files in a message."""
@@ -42,7 +39,7 @@ class Block(NamedTuple):
     """Some consecutive records of one file."""
 
     part: str
-    """``train`` or ``test``: the data set's own parts."""
+    """``train`` or ``test``, a part of the data set."""
 
     batch: int
     """The file's position among those of its part, from 0."""
@@ -56,7 +53,7 @@ class _File(NamedTuple):
     size: int
     stream: IO[bytes]
     done: Callable[[], int]
-    """Bytes of the source that have been read so far."""
+    """Bytes of the source read so far."""
 
     total: int
 
@@ -66,20 +63,20 @@ def read(
 ) -> Iterator[Block]:
     """Yields every record of a data set, checked; memory does not grow with the data.
 
-    Files come in the archive's order and records in their file's; ``(part, batch)`` tells the
-    data set's own order. Of the pickled layouts, one file at a time is held in memory.
+    Files have the archive's order; ``(part, batch)`` gives the data set's own order. In the pickled
+    layouts, one file at a time is in memory.
 
     Args:
       source: path of a ``.tar.gz`` or of a folder.
       dataset: key of ``features.DATASETS``.
-      progress: is told how far it is.
+      progress: called after each block.
 
     Raises:
-      UserError: the source is damaged, unsafe, incomplete or another data set. The message
-        names the file and, where there is one, the record.
+      UserError: the source is damaged, unsafe, incomplete or another data set. The error
+        names the file and, if known, the record.
     """
     walk = _walk_folder(source) if files.is_folder(source) else _walk_tar(source)
-    found: dict[Place, str] = {}
+    places: dict[Place, str] = {}
     name = ""
     try:
         with contextlib.closing(walk):
@@ -88,24 +85,24 @@ def read(
                 if spot is None:
                     continue
                 where = f"{source}: {name}"
-                _check_place(spot, found, dataset, where)
-                found[spot] = name
+                _check_place(spot, places, dataset, where)
+                places[spot] = name
                 for labels, planes in records.read(stream, size, spot.layout, dataset, where):
                     yield Block(spot.part, spot.batch, labels, planes)
                     progress(done(), total)
     except (EOFError, OSError, tarfile.TarError, zlib.error) as error:
         raise _unreadable(source, name, error) from None
-    _check_complete(source, found)
+    _check_complete(source, places)
 
 
 def check_kind(source: str) -> None:
-    """Refuses at once what is no data set by its first look, and reads no record.
+    """Refuses a source that cannot be a data set, without reading a record.
 
     Args:
       source: path of a file or a folder on this machine.
 
     Raises:
-      UserError: it is a folder without batches, a pipe or a device, or a file that is no
+      UserError: it is a folder without batches, a pipe or a device, or a file that is not a
         ``.tar.gz``.
     """
     files.check_regular(source)
@@ -128,40 +125,19 @@ def _walk_tar(source: str) -> Generator[_File, None, None]:
         Expanding(raw, source, total) as data,
         tarfile.open(fileobj=data, mode="r:") as tar,
     ):
-        members = iter(tar)
-        while (member := data.header(lambda: next(members, None))) is not None:
-            tar.members.clear()  # type: ignore[attr-defined]  # or it keeps them all
-            _refuse_unsafe(source, member)
+        headers = iter(tar)
+        while (member := data.header(lambda: next(headers, None))) is not None:
+            tar.members.clear()  # type: ignore[attr-defined]  # saves memory
+            members.check(source, member)
             stream = tar.extractfile(member) if member.isfile() else None
             if stream is not None:
                 yield _File(member.name, member.size, stream, raw.tell, total)
-        # tarfile takes any end for the end, and gzip compares checksums at the very end only.
+        # tarfile accepts any end, and gzip compares checksums only at the very end.
         rest = data.read(1 << 20)
         if not rest or rest.strip(b"\0"):
             raise EOFError("no end marker after the last file")
         while data.read(1 << 20):
             pass
-
-
-def _refuse_unsafe(source: str, member: tarfile.TarInfo) -> None:
-    # Nothing is ever unpacked here; but who made such an archive did not mean well.
-    if member.name.startswith("/") or ".." in member.name.split("/"):
-        raise UserError(
-            f"{source}: member {member.name!r} would leave the folder it is unpacked to; refused. "
-            "Don't unpack this archive; get it again from a source you trust."
-        )
-    if any(len(part.encode(errors="replace")) > _LONGEST_NAME for part in member.name.split("/")):
-        raise UserError(
-            f"{source}: member {member.name[:40]!r}… has a name that no file system takes: more "
-            f"than {_LONGEST_NAME} bytes; refused. Get the archive again from a source you trust."
-        )
-    if member.issparse() or not (member.isfile() or member.isdir()):
-        kind = "a link" if member.issym() or member.islnk() else "a device or a pipe"
-        kind = "a file with holes" if member.issparse() else kind
-        raise UserError(
-            f"{source}: member {member.name!r} is {kind}, which a CIFAR archive has no use for; "
-            "refused. Don't unpack this archive; get it again from a source you trust."
-        )
 
 
 def _walk_folder(source: str) -> Generator[_File, None, None]:
@@ -177,9 +153,9 @@ def _walk_folder(source: str) -> Generator[_File, None, None]:
 
 
 def batch_files(source: str) -> tuple[str, list[str]]:
-    """The folder that holds a data set's batches, and their names, sorted.
+    """The folder of a data set's batches, and their names, sorted.
 
-    It is the given folder, or the one in it that an official archive unpacks to.
+    It is the source itself, or the folder in it that an official archive unpacks to.
     """
     names = files.names(source)
     batches = [
@@ -191,60 +167,69 @@ def batch_files(source: str) -> tuple[str, list[str]]:
     return source, batches
 
 
-def _check_place(spot: Place, found: dict[Place, str], dataset: str, where: str) -> None:
+def _check_place(spot: Place, places: dict[Place, str], dataset: str, where: str) -> None:
     layout: Layout = spot.layout
-    others = [other.layout.name for other in found if other.layout != layout]
+    others = [other.layout.name for other in places if other.layout != layout]
     if others:
         raise UserError(
-            f"{where}: belongs to {layout.name}, but a file of {others[0]} came before it. Give "
-            "an archive or a folder with one of them only."
+            f"{where}: belongs to {layout.name}, but an earlier file belongs to {others[0]}. Use "
+            "an archive or a folder with a single layout.",
+            file=where,
         )
     if dataset not in layout.datasets:
         raise UserError(
-            f"{where}: this is {layout.family} ({layout.name}), but {dataset} was expected. "
-            f"Give an archive of {dataset}, or set the dataset to {layout.datasets[-1]}."
+            f"{where}: is {layout.family} ({layout.name}), but the dataset is {dataset}. Use an "
+            f"archive of {dataset}, or set the dataset to {layout.datasets[-1]}.",
+            setting="dataset",
+            value=dataset,
+            suggestion=layout.datasets[-1],
+            file=where,
         )
-    if spot in found:
-        raise UserError(f"{where}: is there twice, also as {found[spot]}; keep one of them.")
+    if spot in places:
+        raise UserError(
+            f"{where}: is the same batch as {places[spot]}; keep one of them.", file=where
+        )
 
 
-def _check_complete(source: str, found: dict[Place, str]) -> None:
-    if not found:
+def _check_complete(source: str, places: dict[Place, str]) -> None:
+    if not places:
         archives = [name for name in files.names(source) if name.endswith(".tar.gz")] if (
             files.is_folder(source)
         ) else []  # fmt: skip
         advice = (
-            f"Give the archive itself, such as {posixpath.join(source, archives[0])}."
+            f"Use the archive itself, such as {posixpath.join(source, archives[0])}."
             if archives
             else "Expected data_batch_1.bin … and test_batch.bin, or the files of another layout: "
             f"{', '.join(layout.name for layout in LAYOUTS)}."
         )
-        raise UserError(f"{source}: holds no CIFAR batch. {advice}")
-    batches = {spot.batch for spot in found if spot.part == TRAIN}
-    # A number comes from a file's name, and may be any: only those that are there are counted.
+        raise UserError(f"{source}: has no CIFAR batch. {advice}", file=source)
+    batches = {spot.batch for spot in places if spot.part == TRAIN}
+    # Numbers come from file names and may be huge, so count up to the first gap only.
     gap = next(number for number in itertools.count() if number not in batches)
     lacks = ""
     if not batches:
         lacks = "training batch"
     elif gap < max(batches):
         lacks = f"training batch {gap + 1}"
-    elif TEST not in {spot.part for spot in found}:
+    elif TEST not in {spot.part for spot in places}:
         lacks = "test batch"
     if lacks:
-        names = sorted(found.values())
-        there = ", ".join(names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")
+        names = sorted(places.values())
+        present = ", ".join(names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")
         raise UserError(
-            f"{source}: has no {lacks}, only {there}. Batches are numbered from 1, without a gap. "
-            "Rename the files, or get the archive again."
+            f"{source}: has no {lacks}, only {present}. Batches are numbered from 1 without gaps. "
+            "Rename the files, or download the archive again.",
+            file=source,
+            record=lacks,
         )
 
 
 def _unreadable(source: str, name: str, error: Exception) -> UserError:
     where = f"{source} (at {name})" if name else source
     if isinstance(error, OSError) and error.errno is not None:
-        return UserError(f"{where}: cannot be read: {error.strerror}.")
+        return UserError(f"{where}: cannot be read: {error.strerror}.", file=source)
     if isinstance(error, EOFError) or "end of data" in str(error):
-        why = f"ends early, so it is truncated ({error})"
+        why = f"is truncated ({error})"
     else:
-        why = f"is damaged, or no .tar.gz ({error})"
-    return UserError(f"{where}: {why}. Get the archive again.")
+        why = f"is damaged or not a .tar.gz ({error})"
+    return UserError(f"{where}: {why}. Download the archive again.", file=source)

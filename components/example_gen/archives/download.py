@@ -1,4 +1,4 @@
-"""Fetches a published archive into a cache: resumed, retried, verified, never half there."""
+"""Downloads a published archive into a cache: resumed, retried, verified, atomic."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from stagecraft.schemas.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 
+_BY_HAND = "Download the archive by other means, and use its path as the source."
 _SITE = "https://www.cs.toronto.edu/~kriz/"
 _CHUNK = 1 << 18
 _ATTEMPTS = 5
 _TIMEOUT = (10.0, 60.0)
-"""Seconds to connect, and to wait for the next bytes."""
+"""Seconds to connect, and to wait for more bytes."""
 
 
 class Published(NamedTuple):
-    """An archive as its authors publish it."""
+    """A published archive."""
 
     url: str
     md5: str
 
     @property
     def name(self) -> str:
-        """Of the file."""
+        """Name of the file."""
         return self.url.rpartition("/")[2]
 
 
@@ -49,18 +50,18 @@ PUBLISHED = {"cifar10": _CIFAR10, "cifar100": _CIFAR100, "cifar100_coarse": _CIF
 
 
 def fetch(published: Published, cache_dir: str, *, backoff: float = 1.0) -> str:
-    """Returns the path of the archive in the cache, downloading what is not there yet.
+    """The path of the archive in the cache, after downloading it if necessary.
 
-    What has arrived of an interrupted download is kept as ``NAME.part`` and gone on from.
-    Several processes may do this at a time: one downloads, the others wait for it.
+    An interrupted download stays as ``NAME.part``, and the next call resumes it. If several
+    processes call this at the same time, one downloads and the others wait.
 
     Args:
       published: what to fetch.
-      cache_dir: a folder; made if it is not there.
-      backoff: seconds before the first retry; doubled for each further one.
+      cache_dir: a folder; created if missing.
+      backoff: seconds before the first retry; doubles with each retry.
 
     Raises:
-      UserError: the archive cannot be had, or is not the published one.
+      UserError: the download fails, or the file is not the published archive.
     """
     folder = pathlib.Path(cache_dir).expanduser()
     path = folder / published.name
@@ -77,8 +78,11 @@ def fetch(published: Published, cache_dir: str, *, backoff: float = 1.0) -> str:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             path.with_name(path.name + ".part").unlink(missing_ok=True)
         raise UserError(
-            f"{folder}: cannot keep {published.name} there: {error.strerror or error}. Make room, "
-            "or choose another folder as cache_dir."
+            f"{folder}: cannot store {published.name}: {error.strerror or error}. Free space, or "
+            "choose another folder as cache_dir.",
+            setting="cache_dir",
+            value=cache_dir,
+            file=str(folder),
         ) from None
     return str(path)
 
@@ -88,7 +92,7 @@ def _is_right(path: pathlib.Path, published: Published) -> bool:
         return False
     if _md5(path) == published.md5:
         return True
-    _LOG.warning("%s is not the published archive any more; downloading it again", path)
+    _LOG.warning("%s is not the published archive; downloading it again", path)
     return False
 
 
@@ -109,42 +113,45 @@ def _download(published: Published, part: pathlib.Path, backoff: float) -> None:
             _LOG.warning("%s: %s; trying again in %.0f s", published.url, error, pause)
             time.sleep(pause)
             continue
-        found = _md5(part)
-        if found == published.md5:
+        md5 = _md5(part)
+        if md5 == published.md5:
             return
         part.unlink()
         if not resumed:
             raise UserError(
-                f"{published.url}: what arrived has MD5 {found}, but {published.md5} is published; "
-                "thrown away. Something between here and there changes files, or the archive was "
-                "replaced. Get it another way and give its path as the source."
+                f"{published.url}: the download has MD5 {md5}, but the published archive has "
+                f"{published.md5}. A proxy may have changed the file, or the archive was replaced. "
+                f"{_BY_HAND}",
+                file=published.url,
+                value=md5,
             )
-        _LOG.warning("%s: the parts do not fit together; starting anew", published.url)
+        _LOG.warning("%s: the resumed file has a wrong MD5; starting again", published.url)
         resumed = False
 
 
 def _receive(url: str, part: pathlib.Path) -> None:
-    """Appends to ``part`` what the server has beyond it.
+    """Appends the missing bytes to ``part``.
 
     Raises:
-      requests.RequestException, urllib3.exceptions.HTTPError, EOFError: worth another attempt.
-      UserError: not worth one.
+      requests.RequestException, urllib3.exceptions.HTTPError, EOFError: a retry may help.
+      UserError: a retry does not help.
     """
     have = _size(part)
-    # An encoding of the transfer's own would be undone here, and the MD5 no longer be right.
+    # A content encoding would be decoded here, which changes the MD5.
     headers = {"Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
     with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
         status = response.status_code
         if status == requests.codes.requested_range_not_satisfiable and have:
-            return  # nothing beyond what is here; the MD5 tells whether it is right
+            return  # the file is complete; the caller checks the MD5
         if status in (408, 429) or status >= 500:
             raise requests.HTTPError(f"the server answered {status} {response.reason}")
         if status not in (200, 206):
             raise UserError(
-                f"{url}: the server answered {status} {response.reason}. Get the archive another "
-                "way and give its path as the source."
+                f"{url}: the server answered {status} {response.reason}. {_BY_HAND}",
+                file=url,
+                value=status,
             )
         content_range = re.fullmatch(
             r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", "")
@@ -155,7 +162,7 @@ def _receive(url: str, part: pathlib.Path) -> None:
             have, total = 0, int(response.headers.get("Content-Length", 0))
             if status == 206:
                 part.unlink()
-                raise EOFError("the server sent another part than the one asked for")
+                raise EOFError("the server sent a wrong range")
         progress = Progress("download", "bytes")
         with open(part, "ab" if have else "wb") as file:
             for chunk in response.raw.stream(_CHUNK, decode_content=False):
@@ -168,15 +175,16 @@ def _receive(url: str, part: pathlib.Path) -> None:
 
 def _unavailable(published: Published, error: Exception) -> UserError:
     return UserError(
-        f"{published.url}: cannot be downloaded: {error}. Tried {_ATTEMPTS} times; what has "
-        "arrived is kept, and the next run goes on from there. Without network, get the archive "
-        "another way and give its path as the source, or use the source sample."
+        f"{published.url}: cannot be downloaded: {error}. Tried {_ATTEMPTS} times; the next run "
+        f"resumes the download. {_BY_HAND} Or use the source sample.",
+        file=published.url,
+        suggestion="sample",
     )
 
 
 @contextlib.contextmanager
 def _alone(lock: pathlib.Path) -> Iterator[None]:
-    """Waits until no other process is inside. The kernel frees the lock of one that died."""
+    """Waits until no other process holds the lock. The kernel frees the lock of a dead process."""
     with open(lock, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""Reads a .gz that may be made to expand without end."""
+"""Reads a .gz that may be a decompression bomb."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import IO, TypeVar
 from stagecraft.schemas.errors import UserError
 
 FREE = 1 << 30
-"""Bytes that any archive may expand to."""
+"""Bytes that an archive of any size may expand to."""
 
 RATIO = 100
-"""How many times its size a larger one may expand to. DEFLATE reaches 1,032
-(https://www.zlib.net/zlib_tech.html); pictures hardly shrink."""
+"""Most expansion of larger archives. DEFLATE reaches 1,032
+(https://www.zlib.net/zlib_tech.html); images hardly compress."""
 
 HEADER = 1 << 17
-"""Bytes: the most that is read to find the next member. Most headers have 512, a long name some
-more; tarfile holds them in memory, and calls itself once for each extension."""
+"""Most bytes of a member's header. Most headers have 512, and more with a long name. tarfile keeps
+them in memory and recurses once per extension."""
 
 _T = TypeVar("_T")
 
 
 class Expanding(gzip.GzipFile):
-    """A :class:`gzip.GzipFile` for reading that stops where no archive of pictures goes on.
+    """A readable :class:`gzip.GzipFile` with a limit on the expanded size.
 
-    Nothing beyond the limit is expanded, also where a reader only skips it.
+    It expands nothing beyond the limit, not even bytes that the reader skips.
     """
 
     def __init__(self, raw: IO[bytes], name: str, compressed: int) -> None:
@@ -34,15 +34,15 @@ class Expanding(gzip.GzipFile):
 
         Args:
           raw: the file.
-          name: what to call it in errors.
-          compressed: its bytes.
+          name: of the file, for errors.
+          compressed: size of the file in bytes.
         """
         super().__init__(fileobj=raw, mode="rb")
         self._source, self._limit = name, FREE + RATIO * compressed
-        self._header_left: int | None = HEADER  # None: what is read is no header
+        self._header_left: int | None = HEADER  # None: not reading a header
 
     def header(self, read: Callable[[], _T]) -> _T:
-        """Calls ``read``, which may read HEADER bytes."""
+        """Calls ``read``, which may read at most HEADER bytes."""
         self._header_left = HEADER
         try:
             return read()
@@ -53,7 +53,7 @@ class Expanding(gzip.GzipFile):
         """As :meth:`gzip.GzipFile.read`.
 
         Raises:
-          UserError: it expands beyond all measure.
+          UserError: it expands beyond the limit.
         """
         self._check_limit(self.tell() + max(size or 0, 0))
         if self._header_left is not None and size is not None:
@@ -63,26 +63,27 @@ class Expanding(gzip.GzipFile):
         return super().read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As :meth:`gzip.GzipFile.seek`, which expands what it skips; forwards only.
+        """As :meth:`gzip.GzipFile.seek`, which expands skipped bytes; forward only.
 
         Raises:
-          UserError: it expands beyond all measure.
+          UserError: it expands beyond the limit.
         """
         if whence == os.SEEK_SET:
             self._check_limit(offset)
-            if offset < self.tell():  # tarfile would read the same member for ever (CVE-2025-8194)
+            if offset < self.tell():  # tarfile would loop forever (CVE-2025-8194)
                 raise self._refused("has a member of a negative size")
         return super().seek(offset, whence)
 
     def _check_limit(self, position: int) -> None:
         if position > self._limit:
             raise self._refused(
-                f"expands to more than {self._limit:,} bytes, which pictures compressed to this "
-                "size do not"
+                f"expands to more than {self._limit:,} bytes, which images of this compressed size "
+                "never do"
             )
 
-    def _refused(self, what: str) -> UserError:
+    def _refused(self, problem: str) -> UserError:
         return UserError(
-            f"{self._source}: {what}. The file is damaged, or made to fill memory or never to end; "
-            "get the archive again from a source you trust."
+            f"{self._source}: {problem}. The file is damaged or malicious; download the archive "
+            "from a trusted source.",
+            file=self._source,
         )

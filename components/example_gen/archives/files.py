@@ -1,4 +1,4 @@
-"""Opening and listing sources: local paths directly, others through TFX's file systems."""
+"""Opens and lists sources: local paths directly, others through TFX's file systems."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from stagecraft.schemas.errors import UserError
 SCHEMES = ("gs", "s3", "minio", "hdfs")
 """Schemes that TFX and :mod:`stagecraft.components.object_store.filesystem` read.
 
-TFX hands hdfs to TensorFlow. Nobody has tried hdfs with this project.
+TFX passes hdfs to TensorFlow. This project is untested with hdfs.
 """
 
 
 def check_scheme(path: str) -> None:
-    """Refuses an address that no file system reads, such as one of http.
+    """Refuses an address that no file system reads, such as an http address.
 
     Raises:
-      UserError: names schemes that work.
+      UserError: the scheme is not supported.
     """
     scheme, separator, _ = path.partition("://")
     if separator and scheme not in SCHEMES:
         raise UserError(
-            f"{scheme}:// addresses cannot be read. Download the data and give its path, or use a "
-            "gs://, s3:// or minio:// address."
+            f"{scheme}:// addresses are not supported. Download the data and use its path, or use "
+            "a gs://, s3:// or minio:// address.",
+            value=path,
+            suggestion="gs://, s3:// or minio://",
         )
 
 
@@ -33,7 +35,7 @@ def check_regular(path: str) -> None:
     """Refuses a local pipe, socket or device: reading one may never end.
 
     Raises:
-      UserError: names it and what it is.
+      UserError: it is not a regular file.
     """
     if not is_remote(path) and os.path.exists(path):
         _refuse_special(path, os.stat(path).st_mode)
@@ -45,7 +47,7 @@ def is_remote(path: str) -> bool:
 
 
 def _fileio() -> Any:
-    # Imports TensorFlow, which local sources can do without.
+    # Imports TensorFlow, which local sources do not need.
     from tfx.dsl.io import fileio
 
     from stagecraft.components.object_store import filesystem
@@ -55,17 +57,17 @@ def _fileio() -> Any:
 
 
 def is_folder(path: str) -> bool:
-    """Whether there is a folder."""
+    """Whether the path is a folder."""
     return bool(_fileio().isdir(path)) if is_remote(path) else os.path.isdir(path)
 
 
 def exists(path: str) -> bool:
-    """Whether there is a file or a folder."""
+    """Whether the path is a file or a folder."""
     return bool(_fileio().exists(path)) if is_remote(path) else os.path.exists(path)
 
 
 def names(folder: str) -> list[str]:
-    """Names of what lies in the folder, sorted; sub-folders without a trailing slash."""
+    """Names of the folder's entries, sorted; folders without a trailing slash."""
     listed = _fileio().listdir(folder) if is_remote(folder) else os.listdir(folder)
     return sorted(name.rstrip("/") for name in listed)
 
@@ -104,8 +106,10 @@ def _refuse_special(path: str, mode: int) -> None:
     for is_kind, kind in _SPECIAL.items():
         if is_kind(mode):
             raise UserError(
-                f"{path}: is a {kind}, not a file, and reading it may never end. Write the data "
-                "to a file and give its path."
+                f"{path}: is a {kind}, which may never end. Write the data to a file and use its "
+                "path.",
+                file=path,
+                value=kind,
             )
 
 

@@ -11,17 +11,17 @@ from typing import NamedTuple
 from stagecraft.schemas.features import DATASETS
 
 PLANES = 3 * 32 * 32
-"""Bytes of a picture as the archives hold it: its red, green and blue planes, row by row."""
+"""Bytes of an image in the archives: its red, green and blue planes, row by row."""
 
 TRAIN, TEST = "train", "test"
-"""The data set's own parts."""
+"""Parts of a data set."""
 
 
 class Label(NamedTuple):
-    """One of the labels that a record carries."""
+    """One of the labels of a record."""
 
     dataset: str
-    """The key of ``features.DATASETS`` under which this label is learned."""
+    """Key of ``features.DATASETS`` for a training on this label."""
 
     key: str
     """Its name in the pickled layout. In the binary one, labels are bytes in this order."""
@@ -33,11 +33,11 @@ class Label(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """One way in which a data set is packed."""
+    """An official layout of a data set."""
 
     name: str
     family: str
-    """The data set's own name."""
+    """Name of the data set."""
 
     pickled: bool
     folder: str
@@ -56,7 +56,7 @@ class Layout(NamedTuple):
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """What can be learned from it: keys of ``features.DATASETS``."""
+        """Keys of ``features.DATASETS`` that the layout contains."""
         return tuple(label.dataset for label in self.labels)
 
 
@@ -105,7 +105,7 @@ LAYOUTS = (
 
 
 class Place(NamedTuple):
-    """What a file's name says about it."""
+    """The place of a file in a data set, by its name."""
 
     layout: Layout
     part: str
@@ -116,7 +116,7 @@ class Place(NamedTuple):
 
 
 def place(base_name: str) -> Place | None:
-    """The place of a file in a data set, or None if its name says nothing of the kind."""
+    """The place of a file in a data set; None for other names."""
     for layout in LAYOUTS:
         if re.fullmatch(layout.test, base_name):
             return Place(layout, TEST, 0)

@@ -1,4 +1,4 @@
-"""Says how far something long is, about once a second."""
+"""Logs the progress of long work, about once a second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SECONDS = 1.0
 
 
 class Progress:
-    """Reports one phase of the work; an instance is called with what is done and the total."""
+    """Reports one phase; call it with the amount done and the total."""
 
     def __init__(self, phase: str, unit: str) -> None:
         """``unit`` is what is counted: ``bytes`` (shown as MB) or a noun in the plural."""
@@ -18,7 +18,7 @@ class Progress:
         self._next, self._last = 0.0, -1
 
     def __call__(self, done: int, total: int) -> None:
-        """Reports, unless the last report was a moment ago; the end is always reported."""
+        """Reports at most once a second, and always at the end."""
         now = time.monotonic()
         if now < self._next and (done < total or self._last == total):
             return

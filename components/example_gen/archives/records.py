@@ -1,4 +1,4 @@
-"""The records of one file of an archive: decoded and checked, block by block."""
+"""Decodes and checks the records of one file of an archive, block by block."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from stagecraft.components.example_gen.archives.layouts import PLANES, Label, La
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
 
+_DAMAGED = "The file is damaged or has another format; download the archive again."
+
 BLOCK = 1024
-"""Records handled at a time: 3 MB, whatever the size of the data set."""
+"""Records per block: 3 MB."""
 
 
 Labels = npt.NDArray[np.uint8]
 """``[n]``."""
 
 Planes = npt.NDArray[np.uint8]
-"""``[n, 3072]``: each picture's red, green and blue planes, row by row."""
+"""``[n, 3072]``: each image's red, green and blue planes, row by row."""
 
 
 def read(
@@ -32,12 +34,12 @@ def read(
     Args:
       stream: the file.
       size: its bytes.
-      layout: how it is written.
+      layout: of the file.
       dataset: key of ``features.DATASETS``; chooses among the labels of a record.
-      where: what to call the file in errors.
+      where: name of the file, for errors.
 
     Raises:
-      UserError: a record or the file is not as the layout says.
+      UserError: the file or a record does not conform to the layout.
       EOFError: the file ends early.
     """
     if layout.pickled:
@@ -52,9 +54,11 @@ def _read_binary(
     length = layout.record_bytes
     if size == 0 or size % length:
         raise UserError(
-            f"{where}: {size:,} bytes are no whole number of records of {length:,} bytes "
-            f"({size // length:,} records and {size % length:,} bytes), as {layout.name} has "
-            "them. The file is damaged or of another kind; get the archive again."
+            f"{where}: {size:,} bytes are not a whole number of {layout.name} records of "
+            f"{length:,} bytes ({size // length:,} records and {size % length:,} bytes). "
+            f"{_DAMAGED}",
+            file=where,
+            value=size,
         )
     column = layout.datasets.index(dataset)
     for first in range(0, size // length, BLOCK):
@@ -76,11 +80,13 @@ def _read_pickled(
     if not isinstance(planes, np.ndarray) or planes.ndim != 2 or planes.shape[1] != PLANES:
         found = f"shape {planes.shape}" if isinstance(planes, np.ndarray) else _kind(planes)
         raise UserError(
-            f"{where}: 'data' should be an array of pictures, uint8 [n, {PLANES}], found {found}. "
-            "The file is damaged or of another kind; get the archive again."
+            f"{where}: expected 'data' to be an array of images, uint8 [n, {PLANES}]; found "
+            f"{found}. {_DAMAGED}",
+            file=where,
+            record="data",
         )
     if not len(planes):
-        raise UserError(f"{where}: holds no record; get the archive again.")
+        raise UserError(f"{where}: has no record. {_DAMAGED}", file=where)
     labels = {
         label.dataset: _labels(batch.get(label.key), label, len(planes), where)
         for label in layout.labels
@@ -94,20 +100,21 @@ def _unpickle(stream: IO[bytes], layout: Layout, where: str) -> dict[str, Any]:
     try:
         batch = unpickle.load(stream)
     except (EOFError, OSError):
-        raise  # the archive's trouble, not the pickle's
+        raise  # an error of the archive, not of the pickle
     except unpickle.ForbiddenNameError as error:
         raise UserError(
-            f"{where}: refused, because its pickle asks for {error}, which no {layout.family} "
-            "batch needs: unpickled the usual way, it could run any code. Don't use this file; "
-            "get the archive again from a source you trust."
+            f"{where}: the pickle refers to {error}, which no {layout.family} batch needs and "
+            "which could run arbitrary code. Do not use this file; download the archive from a "
+            "trusted source.",
+            file=where,
+            value=str(error),
         ) from None
-    except Exception as error:  # a damaged pickle leads Python's unpickler to almost anything
+    except Exception as error:  # on a damaged pickle, Python's unpickler raises almost anything
         raise UserError(
-            f"{where}: not a pickled {layout.family} batch ({said(error)}). "
-            "The file is damaged or of another kind; get the archive again."
+            f"{where}: not a pickled {layout.family} batch ({said(error)}). {_DAMAGED}", file=where
         ) from None
     if stream.read(1):
-        raise UserError(f"{where}: goes on after its pickle's end; get the archive again.")
+        raise UserError(f"{where}: has bytes after the pickle's end. {_DAMAGED}", file=where)
     return batch
 
 
@@ -116,8 +123,10 @@ def _labels(values: Any, label: Label, expected: int, where: str) -> Labels:
     if type(values) is not list or len(values) != expected:
         found = f"{len(values):,}" if type(values) is list else _kind(values)
         raise UserError(
-            f"{where}: {label.key!r} should be a list of {expected:,} numbers, one a picture, "
-            f"found {found}. The file is damaged or of another kind; get the archive again."
+            f"{where}: expected {label.key!r} to be a list of {expected:,} integers, one an image; "
+            f"found {found}. {_DAMAGED}",
+            file=where,
+            record=label.key,
         )
     for record, value in enumerate(values):
         if type(value) is not int or not 0 <= value < label.num_classes:
@@ -136,7 +145,11 @@ def _bad_label(value: Any, label: Label, record: int, where: str) -> UserError:
     return UserError(
         f"{where}, record {record} (from 0): {label.key.removesuffix('s').replace('_', ' ')} "
         f"{shown}, but {label.dataset} has labels from 0 to {label.num_classes - 1}. The file is "
-        "damaged or holds another data set; get the archive again or give the right dataset."
+        "damaged or another data set; download the archive again, or change the setting dataset.",
+        setting="dataset",
+        file=where,
+        record=str(record),
+        value=value,
     )
 
 

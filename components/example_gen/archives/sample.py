@@ -1,8 +1,7 @@
-"""A small data set for a first run without network or archive: drawn shapes, ten classes.
+"""A small generated data set for a first run without network: ten classes of drawn shapes.
 
-It is a sample and not CIFAR-10: it has CIFAR-10's sizes and binary layout, and its classes are
-shapes. Position, size, turn, colours, clutter and noise are random, so that a small CNN learns
-it in a minute but not to the last picture.
+The sample is not CIFAR-10, but has its image size and binary layout. Position, size, rotation,
+colours, clutter and noise are random. A small CNN learns it in a minute, though not perfectly.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Field = npt.NDArray[np.float32]
 
 SIDE = 32
 DARK, BRIGHT, ANY = (0.0, 0.65), (0.35, 1.0), (0.0, 1.0)
-TURN = 0.7
+ROTATION = 0.7
 _SEED = 10
 
 
@@ -85,11 +84,11 @@ negative inside, in coordinates where the shape fills about ``[-1, 1]``."""
 
 
 def blocks(train: int, test: int) -> Iterator[Block]:
-    """Yields the sample's pictures; the same for the same numbers.
+    """Yields the sample's images, always the same for the same numbers.
 
     Args:
-      train: pictures in the train part.
-      test: pictures in the test part.
+      train: images in the train part.
+      test: images in the test part.
     """
     for part, count, seed in ((TRAIN, train, _SEED), (TEST, test, _SEED + 1)):
         for first in range(0, count, BLOCK):
@@ -112,19 +111,19 @@ def write(folder: pathlib.Path, train: int, test: int) -> None:
 
 
 def _draw(labels: npt.NDArray[np.int64], random: np.random.Generator) -> Planes:
-    """Returns a picture for each label, as uint8 planes ``[n, 3072]``."""
+    """Returns an image for each label, as uint8 planes ``[n, 3072]``."""
     n = len(labels)
     picture = _gradient(_colours(n, random, DARK), _colours(n, random, DARK), random)
     for clutter in (_disc, _square):
-        places = _place(n, random, size=(1.5, 3.0), offset=14.0, turn=np.pi)
+        places = _place(n, random, size=(1.5, 3.0), offset=14.0, rotation=np.pi)
         _paint(picture, _cover(clutter, places), _colours(n, random, ANY))
-    places = _place(n, random, size=(6.0, 10.0), offset=5.0, turn=TURN)
+    places = _place(n, random, size=(6.0, 10.0), offset=5.0, rotation=ROTATION)
     cover = np.empty((n, SIDE, SIDE), np.float32)
     for label, distance in enumerate(SHAPES.values()):
         mine = np.flatnonzero(labels == label)
         cover[mine] = _cover(distance, places[:, mine])
     _paint(picture, cover, _colours(n, random, BRIGHT))
-    places = _place(n, random, size=(1.5, 3.5), offset=10.0, turn=0.0)
+    places = _place(n, random, size=(1.5, 3.5), offset=10.0, rotation=0.0)
     _paint(picture, _cover(_disc, places), _colours(n, random, ANY))  # in front of the shape
     noise = random.standard_normal(picture.shape, np.float32)
     picture += noise * random.uniform(0.02, 0.2, (n, 1, 1, 1)).astype(np.float32)
@@ -137,21 +136,21 @@ def _place(
     *,
     size: tuple[float, float],
     offset: float,
-    turn: float,
+    rotation: float,
 ) -> Field:
     """Coordinates u and v of each pixel in shapes of random place, and the shapes' sizes.
 
     Args:
-      size: least and largest half width, pixels.
-      offset: how far from the middle, pixels, either way.
-      turn: how far turned, radians, either way.
+      size: range of half the width, in pixels.
+      offset: largest distance from the centre along an axis, in pixels.
+      rotation: largest rotation, in radians, in both directions.
 
     Returns:
       ``[3, n, 32, 32]``: u, v and the size.
     """
     axis = np.arange(SIDE, dtype=np.float32) - (SIDE - 1) / 2
     dx, dy = random.uniform(-offset, offset, (2, n, 1, 1)).astype(np.float32)
-    angle = random.uniform(-turn, turn, (n, 1, 1)).astype(np.float32)
+    angle = random.uniform(-rotation, rotation, (n, 1, 1)).astype(np.float32)
     half = random.uniform(*size, (n, 1, 1)).astype(np.float32)
     x, y = (axis - dx) / half, (axis[:, None] - dy) / half
     u, v = np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
@@ -165,7 +164,7 @@ def _cover(distance: Callable[[Field, Field], Field], places: Field) -> Field:
 
 
 def _paint(picture: Field, cover: Field, colour: Field) -> None:
-    """Lays one colour ``[n, 3]`` over each picture ``[n, 3, 32, 32]``, in place."""
+    """Paints one colour ``[n, 3]`` over each image ``[n, 3, 32, 32]``, in place."""
     picture += cover[:, None] * (colour[:, :, None, None] - picture)
 
 
@@ -174,6 +173,6 @@ def _colours(n: int, random: np.random.Generator, between: tuple[float, float]) 
 
 
 def _gradient(one: Field, other: Field, random: np.random.Generator) -> Field:
-    """Pictures ``[n, 3, 32, 32]`` that run from one colour to the other, in any direction."""
-    u = _place(len(one), random, size=(SIDE, SIDE), offset=0.0, turn=np.pi)[0][:, None]
+    """Images ``[n, 3, 32, 32]`` with a gradient between two colours, in random directions."""
+    u = _place(len(one), random, size=(SIDE, SIDE), offset=0.0, rotation=np.pi)[0][:, None]
     return one[:, :, None, None] * (0.5 - u) + other[:, :, None, None] * (0.5 + u)

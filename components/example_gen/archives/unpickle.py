@@ -1,9 +1,9 @@
-"""Reads the pickled batches of the CIFAR archives, and can build nothing else.
+"""Reads the pickled batches of the CIFAR archives, and nothing else.
 
-An ordinary unpickler calls whatever the file names. This one knows four names, and behind
-each stands a stand-in of ours: an array's shape, type and bytes are kept and checked, then
-turned into an array by :func:`numpy.frombuffer`. NumPy's own reconstruction is not used,
-because a crafted dtype state makes it follow pointers from the file.
+Python's unpickler calls any function that the file names. This one knows four names, each replaced
+by a safe substitute. The substitutes check shape, type and bytes of an array, and then call
+:func:`numpy.frombuffer`. NumPy's own reconstruction is unsafe: with a crafted dtype state, it
+follows pointers from the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 
 class ForbiddenNameError(pickle.UnpicklingError):
-    """The pickle names something that a CIFAR batch has no use for."""
+    """The pickle refers to a name that no CIFAR batch needs."""
 
 
 def load(stream: IO[bytes]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Callable:
-    """What a name stands for: can be called, and not be changed by the pickle."""
+    """The substitute of a function; the pickle can call it but not change it."""
 
     __slots__ = ("_function",)
 
@@ -67,12 +67,12 @@ class _Callable:
 
 
 class _Dtype:
-    """Stands for numpy.dtype; only unsigned bytes are known."""
+    """The substitute of numpy.dtype; supports only unsigned bytes."""
 
     __slots__ = ()
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and the like, which one byte does not have."""
+        """Ignores byte order and the like, which bytes do not have."""
 
 
 def _dtype(code: Any, *_: Any) -> _Dtype:
@@ -82,7 +82,7 @@ def _dtype(code: Any, *_: Any) -> _Dtype:
 
 
 class _Array:
-    """Stands for numpy.ndarray."""
+    """The substitute of numpy.ndarray."""
 
     __slots__ = ("_fortran", "_raw", "_shape")
 
@@ -107,7 +107,7 @@ class _Array:
 
 
 def _never(*_: Any) -> NoReturn:
-    raise pickle.UnpicklingError("the pickle calls what is only ever named")
+    raise pickle.UnpicklingError("the pickle calls a name that batches only refer to")
 
 
 def _encode(text: Any, encoding: Any) -> bytes:

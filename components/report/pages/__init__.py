@@ -1,1 +1,1 @@
-"""The facts of a run as HTML, Markdown and a model card."""
+"""A report as HTML, Markdown and a model card."""

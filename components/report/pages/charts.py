@@ -1,4 +1,4 @@
-"""The charts of a training: curves and calibration."""
+"""Charts of a training: curves and calibration."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from stagecraft.components.report.facts import CalibrationBin, Training
+from stagecraft.components.evaluator.evaluation import CalibrationBin
 from stagecraft.components.report.pages.svg import STYLE, Ink, inline
+from stagecraft.components.report.report_data import Training
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
 _SIZE = (6.2, 3.3)
@@ -19,14 +20,14 @@ _SIZE = (6.2, 3.3)
 
 
 class Chart(NamedTuple):
-    """A chart with its words."""
+    """A chart and its title."""
 
     title: str
     svg: str
 
 
 def curves(training: Training) -> list[Chart]:
-    """How loss, accuracy, learning rate and speed went; empty where nothing was logged."""
+    """Loss, accuracy, learning rate and speed by step; empty if nothing was logged."""
     points = training.curve
     if len(points) < 2:
         return []
@@ -65,7 +66,7 @@ def _curve(
     figure, axes = _axes()
     steps, values = [p.step for p in points], [getattr(p, name) for p in points]
     axes.plot(steps, values, color=Ink.BLUE, label="train", gid=f"{name}-train", alpha=0.9)
-    told = f"train {values[0]:.3g} to {values[-1]:.3g}"
+    alt = f"train {values[0]:.3g} to {values[-1]:.3g}"
     tips = {}
     if evaluations:
         axes.plot(
@@ -78,7 +79,7 @@ def _curve(
             gid = f"{name}-val-{each['step']}"
             axes.plot(each["step"], each[name], "o", color=Ink.ORANGE, markersize=5, gid=gid)
             tips[gid] = f"val {name} {each[name]:.4f} after step {each['step']:,}"
-        told += f", val {evaluations[0][name]:.3g} to {evaluations[-1][name]:.3g}"
+        alt += f", val {evaluations[0][name]:.3g} to {evaluations[-1][name]:.3g}"
     if best:
         axes.plot(
             best["step"],
@@ -90,14 +91,14 @@ def _curve(
             color=Ink.TEXT,
             label="exported",
         )
-        told += f"; exported: {best[name]:.3g} after step {best['step']:,.0f}"
+        alt += f"; exported: {best[name]:.3g} after step {best['step']:,.0f}"
     if name == "accuracy":
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     else:
         axes.set_ylim(bottom=0)
     _steps(axes)
     figure.legend(loc="outside upper right", ncols=3, labelcolor=Ink.MUTED, borderaxespad=0)
-    return Chart(title, inline(figure, name, f"{title} by step: {told}.", tips))
+    return Chart(title, inline(figure, name, f"{title} by step: {alt}.", tips))
 
 
 def _learning_rate(points: Sequence[Point]) -> Chart:
@@ -108,8 +109,8 @@ def _learning_rate(points: Sequence[Point]) -> Chart:
     axes.ticklabel_format(axis="y", style="plain", useOffset=False)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     _steps(axes)
-    told = f"Learning rate by step: at most {max(rates):.3g}, {rates[-1]:.3g} at the end."
-    return Chart("Learning rate", inline(figure, "rate", told))
+    alt = f"Learning rate by step: at most {max(rates):.3g}, {rates[-1]:.3g} at the end."
+    return Chart("Learning rate", inline(figure, "rate", alt))
 
 
 def _speed(points: Sequence[Point], mean: float) -> Chart:
@@ -122,12 +123,12 @@ def _speed(points: Sequence[Point], mean: float) -> Chart:
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     _steps(axes)
-    told = f"Images per second by step: {mean:,.0f} on average, {max(speeds):,.0f} at most."
-    return Chart("Images per second", inline(figure, "speed", told))
+    alt = f"Images per second by step: {mean:,.0f} on average, {max(speeds):,.0f} at most."
+    return Chart("Images per second", inline(figure, "speed", alt))
 
 
 def calibration(bins: Sequence[CalibrationBin], error: float | None) -> Chart | None:
-    """Accuracy by confidence, with how many answers there are of each; None without any."""
+    """A reliability diagram with the number of predictions; None without predictions."""
     if not bins:
         return None
     with matplotlib.rc_context(STYLE):
@@ -136,9 +137,9 @@ def calibration(bins: Sequence[CalibrationBin], error: float | None) -> Chart | 
         width = 0.05
         tips = dict(_bars(axes, below, bins, width))
         axes.plot([0, 1], [0, 1], color=Ink.MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
-        axes.set_ylabel("share that is right")
-        below.set_ylabel("answers")
-        below.set_xlabel("confidence of the answer")
+        axes.set_ylabel("accuracy")
+        below.set_ylabel("predictions")
+        below.set_xlabel("confidence")
         for each in (axes, below):
             each.grid(axis="x", visible=False)
             each.tick_params(length=0)
@@ -147,9 +148,9 @@ def calibration(bins: Sequence[CalibrationBin], error: float | None) -> Chart | 
         below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, 1.02)
-        apart = "" if error is None else f"; {error:.1%} apart on average"
-        told = f"Share of right answers by their confidence{apart}."
-        return Chart("Calibration", inline(figure, "calibration", told, tips))
+        ece = "" if error is None else f"; expected calibration error {error:.1%}"
+        alt = f"Accuracy by confidence{ece}."
+        return Chart("Calibration", inline(figure, "calibration", alt, tips))
 
 
 def _bars(
@@ -161,6 +162,6 @@ def _bars(
         below.bar(each.confidence, each.examples, width, color=Ink.MUTED)
         yield (
             gid,
-            f"{each.examples:,} answers of {each.confidence:.0%} confidence on average: "
-            f"{each.accuracy:.0%} are right",
+            f"{each.examples:,} predictions, mean confidence {each.confidence:.0%}, "
+            f"accuracy {each.accuracy:.0%}",
         )

@@ -1,15 +1,15 @@
-"""The model card: what a model is, what it was made of, how good it is and where it is not.
+"""The model card: model details, data, metrics and limitations.
 
-Mitchell et al. 2019, "Model Cards for Model Reporting". The sections have the names that Google's
-Model Card Toolkit gave them; ``made_with`` is ours.
+Mitchell et al. 2019, "Model Cards for Model Reporting". The names of sections are those of Google's
+Model Card Toolkit, except ``made_with``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.components.report.facts import Facts, Quality
-from stagecraft.components.report.pages import wording
+from stagecraft.components.report.pages import formats, quality_text, training_text
+from stagecraft.components.report.report_data import Quality, ReportData
 from stagecraft.schemas import features
 
 JSON, MARKDOWN = "model_card.json", "model_card.md"
@@ -17,57 +17,56 @@ JSON, MARKDOWN = "model_card.json", "model_card.md"
 _WEAKEST = 3
 
 
-def as_json(facts: Facts) -> dict[str, Any]:
-    """The card. Who the model is for, and who not, is for people to say."""
+def as_json(report: ReportData) -> dict[str, Any]:
+    """The card. People add its intended use."""
     return {
         "model_details": {
-            "name": facts.pipeline,
-            "overview": wording.verdict(facts),
-            "version": {"name": facts.pushed_version or "not pushed", "date": facts.written},
+            "name": report.pipeline,
+            "overview": quality_text.verdict(report),
+            "version": {"name": report.pushed_version or "not pushed", "date": report.written},
         },
         "model_parameters": {
-            "model_architecture": _architecture(facts),
-            "data": _data(facts),
-            "input_format": f"uint8 pictures {list(features.IMAGE_SHAPE)}, or tf.Examples of them",
-            "output_format": f"one of {len(facts.class_names)} classes: "
-            f"{', '.join(facts.class_names)}",
+            "model_architecture": _architecture(report),
+            "data": _data(report),
+            "input_format": f"uint8 images {list(features.IMAGE_SHAPE)}, or tf.Examples of them",
+            "output_format": f"one of {len(report.class_names)} classes: "
+            f"{', '.join(report.class_names)}",
         },
         "quantitative_analysis": {
-            "performance_metrics": _metrics(facts.quality) if facts.quality else []
+            "performance_metrics": _metrics(report.quality) if report.quality else []
         },
         "considerations": {
-            "limitations": [{"description": sentence} for sentence in _limits(facts)]
+            "limitations": [{"description": sentence} for sentence in _limits(report)]
         },
-        "made_with": _made_with(facts),
+        "made_with": _made_with(report),
     }
 
 
-def _architecture(facts: Facts) -> str:
-    if facts.training is None:
-        return "not known"
-    name = str(facts.training.record["settings"]["train_model"])
-    weights = facts.training.parameters
-    return name if weights is None else f"{name}, {wording.number(weights)} weights"
+def _architecture(report: ReportData) -> str:
+    if report.training is None:
+        return "unknown"
+    name = str(report.training.record["settings"]["train_model"])
+    weights = report.training.parameters
+    return name if weights is None else f"{name}, {formats.number(weights)} weights"
 
 
-def _data(facts: Facts) -> list[dict[str, Any]]:
-    if facts.data is None:
+def _data(report: ReportData) -> list[dict[str, Any]]:
+    if report.data is None:
         return []
     return [
         {
-            "name": facts.data.source,
-            "description": wording.data_text(facts),
-            **({"sha256": facts.data.fingerprint} if facts.data.fingerprint else {}),
+            "name": report.data.source,
+            "description": quality_text.data_text(report),
+            **({"sha256": report.data.fingerprint} if report.data.fingerprint else {}),
         }
     ]
 
 
 def _metrics(quality: Quality) -> list[dict[str, Any]]:
-    everything = "the split eval"
     lower, upper = quality.interval
     found: list[dict[str, Any]] = []
     for name, value in quality.metrics.items():
-        metric: dict[str, Any] = {"type": name, "value": f"{value:.6g}", "slice": everything}
+        metric: dict[str, Any] = {"type": name, "value": f"{value:.6g}", "slice": "the split eval"}
         if name == "accuracy":
             metric["confidence_interval"] = {
                 "lower_bound": f"{lower:.4f}",
@@ -81,32 +80,32 @@ def _metrics(quality: Quality) -> list[dict[str, Any]]:
     return found
 
 
-def _limits(facts: Facts) -> list[str]:
-    quality = facts.quality
+def _limits(report: ReportData) -> list[str]:
+    quality = report.quality
     if quality is None:
-        return ["It was not evaluated."]
+        return ["The model was not evaluated."]
     found = [
-        f"Measured on {wording.number(quality.metrics['example_count'])} pictures of the same data "
-        "set as the training's; other pictures were not tried."
+        f"Evaluated on {formats.number(quality.metrics['example_count'])} images of the data set "
+        "that the model was trained on, and on no other images."
     ]
-    known = [each for each in quality.classes if each.recall is not None]
-    weakest = sorted(known, key=lambda each: each.recall or 0.0)[:_WEAKEST]
-    named = ", ".join(f"{each.name} ({wording.percent(each.recall)})" for each in weakest)
-    found.append(f"It finds these classes least often: {named}.")
-    found.append(wording.confused(quality))
+    with_recall = [each for each in quality.classes if each.recall is not None]
+    weakest = sorted(with_recall, key=lambda each: each.recall or 0.0)[:_WEAKEST]
+    named = ", ".join(f"{each.name} ({formats.percent(each.recall)})" for each in weakest)
+    found.append(f"Lowest recall: {named}.")
+    found.append(quality_text.most_confused(quality))
     if "expected_calibration_error" in quality.metrics:
-        error = wording.percent(quality.metrics["expected_calibration_error"])
-        found.append(f"Its probabilities are {error} off on average (expected calibration error).")
+        error = formats.percent(quality.metrics["expected_calibration_error"])
+        found.append(f"Expected calibration error: {error}.")
     return found
 
 
-def _made_with(facts: Facts) -> dict[str, str]:
-    found = {"run": facts.run_id} if facts.run_id else {}
-    if facts.training:
-        found["topology"] = wording.topology(facts.training.record)
-        found["training"] = wording.learned(facts.training)
-    found |= facts.versions | {"stagecraft": wording.version()}
-    for item in facts.lineage:
+def _made_with(report: ReportData) -> dict[str, str]:
+    found = {"run": report.run_id} if report.run_id else {}
+    if report.training:
+        found["topology"] = training_text.topology(report.training.record)
+        found["training"] = training_text.trained(report.training)
+    found |= report.versions | {"stagecraft": formats.version()}
+    for item in report.lineage:
         if "code_fingerprint" in item.properties:
             found["code fingerprint"] = item.properties["code_fingerprint"]
     return found

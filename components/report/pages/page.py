@@ -1,4 +1,4 @@
-"""The facts as one page: HTML with all that it needs inside, for any browser, on and off line."""
+"""A report as one HTML page with all its resources inside, for any browser, online and offline."""
 
 from __future__ import annotations
 
@@ -9,26 +9,32 @@ from typing import Any, NamedTuple
 import jinja2
 from markupsafe import Markup
 
-from stagecraft.components.report.facts import Facts, Quality
-from stagecraft.components.report.pages import charts, step_timeline, wording
+from stagecraft.components.report.pages import (
+    charts,
+    formats,
+    quality_text,
+    step_timeline,
+    training_text,
+)
 from stagecraft.components.report.pages.charts import Chart
+from stagecraft.components.report.report_data import Quality, ReportData
 
 _MATRIX = 20
-"""Classes up to which the confusion matrix is shown cell by cell."""
+"""Most classes of a confusion matrix that the page shows as a table."""
 
 _STRONGEST = 50
-"""Percent of colour in a cell: text stays readable on it."""
+"""Most percent of colour in a cell; text stays readable on it."""
 
 
 class Section(NamedTuple):
-    """A part of the page; ``id`` is also its template's name."""
+    """A section of the page; ``id`` is also the name of its template."""
 
     id: str
     title: str
 
 
 class Mark(NamedTuple):
-    """A place on the scale of accuracy."""
+    """A mark on the scale of accuracy."""
 
     at: float
     text: str
@@ -36,7 +42,7 @@ class Mark(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Of the confusion matrix."""
+    """A cell of the confusion matrix."""
 
     examples: int
     colour: str
@@ -44,75 +50,79 @@ class Cell(NamedTuple):
     """Percent."""
 
 
-class Row(NamedTuple):
-    """A replica's devices."""
+class Replica(NamedTuple):
+    """The devices of a replica, one for each stage."""
 
     name: str
     devices: list[str]
 
 
-def render(facts: Facts) -> str:
+def render(report: ReportData) -> str:
     """The page."""
-    context: dict[str, Any] = {"facts": facts, "version": wording.version(), "css": _css()}
-    context |= {"tiles": wording.tiles(facts), "marks": _marks(facts.quality)}
-    context |= {"broke": wording.broke(facts), "unrecorded": wording.unrecorded(facts)}
+    context: dict[str, Any] = {"report": report, "version": formats.version(), "css": _css()}
+    context |= {"tiles": training_text.tiles(report), "marks": _marks(report.quality)}
+    context["failure"] = quality_text.failure(report)
+    context["unrecorded"] = training_text.unrecorded(report)
     sections = []
-    if facts.training:
-        sections.append(Section("learning", "How it learned"))
-        context |= _learning(facts)
-    if facts.quality:
-        sections.append(Section("quality", "Where it is right"))
-        context["compared"] = wording.compared(facts.quality)
-        context |= _quality(facts.quality)
-        if facts.quality.mistakes:
-            sections.append(Section("mistakes", "Surest mistakes"))
-    if facts.data:
-        sections.append(Section("data", "The data"))
-        context |= {"read": wording.data_text(facts), "few": len(facts.class_names) <= _MATRIX}
-    if facts.training:
-        sections.append(Section("topology", "The devices"))
-        context |= _topology(facts)
-    if facts.parity:
+    if report.training:
+        sections.append(Section("training", "Training"))
+        context |= _training(report)
+    if report.quality:
+        sections.append(Section("quality", "Per-class quality"))
+        context["compared"] = quality_text.compared(report.quality)
+        context |= _quality(report.quality)
+        if report.quality.mistakes:
+            sections.append(Section("mistakes", "Most confident errors"))
+    if report.data:
+        sections.append(Section("data", "Data"))
+        context |= {
+            "data_text": quality_text.data_text(report),
+            "few": len(report.class_names) <= _MATRIX,
+        }
+    if report.training:
+        sections.append(Section("topology", "Topology"))
+        context |= _topology(report)
+    if report.parity:
         sections.append(Section("parity", "Parity"))
-    if facts.components:
-        sections.append(Section("pipeline", "The pipeline"))
-        context |= _pipeline(facts)
-    if facts.lineage:
+    if report.components:
+        sections.append(Section("pipeline", "Pipeline"))
+        context |= _pipeline(report)
+    if report.lineage:
         sections.append(Section("lineage", "Lineage"))
-    if facts.lineage or facts.settings or facts.command:
-        sections.append(Section("reproduce", "Do it again"))
-        context |= _reproduce(facts)
-    return environment().get_template("page.html.j2").render(sections=sections, **context)
+    if report.lineage or report.settings or report.command:
+        sections.append(Section("reproduce", "Reproduce this run"))
+        context |= _reproduce(report)
+    return _environment().get_template("page.html.j2").render(sections=sections, **context)
 
 
 @functools.cache
-def environment() -> jinja2.Environment:
-    """Finds the templates; what they are given is escaped, but for charts."""
-    found = jinja2.Environment(
+def _environment() -> jinja2.Environment:
+    """Loads the templates. They escape all values except charts."""
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("stagecraft.components.report.pages"),
         autoescape=jinja2.select_autoescape(("html.j2",), default_for_string=False),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
-        "percent": wording.percent,
-        "number": wording.number,
-        "bytes": wording.size,
-        "duration": wording.duration,
+    environment.filters |= {
+        "percent": formats.percent,
+        "number": formats.number,
+        "bytes": formats.size,
+        "duration": formats.duration,
         "png": _png,
     }
-    return found
+    return environment
 
 
 def _css() -> Markup:
-    loader = environment().loader
+    loader = _environment().loader
     assert loader is not None
-    return Markup(loader.get_source(environment(), "page.css")[0])
+    return Markup(loader.get_source(_environment(), "page.css")[0])
 
 
-def _png(picture: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(picture).decode()
+def _png(image: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(image).decode()
 
 
 def _safe(chart: Chart | None) -> dict[str, Any] | None:
@@ -120,38 +130,38 @@ def _safe(chart: Chart | None) -> dict[str, Any] | None:
 
 
 def _marks(quality: Quality | None) -> list[Mark]:
-    """What the accuracy has to measure up to."""
+    """The accuracies that the model is compared with."""
     if quality is None:
         return []
-    found = []
+    marks = []
     if quality.min_accuracy:
-        found.append((quality.min_accuracy, f"required {wording.percent(quality.min_accuracy)}"))
+        marks.append((quality.min_accuracy, f"required {formats.percent(quality.min_accuracy)}"))
     if quality.baseline is not None:
-        found.append((quality.baseline, f"last blessed {wording.percent(quality.baseline)}"))
-    return [Mark(at, text, _side(at)) for at, text in found]
+        marks.append((quality.baseline, f"last blessed {formats.percent(quality.baseline)}"))
+    return [Mark(at, text, _side(at)) for at, text in marks]
 
 
 def _side(at: float) -> str:
-    """Where a mark's text has room."""
+    """The side of a mark that has room for its text."""
     return "first" if at < 0.2 else "last" if at > 0.8 else ""
 
 
-def _learning(facts: Facts) -> dict[str, Any]:
-    assert facts.training
+def _training(report: ReportData) -> dict[str, Any]:
+    assert report.training
     return {
-        "learned": wording.learned(facts.training),
-        "curves": [_safe(chart) for chart in charts.curves(facts.training)],
+        "trained": training_text.trained(report.training),
+        "curves": [_safe(chart) for chart in charts.curves(report.training)],
     }
 
 
 def _quality(quality: Quality) -> dict[str, Any]:
     error = quality.metrics.get("expected_calibration_error")
     return {
-        "confused": wording.confused(quality),
+        "most_confused": quality_text.most_confused(quality),
         "matrix": _matrix(quality.confusion) if len(quality.confusion) <= _MATRIX else None,
-        "pairs": wording.pairs(quality),
+        "confusions": quality_text.confusions(quality),
         "calibration": _safe(charts.calibration(quality.calibration, error)),
-        "calibrated": wording.calibrated(quality) if quality.calibration else "",
+        "calibrated": quality_text.calibrated(quality) if quality.calibration else "",
     }
 
 
@@ -174,45 +184,45 @@ def _matrix(confusion: list[list[int]]) -> list[list[Cell]]:
     ]
 
 
-def _topology(facts: Facts) -> dict[str, Any]:
-    assert facts.training
-    record, seen = facts.training.record, facts.training.timeline
+def _topology(report: ReportData) -> dict[str, Any]:
+    assert report.training
+    record, timeline = report.training.record, report.training.timeline
     devices, stages = record["topology"]["devices"], record["topology"]["stages"]
     rows = [devices[first : first + stages] for first in range(0, len(devices), stages)]
     several = record["topology"]["workers"] > 1
     replicas = [
-        Row(f"{number}{' of each process' if several else ''}", row)
+        Replica(f"{number}{' of each process' if several else ''}", row)
         for number, row in enumerate(rows)
     ]
     plan = record["plan"]
     return {
-        "topology": wording.topology(record),
+        "topology": training_text.topology(record),
         "replicas": replicas if len(devices) > 1 else [],
-        "shares": seen["shares"] if seen else None,
-        "measured": _safe(step_timeline.measured(seen)) if seen else None,
-        "planned": _safe(step_timeline.planned(plan)) if plan and seen else None,
-        "unwatched": wording.unwatched(record, facts.command),
-        "waited": wording.waited(facts.training) if seen else "",
+        "shares": timeline["shares"] if timeline else None,
+        "measured": _safe(step_timeline.measured(timeline)) if timeline else None,
+        "planned": _safe(step_timeline.planned(plan)) if plan and timeline else None,
+        "unprofiled": training_text.unprofiled(record, report.command),
+        "idle_text": training_text.idle_text(report.training) if timeline else "",
     }
 
 
-def _pipeline(facts: Facts) -> dict[str, Any]:
-    length = max(each.begin + each.seconds for each in facts.components)
-    cached = sum(each.state == "cached" for each in facts.components)
-    took = f"{wording.duration(length)} from the first component to the last."
+def _pipeline(report: ReportData) -> dict[str, Any]:
+    length = max(each.begin + each.seconds for each in report.components)
+    cached = sum(each.state == "cached" for each in report.components)
+    text = f"{formats.duration(length)} from the first component to the last."
     if cached:
-        took += f" {cached} of {len(facts.components)} had nothing to do: nothing had changed."
-    return {"length": length or 1.0, "took": took}
+        text += f" {cached} of {len(report.components)} components came from the cache."
+    return {"length": length or 1.0, "pipeline_text": text}
 
 
-def _reproduce(facts: Facts) -> dict[str, Any]:
+def _reproduce(report: ReportData) -> dict[str, Any]:
     code = [
         item.properties["code_fingerprint"]
-        for item in facts.lineage
+        for item in report.lineage
         if "code_fingerprint" in item.properties
     ]
     return {
-        "options": wording.options(facts.training) if facts.training else [],
-        "fingerprint": facts.data.fingerprint if facts.data else "",
+        "options": training_text.options(report.training) if report.training else [],
+        "fingerprint": report.data.fingerprint if report.data else "",
         "code": code[0] if code else "",
     }

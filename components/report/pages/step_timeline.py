@@ -1,4 +1,4 @@
-"""The timeline of a step: what each stage did when, as it was measured and as it was planned."""
+"""The timeline of a step by stage, as measured and as planned."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _INK = {
     "reduce": Ink.VIOLET,
     "update": Ink.GREEN,
 }
-"""What is done, and its colour."""
+"""Kind of work -> colour."""
 
 _WIDTH = 15.0
 """Inches, of 72 units."""
 
 _BACKWARD = 2 / 3
-"""Of a stage's time, the part of the backward pass, in records of plans that do not say it."""
+"""Share of the backward pass in a stage's time, for old plans that do not record it."""
 
 
 class Bar(NamedTuple):
-    """What a row of the chart shows from one time to another."""
+    """A bar of the chart."""
 
     row: int
     begin: float
@@ -41,7 +41,7 @@ class Bar(NamedTuple):
 
 
 def measured(timeline: dict[str, Any]) -> Chart | None:
-    """The step that was watched: a row for each stage of each replica; None: nothing was seen."""
+    """The profiled step: a row for each stage of each replica; None without spans."""
     spans = timeline["spans"]
     if not spans:
         return None
@@ -58,16 +58,15 @@ def measured(timeline: dict[str, Any]) -> Chart | None:
         )
         for span in spans
     ]
-    told = (
-        f"Timeline of step {timeline['step']}, {1e3 * timeline['seconds']:,.0f} ms: what each "
-        f"stage did when. Stages waited {timeline['idle']:.0%} of the time between first and last "
-        "pass."
+    alt = (
+        f"Timeline of step {timeline['step']}, {1e3 * timeline['seconds']:,.0f} ms, by stage. "
+        f"Stages were idle for {timeline['idle']:.0%} of the time between first and last pass."
     )
-    return Chart(f"Step {timeline['step']}, as measured", _chart("measured", rows, bars, told))
+    return Chart(f"Step {timeline['step']}, as measured", _chart("measured", rows, bars, alt))
 
 
 def planned(plan: dict[str, Any]) -> Chart | None:
-    """A step as the plan has it, of one replica; None: there are no stages."""
+    """The planned step of one replica; None without stages."""
     stages = plan["stages"]
     if len(stages) < 2:
         return None
@@ -88,9 +87,9 @@ def planned(plan: dict[str, Any]) -> Chart | None:
         )
         for done, begin, end in slots
     ]
-    told = f"The same as planned, of one replica: stages would wait {plan['idle']:.0%} of the time."
+    alt = f"The planned step of one replica: stages are idle for {plan['idle']:.0%} of the time."
     rows = [f"planned, stage {number}" for number in range(len(stages))]
-    return Chart("As planned", _chart("planned", rows, bars, told, scale=False))
+    return Chart("As planned", _chart("planned", rows, bars, alt, scale=False))
 
 
 def _tip(span: dict[str, Any]) -> str:
@@ -103,7 +102,7 @@ def _tip(span: dict[str, Any]) -> str:
 
 
 def _chart(
-    name: str, rows: Sequence[str], bars: Sequence[Bar], told: str, *, scale: bool = True
+    name: str, rows: Sequence[str], bars: Sequence[Bar], alt: str, *, scale: bool = True
 ) -> str:
     with matplotlib.rc_context(STYLE):
         height = 0.36 * len(rows) + (0.95 if scale else 0.45)
@@ -133,7 +132,7 @@ def _chart(
             ncols=len(used),
             labelcolor=Ink.MUTED,
         )
-        return inline(figure, name, told, tips)
+        return inline(figure, name, alt, tips)
 
 
 def _draw(axes: Axes, bar: Bar, gid: str, length: float) -> None:

@@ -1,6 +1,6 @@
-"""A figure of matplotlib's as SVG for a page: its colours are the page's, by day and by night.
+"""Matplotlib figures as SVG that follows the page's colours, light and dark.
 
-Figures are drawn in stand-in colours (:class:`Ink`), which become CSS variables.
+Figures use placeholder colours (:class:`Ink`), which :func:`inline` replaces by CSS variables.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SVG = "http://www.w3.org/2000/svg"
 
 
 class Ink:
-    """Stand-ins for the page's colours: each is a CSS variable."""
+    """Placeholders for the page's colours; each becomes a CSS variable."""
 
     TEXT = "#010101"
     MUTED = "#020202"
@@ -62,7 +62,7 @@ STYLE = {
     "ytick.color": Ink.LINE,
     "ytick.labelcolor": Ink.MUTED,
 }
-"""For ``matplotlib.rc_context``, around what draws a figure and around :func:`inline`."""
+"""For ``matplotlib.rc_context``, while drawing a figure and in :func:`inline`."""
 
 
 def inline(
@@ -72,21 +72,21 @@ def inline(
 
     Args:
         figure: drawn in the colours of ``Ink``, 72 units an inch.
-        name: of letters; no two figures of a page have the same.
-        description: what there is to see, for those who do not see it.
-        tips: by an artist's ``gid``, what is shown where the mouse rests on it.
+        name: letters; unique on the page.
+        description: alternative text for screen readers.
+        tips: an artist's ``gid`` -> its tooltip.
     """
     stream = io.StringIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with matplotlib.rc_context(STYLE):
-        figure.savefig(stream, format="svg", metadata=nothing)
+        figure.savefig(stream, format="svg", metadata=no_metadata)
     text = stream.getvalue()
     root = ET.fromstring(text[text.index("<svg") :])
     for element in list(root):
         if element.tag == f"{{{_SVG}}}metadata":
             root.remove(element)
     for definitions in root.iter(f"{{{_SVG}}}defs"):
-        for style in definitions.findall(f"{{{_SVG}}}style"):  # would be of the whole page
+        for style in definitions.findall(f"{{{_SVG}}}style"):  # would apply to the whole page
             definitions.remove(style)
     for element in root.iter():
         tip = (tips or {}).get(element.get("id", ""))
@@ -108,6 +108,6 @@ def _themed(text: str, name: str) -> str:
     for ink, variable in _VARIABLES.items():
         text = text.replace(ink, variable)
     text = re.sub(r"font: ([0-9.]+)px [^;\"]*", r"font-size: \1px", text)
-    # Names of one figure are not another's.
+    # IDs are unique on the page.
     text = re.sub(r'\bid="', f'id="{name}-', text)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)

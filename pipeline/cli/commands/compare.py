@@ -12,7 +12,7 @@ from stagecraft.pipeline.cli.terminal import console, past_run_text
 from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
-    from stagecraft.components.report.facts import Component
+    from stagecraft.components.metadata.component_runs import ComponentRun
     from stagecraft.pipeline.history.past_run import PastRun
 
 _DIFFERENCE = "B − A"
@@ -136,7 +136,7 @@ def _show_components(a: PastRun, b: PastRun) -> None:
         console.table(("COMPONENT", "A", "B", _DIFFERENCE, "CODE"), lines)
 
 
-def _seconds(component: Component | None) -> str:
+def _seconds(component: ComponentRun | None) -> str:
     if component is None:
         return ""
     if component.state == "done":

@@ -47,30 +47,30 @@ def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) ->
     from stagecraft.pipeline.history import runs
 
     recorded = runs.find(run)
-    from stagecraft.components.report.pages import page, wording  # with TensorFlow
-    from stagecraft.pipeline.history.report import facts as gather_facts
+    from stagecraft.components.report.pages import page, quality_text  # with TensorFlow
+    from stagecraft.pipeline.history.report import report_data
     from stagecraft.pipeline.local.layout import OutputError
 
     path = output or recorded.output / _file_name(recorded)
-    facts = gather_facts(recorded)
-    text = page.render(facts)
+    data = report_data(recorded)
+    text = page.render(data)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OutputError(path, error) from None
     console.fields(
-        [("run", facts.run_id), ("verdict", wording.verdict(facts)), ("report", str(path))],
+        [("run", data.run_id), ("verdict", quality_text.verdict(data)), ("report", str(path))],
         stderr=as_json,
     )
     if as_json:
-        quality = facts.quality
+        quality = data.quality
         console.say_json(
             {
-                "run_id": facts.run_id,
+                "run_id": data.run_id,
                 "report": str(path),
                 "metrics": quality.metrics if quality else {},
                 "blessed": bool(quality and quality.blessed),
-                "pushed": facts.pushed_to,
+                "pushed": data.pushed_to,
             }
         )
     if opens:

@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 import tensorflow as tf
 import tensorflow_data_validation as tfdv
+from messages import Messages
 from tensorflow_data_validation.statistics import stats_impl
 from tensorflow_metadata.proto.v0 import anomalies_pb2
 from tfx import version
 from tfx.types import channel_utils, standard_artifacts
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+from stagecraft.components.anomaly_gate.checks import Finding
 from stagecraft.components.anomaly_gate.component import AnomalyGate
-from stagecraft.components.anomaly_gate.executor import Executor
+from stagecraft.components.anomaly_gate.executor import AnomaliesError, Executor
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 
@@ -112,13 +114,19 @@ class Gate:
         Executor().Do(inputs, {"anomalies": [anomalies]}, {})
         return anomalies
 
-    def refuses(self) -> str:
-        """Runs the executor, which must raise and leave nothing; returns the message."""
+    def refuses(self) -> UserError:
+        """Runs the executor, which must raise and leave nothing; returns the error."""
         with pytest.raises(UserError) as caught:
             self.run()
         assert not (self.folder / "anomalies").exists()
         assert "\n" not in str(caught.value)
-        return str(caught.value)
+        return caught.value
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of a run that raises."""
+        error = self.refuses()
+        assert isinstance(error, AnomaliesError)
+        return error.findings
 
 
 def write_records(path: pathlib.Path, records: Iterable[bytes]) -> None:
@@ -155,110 +163,80 @@ def test_good_data_passes(gate: Gate) -> None:
 
 
 FIRST_OF_SECOND = r"record 1 \(from 0\) of .*/Split-val/data_tfrecord-00001-of-00002"
+ID_61 = f"id 61, {FIRST_OF_SECOND}"
 
 
 @pytest.mark.parametrize(
-    ("changed", "expected"),
+    ("changed", "expected", "found"),
     [
-        (
-            {"image": b"x" * 3071},
-            r"feature image: expected 3,072 bytes \(32 x 32 x 3\); 2 of 40 examples have another, "
-            r"the first, with 3071 bytes, is id 61, " + FIRST_OF_SECOND,
-        ),
-        (
-            {"image": None},
-            "feature image: expected exactly one value; 2 of 40 examples have none, the first is "
-            "id 61, " + FIRST_OF_SECOND,
-        ),
-        ({"image": []}, "feature image: expected exactly one value; 2 of 40 examples have none"),
-        (
-            {"image": [b"x" * 3072, b"y" * 3072]},
-            "feature image: expected exactly one value; 2 of 40 examples have several, the first, "
-            "with 2, is id 61, " + FIRST_OF_SECOND,
-        ),
-        (
-            {"label": 10},
-            "feature label: expected values from 0 to 9; 2 of 40 examples have another, the first, "
-            "with 10, is id 61, " + FIRST_OF_SECOND,
-        ),
-        ({"label": -1}, "feature label: expected values from 0 to 9; 2 of 40 .* with -1, is id 61"),
-        ({"label": None}, "feature label: expected exactly one value; 2 of 40 examples have none"),
-        ({"label": [1, 2, 3]}, "feature label: .* have several, the first, with 3, is id 61, "),
-        (
-            {"id": -5},
-            "feature id: expected values from 0 to any; 2 of 40 examples have another, the first, "
-            "with -5, is id -5, " + FIRST_OF_SECOND,
-        ),
-        (
-            {"id": None},
-            "feature id: expected exactly one value; 2 of 40 examples have none, the first is "
-            + FIRST_OF_SECOND,
-        ),
-        ({"id": [7, 8]}, "feature id: .* several, the first, with 2, is " + FIRST_OF_SECOND),
-        (
-            {"weight": 1},
-            r"feature weight: expected what the schema says; New column .* \(2 of 40 examples "
-            r"have this feature\)",
-        ),
+        ({"image": b"x" * 3071}, "3,072 bytes (32 x 32 x 3)", rf"\(3071 bytes\) .*{ID_61}"),
+        ({"image": None}, "exactly one value", f"no value.* {ID_61}"),
+        ({"image": []}, "exactly one value", "no value"),
+        ({"image": [b"x" * 3072, b"y" * 3072]}, "exactly one value", rf"\(2 values\) is {ID_61}"),
+        ({"label": 10}, "values from 0 to 9", rf"\(10\) is {ID_61}"),
+        ({"label": -1}, "values from 0 to 9", r"\(-1\) is id 61"),
+        ({"label": None}, "exactly one value", "no value"),
+        ({"label": [1, 2, 3]}, "exactly one value", r"\(3 values\) is id 61, "),
+        ({"id": -5}, "values from 0 to any", rf"\(-5\) is id -5, {FIRST_OF_SECOND}"),
+        ({"id": None}, "exactly one value", f"is {FIRST_OF_SECOND}"),
+        ({"id": [7, 8]}, "exactly one value", rf"\(2 values\) is {FIRST_OF_SECOND}"),
+        ({"weight": 1}, "the schema's constraints", r"New column"),
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_two_bad_examples(gate: Gate, changed: dict[str, Values], expected: str) -> None:
+def test_two_bad_examples(
+    gate: Gate, changed: dict[str, Values], expected: str, found: str
+) -> None:
     gate.write(at("val", 21, 30, **changed))
-    message = gate.refuses()
-    assert re.search(rf"\(1\) Split val, {expected}", message), message
-    if changed != {"id": -5}:  # which is there twice
-        assert ", 1 anomaly: " in message, message
+    first, *others = gate.findings()
+    assert (first.split, first.feature, first.expected) == ("val", *changed, expected)
+    assert "2 of 40 examples" in first.found and re.search(found, first.found), first.found
+    assert len(others) == (changed == {"id": -5})  # this id occurs twice
 
 
 @pytest.mark.parametrize(
-    ("changed", "expected"),
+    ("changed", "expected", "found"),
     [
-        (
-            {"label": 1.0},
-            r"Split val, feature label: expected integers \(int64\); 40 of 40 examples have FLOAT",
-        ),
-        ({"label": b"cat"}, "Split val, feature label: .* 40 of 40 examples have STRING values"),
-        ({"image": 1}, "Split val, feature image: expected bytes; 40 of 40 examples have INT"),
-        ({"id": None}, "Split val, feature id: expected exactly one value; 40 of 40 .* have none"),
+        ({"label": 1.0}, "integers (int64)", "FLOAT"),
+        ({"label": b"cat"}, "integers (int64)", "STRING"),
+        ({"image": 1}, "bytes", "INT"),
+        ({"id": None}, "exactly one value", "no value"),
     ],
 )
-def test_a_whole_split(gate: Gate, changed: dict[str, Values], expected: str) -> None:
+def test_a_whole_split(gate: Gate, changed: dict[str, Values], expected: str, found: str) -> None:
     gate.write(at("val", *range(PER_SPLIT), **changed))
-    message = gate.refuses()
-    assert re.search(expected, message), message
-    assert ", 1 anomaly: " in message
+    [finding] = gate.findings()
+    assert (finding.split, finding.feature, finding.expected) == ("val", *changed, expected)
+    assert "40 of 40 examples" in finding.found and found in finding.found
 
 
 def test_an_example_of_eval_in_train(gate: Gate) -> None:
     gate.write(lambda split, index, v: v.update(id=index) if split == "eval" and index > 36 else 0)
-    message = gate.refuses()
-    assert (
-        ", 1 anomaly: (1) Split eval, feature id: expected ids that no other split has" in message
-    )
-    assert "3 of 40 examples have one that train has as well, the first is id 37, " in message
-    assert "record 17 (from 0) of " in message
-    assert "Split-eval/data_tfrecord-00001-of-00002" in message
+    [finding] = gate.findings()
+    assert (finding.split, finding.feature) == ("eval", "id")
+    assert "3 of 40 examples" in finding.found and "id of train" in finding.found
+    assert "id 37, record 17 (from 0)" in finding.found
+    assert "Split-eval/data_tfrecord-00001-of-00002" in finding.found
 
 
 def test_an_id_twice_in_a_split(gate: Gate) -> None:
     gate.write(at("train", 5, 6, id=3))
-    message = gate.refuses()
-    assert "Split train, feature id: expected unique ids; 2 of 40 examples repeat one" in message
-    assert "the first is id 3, record 5 (from 0) of " in message
+    [finding] = gate.findings()
+    assert (finding.split, finding.feature, finding.expected) == ("train", "id", "unique ids")
+    assert "2 of 40 examples" in finding.found and "id 3, record 5 (from 0)" in finding.found
 
 
-def test_every_anomaly_is_told_up_to_ten(gate: Gate) -> None:
+def test_the_message_lists_up_to_ten_findings(gate: Gate, messages: Messages) -> None:
     def edit(split: str, index: int, values: dict[str, Values]) -> None:
         values.update({f"new{number}": 1 for number in range(4)})
 
     gate.write(edit)
-    message = gate.refuses()
-    assert ", 12 anomalies: (1) Split train, feature new0: " in message
-    assert "(10) Split eval, feature new1: " in message
-    assert "(11)" not in message
-    assert "And 2 more." in message
-    assert message.endswith("edit the schema (ImportSchema's file).")
+    error = gate.refuses()
+    assert isinstance(error, AnomaliesError)
+    assert [(finding.split, finding.feature) for finding in error.findings] == [
+        (split, f"new{number}") for split in SPLITS for number in range(4)
+    ]
+    messages.check(error)
 
 
 def test_an_empty_split(gate: Gate) -> None:
@@ -266,7 +244,7 @@ def test_an_empty_split(gate: Gate) -> None:
     for shard in (0, 1):
         write_records(gate.file("val", shard), [])
     gate.statistics()
-    assert "(1) Split val: expected at least one example; there is none." in gate.refuses()
+    assert ("val", "") in {(each.split, each.feature) for each in gate.findings()}
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut"])
@@ -279,9 +257,8 @@ def test_a_corrupt_file_is_named(gate: Gate, damage: str) -> None:
     else:
         content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    message = gate.refuses()
-    read = 19 if damage == "cut" else 10
-    assert message.startswith(f"{path}: cannot be read after {read} records: "), message
+    error = gate.refuses()
+    assert (error.file, error.record) == (str(path), "19" if damage == "cut" else "10")
 
 
 @pytest.mark.parametrize("content", [b"\xff" * 30, b"\x7f\x80 text"])
@@ -289,8 +266,8 @@ def test_a_record_that_is_no_example_is_named(gate: Gate, content: bytes) -> Non
     gate.write()
     records = list(tf.data.TFRecordDataset(str(gate.file("eval"))).as_numpy_iterator())
     write_records(gate.file("eval"), [*records[:7], content, *records[8:]])
-    message = gate.refuses()
-    assert message.startswith(f"{gate.file('eval')}: record 7 (from 0) is not a tf.train.Example.")
+    error = gate.refuses()
+    assert (error.file, error.record) == (str(gate.file("eval")), "7")
 
 
 def test_compressed_files_are_read(gate: Gate) -> None:
@@ -298,15 +275,15 @@ def test_compressed_files_are_read(gate: Gate) -> None:
     for path in list(gate.folder.glob("examples/*/data*")):
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    message = gate.refuses()
-    assert "the first, with 10, is id 61, record 1 (from 0) of " in message
-    assert "data_tfrecord-00001-of-00002.gz" in message
+    [finding] = gate.findings()
+    assert "(10) is id 61, record 1 (from 0) of " in finding.found
+    assert "data_tfrecord-00001-of-00002.gz" in finding.found
 
 
 def test_a_split_without_statistics(gate: Gate) -> None:
     gate.write()
     gate.without_statistics = "val"
-    assert gate.refuses().startswith("Split val of the examples has no statistics (splits with")
+    assert gate.refuses().record == "val"
 
 
 def test_the_schema_tells_the_size(gate: Gate, tmp_path: pathlib.Path) -> None:
@@ -316,8 +293,9 @@ def test_the_schema_tells_the_size(gate: Gate, tmp_path: pathlib.Path) -> None:
     pathlib.Path(gate.schema).write_text(text.replace("32x32x3", "2x2x3"))
     gate.run()
     pathlib.Path(gate.schema).write_text(text.replace("32x32x3", "2x2"))
-    with pytest.raises(UserError, match="annotation 'image_shape=2x2'; expected height x width"):
+    with pytest.raises(UserError, match="image_shape=2x2") as caught:
         gate.run()
+    assert (caught.value.record, caught.value.value) == ("image", "image_shape=2x2")
 
 
 def test_a_schema_without_our_features(gate: Gate, tmp_path: pathlib.Path) -> None:

@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tensorflow_model_analysis.metrics import metric_types
-from tensorflow_model_analysis.proto import config_pb2
+from metric_values import metric_values
 
 from stagecraft.components.evaluator.better_than_constant import BetterThanConstant
 from stagecraft.components.evaluator.binomial import confidence
 
 
 def measure(labels: np.ndarray, probabilities: np.ndarray, parts: int) -> float:
-    """Drives the metric's computation as TFMA does: add, merge, extract."""
-    config = config_pb2.EvalConfig(model_specs=[config_pb2.ModelSpec()])
-    [computation] = BetterThanConstant().computations(eval_config=config)
-    accumulators = [computation.combiner.create_accumulator()]
-    for rows in np.array_split(np.arange(len(labels)), parts):
-        accumulator = computation.combiner.create_accumulator()
-        for row in rows:
-            element = metric_types.StandardMetricInputs(
-                labels=labels[row : row + 1],
-                predictions=probabilities[row],
-                example_weights=np.array([0.25]),
-            )
-            accumulator = computation.combiner.add_input(accumulator, element)
-        accumulators.append(accumulator)
-    merged = computation.combiner.merge_accumulators(accumulators)
-    [(key, value)] = computation.combiner.extract_output(merged).items()
-    assert key.name == "better_than_constant"
-    return float(value)
+    values = metric_values(BetterThanConstant(), labels, probabilities, parts, weight=0.25)
+    return float(values["better_than_constant"])
 
 
 @pytest.mark.parametrize("parts", [1, 3, 7])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from metric_values import metric_values
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
@@ -20,25 +23,8 @@ def measure(
     labels: np.ndarray,
     probabilities: np.ndarray,
     metric: type[metric_types.Metric] = ExpectedCalibrationError,
-) -> dict:
-    """Drives the metric's computations as TFMA does: add, merge, extract, derive."""
-    config = config_pb2.EvalConfig(model_specs=[config_pb2.ModelSpec()])
-    table, *derived = metric().computations(eval_config=config)
-    halves = []
-    for rows in np.array_split(np.arange(len(labels)), 2):
-        accumulator = table.combiner.create_accumulator()
-        for row in rows:
-            element = metric_types.StandardMetricInputs(
-                labels=labels[row : row + 1],
-                predictions=probabilities[row],
-                example_weights=np.ones(1),
-            )
-            accumulator = table.combiner.add_input(accumulator, element)
-        halves.append(accumulator)
-    metrics = table.combiner.extract_output(table.combiner.merge_accumulators(halves))
-    for computation in derived:
-        metrics |= computation.result(metrics)
-    return {key.name: value for key, value in metrics.items()}
+) -> dict[str, Any]:
+    return metric_values(metric(), labels, probabilities)
 
 
 def test_agrees_with_the_definition() -> None:
@@ -60,12 +46,9 @@ def test_agrees_with_the_definition() -> None:
     ).tolist()
 
 
-def test_certain_and_right_is_perfect() -> None:
-    assert measure(np.array([0, 1, 2]), np.eye(3))[NAME] == 0
-
-
-def test_certain_and_wrong_is_one() -> None:
-    assert measure(np.array([1, 2, 0]), np.eye(3))[NAME] == pytest.approx(1.0)
+@pytest.mark.parametrize(("labels", "error"), [([0, 1, 2], 0.0), ([1, 2, 0], 1.0)])
+def test_full_confidence_is_perfect_or_wrong(labels: list[int], error: float) -> None:
+    assert measure(np.array(labels), np.eye(3))[NAME] == pytest.approx(error)
 
 
 def test_agrees_with_keras() -> None:

@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import pathlib
+import re
 import socket
 import tarfile
 import threading
@@ -13,6 +14,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from messages import Messages
 
 from stagecraft.components.example_gen import source
 from stagecraft.components.example_gen.archives import archive, expanding, files
@@ -84,11 +86,11 @@ def test_what_is_no_file(tmp_path: pathlib.Path, make: Any, kind: str) -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("make", "kind"), SPECIAL)
-def test_what_is_no_file_in_a_folder(tiny: Any, make: Any, kind: str) -> None:
+def test_what_is_no_file_in_a_folder(tiny: Any, make: Any, kind: str, messages: Messages) -> None:
     folder = pathlib.Path(tiny.unpack(tiny.binary()))
     (folder / "data_batch_2.bin").unlink()
     make(folder / "data_batch_2.bin")
-    with pytest.raises(UserError, match=f"data_batch_2.bin: is a {kind}"):
+    with messages.raises(UserError):
         source.resolve(PROPERTIES | {"source": str(folder)}).fingerprint()
     assert f"data_batch_2.bin: is a {kind}" in refused(folder)
 
@@ -141,20 +143,20 @@ def test_an_archive_whose_end_never_comes(tiny: Any) -> None:
     path = tiny.folder / "bomb.tar.gz"
     path.write_bytes(whole + _zeros(100))
     assert path.stat().st_size < len(whole) + (2 << 20)  # small, as bombs are
-    assert "expands to more than" in refused(path)
+    assert "expands to" in refused(path)
 
 
 def test_a_member_that_is_skipped_is_not_expanded(tiny: Any) -> None:
     path = tiny.folder / "bomb.tar.gz"
     path.write_bytes(gzip.compress(_header(1 << 42)) + _zeros(1))
-    assert "expands to more than" in refused(path)
+    assert "expands to" in refused(path)
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XGLTYPE])
 def test_a_header_that_would_fill_memory(tiny: Any, kind: bytes) -> None:
     path = tiny.folder / "bomb.tar.gz"
     path.write_bytes(gzip.compress(_header(256 << 20, kind)) + _zeros(17))
-    assert "header is longer than 131,072 bytes" in refused(path)
+    assert "131,072 bytes" in refused(path)
 
 
 def test_headers_upon_headers(tiny: Any) -> None:
@@ -163,7 +165,7 @@ def test_headers_upon_headers(tiny: Any) -> None:
     extended = _header(len(comment), tarfile.XHDTYPE) + comment.ljust(512, b"\0")
     path = tiny.folder / "deep.tar.gz"
     path.write_bytes(gzip.compress(extended * 2_000 + _header(0) + bytes(1024)))
-    assert "header is longer than" in refused(path)
+    assert "header is longer" in refused(path)
 
 
 @pytest.mark.timeout(60)
@@ -177,7 +179,7 @@ def test_a_member_of_a_negative_size(tiny: Any) -> None:
     path.write_bytes(gzip.compress(_header(0) + bytes(header) + bytes(10_240)))
     said = refused(path)  # newer tarfiles end the archive before it
     assert str(path) in said
-    assert "get the archive again" in said.lower() or "holds no CIFAR batch" in said
+    assert re.search("trusted source|no CIFAR batch|truncated|damaged", said)
 
 
 def test_a_file_with_holes(tiny: Any) -> None:
@@ -196,7 +198,7 @@ def test_a_file_with_holes(tiny: Any) -> None:
 def test_many_members_take_no_memory(tiny: Any) -> None:
     path = tiny.folder / "many.tar.gz"
     path.write_bytes(gzip.compress(_header(0) * 20_000 + bytes(1024)))
-    assert "holds no CIFAR batch" in refused(path)
+    assert "no CIFAR batch" in refused(path)
 
 
 def test_more_than_the_free_gigabyte_is_read_where_the_file_is_large(monkeypatch: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from messages import Messages
 from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 from tfx.components.util import examples_utils, tfxio_utils
@@ -26,7 +27,7 @@ from stagecraft.components.example_gen.component import Cifar10ExampleGen
 from stagecraft.components.example_gen.executor import Executor
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 
 # An image named here keeps TFX from packing itself up for workers elsewhere, which takes seconds.
 BEAM_ARGS = ["--direct_running_mode=in_memory", "--sdk_container_image=unused"]
@@ -204,18 +205,20 @@ def test_an_interruption_leaves_nothing(
 
 
 @pytest.mark.parametrize("stage", [source.archive, shards])
-def test_a_full_disk_is_named(tiny: Any, monkeypatch: pytest.MonkeyPatch, stage: Any) -> None:
+def test_a_full_disk_is_named(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch, stage: Any, messages: Messages
+) -> None:
     def fail(*_: Any) -> Any:
         raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
 
     monkeypatch.setattr(stage, "read" if stage is source.archive else "serialize", fail)
-    with pytest.raises(UserError, match=f"{tiny.folder}/out: .*No space left on device"):
+    with messages.raises(UserError):
         execute(tiny.folder / "out", source=tiny.pack(tiny.binary()))
     assert not left(tiny.folder / "out")
 
 
 def test_data_that_changes_meanwhile_is_refused(tiny: Any) -> None:
-    with pytest.raises(UserError, match="was changed while it was read"):
+    with pytest.raises(UserError, match="changed while it"):
         execute(tiny.folder / "out", source=tiny.pack(tiny.binary()), fingerprint="another")
     assert not left(tiny.folder / "out")
 
@@ -314,7 +317,7 @@ def test_under_tfxs_own_runner_shards_of_a_lost_store_are_not_written_among(tiny
     (tiny.folder / "metadata.db").unlink()
     with pytest.raises(OutputExistsError) as caught:
         runs.run(source=path, shards=2)
-    assert caught.value.folder == str(tiny.folder / "pipeline/Cifar10ExampleGen/examples/1")
+    assert caught.value.file == str(tiny.folder / "pipeline/Cifar10ExampleGen/examples/1")
     assert {file: file.read_bytes() for file in runs.files() if file.is_file()} == before
 
 
@@ -349,13 +352,14 @@ def test_a_failed_run_leaves_nothing_to_be_reused(tiny: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "setting"),
     [
-        ({"source": "x", "dataset": "mnist"}, "dataset: 'mnist' is unknown.*cifar100"),
-        ({"source": "sample", "dataset": "cifar100"}, "source: the sample has ten classes"),
-        ({"source": "x", "shards": 0}, "shards: 0"),
+        ({"source": "x", "dataset": "mnist"}, "dataset"),
+        ({"source": "sample", "dataset": "cifar100"}, "source"),
+        ({"source": "x", "shards": 0}, "shards"),
     ],
 )
-def test_arguments_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_invalid_arguments(arguments: dict[str, Any], setting: str) -> None:
+    with pytest.raises(SettingError) as caught:
         Cifar10ExampleGen(**arguments)
+    assert (caught.value.setting, caught.value.value) == (setting, arguments[setting])

@@ -45,13 +45,14 @@ def test_a_remote_source_is_read_as_a_local_one(
 
 
 def test_what_is_not_there(bucket: str) -> None:
-    with pytest.raises(UserError, match=f"minio://{bucket}/x.tar.gz: no such file or folder"):
+    with pytest.raises(UserError, match="no such file") as caught:
         at(f"minio://{bucket}/x.tar.gz")
+    assert caught.value.file == f"minio://{bucket}/x.tar.gz"
 
 
 def test_a_truncated_one_is_refused(bucket: str, tiny: Any) -> None:
     archive = pathlib.Path(tiny.pack(tiny.binary())).read_bytes()
     with fileio.open(f"minio://{bucket}/x.tar.gz", "wb") as stream:
         stream.write(archive[:-100])
-    with pytest.raises(UserError, match=f"minio://{bucket}/x.tar.gz.*ends early"):
+    with pytest.raises(UserError, match=f"minio://{bucket}/x.tar.gz.*truncated"):
         read(at(f"minio://{bucket}/x.tar.gz"))

@@ -75,8 +75,9 @@ def test_download_is_fetched_into_the_cache(tiny: Any, monkeypatch: pytest.Monke
 
 
 def test_what_is_not_there(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(UserError, match=f"{tmp_path}/x: no such file.*sample.*download"):
+    with pytest.raises(UserError, match="sample or download") as caught:
         at(tmp_path / "x")
+    assert (caught.value.setting, caught.value.file) == ("source", str(tmp_path / "x"))
 
 
 def test_home_is_expanded(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:

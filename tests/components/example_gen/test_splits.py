@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stagecraft.components.example_gen import splits
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError
 
 
 def test_every_id_is_in_one_split_and_one_shard() -> None:
@@ -40,8 +40,9 @@ def test_val_has_the_rounded_share(n: int, fraction: float, count: int) -> None:
 
 @pytest.mark.parametrize(("n", "fraction"), [(4, 0.1), (1, 0.9), (10, 0.0)])
 def test_an_empty_split_is_refused(n: int, fraction: float) -> None:
-    with pytest.raises(UserError, match="val_fraction"):
+    with pytest.raises(SettingError) as caught:
         splits.split_ids(n, 10, fraction)
+    assert (caught.value.setting, caught.value.value) == ("val_fraction", fraction)
 
 
 def test_few_examples_leave_shards_empty() -> None:

@@ -130,28 +130,34 @@ def test_our_own_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dotted", "expected"),
+    ("dotted", "name", "place"),
     [
-        ("userlib.modle:build", "there is no module 'userlib.modle' in {project}/userlib;"),
-        ("userlib.modle.build", "module userlib ({project}/userlib/__init__.py) has no 'modle'"),
-        ("no_such_library:build", "there is no module 'no_such_library' in {project}"),
-        ("userlib.model:biuld", "module userlib.model ({project}/userlib/model.py) has no 'biuld'"),
-        ("userlib.model.biuld", "module userlib.model ({project}/userlib/model.py) has no 'biuld'"),
-        ("stagecraft", "there is no module 'stagecraft'"),
-        ("", "there is no module ''"),
-        ("userlib..model", "module userlib ({project}/userlib/__init__.py) has no 'model'"),
+        ("userlib.modle:build", "userlib.modle", "{project}/userlib."),
+        ("userlib.modle.build", "modle", "userlib ({project}/userlib/__init__.py)"),
+        ("no_such_library:build", "no_such_library", "{project}"),
+        ("userlib.model:biuld", "biuld", "userlib.model ({project}/userlib/model.py)"),
+        ("userlib.model.biuld", "biuld", "userlib.model ({project}/userlib/model.py)"),
+        ("stagecraft", "stagecraft", ""),
+        ("", "", ""),
+        ("userlib..model", "model", "userlib ({project}/userlib/__init__.py)"),
     ],
 )
-def test_a_name_that_is_not_there(project: pathlib.Path, dotted: str, expected: str) -> None:
+def test_a_name_that_does_not_exist(
+    project: pathlib.Path, dotted: str, name: str, place: str
+) -> None:
     with pytest.raises(UserError) as caught:
         code_fingerprint(dotted)
-    assert expected.format(project=project) in str(caught.value)
+    assert (caught.value.value, caught.value.record) == (dotted, name)
+    assert f"{name!r}" in str(caught.value)
+    assert place.format(project=project) in str(caught.value)
 
 
 def test_a_source_that_is_not_python(project: pathlib.Path) -> None:
     _write(project, "userlib/blocks.py", "SIZE = 3\ndef broken(:\n")
-    with pytest.raises(UserError, match=r"userlib/blocks\.py, line 2: not valid Python"):
+    with pytest.raises(UserError) as caught:
         code_fingerprint("userlib.model:build")
+    assert caught.value.file == str(project / "userlib/blocks.py")
+    assert caught.value.record == "2"
 
 
 def test_a_name_may_be_bound_anyhow(project: pathlib.Path) -> None:

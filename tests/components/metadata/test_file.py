@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from messages import Messages
 from past_runs import Output
 
 from stagecraft.components.metadata import file
@@ -35,7 +36,7 @@ def refused(path: pathlib.Path, *, write: bool = False) -> MetadataFileError:
     with pytest.raises(MetadataFileError) as opened:
         file.open_store(path, write=write)
     assert opened.value.problem == caught.value.problem
-    assert caught.value.path == str(path)
+    assert caught.value.file == str(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "subset of tables" not in str(opened.value)
     return caught.value
@@ -50,12 +51,12 @@ def test_a_whole_one(store: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("missing", [True, False])
-def test_what_is_not_there_yet(tmp_path: pathlib.Path, missing: bool) -> None:
+def test_what_is_not_there_yet(tmp_path: pathlib.Path, missing: bool, messages: Messages) -> None:
     path = tmp_path / "metadata.db"
     if not missing:
         path.touch()
     file.check(path, write=True)
-    with pytest.raises(MetadataFileError, match="run stagecraft run first"):
+    with messages.raises(MetadataFileError):
         file.open_store(path)
     assert file.open_store(path, write=True).get_executions() == []
 
@@ -121,7 +122,7 @@ def test_the_database_of_another_program_is_not_written_to(tmp_path: pathlib.Pat
     before = path.read_bytes()
     with pytest.raises(MetadataFileError) as caught:
         file.check(path, write=True)
-    assert caught.value.problem == "not ours"
+    assert caught.value.problem == "not MLMD"
     assert path.read_bytes() == before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
+from messages import Messages
 from past_runs import Output
 from tfx.types import standard_artifacts
 
@@ -46,7 +47,7 @@ def test_a_lost_store(folder: pathlib.Path) -> None:
     with pytest.raises(OutputExistsError) as caught:
         check(folder)
     kept = folder / "pipeline_root" / "Cifar10ExampleGen" / "examples" / "1"
-    assert caught.value.folder == str(kept)
+    assert caught.value.file == str(kept)
     assert f"move {folder / 'pipeline_root'} away" in str(caught.value)
     assert (kept / "Split-train" / "a").read_text() == "old"
     assert not (folder / "metadata.db").exists()
@@ -54,7 +55,7 @@ def test_a_lost_store(folder: pathlib.Path) -> None:
 
 def test_an_older_store_put_in_its_place(folder: pathlib.Path) -> None:
     write(folder, "Trainer/model/7/x")
-    with pytest.raises(OutputExistsError, match="execution 7, but .* knows none after 6"):
+    with pytest.raises(OutputExistsError, match="execution 7, .* execution 6"):
         check(folder)
 
 
@@ -75,16 +76,18 @@ def test_a_driver_refuses_and_touches_nothing(tmp_path: pathlib.Path) -> None:
     (tmp_path / "old").write_text("old")
     with pytest.raises(OutputExistsError) as caught:
         outputs.check_empty(_model(tmp_path))
-    assert caught.value.folder == str(tmp_path)
+    assert caught.value.file == str(tmp_path)
     assert (tmp_path / "old").read_text() == "old"
 
 
-def test_an_executor_keeps_what_tfx_would_remove(tmp_path: pathlib.Path) -> None:
+def test_an_executor_keeps_what_tfx_would_remove(
+    tmp_path: pathlib.Path, messages: Messages
+) -> None:
     folder = tmp_path / "1"
     for kept in ("1.kept", "1.kept2"):
         folder.mkdir(exist_ok=True)
         (folder / "old").write_text(kept)
-        with pytest.raises(OutputExistsError, match=rf"in {tmp_path / kept} now"):
+        with messages.raises(OutputExistsError):
             outputs.keep_and_refuse(_model(folder))
         assert (tmp_path / kept / "old").read_text() == kept
         assert list(folder.iterdir()) == []

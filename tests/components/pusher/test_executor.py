@@ -73,8 +73,9 @@ def test_nothing_is_served_when_the_copy_for_the_artifact_fails(
 
 
 def test_a_destination_that_is_none(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(UserError, match="push_destination: .*filesystem.base_directory"):
+    with pytest.raises(UserError, match="filesystem.base_directory") as caught:
         run(tmp_path, destination="{}")
+    assert (caught.value.setting, caught.value.value) == ("push_destination", "{}")
 
 
 def test_the_component_is_tfxs_with_another_executor() -> None:

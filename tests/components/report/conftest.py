@@ -1,4 +1,4 @@
-"""Facts of runs that nobody ran: on one device, and on a grid of two replicas of three stages."""
+"""Data of made-up reports: on one device, on a grid of two replicas and three stages, failed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stagecraft.components.report import pictures
-from stagecraft.components.report.facts import (
+from stagecraft.components.evaluator.evaluation import CalibrationBin, Mistake
+from stagecraft.components.metadata.component_runs import ComponentRun
+from stagecraft.components.report import images
+from stagecraft.components.report.report_data import (
     Augmented,
-    CalibrationBin,
-    ClassFacts,
-    Component,
-    Data,
-    Facts,
-    FeatureFacts,
-    Item,
+    ClassMetrics,
+    DataSummary,
+    FeatureStatistics,
+    LineageItem,
     Quality,
+    ReportData,
     Split,
     Training,
-    Wrong,
 )
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training.monitoring.curve import Point
@@ -31,7 +30,7 @@ CONFUSION = [[8, 2, 0], [1, 9, 0], [4, 0, 6]]
 
 
 def _png(seed: int) -> bytes:
-    return pictures.png(np.random.RandomState(seed).randint(0, 256, (32, 32, 3)).astype(np.uint8))
+    return images.png(np.random.RandomState(seed).randint(0, 256, (32, 32, 3)).astype(np.uint8))
 
 
 def _quality() -> Quality:
@@ -47,7 +46,7 @@ def _quality() -> Quality:
         changes={"accuracy": 23 / 30 - 0.7},
         confusion=CONFUSION,
         classes=[
-            ClassFacts(
+            ClassMetrics(
                 name=name,
                 examples=10,
                 precision=CONFUSION[label][label] / int(taken[label]),
@@ -60,16 +59,10 @@ def _quality() -> Quality:
             CalibrationBin(examples=20, accuracy=0.95, confidence=0.9),
         ],
         mistakes=[
-            Wrong(
-                id=100 + number,
-                actual=NAMES[2],
-                predicted=NAMES[0],
-                confidence=0.9 - number / 10,
-                probability=0.05,
-                png=_png(number) if number else None,
-            )
+            Mistake(0.9 - number / 10, 100 + number, actual=2, predicted=0, probability=0.05)
             for number in range(4)
         ],
+        images={100 + number: _png(number) for number in (1, 2, 3)},
         min_accuracy=0.3,
         failures=[],
         blessed=True,
@@ -121,9 +114,9 @@ def _training() -> Training:
 
 
 @pytest.fixture(scope="session")
-def facts() -> Facts:
-    """Of one device; nothing is missing that such a run has."""
-    return Facts(
+def one_device() -> ReportData:
+    """A complete run on one device."""
+    return ReportData(
         pipeline="quickstart",
         run_id="2026-01-02T03:04:05",
         written="2026-01-02T03:06:05+00:00",
@@ -132,7 +125,7 @@ def facts() -> Facts:
         pushed_to="/serving/17",
         pushed_version="17",
         training=_training(),
-        data=Data(
+        data=DataSummary(
             source="sample",
             fingerprint="ab" * 32,
             splits=[
@@ -140,7 +133,7 @@ def facts() -> Facts:
                 for name, count in (("train", 20), ("val", 7), ("eval", 10))
             ],
             features=[
-                FeatureFacts(
+                FeatureStatistics(
                     split="train",
                     feature="label",
                     kind="int",
@@ -155,17 +148,19 @@ def facts() -> Facts:
             ],
         ),
         components=[
-            Component(
+            ComponentRun(
                 name="Cifar10ExampleGen", state="cached", begin=0, seconds=0.1, original_seconds=4.0
             ),
-            Component(name="Trainer", state="done", begin=5, seconds=75.0, original_seconds=None),
-            Component(
+            ComponentRun(
+                name="Trainer", state="done", begin=5, seconds=75.0, original_seconds=None
+            ),
+            ComponentRun(
                 name="TrainingReport", state="running", begin=81, seconds=0.0, original_seconds=None
             ),
         ],
         parity=None,
         lineage=[
-            Item(
+            LineageItem(
                 role="model",
                 kind="Model",
                 id=8,
@@ -199,9 +194,9 @@ def _spans() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def staged(facts: Facts) -> Facts:
-    """Of a grid, with its plan, a step that was watched, and parity."""
-    assert facts.training is not None
+def grid(one_device: ReportData) -> ReportData:
+    """A run on a grid, with a plan, a profiled step and parity."""
+    assert one_device.training is not None
     record = _record(
         strategy="grid", replicas=2, stages=3, microbatches=4, virtual_devices=6, timeline_step=20
     )
@@ -218,7 +213,7 @@ def staged(facts: Facts) -> Facts:
     devices = [f"CPU:{number}" for number in range(6)]
     topology = {"strategy": "grid", "devices": devices, "stages": 3, "workers": 1, "worker": 0}
     training = dataclasses.replace(
-        facts.training,
+        one_device.training,
         record=record | {"plan": plan, "topology": topology},
         timeline={
             "step": 20,
@@ -243,15 +238,15 @@ def staged(facts: Facts) -> Facts:
         "findings": [finding],
     }
     return dataclasses.replace(
-        facts, training=training, parity={"verdict": "equal", "topologies": [row]}
+        one_device, training=training, parity={"verdict": "equal", "topologies": [row]}
     )
 
 
 @pytest.fixture(scope="session")
-def failed(facts: Facts) -> Facts:
-    """Of a run that came to nothing."""
+def failed(one_device: ReportData) -> ReportData:
+    """A run whose first component failed."""
     components = [
-        Component(
+        ComponentRun(
             name="Cifar10ExampleGen",
             state="failed",
             begin=0,
@@ -260,10 +255,10 @@ def failed(facts: Facts) -> Facts:
             cause="data.bin: record 7 has label <10>; expected 0 to 9",
         )
     ]
-    return Facts(
+    return ReportData(
         pipeline="quickstart",
         run_id="2026-01-02T03:04:05",
-        written=facts.written,
+        written=one_device.written,
         class_names=(),
         quality=None,
         pushed_to=None,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from stagecraft.components.report.facts import Facts
 from stagecraft.components.report.pages import page
+from stagecraft.components.report.report_data import ReportData
 
 pytestmark = pytest.mark.slow
 
@@ -52,15 +52,15 @@ class Seen:
 
 
 def of(which: str, request: pytest.FixtureRequest, folder: pathlib.Path) -> pathlib.Path:
-    facts: Facts = request.getfixturevalue(which)
+    report: ReportData = request.getfixturevalue(which)
     file = folder / "report.html"
-    file.write_text(page.render(facts), encoding="utf-8")
+    file.write_text(page.render(report), encoding="utf-8")
     return file
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
-@pytest.mark.parametrize("which", ["facts", "staged", "failed"])
+@pytest.mark.parametrize("which", ["one_device", "grid", "failed"])
 def test_it_fits_is_quiet_and_can_be_read_by_all(
     which: str,
     width: int,
@@ -85,7 +85,7 @@ def test_it_fits_is_quiet_and_can_be_read_by_all(
 def test_day_and_night_differ(
     browser: Any, request: pytest.FixtureRequest, tmp_path: pathlib.Path
 ) -> None:
-    file = of("facts", request, tmp_path)
+    file = of("one_device", request, tmp_path)
     colours = {
         scheme: Seen(browser, file, 1280, scheme).page.evaluate(
             """[...document.querySelectorAll('body, #loss-figure_1, #loss-loss-train path')]
@@ -101,7 +101,7 @@ def test_day_and_night_differ(
 def test_in_kubeflows_iframe(
     browser: Any, request: pytest.FixtureRequest, tmp_path: pathlib.Path
 ) -> None:
-    inner = of("staged", request, tmp_path).read_text(encoding="utf-8")
+    inner = of("grid", request, tmp_path).read_text(encoding="utf-8")
     outer = tmp_path / "outer.html"
     outer.write_text(
         '<!DOCTYPE html><title>t</title><link rel="icon" href="data:,">'
@@ -111,9 +111,9 @@ def test_in_kubeflows_iframe(
     )
     seen = Seen(browser, outer, 1280, "light")
     frame = seen.page.frames[1]
-    assert "right" in frame.locator("h1").inner_text()
+    assert "accuracy" in frame.locator("h1").inner_text()
     assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    frame.locator("nav a", has_text="The devices").click()
+    frame.locator("nav a", has_text="Topology").click()
     frame.wait_for_function("scrollY > 700")
     assert frame.url == "about:srcdoc"  # it was not led astray
     assert seen.complaints == []

@@ -12,19 +12,19 @@ import yaml
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
 from stagecraft.components.object_store import permanent_uris
-from stagecraft.components.report import artifacts, gather, training
+from stagecraft.components.report import artifacts, collect, training
 from stagecraft.components.report.component import TrainingReport, TrainingReportSpec
 from stagecraft.components.report.executor import Executor
-from stagecraft.components.report.facts import Facts
+from stagecraft.components.report.report_data import ReportData
 from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
 
 
 @pytest.fixture(scope="module")
-def model_run(facts: Facts, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def model_run(one_device: ReportData, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """As our Trainer leaves it."""
     folder = tmp_path_factory.mktemp("model_run")
-    assert facts.training is not None
-    (folder / "record.json").write_text(json.dumps(facts.training.record))
+    assert one_device.training is not None
+    (folder / "record.json").write_text(json.dumps(one_device.training.record))
     Curve(Point(step, 1 / step, step / 30, 0.01, 900.0) for step in (10, 20, 30)).write(folder)
     return folder
 
@@ -136,14 +136,14 @@ def test_in_somebodys_pipeline() -> None:
     assert report.outputs["classification_metrics"].type_name == "system.ClassificationMetrics"
 
 
-def test_settings_are_those_that_the_training_was_given(facts: Facts) -> None:
+def test_settings_are_those_that_the_training_was_given(one_device: ReportData) -> None:
     """A parameter of the run counts, not what was compiled."""
-    assert facts.training is not None
-    record = facts.training.record
+    assert one_device.training is not None
+    record = one_device.training.record
     given = record["settings"] | {"train_steps": 7, "train_model": "resnet20"}
-    trained = dataclasses.replace(facts.training, record=record | {"settings": given})
+    trained = dataclasses.replace(one_device.training, record=record | {"settings": given})
     compiled = "name: tiny\ntrain:\n  epochs: 3\n  seed: 1\nevaluate:\n  min_accuracy: 0.5\n"
-    assert yaml.safe_load(gather._settings(compiled, trained)) == {
+    assert yaml.safe_load(collect._settings(compiled, trained)) == {
         "name": "tiny",
         "evaluate": {"min_accuracy": 0.5},
         "train": {"model": "resnet20", "steps": 7},
@@ -158,10 +158,10 @@ push: {directory: 's3://bucket/x?X-Amz-Signature=c4n4ry'}
 """As a pipeline of somebody's own may hand it over, and as earlier versions compiled it."""
 
 
-def test_no_secret_of_the_settings_is_shown(facts: Facts) -> None:
-    for trained in (facts.training, None):
-        assert "c4n4ry" not in gather._settings(SECRETS, trained)
-    assert "kubeflow" not in yaml.safe_load(gather._settings(SECRETS, facts.training))
+def test_no_secret_of_the_settings_is_shown(one_device: ReportData) -> None:
+    for trained in (one_device.training, None):
+        assert "c4n4ry" not in collect._settings(SECRETS, trained)
+    assert "kubeflow" not in yaml.safe_load(collect._settings(SECRETS, one_device.training))
 
 
 def test_no_secret_of_the_settings_is_recorded() -> None:
@@ -183,7 +183,7 @@ def test_no_secret_of_an_artifact_is_shown() -> None:
     model = standard_artifacts.Model()
     model.uri = "s3://key:c4n4ry@bucket/model"
     model.set_string_custom_property("source", "x.tar.gz?sig=c4n4ry")
-    item = gather._item("model", model)
+    item = collect._item("model", model)
     assert (item.uri, item.properties) == ("s3://…@bucket/model", {"source": "x.tar.gz?sig=…"})
 
 
@@ -193,7 +193,7 @@ def test_a_copy_is_told_by_its_address() -> None:
     model.set_json_value_custom_property("steps", 7.0)
     model.set_string_custom_property("code_fingerprint", "c0de")
     with permanent_uris.copied({"/minio/bucket/model": "minio://bucket/model"}):
-        item = gather._item("model", model)
+        item = collect._item("model", model)
     assert (item.uri, item.id) == ("minio://bucket/model", 0)
     assert item.properties == {"code_fingerprint": "c0de", "steps": "7"}
-    assert gather._item("model", model).id == 5
+    assert collect._item("model", model).id == 5

@@ -15,7 +15,7 @@ from tfx.types import artifact_utils, standard_artifacts
 from stagecraft.components.fingerprints.training_fingerprints import weights_fingerprint
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.components.report import training
-from stagecraft.components.report.pages import wording
+from stagecraft.components.report.pages import training_text
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.pipeline.local.summary import figure
@@ -154,13 +154,15 @@ def test_changed_data_never_finds_old_checkpoints(
 def test_a_missing_split_is_said_plainly(make_run: Callable[..., Run]) -> None:
     run = make_run()
     run.examples.split_names = artifact_utils.encode_split_names(["train", "eval"])
-    with pytest.raises(UserError, match="no split 'val' .*train, eval"):
+    with pytest.raises(UserError, match="train, eval") as caught:
         run.do()
+    assert (caught.value.file, caught.value.record) == (run.examples.uri, "val")
 
 
 def test_a_runtime_value_that_cannot_be_is_said_plainly(make_run: Callable[..., Run]) -> None:
-    with pytest.raises(UserError, match="train.batch_size: .*greater than or equal to 1"):
+    with pytest.raises(UserError, match=">= 1|or equal to 1") as caught:
         make_run(train_batch_size=0).do()
+    assert caught.value.setting == "train.batch_size"
     with pytest.raises(UserError, match="stages: 2 needs strategy: grid"):
         make_run(parallel_strategy="mirrored", parallel_stages=2).do()
 
@@ -186,9 +188,7 @@ def test_other_weights_than_the_pipelines_are_refused(
     properties = {"train_initial_weights": str(file), "initial_weights_fingerprint": then}
     make_run(**properties).working_dir()
     file.write_bytes(b"two")
-    with pytest.raises(
-        InitialWeightsError, match="other weights .* than when the pipeline"
-    ) as said:
+    with pytest.raises(InitialWeightsError, match="other weights") as said:
         make_run(**properties).do()
     assert said.value.path == str(file)
     file.unlink()
@@ -241,7 +241,7 @@ def own(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("nothing", "has no record.json that can be used"),
+        ("nothing", "no usable record.json"),
         ("not_json", "not JSON"),
         ("other_json", "it lacks best, images_per_second"),
         ("a_list", "it lacks best"),
@@ -274,8 +274,8 @@ def test_a_run_fn_of_ones_own_writes_a_record(make_run: Callable[..., Run], own:
     found = training.read(run.model_run, None)
     assert found is not None
     assert found.record["examples"] == {"train": 24, "val": 10}
-    assert wording.grid_text(found.record) == "one device"
-    assert wording.learned(found)
+    assert training_text.grid_text(found.record) == "one device"
+    assert training_text.trained(found)
 
 
 def test_a_model_of_another_execution_is_kept_and_refused(
@@ -288,7 +288,7 @@ def test_a_model_of_another_execution_is_kept_and_refused(
     context = Executor.Context(pipeline_node=pipeline_pb2.PipelineNode())
     with pytest.raises(OutputExistsError) as caught:
         run.do(Executor(context))
-    assert caught.value.folder == str(tmp_path / "model")
+    assert caught.value.file == str(tmp_path / "model")
     assert (tmp_path / "model.kept" / "old").read_text() == "old"
     assert not run.checkpoints.exists()
     run.do(Executor(context))

@@ -241,7 +241,7 @@ def test_what_is_known_of_a_partial_run_is_also_that_of_what_it_left_out(run, tm
     assert (partial.pipeline, partial.state) == (whole.pipeline, "done")
     assert {each.name for each in partial.components} == {"Make", "Count", "Last"}
     assert partial.settings == whole.settings
-    assert report.facts(runs.choose(tmp_path)).pipeline == whole.pipeline
+    assert report.report_data(runs.choose(tmp_path)).pipeline == whole.pipeline
 
 
 def test_a_partial_run_starts_from_the_newest_run_that_has_what_it_needs(run):
@@ -273,7 +273,7 @@ def test_outputs_that_the_store_does_not_know_are_never_mixed(run, runner, tmp_p
     (tmp_path / "metadata.db").rename(tmp_path / "lost.db")
     with pytest.raises(OutputExistsError) as caught:
         run(runner=runner)
-    assert caught.value.folder.startswith(str(tmp_path / "pipeline_root"))
+    assert caught.value.file.startswith(str(tmp_path / "pipeline_root"))
     assert run.recorder.events == []
     assert {path: path.read_bytes() for path in files} == files
 
@@ -287,7 +287,7 @@ def test_a_store_that_cannot_be_opened_is_refused_by_name(run, tmp_path):
     metadata_db.write_bytes(metadata_db.read_bytes()[:10_000])
     with pytest.raises(MetadataFileError) as caught:
         run()
-    assert (caught.value.path, caught.value.problem) == (str(metadata_db), "truncated")
+    assert (caught.value.file, caught.value.problem) == (str(metadata_db), "truncated")
     assert run.recorder.events == []
 
 

@@ -147,8 +147,8 @@ def _without(batch: dict[Any, Any], key: str) -> dict[Any, Any]:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda b: _without(b, "data"), "'data' should be an array"),
-        (lambda b: _without(b, "labels"), "'labels' should be a list of 10 numbers"),
+        (lambda b: _without(b, "data"), "'data' to be"),
+        (lambda b: _without(b, "labels"), "'labels' to be a list of 10"),
         (lambda b: b | {"data": b["data"][:, :3000]}, r"shape (10, 3000)"),
         (lambda b: b | {"data": b["data"][0]}, r"shape (3072,)"),
         (lambda b: b | {"data": b["data"][:0], "labels": []}, "no record"),
@@ -174,7 +174,7 @@ def test_a_pickle_of_another_kind(
 def test_a_pickle_that_goes_on(tiny: Any) -> None:
     files = tiny.python()
     files["test_batch"] += b"more"
-    assert "goes on" in refused(tiny.pack(files))
+    assert "pickle's end" in refused(tiny.pack(files))
 
 
 def test_a_pickle_that_would_run_code(tiny: Any, tmp_path: pathlib.Path) -> None:
@@ -239,7 +239,7 @@ def test_no_archive(tmp_path: pathlib.Path, content: bytes) -> None:
 def test_an_empty_archive_or_folder(tiny: Any) -> None:
     other = tiny.pack({"readme.html": b"x"}, "other.tar.gz")
     for source in (tiny.pack({}), tiny.unpack({}), other):
-        assert "holds no CIFAR batch" in refused(source)
+        assert "no CIFAR batch" in refused(source)
 
 
 def test_a_folder_with_archives_in_it(tiny: Any) -> None:
@@ -250,7 +250,7 @@ def test_a_folder_with_archives_in_it(tiny: Any) -> None:
 def test_folders_named_like_batches(tiny: Any) -> None:
     (tiny.folder / "pictures/train").mkdir(parents=True)
     (tiny.folder / "pictures/test").mkdir()
-    assert "holds no CIFAR batch" in refused(str(tiny.folder / "pictures"), "cifar100")
+    assert "no CIFAR batch" in refused(str(tiny.folder / "pictures"), "cifar100")
 
 
 @pytest.mark.parametrize(
@@ -268,25 +268,27 @@ def test_a_missing_batch(tiny: Any, lost: list[str], expected: str) -> None:
 
 def test_another_data_set(tiny: Any, tiny100: Any) -> None:
     message = refused(tiny100.pack(tiny100.binary100()), "cifar10")
-    assert "this is CIFAR-100" in message
-    assert "set the dataset to cifar100" in message
-    assert "this is CIFAR-10 " in refused(tiny.pack(tiny.python()), "cifar100")
+    assert "is CIFAR-100" in message
+    assert "dataset to cifar100" in message
+    assert "is CIFAR-10 " in refused(tiny.pack(tiny.python()), "cifar100")
 
 
 def test_layouts_are_not_mixed(tiny: Any) -> None:
-    assert "one of them only" in refused(tiny.pack(tiny.binary() | tiny.python()))
+    assert "single layout" in refused(tiny.pack(tiny.binary() | tiny.python()))
 
 
 def test_a_batch_that_is_there_twice(tiny: Any) -> None:
     files = tiny.binary()
-    assert "twice" in refused(tiny.pack(files | {"again/test_batch.bin": files["test_batch.bin"]}))
+    assert "same batch" in refused(
+        tiny.pack(files | {"again/test_batch.bin": files["test_batch.bin"]})
+    )
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "cifar/../../x", "..", "cifar/.."])
 def test_a_member_that_leaves_the_folder(tiny: Any, name: str) -> None:
     message = refused(_with_member(tiny, tarfile.TarInfo(name)))
     assert repr(name) in message
-    assert "leave the folder" in message
+    assert "outside its folder" in message
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from messages import Messages
 
 from stagecraft.components.example_gen.archives import download
 from stagecraft.components.example_gen.archives.download import Published, fetch
@@ -146,9 +147,11 @@ def test_nothing_is_decompressed_on_the_way(server: Server, tmp_path: pathlib.Pa
     assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
 
 
-def test_a_wrong_md5_leaves_nothing(server: Server, tmp_path: pathlib.Path) -> None:
+def test_a_wrong_md5_leaves_nothing(
+    server: Server, tmp_path: pathlib.Path, messages: Messages
+) -> None:
     server.content = CONTENT[:-1] + b"?"
-    with pytest.raises(UserError, match=f"(?s){server.url}.*MD5.*{MD5} is published"):
+    with messages.raises(UserError):
         get(server, tmp_path)
     assert kept(tmp_path) == []
     assert len(server.ranges) == 1
@@ -167,16 +170,18 @@ def test_a_wrong_md5_after_resuming_is_tried_once_more(
 
 def test_what_is_not_there_is_not_retried(server: Server, tmp_path: pathlib.Path) -> None:
     server.plan = ["404"]
-    with pytest.raises(UserError, match=f"{server.url}: the server answered 404"):
+    with pytest.raises(UserError, match="404") as caught:
         get(server, tmp_path)
+    assert (caught.value.file, caught.value.value) == (server.url, 404)
     assert len(server.ranges) == 1
     assert kept(tmp_path) == []
 
 
 def test_gives_up_and_keeps_what_has_arrived(server: Server, tmp_path: pathlib.Path) -> None:
     server.plan = ["cut", *["503"] * 5]
-    with pytest.raises(UserError, match=f"{server.url}: cannot be downloaded.*503.*goes on"):
+    with pytest.raises(UserError, match="503") as caught:
         get(server, tmp_path)
+    assert caught.value.file == server.url
     assert kept(tmp_path) == ["data.tar.gz.part"]
     get(server, tmp_path)
     assert server.ranges[-1] == f"bytes={len(CONTENT) // 2}-"
@@ -189,21 +194,23 @@ def test_no_server(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_full_disk_is_named_and_made_room_on(
-    server: Server, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     def receive(url: str, part: pathlib.Path) -> None:
         part.write_bytes(b"some")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(download, "_receive", receive)
-    with pytest.raises(UserError, match=f"{tmp_path}: .*No space left on device"):
+    with messages.raises(UserError):
         get(server, tmp_path)
     assert kept(tmp_path) == []
 
 
-def test_a_cache_that_cannot_be_made(server: Server, tmp_path: pathlib.Path) -> None:
+def test_a_cache_that_cannot_be_made(
+    server: Server, tmp_path: pathlib.Path, messages: Messages
+) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(UserError, match=f"{tmp_path}/file/cache"):
+    with messages.raises(UserError):
         get(server, tmp_path / "file" / "cache")
 
 

@@ -7,26 +7,26 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from stagecraft.components.report.facts import Facts
 from stagecraft.components.report.pages import charts, step_timeline
 from stagecraft.components.report.pages.charts import Chart
 from stagecraft.components.report.pages.svg import Ink
+from stagecraft.components.report.report_data import ReportData
 
 INKS = [value for name, value in vars(Ink).items() if name.isupper()]
 
 
 @pytest.fixture(scope="module")
-def drawn(staged: Facts) -> list[Chart]:
-    return all_of(staged)
+def drawn(grid: ReportData) -> list[Chart]:
+    return all_of(grid)
 
 
-def all_of(facts: Facts) -> list[Chart]:
-    assert facts.training and facts.quality and facts.training.timeline
+def all_of(one_device: ReportData) -> list[Chart]:
+    assert one_device.training and one_device.quality and one_device.training.timeline
     found = [
-        *charts.curves(facts.training),
-        charts.calibration(facts.quality.calibration, 0.05),
-        step_timeline.measured(facts.training.timeline),
-        step_timeline.planned(facts.training.record["plan"]),
+        *charts.curves(one_device.training),
+        charts.calibration(one_device.quality.calibration, 0.05),
+        step_timeline.measured(one_device.training.timeline),
+        step_timeline.planned(one_device.training.record["plan"]),
     ]
     return [chart for chart in found if chart is not None]
 
@@ -60,13 +60,13 @@ def test_it_says_what_there_is_to_see(drawn: list[Chart]) -> None:
     assert "val accuracy 0.5000 after step 200" in accuracy.svg
 
 
-def test_nothing_to_draw(facts: Facts, staged: Facts) -> None:
-    assert staged.training and facts.training
+def test_nothing_to_draw(one_device: ReportData, grid: ReportData) -> None:
+    assert grid.training and one_device.training
     assert charts.calibration([], None) is None
     assert step_timeline.measured({"spans": []}) is None
-    plan = staged.training.record["plan"]
+    plan = grid.training.record["plan"]
     assert step_timeline.planned(plan | {"stages": plan["stages"][:1]}) is None
 
 
-def test_the_same_twice(drawn: list[Chart], staged: Facts) -> None:
-    assert all_of(staged) == drawn
+def test_the_same_twice(drawn: list[Chart], grid: ReportData) -> None:
+    assert all_of(grid) == drawn

@@ -1,4 +1,4 @@
-"""Model card, summary and KFP's metrics: the same facts as the page's."""
+"""Model card, summary and KFP's metrics: the same data as the page's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 import re
 
 from stagecraft.components.report import artifacts
-from stagecraft.components.report.facts import Facts
 from stagecraft.components.report.pages import markdown, model_card
+from stagecraft.components.report.report_data import ReportData
 
 
-def test_the_card(facts: Facts) -> None:
-    card = json.loads(json.dumps(model_card.as_json(facts)))
+def test_the_card(one_device: ReportData) -> None:
+    card = json.loads(json.dumps(model_card.as_json(one_device)))
     assert card["model_details"]["version"]["name"] == "17"
     assert card["model_parameters"]["model_architecture"] == "cnn, 123,456 weights"
     assert card["model_parameters"]["data"][0]["sha256"] == "ab" * 32
@@ -19,16 +19,18 @@ def test_the_card(facts: Facts) -> None:
     [accuracy] = [each for each in metrics if each["type"] == "accuracy"]
     # Wilson's interval of 23 out of 30.
     assert accuracy["confidence_interval"] == {"lower_bound": "0.5907", "upper_bound": "0.8821"}
-    assert {"type": "recall", "value": "0.6000", "slice": facts.class_names[2]} in metrics
+    assert {"type": "recall", "value": "0.6000", "slice": one_device.class_names[2]} in metrics
     limits = [each["description"] for each in card["considerations"]["limitations"]]
-    assert any("It finds these classes least often" in sentence for sentence in limits)
+    assert any("(60.0%)" in sentence for sentence in limits)
     assert card["made_with"]["code fingerprint"] == "c0de"
 
 
-def test_a_card_without_an_evaluation(failed: Facts) -> None:
+def test_a_card_without_an_evaluation(failed: ReportData) -> None:
     card = model_card.as_json(failed)
-    assert card["considerations"]["limitations"] == [{"description": "It was not evaluated."}]
-    assert "It was not evaluated." in markdown.card(failed, card)
+    assert card["considerations"]["limitations"] == [
+        {"description": "The model was not evaluated."}
+    ]
+    assert "The model was not evaluated." in markdown.card(failed, card)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -37,29 +39,29 @@ def rows(text: str) -> list[list[str]]:
     return [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
 
 
-def test_names_stay_in_their_cells(facts: Facts, staged: Facts) -> None:
+def test_names_stay_in_their_cells(one_device: ReportData, grid: ReportData) -> None:
     for text in (
-        markdown.summary(facts),
-        markdown.summary(staged),
-        markdown.card(facts, model_card.as_json(facts)),
+        markdown.summary(one_device),
+        markdown.summary(grid),
+        markdown.card(one_device, model_card.as_json(one_device)),
     ):
         assert {len(row) for row in rows(text)} <= {2, 3, 5}
         assert "\\<script\\>alert(1)\\</script\\>\\|" in text
         assert not re.search(r"(?<!\\)<script", text)
 
 
-def test_the_summary(staged: Facts) -> None:
-    text = markdown.summary(staged)
-    assert text.startswith("# quickstart\n\nAccuracy 76.7% on 30 pictures")
+def test_the_summary(grid: ReportData) -> None:
+    text = markdown.summary(grid)
+    assert text.startswith("# quickstart\n\nAccuracy 76.7% on 30 images")
     assert "2 × 3 grid" in text
-    assert "stages waited 40.0%" in text
+    assert "idle for 40.0%" in text
 
 
-def test_what_kubeflow_shows(staged: Facts) -> None:
-    figures = artifacts.figures(staged.quality, staged.training)
-    assert figures["accuracy"] == staged.quality.metrics["accuracy"]
+def test_what_kubeflow_shows(grid: ReportData) -> None:
+    figures = artifacts.metrics(grid.quality, grid.training)
+    assert figures["accuracy"] == grid.quality.metrics["accuracy"]
     assert round(figures["last_blessed_accuracy"], 6) == 0.7
     assert figures["bubble_measured"] == 0.4
-    matrix = artifacts.confusion_matrix(staged.quality)
+    matrix = artifacts.confusion_matrix(grid.quality)
     assert len(matrix["annotationSpecs"]) == len(matrix["rows"]) == 3
     assert matrix["rows"][2] == {"row": [4, 0, 6]}

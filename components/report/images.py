@@ -1,4 +1,4 @@
-"""Pictures of the examples: found, augmented as in training, and encoded."""
+"""Finds images of examples, augments them as in training, and encodes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tensorflow_transform as tft
 from PIL import Image
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
-from stagecraft.components.report.facts import Augmented
+from stagecraft.components.report.report_data import Augmented
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data import example_files
 from stagecraft.trainer_module.data.augment import augment
@@ -27,7 +27,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 class Scan(NamedTuple):
-    """What one pass over a split gives."""
+    """The result of one pass over a split."""
 
     counts: list[int]
     """Examples per class."""
@@ -36,7 +36,7 @@ class Scan(NamedTuple):
     """The first serialized example of each class."""
 
     wanted: dict[int, Pixels]
-    """Pictures by id."""
+    """Images by id."""
 
 
 def scan(files: Sequence[str], classes: int, ids: Collection[int] = ()) -> Scan:
@@ -44,11 +44,11 @@ def scan(files: Sequence[str], classes: int, ids: Collection[int] = ()) -> Scan:
 
     Args:
         files: paths or patterns of TFRecords of raw examples.
-        classes: how many.
-        ids: whose pictures are wanted.
+        classes: number of classes.
+        ids: of the examples whose images are wanted.
 
     Raises:
-        UserError: there are no such files.
+        UserError: no file matches.
     """
     spec = {
         name: tf.io.FixedLenFeature([], tf.int64, default_value=-1)
@@ -63,14 +63,13 @@ def scan(files: Sequence[str], classes: int, ids: Collection[int] = ()) -> Scan:
         counts += np.bincount(labels[labels >= 0], minlength=classes)[:classes]
         for label, position in zip(*np.unique(labels, return_index=True), strict=True):
             first.setdefault(int(label), records[position].numpy())
-        found = np.flatnonzero(np.isin(parsed[features.ID].numpy(), list(ids)))
-        for position in found:
+        for position in np.flatnonzero(np.isin(parsed[features.ID].numpy(), list(ids))):
             wanted[int(parsed[features.ID][position])] = pixels(records[position].numpy())
     return Scan(counts.tolist(), dict(sorted(first.items())), wanted)
 
 
 def pixels(record: bytes) -> Pixels:
-    """The picture of a raw example."""
+    """The image of a raw example."""
     raw = tf.train.Example.FromString(record).features.feature[features.IMAGE].bytes_list.value[0]
     return np.frombuffer(raw, np.uint8).reshape(features.IMAGE_SHAPE)
 
@@ -83,14 +82,14 @@ def augmented(
     seed: int,
     augmentations: Sequence[str],
 ) -> list[Augmented]:
-    """What the model sees of some examples in the first epochs of its training.
+    """Augments some examples as the Trainer does in the first epochs.
 
     Args:
-        records: raw serialized examples, and
-        labels: names of their classes.
+        records: raw serialized examples.
+        labels: class names of the examples.
         transform_graph: folder of Transform's output.
         seed: of the training.
-        augmentations: names; none: nothing is returned.
+        augmentations: names. Without names, the result is empty.
     """
     if not augmentations:
         return []
@@ -123,7 +122,7 @@ def augmented(
 
 
 def _to_pixels(values: Any, transformed: Any, originals: Pixels) -> Pixels:
-    """Undoes the transform, which is taken for a line per channel: fitted by least squares."""
+    """Inverts the transform, fitted by least squares as a linear function of each channel."""
     channels = []
     for channel in range(originals.shape[-1]):
         x = transformed[..., channel].ravel().astype(np.float64)
@@ -132,8 +131,8 @@ def _to_pixels(values: Any, transformed: Any, originals: Pixels) -> Pixels:
     return np.stack(channels, axis=-1).round().clip(0, 255).astype(np.uint8)
 
 
-def png(picture: Pixels) -> bytes:
-    """The picture as a PNG."""
+def png(image: Pixels) -> bytes:
+    """Encodes an image as PNG."""
     stream = io.BytesIO()
-    Image.fromarray(picture).save(stream, "PNG", optimize=True)
+    Image.fromarray(image).save(stream, "PNG", optimize=True)
     return stream.getvalue()

@@ -8,7 +8,9 @@ import ml_metadata
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as pb
 
-from stagecraft.components.report import history
+from stagecraft.components.metadata import component_runs
+from stagecraft.components.metadata.component_runs import ComponentRun
+from stagecraft.components.metadata.run_metadata import RunMetadata
 
 
 @pytest.fixture
@@ -48,8 +50,12 @@ def metadata_db(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
+def read(metadata_db: pathlib.Path, run_id: str) -> list[ComponentRun]:
+    return component_runs.read(RunMetadata.open(metadata_db, run_id))
+
+
 def test_a_run_from_the_cache(metadata_db: pathlib.Path) -> None:
-    trainer, pusher = history.read(str(metadata_db), "second")
+    trainer, pusher = read(metadata_db, "second")
     assert (trainer.name, trainer.state) == ("Trainer", "cached")
     assert trainer.original_seconds is not None and trainer.original_seconds >= 0
     assert (pusher.name, pusher.state, pusher.original_seconds) == ("Pusher", "failed", None)
@@ -57,11 +63,11 @@ def test_a_run_from_the_cache(metadata_db: pathlib.Path) -> None:
 
 
 def test_the_first_run(metadata_db: pathlib.Path) -> None:
-    [trainer] = history.read(str(metadata_db), "first")
+    [trainer] = read(metadata_db, "first")
     assert (trainer.state, trainer.original_seconds) == ("done", None)
 
 
 def test_nothing_to_read(metadata_db: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    assert history.read(str(metadata_db), "third") == []
-    assert history.read(str(tmp_path / "none.db"), "first") == []
+    assert read(metadata_db, "third") == []
+    assert read(tmp_path / "none.db", "first") == []
     assert not (tmp_path / "none.db").exists()

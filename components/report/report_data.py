@@ -1,6 +1,6 @@
-"""What there is to say about a run, as plain data: no TensorFlow, no artifact, no text.
+"""The contents of a report as plain data: no TensorFlow, no artifacts, no prose.
 
-A part that is None, or empty, is not known of this run.
+A part that is None or empty is unknown for this run.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import dataclasses
 import math
 from typing import Any
 
+from stagecraft.components.evaluator.evaluation import CalibrationBin, Mistake
+from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
 _NORMAL_95 = 1.959964
@@ -16,15 +18,15 @@ _NORMAL_95 = 1.959964
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassFacts:
-    """How one class fares on the eval split."""
+class ClassMetrics:
+    """Metrics of one class on the eval split."""
 
     name: str
     examples: int
     precision: float | None
-    """None where nothing was taken for it, and"""
+    """None if no example was predicted as this class."""
     recall: float | None
-    """None where there is no example of it."""
+    """None if no example has this class."""
 
     @property
     def f1(self) -> float | None:
@@ -35,48 +37,27 @@ class ClassFacts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Wrong:
-    """An example that the model is sure of, and wrong about."""
-
-    id: int
-    actual: str
-    predicted: str
-    confidence: float
-    probability: float
-    """Of ``actual``."""
-    png: bytes | None
-    """The picture; None where the examples are not there any more."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CalibrationBin:
-    """Answers of about the same confidence."""
-
-    examples: int
-    accuracy: float
-    confidence: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Quality:
-    """What the Evaluator found on the eval split."""
+    """The Evaluator's results on the eval split."""
 
     metrics: dict[str, float]
     changes: dict[str, float]
-    """From the last blessed model; empty without one."""
+    """Metrics minus those of the last blessed model; empty without one."""
     confusion: list[list[int]]
     """``[actual][predicted]``."""
-    classes: list[ClassFacts]
+    classes: list[ClassMetrics]
     calibration: list[CalibrationBin]
-    mistakes: list[Wrong]
+    mistakes: list[Mistake]
+    images: dict[int, bytes]
+    """PNG images of the mistakes by example id, as far as the examples still exist."""
     min_accuracy: float | None
     failures: list[str]
-    """Why it is not blessed, a sentence each."""
+    """Why the model is not blessed, a sentence each."""
     blessed: bool
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the accuracy is with a confidence of 95 %, by the number of examples.
+        """The 95 % confidence interval of the accuracy: Wilson's score interval.
 
         Wilson 1927, "Probable inference, the law of succession, and statistical inference".
         """
@@ -96,20 +77,20 @@ class Quality:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """The Trainer's record, and its curves."""
+    """The Trainer's record and curves."""
 
     record: dict[str, Any]
     """``stagecraft.trainer_module.training.record``: settings, topology, plan, evaluations, …"""
     curve: list[Point]
     timeline: dict[str, Any] | None
-    """Of the watched step, from ``training.monitoring.timeline.describe``."""
+    """Of the profiled step, from ``training.monitoring.timeline.describe``."""
     parameters: int | None
     """Weights of the exported model."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Augmented:
-    """A picture of the train split, and what augmentation made of it in the first epochs."""
+    """An image of the train split as PNG, and its augmented variants in the first epochs."""
 
     label: str
     original: bytes
@@ -126,8 +107,8 @@ class Split:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FeatureFacts:
-    """What StatisticsGen found of a feature in a split."""
+class FeatureStatistics:
+    """StatisticsGen's results for a feature in a split."""
 
     split: str
     feature: str
@@ -135,80 +116,66 @@ class FeatureFacts:
     count: int
     missing: int
     summary: str
-    """Range and mean of numbers; length of bytes."""
+    """Range and mean of numbers, or length of bytes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Data:
-    """What was read."""
+class DataSummary:
+    """The examples, their statistics and anomalies."""
 
     source: str
     fingerprint: str
-    """SHA-256 of the content, or empty."""
+    """SHA-256 of the content; may be empty."""
     splits: list[Split]
-    features: list[FeatureFacts]
+    features: list[FeatureStatistics]
     anomalies: dict[str, list[str]] | None
     """By split, a sentence each."""
     augmented: list[Augmented]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Component:
-    """When a component of the pipeline ran, and how it ended."""
-
-    name: str
-    state: str
-    """``done``, ``cached``, ``failed``, ``running``, ``stopped`` before its end; ``skipped`` by a
-    partial run, or ``not run`` because the run did not come so far."""
-    begin: float
-    """Seconds after the run's first one."""
-    seconds: float
-    """Of a cached one: what it took to find that out."""
-    original_seconds: float | None
-    """Of a cached one: what it took when it was run."""
-    cause: str = ""
-    """Why it failed."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Item:
-    """An artifact that had a part in the model."""
+class LineageItem:
+    """An artifact that contributed to the model."""
 
     role: str
     kind: str
     id: int
-    """In ML Metadata; 0: not known."""
+    """In ML Metadata; 0: unknown."""
     uri: str
     properties: dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Facts:
-    """All of a run."""
+class ReportData:
+    """All parts of a report."""
 
     pipeline: str
     run_id: str
     written: str
-    """When, as ISO 8601."""
+    """Time in ISO 8601."""
     class_names: tuple[str, ...]
     quality: Quality | None
     pushed_to: str | None
     pushed_version: str | None
     training: Training | None
-    data: Data | None
-    components: list[Component]
+    data: DataSummary | None
+    components: list[ComponentRun]
     parity: dict[str, Any] | None
     """``parity.json`` of ParityGate."""
-    lineage: list[Item]
+    lineage: list[LineageItem]
     settings: str
-    """YAML of the pipeline's settings that are not the default; empty where it has others."""
+    """YAML of the settings that differ from the default; empty for a pipeline without them."""
     versions: dict[str, str]
     command: str = ""
-    """Command line that asked for the run; empty: not known."""
+    """Command line of the run; empty: unknown."""
     log: str = ""
-    """File that the run's components wrote to; empty: not known."""
+    """Log file of the run; empty: unknown."""
+
+    def class_name(self, label: int) -> str:
+        """The label's class name, or the label where it has none."""
+        return self.class_names[label] if label < len(self.class_names) else str(label)
 
     @property
-    def broken(self) -> Component | None:
-        """The component that failed, or was stopped; None where the run came to its end."""
+    def broken(self) -> ComponentRun | None:
+        """The component that failed or was stopped; None if the run completed."""
         return next((each for each in self.components if each.state in ("failed", "stopped")), None)

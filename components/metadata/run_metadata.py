@@ -1,0 +1,117 @@
+"""One run in ML Metadata: its context, executions and artifacts. All readers go through here."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import ml_metadata
+from ml_metadata.proto import metadata_store_pb2
+
+from stagecraft.components.metadata import file, run_notes
+
+Properties = dict[str, Any]
+
+_RUN = "pipeline_run"
+"""TFX's type of a run's context."""
+
+
+class RunMetadata:
+    """What a store holds of one run. Each property is read when it is first asked for."""
+
+    def __init__(
+        self, store: ml_metadata.MetadataStore, context: metadata_store_pb2.Context
+    ) -> None:
+        """Takes an open store, and the run's context in it."""
+        self._store = store
+        self.context = context
+
+    @classmethod
+    def find(cls, store: ml_metadata.MetadataStore, run_id: str) -> RunMetadata | None:
+        """The run with this ID, or None."""
+        context = store.get_context_by_type_and_name(_RUN, run_id)
+        return None if context is None else cls(store, context)
+
+    @classmethod
+    def open(cls, metadata_db: str | os.PathLike[str], run_id: str) -> RunMetadata | None:
+        """The run in an SQLite file; None if the file or the run does not exist.
+
+        Raises:
+            MetadataFileError: the file cannot be opened.
+        """
+        if not os.path.exists(metadata_db):
+            return None
+        return cls.find(file.open_store(metadata_db), run_id)
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline's name; empty until TFX has linked the run to its pipeline."""
+        # A run that reuses outputs of an earlier run has that run as a parent, too.
+        parents = self._store.get_parent_contexts_by_context(self.context.id)
+        return next((str(each.name) for each in parents if each.type == "pipeline"), "")
+
+    @property
+    def notes(self) -> run_notes.Notes:
+        """What the run noted before its first step."""
+        return run_notes.read(self.context)
+
+    @functools.cached_property
+    def executions(self) -> list[metadata_store_pb2.Execution]:
+        """All executions, oldest first."""
+        return sorted(
+            self._store.get_executions_by_context(self.context.id),
+            key=lambda execution: (execution.create_time_since_epoch, execution.id),
+        )
+
+    def node(self, execution: metadata_store_pb2.Execution) -> str:
+        """ID of the pipeline's node that an execution belongs to; empty if unknown."""
+        # TFX names a node's context PIPELINE.NODE.
+        for context in self._store.get_contexts_by_execution(execution.id):
+            if context.type == "node":
+                return str(context.name.partition(".")[2])
+        return ""
+
+    def original(
+        self, execution: metadata_store_pb2.Execution
+    ) -> metadata_store_pb2.Execution | None:
+        """The execution that computed the outputs of a cached or reused one."""
+        events = self._store.get_events_by_artifact_ids(self._output_ids([execution.id]))
+        producers = {event.execution_id for event in events if _is_output(event)}
+        return next(
+            (
+                each
+                for each in self._store.get_executions_by_id(sorted(producers))
+                if each.last_known_state == metadata_store_pb2.Execution.COMPLETE
+            ),
+            None,
+        )
+
+    def outputs(self) -> list[metadata_store_pb2.Artifact]:
+        """Output artifacts of all executions, oldest first."""
+        ids = self._output_ids([execution.id for execution in self.executions])
+        return sorted(self._store.get_artifacts_by_id(ids), key=lambda artifact: int(artifact.id))
+
+    def _output_ids(self, executions: list[int]) -> list[int]:
+        events = self._store.get_events_by_execution_ids(executions)
+        return sorted({event.artifact_id for event in events if _is_output(event)})
+
+
+def run_contexts(metadata_db: str | os.PathLike[str]) -> list[metadata_store_pb2.Context]:
+    """Contexts of all runs in an SQLite file, newest first.
+
+    Raises:
+        MetadataFileError: the file cannot be opened.
+    """
+    contexts = file.open_store(metadata_db).get_contexts_by_type(_RUN)
+    return sorted(contexts, key=lambda context: -int(context.id))
+
+
+def values(properties: Mapping[str, metadata_store_pb2.Value]) -> Properties:
+    """Properties of an execution or an artifact as plain Python values."""
+    return {name: getattr(value, value.WhichOneof("value")) for name, value in properties.items()}
+
+
+def _is_output(event: metadata_store_pb2.Event) -> bool:
+    return bool(event.type == metadata_store_pb2.Event.OUTPUT)

@@ -1,0 +1,195 @@
+"""Collects the data of a report from the artifacts of a run."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Mapping
+
+import yaml
+from tfx.dsl.io import fileio
+from tfx.types import Artifact
+from tfx.utils import io_utils
+
+from stagecraft.components.evaluator.evaluation import Evaluation
+from stagecraft.components.evaluator.results import read_evaluation
+from stagecraft.components.metadata import component_runs
+from stagecraft.components.metadata.run_metadata import RunMetadata
+from stagecraft.components.object_store import permanent_uris
+from stagecraft.components.parity_gate.executor import JSON as PARITY
+from stagecraft.components.report import data_summary, images, training
+from stagecraft.components.report.images import Pixels
+from stagecraft.components.report.report_data import (
+    ClassMetrics,
+    LineageItem,
+    Quality,
+    ReportData,
+    Training,
+)
+from stagecraft.schemas import secrets
+from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.settings import TrainingSettings
+
+ROLES = (
+    "examples",
+    "statistics",
+    "schema",
+    "anomalies",
+    "transform_graph",
+    "parity",
+    "model",
+    "model_run",
+    "evaluation",
+    "blessing",
+    "pushed_model",
+)
+"""Roles of artifacts in a run, in order."""
+
+_HIDDEN = {"name", "producer_component", "state", "tfx_version", "type_name", "is_external"}
+"""Properties that all artifacts have, or that the report shows elsewhere."""
+
+
+def collect(
+    artifacts: Mapping[str, Artifact],
+    *,
+    pipeline: str,
+    run_id: str,
+    metadata_db: str = "",
+    settings: str = "",
+) -> ReportData:
+    """Collects everything known about a run.
+
+    Args:
+        artifacts: by role, see ``ROLES``. Parts whose artifacts are missing stay empty.
+        pipeline: name of the pipeline.
+        run_id: of the run.
+        metadata_db: SQLite file of ML Metadata, for the time per component; may be empty. A step
+            on Kubeflow cannot reach its store.
+        settings: YAML of the settings that differ from the default.
+
+    Raises:
+        UserError: the schema names no classes.
+    """
+    names = _class_names(artifacts)
+    model_run, evaluated = artifacts.get("model_run"), artifacts.get("evaluation")
+    trained = training.read(model_run, artifacts.get("model")) if model_run else None
+    evaluation = read_evaluation(evaluated.uri, names) if evaluated else None
+    ids = [mistake.id for mistake in evaluation.mistakes] if evaluation else []
+    data, pixels = data_summary.read(artifacts, names, trained, ids)
+    run = RunMetadata.open(metadata_db, run_id) if metadata_db else None
+    pushed = artifacts.get("pushed_model")
+    if pushed is not None and not pushed.get_int_custom_property("pushed"):
+        pushed = None
+    return ReportData(
+        pipeline=pipeline,
+        run_id=run_id,
+        written=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        class_names=names,
+        quality=_quality(evaluation, artifacts.get("blessing"), names, pixels),
+        pushed_to=pushed.get_string_custom_property("pushed_destination") if pushed else None,
+        pushed_version=pushed.get_string_custom_property("pushed_version") if pushed else None,
+        training=trained,
+        data=data,
+        components=component_runs.read(run),
+        parity=_parity(artifacts["parity"]) if "parity" in artifacts else None,
+        lineage=[_item(role, artifacts[role]) for role in ROLES if role in artifacts],
+        settings=_settings(settings, trained),
+        command=run.notes.command if run else "",
+        versions=trained.record["versions"] if trained else {},
+    )
+
+
+def _class_names(artifacts: Mapping[str, Artifact]) -> tuple[str, ...]:
+    if "schema" not in artifacts:
+        return ()
+    return labels.class_names(io_utils.get_only_uri_in_dir(artifacts["schema"].uri))
+
+
+def _quality(
+    evaluation: Evaluation | None,
+    blessing: Artifact | None,
+    names: tuple[str, ...],
+    pixels: Mapping[int, Pixels],
+) -> Quality | None:
+    if evaluation is None:
+        return None
+    return Quality(
+        metrics=evaluation.metrics,
+        changes=evaluation.changes,
+        confusion=evaluation.confusion,
+        classes=_classes(evaluation.confusion, names),
+        calibration=evaluation.calibration,
+        mistakes=evaluation.mistakes,
+        images={example_id: images.png(image) for example_id, image in pixels.items()},
+        min_accuracy=evaluation.min_accuracy,
+        failures=evaluation.failures,
+        blessed=blessing is not None and blessing.get_int_custom_property("blessed") == 1,
+    )
+
+
+def _classes(confusion: list[list[int]], names: tuple[str, ...]) -> list[ClassMetrics]:
+    predicted = [sum(column) for column in zip(*confusion, strict=True)]
+    return [
+        ClassMetrics(
+            name=names[label] if label < len(names) else str(label),
+            examples=sum(row),
+            precision=row[label] / predicted[label] if predicted[label] else None,
+            recall=row[label] / sum(row) if sum(row) else None,
+        )
+        for label, row in enumerate(confusion)
+    ]
+
+
+def _parity(artifact: Artifact) -> dict[str, object] | None:
+    path = os.path.join(artifact.uri, PARITY)
+    if not fileio.exists(path):
+        return None
+    with fileio.open(path) as file:
+        parsed: dict[str, object] = json.load(file)
+    return parsed
+
+
+def _item(role: str, artifact: Artifact) -> LineageItem:
+    address = permanent_uris.permanent_uri(artifact.uri)
+    names = sorted(set(artifact.mlmd_artifact.custom_properties) - _HIDDEN)
+    values = {name: artifact.get_custom_property(name) for name in names}
+    return LineageItem(
+        role=role,
+        kind=artifact.type_name,
+        # For a local copy of a remote artifact, TFX invents an id.
+        id=artifact.id if address == artifact.uri else 0,
+        uri=secrets.redact(address),
+        properties={
+            name: _text(value)
+            for name, value in values.items()
+            if isinstance(value, (str, int, float)) and value != ""
+        },
+    )
+
+
+def _text(value: str | int | float) -> str:
+    """A property for people. Kubeflow passes whole numbers as doubles."""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else f"{value:.6g}"
+    return secrets.redact(str(value))
+
+
+def _settings(text: str, trained: Training | None) -> str:
+    """The pipeline's settings, updated with the training's runtime parameters.
+
+    Secrets and the section ``kubeflow`` are left out.
+    """
+    text = secrets.redact_yaml(text)
+    if not text or trained is None:
+        return text
+    tree = yaml.safe_load(text)
+    tree.pop("kubeflow", None)
+    default = TrainingSettings().flat()
+    for section in TrainingSettings.model_fields:
+        tree.pop(section, None)
+    for name, value in trained.record["settings"].items():
+        if value != default.get(name):
+            section, _, field = name.partition("_")
+            tree.setdefault(section, {})[field] = value
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,38 @@
+"""Numbers as a report writes them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+
+def version() -> str:
+    """Stagecraft's version."""
+    return importlib.metadata.version("stagecraft")
+
+
+def percent(value: float | None) -> str:
+    """``12.3%``, or a dash for None."""
+    return "–" if value is None else f"{value:.1%}"
+
+
+def number(value: float | None) -> str:
+    """``12,345``, or a dash for None."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def size(count: float) -> str:
+    """Bytes as ``1.2 MB``."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:,.1f} {unit}"
+    return f"{count:,.0f} bytes"
+
+
+def duration(seconds: float) -> str:
+    """``1.2 s``, ``45 s``, ``3 min 20 s`` or ``1 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

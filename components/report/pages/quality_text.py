@@ -1,0 +1,103 @@
+"""Sentences about the result of a run: verdict, quality, data."""
+
+from __future__ import annotations
+
+import shlex
+from typing import NamedTuple
+
+from stagecraft.components.report.pages.formats import number, percent
+from stagecraft.components.report.report_data import Quality, ReportData
+
+
+class Confusion(NamedTuple):
+    """Examples of one class that were predicted as another."""
+
+    actual: str
+    predicted: str
+    examples: int
+
+
+def verdict(report: ReportData) -> str:
+    """Whether the model is good enough."""
+    quality, failed = report.quality, failure(report)
+    if quality is None:
+        return failed or "Not evaluated."
+    accuracy, examples = quality.metrics["accuracy"], quality.metrics["example_count"]
+    text = f"Accuracy {percent(accuracy)} on {number(examples)} images"
+    if quality.baseline is not None:
+        text += f" (last blessed model: {percent(quality.baseline)})"
+    if not quality.blessed:
+        text += f". Not blessed: {'; '.join(quality.failures) or 'no reason given'}."
+    elif report.pushed_to:
+        text += f". Blessed and pushed as version {report.pushed_version}."
+    else:
+        text += ". Blessed, not pushed."
+    return f"{text} {failed}".rstrip()
+
+
+def failure(report: ReportData) -> str:
+    """Which component failed or was stopped, and why; empty if the run completed."""
+    if not (component := report.broken):
+        return ""
+    if component.state == "stopped":
+        without = " without --fresh" if "--fresh" in shlex.split(report.command) else ""
+        return f"{component.name} was stopped. To resume the run, repeat the same command{without}."
+    return f"{component.name} failed: {component.cause.rstrip('.') or 'unknown cause'}."
+
+
+def compared(quality: Quality) -> str:
+    """Compares the accuracy with that of the last blessed model."""
+    if quality.baseline is None:
+        return "There was no blessed model to compare with."
+    points = round(100 * quality.changes["accuracy"], 2)
+    if not points:
+        return "As accurate as the last blessed model."
+    side = "above" if points > 0 else "below"
+    return f"{abs(points):g} percentage points {side} the last blessed model."
+
+
+def confusions(quality: Quality, most: int = 10) -> list[Confusion]:
+    """The most frequent confusions, most frequent first."""
+    names = [each.name for each in quality.classes]
+    pairs = [
+        Confusion(names[actual], names[predicted], count)
+        for actual, row in enumerate(quality.confusion)
+        for predicted, count in enumerate(row)
+        if count and actual != predicted
+    ]
+    return sorted(pairs, key=lambda pair: -pair.examples)[:most]
+
+
+def most_confused(quality: Quality) -> str:
+    """The most frequent confusion."""
+    for actual, predicted, examples in confusions(quality, 1):
+        return (
+            f"Most frequent confusion: {actual} predicted as {predicted}, {number(examples)} times."
+        )
+    return "No class was confused with another."
+
+
+def calibrated(quality: Quality) -> str:
+    """Whether the model is overconfident."""
+    bins = quality.calibration
+    count = sum(each.examples for each in bins)
+    accuracy = sum(each.examples * each.accuracy for each in bins) / count
+    confidence = sum(each.examples * each.confidence for each in bins) / count
+    return (
+        f"The model is {'over' if confidence > accuracy else 'under'}confident: mean confidence "
+        f"{percent(confidence)}, accuracy {percent(accuracy)}. The bars of a calibrated model end "
+        "on the dashed line. The lower chart shows the number of predictions."
+    )
+
+
+def data_text(report: ReportData) -> str:
+    """The examples of each split, and the anomalies."""
+    data = report.data
+    if data is None:
+        return "Unknown."
+    counts = ", ".join(f"{number(split.examples)} {split.name}" for split in data.splits)
+    text = f"{data.source or 'The examples'}: {counts}."
+    if data.anomalies is None:
+        return text
+    anomalies = [f"{split}: {each}" for split, found in data.anomalies.items() for each in found]
+    return f"{text} {'Anomalies: ' + '; '.join(anomalies) if anomalies else 'No anomalies'}."

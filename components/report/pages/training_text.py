@@ -1,0 +1,176 @@
+"""Sentences about a training: model, topology, timeline."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from stagecraft.components.report.pages.formats import duration, number, percent
+from stagecraft.components.report.report_data import ReportData, Training
+from stagecraft.trainer_module.parallel import strategy
+from stagecraft.trainer_module.settings import TrainingSettings
+
+_PROFILED = 20
+"""Step that a hint proposes to profile: nothing is traced or read for the first time any more."""
+
+
+class Tile(NamedTuple):
+    """A number with its name, shown below the verdict."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+class Option(NamedTuple):
+    """A setting of the training."""
+
+    name: str
+    value: str
+    changed: bool
+    """Whether it differs from the default."""
+
+
+def tiles(report: ReportData) -> list[Tile]:
+    """The key numbers of a run."""
+    found = []
+    if report.quality:
+        metrics = report.quality.metrics
+        if "top_3_accuracy" in metrics:
+            found.append(Tile("Top-3 accuracy", percent(metrics["top_3_accuracy"])))
+        if "loss" in metrics:
+            found.append(Tile("Loss", f"{metrics['loss']:.3f}", "nats per example"))
+        if "expected_calibration_error" in metrics:
+            error = metrics["expected_calibration_error"]
+            found.append(Tile("Calibration error", percent(error), "|confidence − accuracy|"))
+    if training := report.training:
+        record = training.record
+        weights = "" if training.parameters is None else f"{number(training.parameters)} weights"
+        trained = record["resumed_from"] < record["steps"]
+        steps, speed = f"{number(record['steps'])} steps", number(record["images_per_second"])
+        found += [
+            Tile("Model", str(record["settings"]["train_model"]), weights),
+            Tile("Training", steps, _training_time(report) if trained else "by an earlier run"),
+            Tile("Speed", f"{speed}/s", "images" if trained else "images, in the earlier run"),
+            Tile("Topology", grid_text(record), devices_text(record)),
+        ]
+    return found
+
+
+def _training_time(report: ReportData) -> str:
+    for component in report.components:
+        if component.name == "Trainer":
+            seconds = component.original_seconds
+            return f"in {duration(component.seconds if seconds is None else seconds)}"
+    return ""
+
+
+def unrecorded(report: ReportData) -> str:
+    """What is missing because the ``run_fn`` wrote no record; empty if it wrote one."""
+    if report.training or all(item.role != "model_run" for item in report.lineage):
+        return ""
+    return (
+        "The run_fn that trained the model wrote no record.json, so its curves, settings, devices "
+        "and speed are unknown. stagecraft.trainer_module.training.record.write_for writes this "
+        "file."
+    )
+
+
+def grid_text(record: dict[str, Any]) -> str:
+    """The topology in a word or two: ``one device``, ``2 × 3 grid``."""
+    topology = record["topology"]
+    replicas = topology["workers"] * len(topology["devices"]) // topology["stages"]
+    return strategy.label(topology["strategy"], replicas, topology["stages"])
+
+
+def devices_text(record: dict[str, Any]) -> str:
+    """Number and kind of the devices."""
+    topology = record["topology"]
+    count = topology["workers"] * len(topology["devices"])
+    kind = topology["devices"][0].partition(":")[0]
+    logical = "logical " if record["settings"]["parallel_virtual_devices"] else ""
+    return f"{count} {logical}{kind}{'s' if count != 1 else ''}"
+
+
+def topology(record: dict[str, Any]) -> str:
+    """How the devices share the work."""
+    devices, settings = record["topology"], record["settings"]
+    workers = devices["workers"]
+    if workers * len(devices["devices"]) == 1:
+        return f"One device, {devices['devices'][0]}."
+    where = f"{workers} processes" if workers > 1 else "one process"
+    text = f"{grid_text(record)} on {devices_text(record)} in {where}"
+    text = text[0].upper() + text[1:]
+    text += f": batches of {number(settings['train_batch_size'])} images"
+    if devices["stages"] > 1:
+        text += (
+            f", {settings['parallel_microbatches']} microbatches per replica, "
+            f"schedule {settings['parallel_schedule']}"
+        )
+    return f"{text}. {strategy.find(devices['strategy']).fidelity}"
+
+
+def unprofiled(record: dict[str, Any], command: str) -> str:
+    """Why there is no timeline, and the command that records one.
+
+    Args:
+        record: of the training.
+        command: command line of the run; empty: unknown.
+    """
+    step = record["settings"]["parallel_timeline_step"]
+    run = command or "stagecraft run --config run.yaml (with the settings below)"
+    missing = [option for option in ("--fresh", "--from Trainer") if option not in run]
+    retrain = " ".join([run, *missing])
+    if not step:
+        step = min(_PROFILED, record["steps"])
+        return f"No step was profiled. To record a timeline: {retrain} --timeline {step}"
+    return f"An earlier attempt ran step {number(step)}. To record its timeline: {retrain}"
+
+
+def trained(training: Training) -> str:
+    """Model, steps, initial and exported weights."""
+    record = training.record
+    text = (
+        f"{record['settings']['train_model']}, {number(record['steps'])} steps of "
+        f"{number(record['settings']['train_batch_size'])} images with "
+        f"{record['settings']['train_optimizer']}."
+    )
+    if loaded := record.get("initial_weights"):
+        text += (
+            f" {number(loaded['variables'])} of {number(loaded['total'])} variables were "
+            f"initialized from {loaded['file']}."
+        )
+    if best := record["best"]:
+        text += (
+            f" The exported weights are those after step {number(best['step'])}, the best on the "
+            f"split val: accuracy {percent(best['accuracy'])}."
+        )
+    if record["resumed_from"] == record["steps"]:
+        text += (
+            " An earlier run trained all steps, on its own topology; this run trained none. To "
+            "train again: stagecraft run --fresh --from Trainer"
+        )
+    elif record["resumed_from"]:
+        text += (
+            f" The training resumed from the checkpoint of step {number(record['resumed_from'])}."
+        )
+    return text
+
+
+def idle_text(training: Training) -> str:
+    """The measured and the predicted pipeline bubble."""
+    timeline, plan = training.timeline or {}, training.record["plan"]
+    text = (
+        f"{1e3 * timeline['seconds']:,.0f} ms. Stages were idle for {percent(timeline['idle'])} of "
+        "the time between the first and the last pass. Stages of equal cost would be idle for "
+        f"{percent(timeline['bubble'])}"
+    )
+    return f"{text}, the planned stages for {percent(plan['idle'])}." if plan else f"{text}."
+
+
+def options(training: Training) -> list[Option]:
+    """All settings of the training."""
+    default = TrainingSettings().flat()
+    return [
+        Option(name.replace("_", ".", 1), str(value), value != default.get(name))
+        for name, value in training.record["settings"].items()
+    ]
