@@ -66,7 +66,7 @@ class Strategy(Capabilities):
     traffic_description = "the all-reduce of gradients"
     """As what limits a step."""
 
-    fidelity = "Every step computes what one device would."
+    fidelity = "Each step computes the same as one device."
     """Sentence of a report."""
 
     @property

@@ -32,7 +32,7 @@ class ParameterServer(Strategy):
     engine = "stagecraft.trainer_module.engines.parameter_server:ParameterServerEngine"
     traffic_name = "fetching"
     traffic_description = "what workers fetch from the parameter servers and send to them"
-    fidelity = "Workers are not in step."
+    fidelity = "Workers update the weights asynchronously."
 
     def refuse(self, parallel: ParallelSettings) -> None:
         """Raises a SettingError for replicas in step, and for a loss scale."""
