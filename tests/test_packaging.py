@@ -6,14 +6,18 @@ own, which must not get in the way of ours.
 
 from __future__ import annotations
 
+import configparser
 import os
 import pathlib
+import pkgutil
 import shutil
 import subprocess
 import sys
 import zipfile
 
 import pytest
+
+from stagecraft.pipeline.cli.main import main
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -83,7 +87,10 @@ def test_wheel_says_what_it_is(wheel: pathlib.Path) -> None:
             for name in archive.namelist()
             if ".dist-info/" in name
         }
-    assert "stagecraft = stagecraft.pipeline.cli.main:main" in info["entry_points.txt"]
+    entry_points = configparser.ConfigParser()
+    entry_points.read_string(info["entry_points.txt"])
+    command = entry_points["console_scripts"]["stagecraft"]
+    assert pkgutil.resolve_name(command) is main
     assert "License-Expression: Apache-2.0" in info["METADATA"]
     assert "Apache License" in info["licenses/LICENSE"]
 

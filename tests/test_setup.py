@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from messages import Messages
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CHOOSE = ROOT / "tools" / "choose-python"
@@ -112,12 +113,15 @@ def test_uv_keeps_pythons_too(new: Machine) -> None:
 
 
 @pytest.mark.parametrize("machine", ["old", "new"])
-def test_no_python_ends_in_one_sentence(machine: str, request: pytest.FixtureRequest) -> None:
+def test_no_python_ends_in_one_sentence(
+    machine: str, request: pytest.FixtureRequest, messages: Messages
+) -> None:
     code, chosen, said = request.getfixturevalue(machine).choose()
     assert (code, chosen) == (1, "")
     assert said.count("\n") == 0
     wanted = "3.12 or 3.10" if machine == "new" else "3.10"
-    assert f"no Python {wanted} found: install one with venv, pip and headers" in said
+    assert f"no Python {wanted} found" in said
+    messages.check(said)
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.13"])
@@ -216,7 +220,7 @@ def test_environment_is_made_kept_renewed_and_never_half_done(tmp_path: pathlib.
 
     first = checkout.setup(PYTHON=sys.executable)
     assert first.returncode == 0, first.stderr
-    assert "making .venv with Python" in first.stderr
+    assert "making .venv with" in first.stderr
     assert checkout.installed() == {"small", "pluggy", *BASICS}
     # Nothing else would ever compile it in this environment.
     assert [*checkout.folder.glob(".venv/lib/*/site-packages/pluggy/__pycache__/_manager.*.pyc")]
@@ -229,7 +233,7 @@ def test_environment_is_made_kept_renewed_and_never_half_done(tmp_path: pathlib.
     checkout.lock("iniconfig", *BASICS)
     renewed = checkout.setup()
     assert renewed.returncode == 0, renewed.stderr
-    assert "bringing .venv up to requirements.lock" in renewed.stderr
+    assert "bringing .venv up" in renewed.stderr and "requirements.lock" in renewed.stderr
     assert checkout.installed() == {"small", "iniconfig", *BASICS}
 
     with (checkout.folder / "requirements.lock").open("a") as lock:
@@ -242,18 +246,21 @@ def test_environment_is_made_kept_renewed_and_never_half_done(tmp_path: pathlib.
     checkout.lock(*BASICS)
     mended = checkout.setup(PYTHON=sys.executable)
     assert mended.returncode == 0, mended.stderr
-    assert "making .venv with Python" in mended.stderr
+    assert "making .venv with" in mended.stderr
     assert checkout.stamp.exists()
 
 
-def test_a_folder_of_something_else_is_not_taken_for_an_environment(tmp_path: pathlib.Path) -> None:
+def test_a_folder_of_something_else_is_not_taken_for_an_environment(
+    tmp_path: pathlib.Path, messages: Messages
+) -> None:
     checkout = Checkout(tmp_path / "checkout")
     (tmp_path / "photos").mkdir()
     precious = tmp_path / "photos" / "cat.jpg"
     precious.touch()
     done = checkout.setup(VENV=str(precious.parent), PYTHON=sys.executable)
     assert done.returncode == 1
-    assert f"VENV={precious.parent} is a folder of something else" in done.stderr
+    assert f"VENV={precious.parent} " in done.stderr
+    messages.check(done.stderr)
     assert precious.exists()
 
 

@@ -109,7 +109,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
         try:
             executors = self._adapt(spec, pipeline)
         except ValueError as error:
-            raise UserError(f"{name}: {error}") from error
+            raise UserError(f"{name}: {error}", record=name) from error
         self._describe(spec, pipeline, parameter_values or {})
         documents = [spec, *([platform.document(executors)] if any(executors.values()) else [])]
         text = _header(spec) + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=True, width=100)

@@ -127,7 +127,7 @@ def test_a_killed_supervisor_leaves_no_orphan_and_keeps_others_out_until_then(
     with subprocess.Popen(command, env=environment) as supervisor:
         worker = hanging(tmp_path)
         outcome, _ = go()
-        assert "in use by another run" in outcome.cause
+        assert f"{tmp_path} is in use" in outcome.cause
         supervisor.kill()
     assert gone(worker)
     assert_nothing_left(tmp_path, "Count")

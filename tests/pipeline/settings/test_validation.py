@@ -11,13 +11,19 @@ from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.pipeline.settings.overrides import Override
 
 
-def refused(tmp_path: pathlib.Path, content: str, *overrides: str | Override) -> tuple[str, str]:
-    """The file, and what was said."""
+def error_of(tmp_path: pathlib.Path, content: str, *overrides: str | Override) -> SettingsError:
+    """What loading the file raises."""
     file = tmp_path / "mine.yaml"
     file.write_text(content)
     with pytest.raises(SettingsError) as error:
         load(str(file), overrides)
-    return str(file), str(error.value)
+    return error.value
+
+
+def refused(tmp_path: pathlib.Path, content: str, *overrides: str | Override) -> tuple[str, str]:
+    """The file, and what was said."""
+    said = str(error_of(tmp_path, content, *overrides))
+    return str(tmp_path / "mine.yaml"), said
 
 
 @pytest.mark.parametrize(
@@ -95,11 +101,12 @@ def test_braces_of_nothing_are_the_defaults(tmp_path: pathlib.Path) -> None:
                                   "evaluate.min_accuracy", "parity.timeout_seconds"])  # fmt: skip
 def test_numbers_are_finite(tmp_path: pathlib.Path, name: str, value: str) -> None:
     key, field = name.split(".")
-    for said in (
-        refused(tmp_path, "{}", f"{name}={value}")[1],
-        refused(tmp_path, f"{key}: {{{field}: {value}}}")[1],
+    for error in (
+        error_of(tmp_path, "{}", f"{name}={value}"),
+        error_of(tmp_path, f"{key}: {{{field}: {value}}}"),
     ):
-        assert f"{name}: expected a finite number" in said
+        assert error.setting == name
+        assert f"{name}: " in str(error) and "finite number" in str(error)
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**39])

@@ -50,15 +50,13 @@ def test_from_create_to_delete(project) -> None:
     path = f"--pipeline-path={RUNNER}"
     created = kubeflow("pipeline", "create", path, STAGECRAFT_SET="train.batch_size=32")
     [pipeline] = server.pipelines
-    assert created == (
-        "CLI\nCreating pipeline\n"
-        "Please access the pipeline detail page at "
-        f"{server.url}/#/pipelines/details/{pipeline}\n"
-        'Pipeline "quickstart" created successfully.\n'
-    )
+    first, second, page, last = created.splitlines()
+    assert (first, second) == ("CLI", "Creating pipeline")
+    assert page.endswith(f"page at {server.url}/#/pipelines/details/{pipeline}")
+    assert last == 'Pipeline "quickstart" created successfully.'
     assert kubeflow("pipeline", "create", path, code=1) == 'Pipeline "quickstart" already exists.'
 
-    assert "Run created for pipeline: quickstart" in kubeflow(
+    assert "for pipeline: quickstart" in kubeflow(
         "run", "create", NAMED, "--runtime-parameter=train_steps=7"
     )
     run = server.run()
@@ -82,5 +80,5 @@ def test_what_is_no_business_of_ours(project) -> None:
     words = ("pipeline", "compile", "--engine=vertex", f"--pipeline-path={RUNNER}")
     compiled = command(project, *words, STAGECRAFT_SET=places)
     assert compiled.returncode == 0, compiled.stderr
-    assert "Pipeline quickstart compiled successfully." in compiled.stdout
+    assert "quickstart compiled successfully." in compiled.stdout
     assert [path.name for path in project.present.iterdir()] == ["pipeline.json"]

@@ -47,12 +47,12 @@ def test_a_run_that_is_not_there(project, verb: str) -> None:
     assert project.refused("run", verb, "--run-id=gone", *named).startswith("gone: no run")
 
 
-def test_a_run_that_is_over_is_not_stopped(project) -> None:
+def test_a_run_that_is_over_is_not_stopped(project, messages) -> None:
     create(project)
     project.kubeflow("run", "create", NAMED)
     project.server.run().end()
     done = project.kubeflow("run", "terminate", f"--run-id={project.server.run().id}")
-    assert "Run is over already: SUCCEEDED." in done.stdout
+    messages.check(done.stdout.splitlines()[-1])
 
 
 def test_a_pipeline_without_runs(project) -> None:
@@ -60,12 +60,12 @@ def test_a_pipeline_without_runs(project) -> None:
     assert "No runs found." in project.kubeflow("run", "list", NAMED).stdout
 
 
-def test_no_change_is_told(project) -> None:
+def test_no_change_is_told(project, messages) -> None:
     create(project)
     done = project.kubeflow("pipeline", "update", "--pipeline-path", project.folder / "plain.py")
     assert done.exit_code == 0
     done = project.kubeflow("pipeline", "update", "--pipeline-path", project.folder / "plain.py")
-    assert "Its newest version is the same; there is no new one." in done.stdout
+    messages.check(done.stdout.splitlines()[-2])
 
 
 @pytest.mark.parametrize("verb", ["create", "update"])
@@ -229,7 +229,7 @@ def test_a_pipeline_of_all_users_is_not_ours(project) -> None:
         assert len(project.server.pipelines) == 2
 
 
-def test_a_schema_before_any(project, folder_store, set_context) -> None:
+def test_a_schema_before_any(project, folder_store, set_context, messages) -> None:
     set_context(endpoint=project.server.url)
     words = ("pipeline", "schema", "--engine=kubeflow", NAMED)
 
@@ -249,4 +249,4 @@ def test_a_schema_before_any(project, folder_store, set_context) -> None:
     (project.folder / "other.py").write_text(plain)
     done = project.kubeflow("pipeline", "update", "--pipeline-path", project.folder / "other.py")
     assert done.exit_code == 0, done.output
-    assert refused() == "tiny: no component produces a schema."
+    messages.check(refused())

@@ -13,12 +13,13 @@ def test_what_it_prints_is_a_config(stagecraft, tmp_path):
     assert yaml.safe_load(result.stdout)["train"]["epochs"] == 7
 
 
-def test_it_describes_every_setting(stagecraft):
+def test_it_describes_every_setting(stagecraft, messages):
     text = stagecraft("config", "--describe").stdout
     assert "train.optimizer  (text, default sgd)\n" in text
     assert "\n    adamw: Adam" in text
-    assert "train.steps  (integer or null, default null)" in text
-    assert "beam.args  (list of text, default [])" in text
+    for name in ("train.steps", "beam.args"):
+        (head,) = (line for line in text.splitlines() if line.startswith(f"{name} "))
+        messages.check(head)
 
     def leaves(tree: dict, prefix: str = "") -> list[str]:
         found = []
@@ -32,12 +33,13 @@ def test_it_describes_every_setting(stagecraft):
     assert "\n    None" not in text
 
 
-def test_secrets_are_left_out_and_have_to_be_put_back(stagecraft, tmp_path):
+def test_secrets_are_left_out_and_have_to_be_put_back(stagecraft, tmp_path, messages):
     secret = ("--set", "kubeflow.every_step.env.HF_TOKEN=c4n4ry")
     result = stagecraft("config", *secret)
     assert result.code == 0 and "c4n4ry" not in result.stdout + result.stderr
     (tmp_path / "mine.yaml").write_text(result.stdout)
     again = stagecraft("config", "--config", "mine.yaml")
     assert again.code == 1
-    assert "mine.yaml: kubeflow.every_step.env.HF_TOKEN: … " in again.stderr
+    assert "every_step.env.HF_TOKEN: … " in again.stderr
+    messages.check(again.stderr)
     assert stagecraft("config", "--config", "mine.yaml", *secret).code == 0

@@ -52,7 +52,7 @@ def test_a_failed_scenario(stagecraft, results):
     results |= {"worker-killed": GOOD, "nan-loss": BAD}
     done = stagecraft("drill", "--scenario", "worker-killed", "--scenario", "nan-loss", "--json")
     assert done.code == 1
-    assert "nan-loss failed: the weights are others" in done.stderr
+    assert f"nan-loss failed: {BAD.said}" in done.stderr
     assert "drill.log" in done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["passed"] is False

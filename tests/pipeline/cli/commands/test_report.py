@@ -8,12 +8,14 @@ import pathlib
 import pytest
 from past_runs import Output, State
 
+CAUSE = "data.source: /gone: no such file"
+
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path) -> pathlib.Path:
     """The folder of two runs: a killed one, and one that failed."""
     output = Output(tmp_path / "runs" / "quickstart")
-    cause = json.dumps({"resultMessage": "data.source: /gone: no such file"})
+    cause = json.dumps({"resultMessage": CAUSE})
     for name, state, result in (("first", State.RUNNING, ""), ("second", State.FAILED, cause)):
         result = {"__execution_result__": result} if result else {}
         output.step(output.begin(name), "Cifar10ExampleGen", state, **result)
@@ -35,9 +37,9 @@ def test_the_newest_run(stagecraft, run):
     text = (run / "report.html").read_text()
     assert "run second" in text
     assert "<h1>Cifar10ExampleGen failed</h1>" in text
-    assert "data.source: /gone: no such file</p>" in text
+    assert f"{CAUSE}</p>" in text
     assert "logs/20260102-030405.log</code>" in text
-    verdict = "verdict  Cifar10ExampleGen failed: data.source: /gone: no such file."
+    verdict = f"verdict  Cifar10ExampleGen failed: {CAUSE}."
     assert verdict in stagecraft("report", str(run)).stdout.splitlines()
 
 

@@ -38,11 +38,11 @@ def secret(connection: Connection) -> str | None:
     return connection.token.get_secret_value() if connection.token else None
 
 
-def test_contexts_are_kept(command: Command, file: pathlib.Path) -> None:
+def test_contexts_are_kept(command: Command, file: pathlib.Path, messages: Messages) -> None:
     empty = command("contexts", "list", "--json")
     assert json.loads(empty.stdout) == {"current": None, "contexts": {}}
     made = command("contexts", "set", "a", "--endpoint", AT, "-n", "team")
-    assert made.output == "a: set. It is the current context.\n"
+    messages.check(made.output)
     assert command("contexts", "set", "b", "--insecure", "--timeout", 5).output == "b: set.\n"
     assert command("contexts", "list").stdout.splitlines() == [
         "   NAME  ENDPOINT          NAMESPACE",
@@ -50,7 +50,7 @@ def test_contexts_are_kept(command: Command, file: pathlib.Path) -> None:
         "   b     (from kubectl)",
     ]
     assert command("contexts", "set", "a", "--endpoint", ELSEWHERE).exit_code == 0
-    assert command("contexts", "use", "b").output == "b is now the current context.\n"
+    messages.check(command("contexts", "use", "b").output)
     assert json.loads(command("contexts", "list", "--json").stdout) == {
         "current": "b",
         "contexts": {
@@ -60,12 +60,12 @@ def test_contexts_are_kept(command: Command, file: pathlib.Path) -> None:
     }
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in file.parent.iterdir()] == ["contexts.yaml"]
-    gone = command("contexts", "delete", "b").output
-    assert gone == "b: deleted. No context is current now.\n"
+    messages.check(command("contexts", "delete", "b").output)
     assert json.loads(command("contexts", "list", "--json").stdout)["current"] is None
     again = command("contexts", "delete", "b")
-    assert again.exit_code == 1 and "context: b does not exist" in again.stderr
-    assert "contexts.yaml has a" in command("contexts", "use", "c").stderr
+    assert again.exit_code == 1 and "context: b" in again.stderr
+    messages.check(again.stderr)
+    messages.check(command("contexts", "use", "c").stderr)
 
 
 @pytest.mark.parametrize(

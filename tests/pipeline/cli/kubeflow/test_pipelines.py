@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 from kfp_server import Server
+from messages import Messages
 
 Ask = Callable[..., Result]
 Told = Callable[..., dict[str, Any]]
@@ -23,7 +24,7 @@ def uploads(server: Server) -> int:
 
 
 def test_create_twice_uploads_once(
-    server: Server, ask: Ask, told: Told, tiny: pathlib.Path
+    server: Server, ask: Ask, told: Told, tiny: pathlib.Path, messages: Messages
 ) -> None:
     first = ask("pipelines", "create", tiny)
     assert first.exit_code == 0, first.output
@@ -38,7 +39,7 @@ def test_create_twice_uploads_once(
         "start a run": "stagecraft kubeflow runs create tiny --watch",
     }
     assert pipeline.description == "says something"
-    assert "pipeline     tiny, exists already" in ask("pipelines", "create", tiny).stdout
+    messages.check(ask("pipelines", "create", tiny).stdout.splitlines()[0])
     again = told("pipelines", "create", tiny)
     assert again["changed"] is False and again["pipeline"]["id"] == pipeline.id
     assert again["version"]["name"] == "tiny"

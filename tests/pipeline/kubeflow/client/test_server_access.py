@@ -36,7 +36,7 @@ def test_several_users() -> None:
         assert ask(server, "GET", "runs", namespace="team")[0] == 200
         status, body = ask(server, "GET", "runs", namespace="other")
         assert (status, body["code"]) == (403, 7)
-        assert "User 'user@example.com' is not authorized" in body["message"]
+        assert "'user@example.com'" in body["message"]
         assert upload(server, yaml.safe_dump(TINY), name="x", namespace="other")[0] == 400
         assert create_run(server)[0] == 400  # there is no default experiment
         given = {"display_name": "e", "namespace": "team"}

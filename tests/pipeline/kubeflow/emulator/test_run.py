@@ -200,12 +200,12 @@ def test_steps_that_do_not_wait_for_each_other_run_beside_each_other(
     assert states(emulate(what, tmp_path / "out")) == {"a": "done", "b": "done"}
 
 
-def test_a_failed_step_stops_the_run(tmp_path: pathlib.Path) -> None:
+def test_a_failed_step_stops_the_run(tmp_path: pathlib.Path, messages: Messages) -> None:
     programs = {"fails": "print('why'); raise SystemExit(3)", "after": "pass"}
     what = spec(programs, {"fails": task("fails"), "after": task("after", after=("fails",))})
     ended = emulate(what, tmp_path)
     assert states(ended) == {"fails": "failed"}
-    assert ended["fails"].cause == "the container ended with exit code 3"
+    messages.check(ended["fails"].cause)
     assert ended["fails"].log.read_text() == "why\n"
 
 
@@ -276,10 +276,10 @@ def test_what_the_container_writes_wrong_is_a_failed_step(tmp_path: pathlib.Path
     assert ended["wrong"].cause.startswith("the launcher failed: JSONDecodeError")
 
 
-def test_a_step_that_takes_too_long(tmp_path: pathlib.Path) -> None:
+def test_a_step_that_takes_too_long(tmp_path: pathlib.Path, messages: Messages) -> None:
     what = spec({"slow": "import time; time.sleep(60)"}, {"slow": task("slow")})
     ended = emulate(what, tmp_path, executors={"exec-slow": {"activeDeadlineSeconds": "1"}})
-    assert ended["slow"].cause == "the container took longer than 1 s"
+    messages.check(ended["slow"].cause)
     assert ended["slow"].seconds < 20
 
 
