@@ -140,17 +140,17 @@ def load(path: pathlib.Path) -> Document:
         documents = yaml_loader.load_all(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
-            f"{path} cannot be read: {getattr(error, 'strerror', error)}.", file=str(path)
+            f"{path}: cannot be read: {getattr(error, 'strerror', error)}.", file=str(path)
         ) from None
     except yaml.YAMLError as error:
         raise UserError(
-            f"{path} is not YAML: {' '.join(str(error).split())}", file=str(path)
+            f"{path}: is not YAML: {' '.join(str(error).split())}", file=str(path)
         ) from None
     documents = [document for document in documents if isinstance(document, dict)]
     pipelines = [document for document in documents if "pipelineInfo" in document]
     if len(pipelines) != 1:
         raise UserError(
-            f"{path} contains {len(pipelines)} pipelines instead of one; 'stagecraft compile' "
+            f"{path}: contains {len(pipelines)} pipelines instead of one; 'stagecraft compile' "
             "writes such a file.",
             file=str(path),
         )

@@ -16,7 +16,7 @@ from messages import Messages
 from pydantic import ValidationError
 
 from stagecraft.components.fingerprints.training_fingerprints import fingerprints
-from stagecraft.components.report.pages import wording
+from stagecraft.components.report.pages import training_text
 from stagecraft.pipeline.cli import describe_settings
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
@@ -113,8 +113,8 @@ def test_its_plan_and_report(installed: pathlib.Path, monkeypatch: pytest.Monkey
         },
         "settings": {"train_batch_size": 8, "parallel_virtual_devices": 2},
     }
-    assert wording.grid_text(record) == "local sgd"
-    assert "weights every 4 steps" in wording.topology(record)
+    assert training_text.grid_text(record) == "local sgd"
+    assert "weights every 4 steps" in training_text.topology(record)
 
 
 def test_a_report_of_a_package_that_is_gone_has_its_name() -> None:

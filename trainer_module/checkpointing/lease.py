@@ -35,6 +35,9 @@ from stagecraft.trainer_module.checkpointing.lease_record import (
 _TRIES = 20
 """Attempts at a claim, each after a conflict."""
 
+_PAUSES = random.Random()
+"""Not the generator of the process: Keras draws the seeds of weights from that one."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -104,7 +107,7 @@ class Lease(abc.ABC):
                 self._put(version)
                 return
             except Conflict:
-                time.sleep(random.uniform(0, 0.02 * tries))
+                time.sleep(_PAUSES.uniform(0, 0.02 * tries))
         raise UserError(f"{self.place}: the lease keeps changing; run again", file=self.place)
 
     def renew(self) -> None:

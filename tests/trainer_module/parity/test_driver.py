@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parity import cases, tolerances
 from stagecraft.trainer_module.parity.check import judge
@@ -45,7 +46,8 @@ class Ran:
         )
         # In this process there are no devices but the one.
         parallel = cases.changed_parallel(settings.parallel, virtual_devices=0)
-        measure(task, topology.resolve(parallel), None, lambda event, **fields: None)
+        devices = topology.resolve(parallel)
+        measure(task, devices, connect(devices, parallel), lambda event, **fields: None)
         return Results(out)
 
     def why(self, found: Results | None = None) -> list[str]:

@@ -220,4 +220,4 @@ def test_runs_of_a_namespace(
     foreign = command("runs", "list", *at, "-n", "foreign")
     assert foreign.exit_code == 1 and "403" in foreign.stderr
     nobody = command("runs", "list", *at)
-    assert nobody.exit_code == 1 and "give --namespace" in nobody.stderr
+    assert nobody.exit_code == 1 and "--namespace" in nobody.stderr
