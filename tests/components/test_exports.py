@@ -41,5 +41,5 @@ def test_every_export_exists(name: str) -> None:
 
 
 def test_an_unknown_name() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'Trianer'"):
+    with pytest.raises(AttributeError, match="no attribute 'Trianer'"):
         components.Trianer  # noqa: B018

@@ -27,7 +27,7 @@ def test_a_run_leaves_no_temporary_file(
     done = run(output)
     assert done.code == 0, done.stderr
     assert os.listdir(tmp_path) == []
-    assert "Baseline: done" in done.stderr and "no blessed model yet" in done.stderr
+    assert "Baseline: done" in done.stderr and "no blessed model" in done.stderr
 
 
 def test_a_training_that_took_no_step_pushes_no_version(output: pathlib.Path) -> None:
@@ -36,14 +36,15 @@ def test_a_training_that_took_no_step_pushes_no_version(output: pathlib.Path) ->
     assert done.code == 0, done.stderr
     assert {"Trainer", "Evaluator", "Pusher"} <= done.executed()
     assert _versions(output) == before
-    assert f"already pushed as version {before[-1]}" in done.stderr
+    assert "already pushed" in done.stderr
+    assert f"pushed as version {before[-1]}" in done.stderr
     assert done.result["pushed"] == str(output / "serving" / before[-1])
 
 
 def test_a_cached_rerun_does_not_say_that_no_model_is_blessed(output: pathlib.Path) -> None:
     done = run(output)
     assert done.states["Trainer"] == "cached"
-    assert "no blessed model yet" not in done.stderr
+    assert "no blessed model" not in done.stderr
 
 
 def test_a_lost_store_mixes_nothing(output: pathlib.Path) -> None:

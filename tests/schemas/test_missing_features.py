@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
 from messages import Messages
 
 from stagecraft.schemas import features, missing_features
 from stagecraft.schemas.missing_features import MissingFeatureError
 
 
-def test_what_is_missing_what_is_there_and_what_to_do() -> None:
-    with pytest.raises(MissingFeatureError) as raised:
+def test_what_is_missing_what_is_there_and_what_to_do(messages: Messages) -> None:
+    with messages.raises(MissingFeatureError) as raised:
         missing_features.check("a.pbtxt", ["picture", "label"], features.ALL, "add it")
     assert raised.value.missing == ("image", "id")
     assert raised.value.present == ("label", "picture")
-    assert str(raised.value) == (
-        "a.pbtxt: no features 'image' and 'id' (features: label, picture); add it"
-    )
+    assert (raised.value.file, raised.value.suggestion) == ("a.pbtxt", "add it")
 
 
 def test_nothing_is_there(messages: Messages) -> None:

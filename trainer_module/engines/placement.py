@@ -92,10 +92,13 @@ def check_stage_replicas(
         # TensorFlow keeps the tables of StringLookup and the like on the host.
         on_host = op.kind.startswith("LookupTable")
         if op.device != devices[place] and not on_host:
-            wrong.append(f"{op.name} ({op.kind}) on {op.device} instead of {devices[place]}")
+            wrong.append(_elsewhere(op, devices[place]))
     _refuse(wrong)
     missing = [
-        f"no {part} ops of replica {replica}, stage {stage} on {device}"
+        _Misplaced(
+            f"replica {replica}, stage {stage}",
+            f"no {part} ops of replica {replica}, stage {stage} on {device}",
+        )
         for (replica, stage), device in devices.items()
         for part in ("forward", "backward")
         if part not in seen[replica, stage] and (part == "forward" or (replica, stage) in backward)
@@ -114,21 +117,35 @@ def check_replicas(ops: Sequence[Op], devices: Sequence[str]) -> None:
         UserError: one of the devices computes no gradients, or another one does.
     """
     gradients = [op for op in ops if GRADIENT in op.name]
-    wrong = [
-        f"{op.name} ({op.kind}) on {op.device} instead of {' or '.join(devices)}"
-        for op in gradients
-        if op.device not in devices
-    ]
-    _refuse(wrong)
+    _refuse([_elsewhere(op, " or ".join(devices)) for op in gradients if op.device not in devices])
     used = {op.device for op in gradients}
-    _refuse([f"no backward ops on {device}" for device in devices if device not in used])
+    _refuse(
+        [
+            _Misplaced(device, f"no backward ops on {device}")
+            for device in devices
+            if device not in used
+        ]
+    )
 
 
-def _refuse(wrong: list[str]) -> None:
+class _Misplaced(NamedTuple):
+    """What did not run where it was planned, and a phrase for people."""
+
+    name: str
+    problem: str
+
+
+def _elsewhere(op: Op, planned: str) -> _Misplaced:
+    return _Misplaced(op.name, f"{op.name} ({op.kind}) on {op.device} instead of {planned}")
+
+
+def _refuse(wrong: Sequence[_Misplaced]) -> None:
     if wrong:
+        examples = "; ".join(each.problem for each in wrong[:_EXAMPLES])
         more = f", and {len(wrong) - _EXAMPLES} more" if len(wrong) > _EXAMPLES else ""
         raise UserError(
-            f"parallel: the first step ran on other devices than planned: "
-            f"{'; '.join(wrong[:_EXAMPLES])}{more}. Remove tf.device from the "
-            "model's layers; if there is none, this is a bug in Stagecraft"
+            f"parallel: the first step ran on other devices than planned: {examples}{more}. Remove "
+            "tf.device from the model's layers; if there is none, this is a bug in Stagecraft",
+            setting="parallel",
+            record=wrong[0].name,
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from messages import Messages
 from tfx import types
 from tfx.dsl.compiler.compiler import Compiler
 from tfx.types import artifact_utils, standard_artifacts
@@ -95,15 +96,17 @@ def test_other_numbers_stop_the_pipeline(run, fake) -> None:
 
 def test_a_topology_that_does_not_run_stops_it_too(run, fake) -> None:
     fake(mirrored="error")
-    with pytest.raises(UserError, match="train.model: cannot be cut"):
+    with pytest.raises(UserError, match="train.model: cannot"):
         run(MIRRORED)
 
 
-def test_one_device_has_nothing_to_prove(run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_device_has_nothing_to_prove(
+    run, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
     monkeypatch.setattr(processes, "_WORKER", ("there is nothing to start",))
     report = run({})
     assert report.get_int_custom_property("topologies") == 0
-    assert report.get_string_custom_property("verdict") == "one device: nothing to compare"
+    messages.check(report.get_string_custom_property("verdict"))
     assert (pathlib.Path(report.uri) / "parity.md").read_text().startswith("one device")
 
 

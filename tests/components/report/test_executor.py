@@ -71,7 +71,7 @@ def test_what_is_written(given: Any, tmp_path: pathlib.Path) -> None:
     page = (tmp_path / "report" / "report.html").read_text()
     assert outputs["report"].get_string_custom_property(artifacts.FILE) == "report.html"
     assert "Not evaluated" in page
-    assert "wrote no record.json" not in page
+    assert "no record.json" not in page
     assert "tiny: 24 train, 10 val, 10 eval." in page
     assert "SHA-256" in page and "ab12" in page
     assert "name: tiny\n</pre>" in page.replace("&#34;", '"')
@@ -108,10 +108,10 @@ def test_a_run_fn_without_a_record(given: Any, tmp_path: pathlib.Path) -> None:
     page = (tmp_path / "report" / "report.html").read_text()
     assert 'id="learning"' not in page
     for text in (page, (tmp_path / "summary" / "summary.md").read_text()):
-        assert "wrote no record.json" in text.replace("\\", "")
+        assert "no record.json" in text.replace("\\", "")
     (tmp_path / "record.json").write_text("[1]")
     write(given, tmp_path)
-    assert "wrote no record.json" in (tmp_path / "report" / "report.html").read_text()
+    assert "no record.json" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_the_curves_are_what_was_noted(given: Any, tmp_path: pathlib.Path) -> None:

@@ -79,7 +79,7 @@ def test_a_runtime_parameter_of_another_type_is_refused() -> None:
 
 
 def test_an_unknown_override_is_refused_with_the_nearest() -> None:
-    with pytest.raises(TypeError, match="train_lerning_rate.*did you mean train_learning_rate"):
+    with pytest.raises(TypeError, match="train_lerning_rate .*mean train_learning_rate"):
         _trainer(train_lerning_rate=0.1)
 
 

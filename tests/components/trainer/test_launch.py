@@ -76,11 +76,12 @@ def test_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_progress_is_that_of_the_chief(caplog: pytest.LogCaptureFixture) -> None:
+    message = "worker 1 was ended by SIGKILL"
     with caplog.at_level(logging.INFO, "stagecraft.progress"):
         launch._show({"event": "beat"})
         launch._show({"event": "progress", "phase": "resume", "step": 2, "total": 9})
         launch._show({"event": "progress", "phase": "train", "step": 3, "total": 9})
-        launch._show({"event": "restart", "number": 1, "message": "worker 1 was ended by SIGKILL"})
+        launch._show({"event": "restart", "number": 1, "message": message})
         launch._show({"event": "progress", "phase": "export"})
     resumed, step, restart, exporting = (record.progress for record in caplog.records)
     assert (exporting, caplog.messages[3]) == ({"phase": "export"}, "exporting the model")
@@ -88,4 +89,4 @@ def test_progress_is_that_of_the_chief(caplog: pytest.LogCaptureFixture) -> None
     assert caplog.messages[:2] == ["resuming from step 2 of 9", "step 3 of 9"]
     assert step == {"phase": "train", "step": 3, "total": 9}
     assert restart["phase"] == "restart"
-    assert restart["message"] == "worker 1 was ended by SIGKILL"
+    assert restart["message"] == message

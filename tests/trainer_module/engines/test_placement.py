@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import tensorflow as tf
+from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.engines.placement import (
@@ -31,16 +32,21 @@ def test_a_misplaced_op_is_named(index: int) -> None:
     ops = [*RIGHT]
     ops[index] = ops[index]._replace(device="GPU:7")
     wanted = RIGHT[index].device
-    with pytest.raises(UserError, match=f"{RIGHT[index].name} .* on GPU:7 instead of {wanted}"):
+    with pytest.raises(
+        UserError, match=f"{RIGHT[index].name} .* on GPU:7 instead of {wanted}"
+    ) as caught:
         check_stage_replicas(ops, DEVICES, backward=DEVICES)
+    assert caught.value.record == RIGHT[index].name
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_a_cell_that_computes_nothing_is_named(index: int) -> None:
+def test_a_cell_that_computes_nothing_is_named(index: int, messages: Messages) -> None:
     ops = [op for op in RIGHT if op is not RIGHT[index]]
     part, stage = ("forward", "backward")[index // 2], (0, 1, 1, 0)[index]
-    with pytest.raises(UserError, match=f"no {part} ops of replica 0, stage {stage} on CPU"):
+    with messages.raises(UserError) as caught:
         check_stage_replicas(ops, DEVICES, backward=DEVICES)
+    assert caught.value.record == f"replica 0, stage {stage}"
+    assert f"no {part} ops" in str(caught.value)
 
 
 def test_what_has_nothing_to_train_needs_no_backward_pass() -> None:
@@ -54,8 +60,9 @@ def test_a_few_of_many_are_shown() -> None:
 
 
 def test_replicas_that_compute_no_gradients() -> None:
-    with pytest.raises(UserError, match="no backward ops on CPU:2"):
+    with pytest.raises(UserError, match="no backward ops") as caught:
         check_replicas(RIGHT, ["CPU:0", "CPU:1", "CPU:2"])
+    assert caught.value.record == "CPU:2"
     with pytest.raises(UserError, match="on CPU:1 instead of CPU:0"):
         check_replicas(RIGHT, ["CPU:0"])
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from messages import Messages
 
 from stagecraft.components.kubernetes import worker
 from stagecraft.components.kubernetes.job_folder import heartbeat
@@ -123,10 +124,11 @@ def test_a_pod_that_starts_when_its_lease_is_over(tmp_path: pathlib.Path) -> Non
     )
 
 
-def test_a_pod_without_the_volume(tmp_path: pathlib.Path) -> None:
+def test_a_pod_without_the_volume(tmp_path: pathlib.Path, messages: Messages) -> None:
     ended = pod(tmp_path / "nowhere")
     assert ended.returncode == 1
-    assert "lease.json: cannot be read (No such file or directory)" in (ended.stdout)
+    assert str(tmp_path / "nowhere" / heartbeat.NAME) in ended.stdout
+    messages.check(ended.stdout)
 
 
 def test_a_lease_that_cannot_be_read_for_a_while(tmp_path: pathlib.Path) -> None:

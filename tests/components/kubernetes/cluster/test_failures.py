@@ -45,7 +45,7 @@ def test_one_that_ends_for_good(step: Any, cluster: Any, kind: str) -> None:
     first, second, *lines = str(error.value).splitlines()
     assert name in first and "failed: PodFailurePolicy: Container" in first
     assert second.startswith("worker 1: pod ") and second.endswith("failed: exit code 1")
-    assert lines[0] == "  worker 1 has looked at its data"
+    assert lines[0].startswith("  worker 1 has looked")
     assert "train.batch_size: 7: expected something else" in lines[-1]
     assert not cluster.running()
     assert len(cluster.pods) == 2
@@ -67,7 +67,7 @@ def test_one_that_crashes_again_and_again(step: Any, cluster: Any, kind: str, wh
     with pytest.raises(UserError, match=why) as error:
         one.run(IN_STEP | {"max_restarts": 1}, run_fn="stub_training.crashes")
     _, second, *lines = str(error.value).splitlines()
-    assert " failed: exit code 139" in second or " failed: it was deleted" in second
+    assert " failed: exit code 139" in second or second.endswith(" was deleted")
     assert lines == [f"  {second.partition(':')[0]} crashes"]
     assert 4 <= len(cluster.pods) <= 8
     cluster.wait_for(lambda: not cluster.running())

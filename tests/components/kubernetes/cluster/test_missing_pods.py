@@ -50,13 +50,13 @@ def test_a_volume_that_is_not_there(by_hand: Any) -> None:
     assert by_hand.printed == [f"Pod train-1-0-abcde: FailedMount: {words}"]
 
 
-def test_events_that_may_not_be_read(by_hand: Any) -> None:
+def test_events_that_may_not_be_read(by_hand: Any, messages: Messages) -> None:
     by_hand.server.forbid("list", "events")
     by_hand.clock.at(200, by_hand.end)
     by_hand.training().run()
     [told] = by_hand.printed
-    assert "Events of namespace kubeflow cannot be listed: events is forbidden" in told
-    assert "manifests/base/training-access.yaml" in told and "The training goes on." in told
+    assert "manifests/base/training-access.yaml" in told and "training goes on" in told
+    messages.check(told)
 
 
 def test_no_events_are_asked_for_while_all_run(by_hand: Any) -> None:
@@ -67,18 +67,16 @@ def test_no_events_are_asked_for_while_all_run(by_hand: Any) -> None:
     assert by_hand.asked("GET", "/events") == 0
 
 
-def test_an_image_that_is_not_there(by_hand: Any) -> None:
+def test_an_image_that_is_not_there(by_hand: Any, messages: Messages) -> None:
     def add() -> None:
         by_hand.add_pod("pod-0")
         by_hand.add_pod("pod-1", 1, waiting="ImagePullBackOff")
 
     by_hand.clock.at(10, add)
     by_hand.clock.at(305, lambda: by_hand.server.finish("pod-0"))
-    with pytest.raises(UserError) as error:
+    with messages.raises(UserError) as error:
         by_hand.training().run()
-    assert str(error.value).splitlines()[0] == (
-        "Job train-1 failed: worker 1 (pod pod-1) does not start: ImagePullBackOff"
-    )
+    assert "worker 1 (pod pod-1)" in str(error.value).splitlines()[0]
     assert "worker 1: ImagePullBackOff" in by_hand.printed
     assert 300 < by_hand.clock.now < 400
     assert by_hand.jobs() == []

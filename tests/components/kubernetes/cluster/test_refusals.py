@@ -96,7 +96,7 @@ def test_an_old_cluster(step: Any, server: Any, messages: Any, kind: str) -> Non
     with messages.raises(SettingError) as caught:
         step(kind).run(SERVED)
     assert (caught.value.setting, caught.value.value) == ("kubeflow.job.kind", kind)
-    assert caught.value.suggestion == "kubeflow.job.kind: tfjob"
+    assert caught.value.suggestion.split(": ") == ["kubeflow.job.kind", "tfjob"]
     assert [request.path for request in server.requests] == ["/version"]
 
 

@@ -8,6 +8,7 @@ import pytest
 from job_requests import TOPOLOGIES, job_request
 from kube_api import kube_api
 from kubernetes import client
+from messages import Messages
 
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
@@ -71,12 +72,13 @@ def test_quotas(
     assert (row.name, row.verdict) == ("quota team", verdict) and said in row.found
 
 
-def test_a_quota_refuses_pods_that_say_nothing() -> None:
+def test_a_quota_refuses_pods_that_say_nothing(messages: Messages) -> None:
     [row] = found({}, hard={"limits.cpu": "100", "requests.nvidia.com/gpu": "0"})
     assert (row.verdict, row.found) == ("missing", "refuses pods without limits.cpu")
     assert row.advice.startswith("set kubeflow.steps.Trainer.cpu, or")
     [row] = found(POD, hard={"requests.ephemeral-storage": "1Gi"})
-    assert row.advice == "give a LimitRange a default for it"
+    assert "LimitRange" in row.advice
+    messages.check(row.advice)
 
 
 def test_a_limit_range_says_it_for_them() -> None:

@@ -8,6 +8,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from messages import Messages
 
 from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.components.report.pages import page
@@ -62,7 +63,7 @@ def test_of_one_device(one_device: ReportData) -> None:
 def test_of_a_grid(grid: ReportData) -> None:
     text = page.render(grid)
     assert sections(text)[4:6] == ["topology", "parity"]
-    assert "2 × 3 grid on 6 logical CPUs in one process" in text
+    assert "2 × 3 grid on 6 logical CPUs" in text and "in one process" in text
     assert re.search("idle for 40.0%.*33.3%.*35.0%", text)
     assert "forward 0, replica 1, stage 2: 200.0 to 290.0 ms (90.0 ms)" in text
     assert "one device in 8 accumulation steps" in text
@@ -90,7 +91,7 @@ def test_of_a_run_that_failed_after_its_evaluation(one_device: ReportData) -> No
     )
     text = page.render(dataclasses.replace(one_device, components=[pusher], pushed_to=None))
     assert "test images</h1>" in text
-    assert "Failed</span> Pusher failed: no space.</p>" in text
+    assert f"Failed</span> Pusher failed: {pusher.cause}.</p>" in text
 
 
 def test_of_a_run_that_was_stopped(failed: ReportData) -> None:
@@ -149,13 +150,17 @@ def test_of_a_run_without_an_evaluator(one_device: ReportData) -> None:
     assert "without an Evaluator" in text
 
 
-def test_a_training_that_took_no_step_claims_none(one_device: ReportData) -> None:
+def test_a_training_that_took_no_step_claims_none(
+    one_device: ReportData, messages: Messages
+) -> None:
     assert one_device.training is not None
     record = {**one_device.training.record, "resumed_from": one_device.training.record["steps"]}
     training = dataclasses.replace(one_device.training, record=record)
     text = page.render(dataclasses.replace(one_device, training=training))
-    assert "<small>by an earlier run</small>" in text
-    assert "<small>images, in the earlier run</small>" in text
+    found = re.findall(r"<small>([^<]*earlier run)</small>", text)
+    assert len(found) == 2
+    for each in found:
+        messages.check(each)
 
 
 def test_a_model_that_is_not_blessed(one_device: ReportData) -> None:
