@@ -129,6 +129,6 @@ def _refuse(wrong: list[str]) -> None:
         more = f", and {len(wrong) - _EXAMPLES} more" if len(wrong) > _EXAMPLES else ""
         raise UserError(
             f"parallel: the first step ran on other devices than planned: "
-            f"{'; '.join(wrong[:_EXAMPLES])}{more}. Remove tf.device from the "
-            "model's layers; if there is none, this is a bug in Stagecraft"
+            f"{'; '.join(wrong[:_EXAMPLES])}{more}. Remove tf.device from the layers of the "
+            "model. If no layer has it, this is a bug in Stagecraft"
         )

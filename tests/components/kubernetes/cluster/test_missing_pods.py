@@ -56,7 +56,7 @@ def test_events_that_may_not_be_read(by_hand: Any) -> None:
     by_hand.training().run()
     [told] = by_hand.printed
     assert "Events of namespace kubeflow cannot be listed: events is forbidden" in told
-    assert "manifests/base/training-access.yaml" in told and "The training goes on." in told
+    assert "manifests/base/training-access.yaml" in told and "The training continues." in told
 
 
 def test_no_events_are_asked_for_while_all_run(by_hand: Any) -> None:

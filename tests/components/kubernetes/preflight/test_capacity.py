@@ -61,7 +61,7 @@ def test_a_namespace_without_any() -> None:
         ({"requests.nvidia.com/gpu": "7"}, {}, SERVER | {"kind": "tfjob"}, "ok", "gpu 7 of 7"),
         ({"count/jobs.batch": "0"}, {}, {}, "missing", "count/jobs.batch 1 of 0 free"),
         ({"secrets": "0"}, {}, {}, "ok", "limits nothing"),
-        ({"pods": "1"}, {}, {"scopes": ["BestEffort"]}, "note", "some pods only"),
+        ({"pods": "1"}, {}, {"scopes": ["BestEffort"]}, "note", "only some pods"),
     ],
 )
 def test_quotas(
@@ -76,7 +76,7 @@ def test_a_quota_refuses_pods_that_say_nothing() -> None:
     assert (row.verdict, row.found) == ("missing", "refuses pods without limits.cpu")
     assert row.advice.startswith("set kubeflow.steps.Trainer.cpu, or")
     [row] = found(POD, hard={"requests.ephemeral-storage": "1Gi"})
-    assert row.advice == "give a LimitRange a default for it"
+    assert row.advice == "set a default for it in a LimitRange"
 
 
 def test_a_limit_range_says_it_for_them() -> None:

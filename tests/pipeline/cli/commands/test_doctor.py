@@ -38,7 +38,7 @@ def test_a_cluster_that_has_everything(stagecraft: Any, server: KubeApi) -> None
     ran = stagecraft("doctor", "--cluster", *SETTINGS, "--service-account=pipeline-runner")
     assert (ran.code, ran.stderr) == (0, "")
     *lines, last = ran.stdout.splitlines()
-    assert last == "everything that a training needs is there"
+    assert last == "the cluster has everything that a training run needs"
     assert lines[0] == "ok      launcher    parallel.launcher: kubernetes"
     assert all(line.startswith("ok ") for line in lines)
 
