@@ -66,7 +66,7 @@ class SecretInAddress(UserError, ValueError):
         redacted = redact(address)
         what = "user and password" if has_user_info(address) else "signature"
         super().__init__(
-            f"{redacted}: expected no {what} in an address; {advice}",
+            f"{redacted}: expected no {what} in a URI; {advice}",
             value=redacted,
             suggestion=advice,
         )

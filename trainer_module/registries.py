@@ -69,7 +69,9 @@ def model_family(name: str) -> tuple[Any, dict[str, int]]:
     setting, form = FAMILIES.setting, "package.module:function"
     if ":" in name:
         if not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
-            raise SettingError(setting, name, f"is not of the form {form}", "mymodels.nets:build")
+            raise SettingError(
+                setting, name, f"does not have the form {form}", "mymodels.nets:build"
+            )
         return None, {}
     families = FAMILIES.entries()
     for family in families:

@@ -24,13 +24,12 @@ class TrainSettings(Settings):
     model: str = Field(
         "cnn",
         description="a model of one of these families, or package.module:function returning a "
-        "Keras model that gives logits [batch, classes]",
+        "Keras model with logits [batch, classes]",
     )
     initial_weights: str | None = Field(
         None,
-        description="file or folder of the weights to start from, in place of random ones: .keras, "
-        ".weights.h5, a step's folder of checkpoints (…/checkpoints/KEY/391), or a pushed "
-        "model's folder (…/serving/VERSION)",
+        description="file or folder with initial weights, instead of random ones: .keras, "
+        ".weights.h5, a checkpoint (…/checkpoints/KEY/391), or a pushed model (…/serving/VERSION)",
     )
     initial_weights_skip: str | None = Field(
         None,
@@ -38,14 +37,14 @@ class TrainSettings(Settings):
         "(*/bias), separated by commas",
     )
     steps: int | None = Field(
-        None, ge=1, description="optimizer steps; give this or epochs (neither: 10 epochs)"
+        None, ge=1, description="optimizer steps; set this or epochs (neither: 10 epochs)"
     )
     epochs: float | None = Field(
-        None, gt=0, le=1e6, description="passes over the train split; give this or steps"
+        None, gt=0, le=1e6, description="passes over the train split; set this or steps"
     )
     batch_size: int = Field(128, ge=1, description="examples per optimizer step, over all devices")
     eval_batch_size: int = Field(500, ge=1, description="examples per evaluation batch")
-    optimizer: str = Field("sgd", description="how gradients change the weights")
+    optimizer: str = Field("sgd", description="optimizer that updates the weights")
     learning_rate: float = Field(0.02, gt=0, description="peak learning rate")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
     weight_decay: float = Field(
@@ -56,8 +55,8 @@ class TrainSettings(Settings):
     clip_norm: float = Field(
         0.0,
         ge=0,
-        description="largest global norm of all gradients together; larger gradients are scaled "
-        "down; 0: off",
+        description="maximum global norm of all gradients; larger gradients are scaled down; 0: "
+        "off",
     )
     schedule: str = Field("cosine", description="learning rate over the steps, after the warm-up")
     warmup_steps: int = Field(
@@ -82,7 +81,7 @@ class TrainSettings(Settings):
         "a buffer; auto: memory up to memory_limit_mb",
     )
     memory_limit_mb: int = Field(
-        1024, ge=1, description="largest train split, in MB, that auto holds in memory"
+        1024, ge=1, description="maximum size, in MB, of a train split that auto holds in memory"
     )
     shuffle_buffer: int = Field(10_000, ge=1, description="examples in the buffer of stream")
     eval_every: int = Field(
@@ -95,7 +94,7 @@ class TrainSettings(Settings):
     resume_id: str = Field(
         "default",
         pattern=r"^[A-Za-z0-9_.-]+$",
-        description="separates trainings of the same data and code: each resumes from its own "
+        description="separates training runs on the same data and code: each resumes from its own "
         "checkpoints",
     )
     seed: int = Field(
@@ -121,8 +120,8 @@ class TrainSettings(Settings):
             raise SettingError(
                 "train.initial_weights",
                 value,
-                "is an address, which a training cannot load weights from",
-                "a path that all of its processes have, in the image or on a volume",
+                "is a URI, but a training run loads weights only from files",
+                "a path that all processes can read, in the container image or on a volume",
             )
         return value or None
 
@@ -148,7 +147,7 @@ class TrainSettings(Settings):
             return "none"
         if not isinstance(value, (str, list, tuple)):
             raise SettingError(
-                "train.augment", value, "are no names", "crop,flip and the like, or none"
+                "train.augment", value, "is not a list of names", "crop,flip and the like, or none"
             )
         names = value.split(",") if isinstance(value, str) else list(value)
         entries = {registries.AUGMENTATIONS.get(str(name).strip()) for name in names}

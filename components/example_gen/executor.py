@@ -92,7 +92,7 @@ def _stage(resolved: source.Source, exec_properties: dict[str, Any], folder: str
     fingerprint = resolved.fingerprint()
     if exec_properties.setdefault(driver.FINGERPRINT, fingerprint) != fingerprint:
         raise UserError(
-            f"{resolved.path}: changed while it was read. Run again when no program writes it.",
+            f"{resolved.path}: changed while it was read. Run again when no program writes to it.",
             file=resolved.path,
         )
     return staged

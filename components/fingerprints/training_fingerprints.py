@@ -79,7 +79,7 @@ def check_weights(exec_properties: dict[str, Any], settings: TrainingSettings) -
     if then and then != now:
         raise source.InitialWeightsError(
             path,
-            f"has other weights (fingerprint {now}) than when the pipeline was made ({then}); run "
-            "or compile the pipeline again, or restore the old weights",
+            f"has other weights (fingerprint {now}) than when the pipeline was created ({then}); "
+            "run or compile the pipeline again, or restore the old weights",
         )
     return now

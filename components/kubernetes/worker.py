@@ -21,7 +21,7 @@ def main(folder: str) -> int:
     preemption.handle_sigterm()  # before threads start
     try:
         if heartbeat.seconds_left(folder) <= 0:
-            print(f"{heartbeat.path(folder)}: expired: no Trainer step waits for this training")
+            print(f"{heartbeat.path(folder)}: expired: no Trainer step waits for this training run")
             return exit_codes.PERMANENT
         heartbeat.end_with(folder)
         lock.call_holder(folder.rpartition("/")[2])

@@ -49,7 +49,7 @@ def endpoint_of(uri: str) -> str | None:
         if url := os.environ.get(name):
             if not url.startswith(("http://", "https://")):
                 example = f"a URL such as http://{_KFP_HOSTS[0]}:{_KFP_PORT}"
-                raise SettingError(name, url, "is no URL", example)
+                raise SettingError(name, url, "is not a URL", example)
             return url
     return _kfp_endpoint() if uri.startswith("minio://") else None
 

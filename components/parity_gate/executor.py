@@ -57,7 +57,7 @@ class Executor(base_executor.BaseExecutor):
                     "parallel.strategy",
                     settings.parallel.strategy,
                     f"does not compute the same as one device: {row.reason}",
-                    "parallel.strategy: one_device, or disable the gate by parity.enabled: false",
+                    "parallel.strategy: one_device, or disable the gate with parity.enabled: false",
                 )
         _write(output_dict, rows)
 

@@ -60,8 +60,8 @@ def _folder(push_destination: str) -> str:
     proto_utils.json_to_proto(push_destination, destination)
     if not destination.filesystem.base_directory:
         raise UserError(
-            f"push_destination: {push_destination} is not a file system, the only destination that "
-            "the Pusher supports. Set filesystem.base_directory.",
+            f"push_destination: {push_destination} is not a file system. The Pusher supports no "
+            "other destination. Set filesystem.base_directory.",
             setting="push_destination",
             value=push_destination,
             suggestion="filesystem.base_directory",

@@ -85,7 +85,7 @@ def write_version(model: str, folder: str) -> Version:
         main = [name for name in _names(model) if re.fullmatch(SAVED_MODEL, name)]
         if not main:
             raise UserError(
-                f"{model}: has no saved_model.pb to push. Run the Trainer again, such as with "
+                f"{model}: has no saved_model.pb to push. Run the Trainer again, for example with "
                 "--fresh --from Trainer.",
                 file=model,
                 suggestion="--fresh --from Trainer",

@@ -38,7 +38,7 @@ def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) 
     if labels.max() >= classes:
         raise UserError(
             f"{data.schema_path}: the schema has {classes} classes, but data.source: {data.source} "
-            f"has a picture with label {labels.max()}; use a data.schema_file with int_domain "
+            f"has an image with label {labels.max()}; use a data.schema_file with int_domain "
             f"{{ min: 0 max: {labels.max()} }} or more",
             setting="data.schema_file",
             value=int(labels.max()),

@@ -50,17 +50,17 @@ def main() -> None:
     \b
     stagecraft run                   the quickstart: a generated sample, about two minutes
     stagecraft run --data download   the same on CIFAR-10
-    stagecraft report RUN            a page about a run: curves, mistakes, devices, lineage
+    stagecraft report RUN            the report of a run: curves, errors, devices, lineage
     stagecraft history               past runs: data, settings, topology, accuracy
     stagecraft compare A B           two runs side by side
     stagecraft config --describe     every setting
-    stagecraft plan                  what a topology costs, before training
+    stagecraft plan                  the estimated cost of a topology, before training
     stagecraft parity                a proof that topologies compute what one device computes
-    stagecraft drill                 how trainings recover from a killed process, a full disk, …
+    stagecraft drill                 faults in small training runs, and how they recover
     stagecraft compile               the pipeline as a file for Kubeflow Pipelines
-    stagecraft lint FILE             what Kubeflow Pipelines would refuse in that file
+    stagecraft lint FILE             what Kubeflow Pipelines refuses in that file
     stagecraft emulate FILE          a run of that file on this machine, as on Kubeflow
-    stagecraft render                the Kubernetes objects of a training
+    stagecraft render                the Kubernetes objects of a training run
     stagecraft kubeflow              upload pipelines, start runs, watch them
     stagecraft doctor                what this machine or a cluster can run
     """

@@ -42,8 +42,8 @@ def data_option(command: Decorated) -> Decorated:
     return click.option(
         "--data",
         metavar="PATH|sample|download",
-        help="The data: an archive or folder in CIFAR's layout (a path, or a gs://, s3:// or "
-        "minio:// address), the generated sample, or the published archive. Default: data.source "
+        help="The data: an archive or folder with the layout of CIFAR (a path, or a gs://, s3:// "
+        "or minio:// URI), the generated sample, or the published archive. Default: data.source "
         "of the config.",
     )(command)
 

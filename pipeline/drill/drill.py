@@ -96,7 +96,7 @@ class Drill:
         if self._undisturbed is None:
             training = self.training("undisturbed").run()
             if training.error:
-                raise UserError(f"the undisturbed training failed: {training.error}")
+                raise UserError(f"the training without a fault failed: {training.error}")
             self._undisturbed = training.weights()
         return self._undisturbed
 

@@ -257,7 +257,7 @@ def _launcher_killed(drill: Drill, name: str) -> Result:
     )
 
 
-@_scenario("two-runs", "a second training on the same checkpoints")
+@_scenario("two-runs", "a second training run on the same checkpoints")
 def _two_runs(drill: Drill, name: str) -> Result:
     first, second = drill.training(name), drill.training(name)
     messages: list[str] = []
@@ -283,7 +283,7 @@ def _two_runs(drill: Drill, name: str) -> Result:
     )
 
 
-@_scenario("retry-after-success", "a restart of a training that is complete")
+@_scenario("retry-after-success", "a restart of a complete training run")
 def _retry(drill: Drill, name: str) -> Result:
     drill.undisturbed()
     again = drill.training("undisturbed").run()

@@ -47,8 +47,8 @@ def list_runs(output: pathlib.Path) -> list[RecordedRun]:
     metadata_db = layout.metadata_db(output)
     if not metadata_db.exists():
         raise UserError(
-            f"{output}: this is no output of a run (it has no {metadata_db.name}); name a folder "
-            "that stagecraft run wrote, such as runs/quickstart",
+            f"{output}: this is not the output folder of a run (it has no {metadata_db.name}); "
+            "name a folder that stagecraft run wrote, such as runs/quickstart",
             file=str(output),
         )
     file.check(metadata_db)
@@ -71,7 +71,7 @@ def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
     runs = list_runs(output)
     if not runs:
         raise UserError(
-            f"{output}: no run has begun here; use stagecraft run first", file=str(output)
+            f"{output}: this folder has no run yet; use stagecraft run first", file=str(output)
         )
     if run_id is None:
         return runs[0]

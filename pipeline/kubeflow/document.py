@@ -176,8 +176,8 @@ def check_output(path: pathlib.Path) -> None:
     """
     if path.exists() and not path.read_text(errors="replace").startswith(specs.HEAD):
         raise UserError(
-            f"{path} exists and is no compiled pipeline; move it away, or name another file with "
-            "--output.",
+            f"{path} exists and is not a compiled pipeline; move it away, or name another file "
+            "with --output.",
             setting="--output",
             file=str(path),
         )

@@ -18,16 +18,16 @@ from stagecraft.schemas.errors import UserError
 
 def _address(value: str) -> str:
     if not re.fullmatch(r"(gs|s3|minio)://[^/]+(/.*)?", value):
-        raise ValueError("expected an address such as minio://bucket/folder, s3:// or gs://")
+        raise ValueError("expected a URI such as minio://bucket/folder, s3:// or gs://")
     return value
 
 
 class Step(PodSettings):
     """Resources of one step of the pipeline."""
 
-    retries: int = Field(0, ge=0, description="attempts after a failed one")
+    retries: int = Field(0, ge=0, description="attempts after the first one fails")
     timeout_seconds: int = Field(
-        0, ge=0, description="seconds until the step is killed; 0: the cluster's limit"
+        0, ge=0, description="seconds until Kubernetes stops the step; 0: the limit of the cluster"
     )
 
 
@@ -41,12 +41,12 @@ class KubeflowSettings(Settings):
     )
     pipeline_root: Annotated[str, AfterValidator(_address)] = Field(
         "minio://mlpipeline/stagecraft",
-        description="object-store address for artifacts",
+        description="object-store URI for artifacts",
     )
     checkpoints: str = Field(
         "checkpoints",
-        description="folder for checkpoints; on a volume they outlive the pod, in a relative "
-        "folder they do not; with parallel.launcher: kubernetes also an address, such as "
+        description="folder for checkpoints; a folder on a volume survives the pod, a relative "
+        "folder does not; with parallel.launcher: kubernetes also a URI, such as "
         "s3://bucket/checkpoints",
     )
     job: JobSettings = JobSettings()

@@ -34,8 +34,7 @@ class DataSettings(Settings):
     source: str = Field(
         "sample",
         description="sample (generated, no network), download (the published archive), or an "
-        "archive (.tar.gz) or a folder with its files: a path, or a gs://, s3:// or minio:// "
-        "address",
+        "archive (.tar.gz) or a folder with its files: a path, or a gs://, s3:// or minio:// URI",
     )
     dataset: Literal["cifar10", "cifar100"] = Field("cifar10", description="layout of the data")
     label: Literal["fine", "coarse"] = Field(
@@ -50,8 +49,8 @@ class DataSettings(Settings):
         description="files per split; a fixed number, so that the data does not depend on the "
         "number of workers",
     )
-    sample_train: int = Field(5_000, ge=10, description="pictures in the sample's train part")
-    sample_test: int = Field(1_000, ge=10, description="pictures in the sample's test part")
+    sample_train: int = Field(5_000, ge=10, description="images in the train part of the sample")
+    sample_test: int = Field(1_000, ge=10, description="images in the test part of the sample")
     cache_dir: str = Field("~/.cache/stagecraft", description="folder for downloads, for all runs")
     schema_file: str | None = Field(
         None,
@@ -102,12 +101,12 @@ class EvaluateSettings(Settings):
     """Conditions of the blessing (``evaluate:``)."""
 
     min_accuracy: float = Field(
-        0.0, ge=0, le=1, description="least accuracy on the eval split for a blessing"
+        0.0, ge=0, le=1, description="minimum accuracy on the eval split for a blessing"
     )
     better_than_constant: bool = Field(
         True,
-        description="also require that, with 95 % confidence, the model is better than the "
-        "constant answer of the most frequent class",
+        description="also require that, with 95 % confidence, the model is better than always "
+        "answering the most frequent class",
     )
     not_worse: bool = Field(
         True,
@@ -129,13 +128,14 @@ class ParitySettings(Settings):
     """The proof that the topology computes what one device computes (``parity:``)."""
 
     enabled: bool = Field(
-        False, description="run it before each training, in the component ParityGate"
+        False,
+        description="check the topology before each training run, in the component ParityGate",
     )
     steps: int = Field(20, ge=4, description="optimizer steps of the compared trajectories")
     batch_size: int = Field(
         24,
         ge=2,
-        description="least examples per step; the topology may round it up",
+        description="minimum examples per step; the topology may round it up",
     )
     timeout_seconds: float = Field(
         600.0, gt=0, le=86_400, description="time limit for one topology, in seconds"
@@ -146,7 +146,7 @@ class ReportSettings(Settings):
     """The page about a run (``report:``)."""
 
     enabled: bool = Field(
-        True, description="write it at the end of the run, in the component TrainingReport"
+        True, description="write the report at the end of the run, in the component TrainingReport"
     )
 
 

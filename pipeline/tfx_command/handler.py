@@ -205,13 +205,13 @@ class KubeflowHandler(BaseHandler):
         base_image = self.flags_dict.get(labels.BASE_IMAGE)
         if not isinstance(image, str):
             raise UserError(
-                "--build-image: default_image names several images; build them by hand.",
+                "--build-image: default_image names several images; build them yourself.",
                 setting="--build-image",
             )
         if base_image is None and not os.path.exists("Dockerfile"):
             raise UserError(
                 "--build-image: TFX would write a Dockerfile from its image, without Stagecraft. "
-                "Add a Dockerfile, or name an image with both with --build-base-image.",
+                "Add a Dockerfile, or name an image that contains both with --build-base-image.",
                 setting="--build-image",
             )
         try:
@@ -247,7 +247,7 @@ class KubeflowHandler(BaseHandler):
                     return str(files[0])
         raise UserError(
             f"{pipeline.name}: no run has written a schema below {root}. Create a run, and wait "
-            "for its end.",
+            "until it ends.",
             record=pipeline.name,
         )
 

@@ -107,7 +107,8 @@ def _images(runner: KubeflowV2DagRunner) -> dict[str, str]:
             raise SettingError(
                 "default_image of KubeflowV2DagRunnerConfig",
                 image,
-                "has no Stagecraft, whose entrypoint replaces TFX's on Kubeflow Pipelines",
+                "does not contain Stagecraft, whose entrypoint replaces TFX's on Kubeflow "
+                "Pipelines",
                 "the image that the project's Dockerfile builds, or an image based on it",
             )
     return images

@@ -39,7 +39,7 @@ def check(settings: PipelineSettings) -> None:
             "kubeflow.pipeline_root",
             root,
             "is not in Cloud Storage, where Vertex AI stores artifacts",
-            "an address such as gs://bucket/stagecraft",
+            "a URI such as gs://bucket/stagecraft",
         )
     serving = settings.push.directory
     if serving and not serving.startswith("gs://"):
@@ -47,14 +47,14 @@ def check(settings: PipelineSettings) -> None:
             "push.directory",
             serving,
             "is on the step's machine, which Vertex AI deletes after the step",
-            "an address such as gs://bucket/serving, or leave it out",
+            "a URI such as gs://bucket/serving, or leave it out",
         )
     checkpoints = settings.kubeflow.checkpoints
     if "://" in checkpoints:
         raise SettingError(
             "kubeflow.checkpoints",
             checkpoints,
-            "is no file system, which checkpoints need",
+            "is not a folder, but checkpoints need one",
             "a folder of the step's machine, such as checkpoints",
         )
     if settings.parity.enabled:
@@ -70,8 +70,8 @@ def check(settings: PipelineSettings) -> None:
         raise SettingError(
             "data.source",
             source,
-            "is on this machine, which a step on Vertex AI does not reach",
-            "an address such as gs://bucket/cifar-10-binary.tar.gz, sample or download",
+            "is on this machine, which a step on Vertex AI cannot reach",
+            "a URI such as gs://bucket/cifar-10-binary.tar.gz, sample or download",
         )
 
 
@@ -99,7 +99,7 @@ def check_step(settings: KubeflowSettings, name: str) -> None:
             raise SettingError(
                 _setting(settings, name, "env"),
                 variable,
-                "has no value, which Vertex AI requires. Leave it out",
+                "has no value, but Vertex AI requires one; remove the variable",
             )
 
 

@@ -86,8 +86,8 @@ def _check(settings: PipelineSettings, counts: dict[str, int], machines: Mapping
         raise SettingError(
             "parallel.evaluator",
             "true",
-            f"leaves pools empty ({empty}); TFX's Trainer gives them a container, and Vertex AI no "
-            "machine",
+            f"leaves pools empty ({empty}); the TFX Trainer adds a container to them, but Vertex "
+            "AI gives them no machine",
             "parallel.evaluator: false, or parallel.strategy: parameter_server",
         )
     if settings.parallel.launcher not in ("auto", "in_process"):
@@ -111,7 +111,7 @@ def _machine(pod: PodSettings, role: str, machine: str | None) -> dict[str, Any]
         raise SettingError(
             "--machine-type",
             "none",
-            f"is set for the {role}, and cpu and memory select no machine on Vertex AI",
+            f"is set for the {role}, but cpu and memory do not select a machine on Vertex AI",
             f"--machine-type n1-standard-8, or {role}=n1-standard-8",
         )
     gpus = int(pods.resources(pod, role).get("limits", {}).get(pod.gpu_resource, 0))
@@ -120,7 +120,7 @@ def _machine(pod: PodSettings, role: str, machine: str | None) -> dict[str, Any]
         raise SettingError(
             "--machine-type",
             machine,
-            f"has a fixed number of GPUs, and the {role} uses {used} GPUs",
+            f"has a fixed number of GPUs, but the {role} uses {used} GPUs",
             f"another type for it, such as --machine-type {role}=n1-standard-8",
         )
     accelerators = {"accelerator_type": pod.gpu_resource, "accelerator_count": gpus}

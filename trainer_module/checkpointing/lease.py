@@ -123,7 +123,7 @@ class Lease(abc.ABC):
                 self._put(self._version)
             except Conflict:
                 record, _ = self.read()
-                reason = f"{record.holder} has it now" if record else "it was removed"
+                reason = f"{record.holder} holds it now" if record else "it was removed"
                 self._lost = LeaseLostError(self.place, reason, record.holder if record else None)
                 raise self._lost from None
 
@@ -196,9 +196,9 @@ class Lease(abc.ABC):
         """
         record, _ = self.read()
         if record and record.holder.name != name:
-            raise LeaseLostError(self.place, f"{record.holder} has it now", record.holder)
+            raise LeaseLostError(self.place, f"{record.holder} holds it now", record.holder)
         if record and record.is_over:
-            raise LeaseLostError(self.place, f"not renewed; over at {clock_time(record.until)}")
+            raise LeaseLostError(self.place, f"not renewed; expired at {clock_time(record.until)}")
 
     def _end(self, after: float) -> None:
         self._put(self._version, lasts=after)

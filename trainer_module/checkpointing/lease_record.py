@@ -87,9 +87,9 @@ class LeaseHeldError(UserError):
         since = f" since {clock_time(holder.since)}" if holder.since else ""
         killed = f" (if it was killed: until {clock_time(until)}, when its lease expires)"
         super().__init__(
-            f"{place}: {holder} is training on these checkpoints{since}; only one training may. "
-            f"Wait for its end{killed if until else ''}, or stop it, or set another "
-            "train.resume_id",
+            f"{place}: {holder} is training on these checkpoints{since}; only one training run "
+            f"can use them. Wait until it ends{killed if until else ''}, or stop it, or set "
+            "another train.resume_id",
             file=place,
             suggestion="train.resume_id",
         )
@@ -101,8 +101,9 @@ class LeaseLostError(UserError):
     def __init__(self, place: str, reason: str, holder: Holder | None = None):
         self.place, self.holder = place, holder
         super().__init__(
-            f"{place}: this training has lost its lease ({reason}), and saves no more. When no "
-            "other training uses these checkpoints, start it again; it resumes from the newest.",
+            f"{place}: this training run has lost its lease ({reason}), and saves nothing more. "
+            "When no other training run uses these checkpoints, start it again; it resumes from "
+            "the newest.",
             file=place,
         )
 

@@ -85,9 +85,10 @@ def describe(changed: list[Change]) -> str:
 def refusal(root: pathlib.Path, step: int, changed: list[Change]) -> UserError:
     """The error for a training that is not finished and cannot resume."""
     return UserError(
-        f"{root}: this training stopped after step {step} and cannot resume with other settings: "
-        f"{describe(changed)}. Restore the old settings, or start over with "
-        "`stagecraft run --fresh`, or keep both trainings with another train.resume_id",
+        f"{root}: this training run stopped after step {step}, and cannot resume with other "
+        f"settings: {describe(changed)}. Restore the old settings, or start from the beginning "
+        "with "
+        "`stagecraft run --fresh`, or keep both training runs with another train.resume_id",
         setting=changed[0].name.replace("_", ".", 1),
         value=changed[0].now,
         suggestion="stagecraft run --fresh",

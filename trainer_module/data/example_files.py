@@ -58,7 +58,7 @@ def first(paths: Sequence[str]) -> bytes:
         for record in records(paths).take(1).as_numpy_iterator():
             return bytes(record)
     raise UserError(
-        f"{paths[0]}: no example in this file, nor in the files beside it", file=paths[0]
+        f"{paths[0]}: neither this file nor the files next to it contain an example", file=paths[0]
     )
 
 
@@ -74,8 +74,8 @@ def load(paths: Sequence[str], num_examples: int) -> tf.Tensor:
     loaded_examples = int(tf.size(loaded))
     if loaded_examples != num_examples:
         raise UserError(
-            f"{paths[0]} and the files beside it: {loaded_examples} examples, but {num_examples} "
-            "were counted; another process writes there",
+            f"{paths[0]} and the files next to it: loaded {loaded_examples} examples, but counted "
+            f"{num_examples} before; another process writes these files",
             file=paths[0],
         )
     return loaded

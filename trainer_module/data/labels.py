@@ -31,7 +31,7 @@ def class_names(schema_path: str) -> tuple[str, ...]:
     if label is None:
         known = ", ".join(f.name for f in schema.feature) or "none"
         raise UserError(
-            f"{schema_path}: no feature {features.LABEL!r} (features: {known})",
+            f"{schema_path}: the schema has no feature {features.LABEL!r} (its features: {known})",
             file=schema_path,
             record=features.LABEL,
         )
@@ -86,5 +86,5 @@ def _read(schema_path: str) -> schema_pb2.Schema:
         ) from None
     except text_format.ParseError as error:
         raise UserError(
-            f"{schema_path}: not a schema in text form: {error}", file=schema_path
+            f"{schema_path}: not a schema in text format: {error}", file=schema_path
         ) from None

@@ -40,8 +40,8 @@ def check_connected(connected: Sequence[bool]) -> None:
     if not any(connected):
         raise ModelRefusedError(
             "the model",
-            "gives logits that depend on none of its trainable weights, so that no gradient "
-            "reaches them",
+            "returns logits that do not depend on its trainable weights, so no gradient reaches "
+            "the weights",
             "look for a stop_gradient, an integer or a string between weights and logits",
         )
 

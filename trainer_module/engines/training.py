@@ -132,7 +132,7 @@ class TrainingEngine(abc.ABC):
             if not self._settings.parallel.jit:
                 raise
             raise UserError(
-                f"parallel.jit: XLA does not compile {self._settings.train.model}: "
+                f"parallel.jit: XLA cannot compile {self._settings.train.model}: "
                 f"{_compiler_says(error.message)}; set parallel.jit: false"
             ) from error
 
@@ -290,8 +290,8 @@ def unique(pairs: list[tuple[str, Variable]]) -> dict[str, Variable]:
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise UserError(
-            f"train.model: two variables would be {twice!r} in a checkpoint; give their layers "
-            "different names"
+            f"train.model: two variables have the same key in a checkpoint, {twice!r}; give their "
+            "layers different names"
         )
     return named
 

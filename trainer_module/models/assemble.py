@@ -83,14 +83,14 @@ def _check(model: keras.Model, name: str) -> None:
             "train.model",
             name,
             "has nothing to train",
-            "layers of which some have weights with trainable = True",
+            "at least one layer with trainable weights",
         )
     path, count = Counter(variable.path for variable in model.variables).most_common(1)[0]
     if count > 1:
         raise SettingError(
             "train.model",
             name,
-            f"has {count} variables of the path {path!r}, by which checkpoints name them",
+            f"has {count} variables with the path {path!r}, but checkpoints need different paths",
             "different names for their layers",
         )
 
@@ -120,7 +120,7 @@ def _of_any_dtype(model: keras.Model) -> None:
 
 def _chain(stages: Sequence[keras.Model], name: str) -> keras.Model:
     """One model of the models of all stages, in a row."""
-    _log.info("%s gives %d stages; they are chained into one model", name, len(stages))
+    _log.info("%s returns %d stages; chaining them into one model", name, len(stages))
     images = hidden = keras.Input(features.IMAGE_SHAPE)
     for stage in stages:
         hidden = stage(hidden)

@@ -183,8 +183,8 @@ def _call(
         if not isinstance(model, keras.Model):
             kind = f"{type(model).__module__}.{type(model).__qualname__}"
             raise UserError(
-                f"train.model: {name} returned {kind}, not a model of Keras 3 (import keras), nor "
-                "a list of them"
+                f"train.model: {name} returned {kind}, not a Keras 3 model (import keras) or a "
+                "list of such models"
             )
     return models
 
@@ -201,25 +201,25 @@ def _check(
             outputs = model(outputs, training=False)
         except Exception as error:  # whatever the user's layers raise
             raise UserError(
-                f"train.model: {part} does not take a batch of shape {given}: {said(error)}"
+                f"train.model: {part} does not accept a batch of shape {given}: {said(error)}"
             ) from error
     if _shape(outputs) != (3, num_classes):
         raise UserError(
-            f"train.model: {name} gives {_shape(outputs)} for a batch of 3; expected logits "
+            f"train.model: {name} returns {_shape(outputs)} for a batch of 3; expected logits "
             f"[batch, {num_classes}], one for each class"
         )
     if getattr(outputs, "_keras_mask", None) is not None:
         raise ModelRefusedError(
             name,
-            "gives logits with a mask, by which Keras would leave examples out of the loss",
-            "drop the mask before the logits: a pooling layer takes it, or a Lambda layer",
+            "returns logits with a mask, with which Keras would exclude examples from the loss",
+            "remove the mask before the logits, with a pooling layer or a Lambda layer",
         )
     values = np.asarray(keras.ops.convert_to_numpy(outputs), np.float32)
     # bfloat16 has 8 bits of fraction: each of the summands is off by at most 2 ** -9 of itself.
     if num_classes > 1 and values.min() >= 0 and np.allclose(values.sum(axis=1), 1, atol=4e-3):
         raise UserError(
-            f"train.model: {name} gives probabilities; give logits: leave out the softmax at its "
-            "end, the loss and the exported model apply it themselves"
+            f"train.model: {name} returns probabilities; return logits: remove the softmax at its "
+            "end, because the loss and the exported model apply it"
         )
 
 

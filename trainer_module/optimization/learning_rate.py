@@ -34,7 +34,7 @@ def learning_rate(
         raise SettingError(
             "train.warmup_steps",
             warmup,
-            f"is more than the {total_steps} steps of the training",
+            f"is more than the {total_steps} steps of the training run",
             f"{total_steps // 10}, or raise train.steps or train.epochs",
         )
 

@@ -71,7 +71,7 @@ def is_evaluator(parallel: ParallelSettings) -> bool:
     read()
     if not parallel.evaluator:
         raise TFConfigError(
-            "this process is the evaluator, and parallel.evaluator is false",
+            "this process is the evaluator, but parallel.evaluator is false",
             'parallel.evaluator: true, or a task of "type": "worker"',
         )
     return True
@@ -109,8 +109,9 @@ def adopt_job(flat: Mapping[str, Any]) -> None:
     stem, dash, last = first.rpartition("-")
     if not dash or last != index:
         raise UserError(
-            f"this host's name is {first}, and JOB_COMPLETION_INDEX {index}: expected a name that "
-            f"ends in -{index}; use completionMode: Indexed, and a subdomain in the Job's pods"
+            f"the name of this host is {first}, but JOB_COMPLETION_INDEX is {index}; expected a "
+            f"name that ends in -{index}; use completionMode: Indexed, and a subdomain in the "
+            "Job's pods"
         )
     port = os.environ.get("STAGECRAFT_PORT", "2222")
     hosts = [f"{stem}-{number}{dot}{rest}:{port}" for number in range(count)]

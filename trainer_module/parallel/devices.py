@@ -134,7 +134,7 @@ def choose(parallel: ParallelSettings) -> Sequence[str]:
         raise SettingError(
             "parallel.all_reduce",
             "nccl",
-            f"is between GPUs, and TensorFlow sees none on this machine ({', '.join(devices)})",
+            f"needs GPUs, but TensorFlow finds none on this machine ({', '.join(devices)})",
             "parallel.all_reduce: auto",
         )
     return devices

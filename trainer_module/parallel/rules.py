@@ -57,7 +57,7 @@ def check_batch_size(batch_size: int, parallel: ParallelSettings) -> None:
     raise SettingError(
         "train.batch_size",
         batch_size,
-        f"is not divided by {product}{total}",
+        f"is not a multiple of {product}{total}",
         f"train.batch_size: {fits}",
     )
 
@@ -72,7 +72,7 @@ def check_watched(steps: int, parallel: ParallelSettings) -> None:
         raise SettingError(
             "parallel.timeline_step",
             parallel.timeline_step,
-            f"is after the last step: the training has {steps:,}",
+            f"is after the last step: the training run has {steps:,}",
             f"parallel.timeline_step: {steps} or less",
         )
     first, _, last = parallel.profile_steps.partition(":")
@@ -80,7 +80,7 @@ def check_watched(steps: int, parallel: ParallelSettings) -> None:
         raise SettingError(
             "parallel.profile_steps",
             parallel.profile_steps,
-            f"ends after the last step: the training has {steps:,}",
+            f"ends after the last step: the training run has {steps:,}",
             f"parallel.profile_steps: {min(int(first), steps)}:{steps}",
         )
 
@@ -101,22 +101,21 @@ def _stages(parallel: ParallelSettings, strategy: Capabilities) -> None:
         raise SettingError(
             "microbatches",
             parallel.microbatches,
-            f"needs strategy: grid ({name} has one stage, which they would pass one after the "
-            "other)",
+            f"needs strategy: grid ({name} has one stage, so microbatches cannot overlap)",
             f"microbatches: 1 with accumulate: {parallel.accumulate * parallel.microbatches}",
         )
     if parallel.memory_mb:
         raise SettingError(
             "memory_mb",
             parallel.memory_mb,
-            f"decides where a model is cut, and {name} does not cut it",
+            f"limits the memory of stages, but {name} does not cut the model",
             "strategy: grid, or memory_mb: 0",
         )
     if parallel.timeline_step:
         raise SettingError(
             "timeline_step",
             parallel.timeline_step,
-            f"watches the passes of stages, and {name} has no stages",
+            f"records the passes of stages, but {name} has no stages",
             "strategy: grid, or timeline_step: 0",
         )
 
@@ -128,14 +127,14 @@ def _cuts(parallel: ParallelSettings, strategy: Capabilities) -> None:
     if not wanted:
         fits = f"stages: {len(names) + 1}, or cuts: auto" if strategy.cuts_model else "cuts: auto"
         raise SettingError(
-            "cuts", parallel.cuts, "needs stages, and stages: 1 is the whole model", fits
+            "cuts", parallel.cuts, "needs several stages, but stages: 1 is the whole model", fits
         )
     _refuse_duplicates("cuts", names)
     if len(names) != wanted:
         raise SettingError(
             "cuts",
             parallel.cuts,
-            f"makes {len(names) + 1} stages, not stages: {parallel.stages}",
+            f"makes {len(names) + 1} stages, but stages is {parallel.stages}",
             f"stages: {len(names) + 1}, name {wanted} layer{'s' if wanted > 1 else ''}, or use "
             "cuts: auto",
         )
@@ -146,7 +145,7 @@ def _workers(parallel: ParallelSettings, strategy: Capabilities) -> None:
         raise SettingError(
             "workers",
             parallel.workers,
-            f"needs several processes, and {strategy.name} trains in one",
+            f"needs several processes, but {strategy.name} trains in one",
             f"strategy: multi_worker_mirrored or grid with workers: {parallel.workers}, or "
             "workers: 1",
         )
@@ -161,15 +160,15 @@ def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
         raise SettingError(
             "devices",
             parallel.devices,
-            f"are {len(names)}, but replicas: {parallel.replicas} × stages: {parallel.stages} need "
-            f"{wanted}",
+            f"names {len(names)}, but replicas: {parallel.replicas} × stages: {parallel.stages} "
+            f"need {wanted}",
             f"{wanted} names, or devices: auto",
         )
     if parallel.virtual_devices and any(name.startswith("GPU") for name in names):
         raise SettingError(
             "virtual_devices",
             parallel.virtual_devices,
-            f"makes logical CPUs, but devices: {parallel.devices} names GPUs",
+            f"creates logical CPUs, but devices: {parallel.devices} names GPUs",
             "virtual_devices: 0",
         )
     highest = max((int(name[4:]) for name in names if name.startswith("CPU")), default=0)
@@ -177,7 +176,7 @@ def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
         raise SettingError(
             "devices",
             parallel.devices,
-            f"is another CPU than the one that a worker of {strategy.name} takes",
+            f"is not the CPU that a worker of {strategy.name} uses",
             "devices: CPU:0",
         )
     if highest >= max(parallel.virtual_devices, 1):
@@ -185,7 +184,7 @@ def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
         raise SettingError(
             "devices",
             parallel.devices,
-            f"names CPU:{highest}, but virtual_devices: {parallel.virtual_devices} gives only "
+            f"names CPU:{highest}, but virtual_devices: {parallel.virtual_devices} creates only "
             f"CPU:0{last}",
             f"virtual_devices: {highest + 1}",
         )
@@ -194,8 +193,7 @@ def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
         raise SettingError(
             "devices",
             parallel.devices,
-            f"mixes CPUs and GPUs, but those of {whose} add up gradients between devices of one "
-            "type",
+            f"mixes CPUs and GPUs, but {whose} can sum gradients only between devices of one type",
             "devices: auto",
         )
 
@@ -228,7 +226,7 @@ def _all_reduce(parallel: ParallelSettings, strategy: Capabilities) -> None:
         cpus = f"virtual_devices: {parallel.virtual_devices} means CPUs"
     else:
         return
-    raise SettingError("all_reduce", "nccl", f"is between GPUs, and {cpus}", "all_reduce: auto")
+    raise SettingError("all_reduce", "nccl", f"needs GPUs, but {cpus}", "all_reduce: auto")
 
 
 def _profile(parallel: ParallelSettings) -> None:
@@ -247,7 +245,8 @@ def _profile(parallel: ParallelSettings) -> None:
         raise SettingError(
             "timeline_step",
             parallel.timeline_step,
-            f"is one of profile_steps: {parallel.profile_steps}, and there is one profiler",
+            f"is one of profile_steps: {parallel.profile_steps}, but TensorFlow has only one "
+            "profiler",
             f"profile_steps: {after}:{max(after, last)}, or timeline_step: 0",
         )
 

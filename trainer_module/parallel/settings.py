@@ -36,13 +36,13 @@ class ParallelSettings(Settings):
     )
     costs: Literal["flops", "measured"] = Field(
         "flops",
-        description="what cuts: auto balances between stages; flops: floating-point operations; "
+        description="what cuts: auto balances across stages; flops: floating-point operations; "
         "measured: seconds on the device, timed before training",
     )
     memory_mb: int = Field(
         0,
         ge=0,
-        description="limit of a stage's predicted memory in MB; 0: none",
+        description="limit of the predicted memory of a stage, in MB; 0: none",
     )
     microbatches: int = Field(
         1,
@@ -52,8 +52,8 @@ class ParallelSettings(Settings):
     )
     schedule: Literal["1f1b", "gpipe"] = Field(
         "1f1b",
-        description="order of the microbatches in a stage; 1f1b: one forward, one backward, which "
-        "holds few in memory; gpipe: all forward, then all backward",
+        description="order of microbatches in a stage; 1f1b: one forward, one backward, keeps few "
+        "activations; gpipe: all forward, then all backward, keeps all",
     )
     accumulate: int = Field(
         1,
@@ -68,7 +68,7 @@ class ParallelSettings(Settings):
     )
     all_reduce: str = Field(
         "auto",
-        description="how gradients are added up; mirrored supports nccl, hierarchical_copy and "
+        description="algorithm that sums gradients; mirrored supports nccl, hierarchical_copy and "
         "one_device, multi_worker_mirrored and grid support ring and nccl",
     )
     precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = Field(
@@ -94,33 +94,33 @@ class ParallelSettings(Settings):
     )
     launcher: Literal["auto", "in_process", "local", "kubernetes"] = Field(
         "auto",
-        description="who starts the processes; local: the Trainer, on this host; kubernetes: the "
-        "Trainer's step on Kubeflow, as a job of the cluster (kubeflow.job); in_process: "
-        "you, with TF_CONFIG in each; auto: local if there are several and TF_CONFIG is "
+        description="what starts the processes; local: the Trainer, on this host; kubernetes: the "
+        "Trainer step on Kubeflow, as a cluster job (kubeflow.job); in_process: another program, "
+        "with TF_CONFIG for each; auto: local if there are several and TF_CONFIG is "
         "not set",
     )
     max_restarts: int = Field(
         3,
         ge=0,
-        description="how often lost processes are started again, from the newest checkpoint",
+        description="how often lost processes restart, from the newest checkpoint",
     )
     start_timeout_seconds: int = Field(
-        300, ge=1, le=86_400, description="seconds for the processes to find each other"
+        300, ge=1, le=86_400, description="seconds within which the processes must connect"
     )
     silence_timeout_seconds: int = Field(
         10,
         ge=2,
         le=86_400,
-        description="seconds without a sign of life after which a process counts as frozen",
+        description="seconds after which a silent process counts as frozen",
     )
     timeline_step: int = Field(
         0,
         ge=0,
-        description="step whose passes through stages are timed and recorded (with grid); 0: none",
+        description="step whose stage passes the timeline records (with grid); 0: none",
     )
     profile_steps: str = Field(
         "",
-        description="FIRST:LAST, as 10:20: steps that TensorFlow profiles, for TensorBoard",
+        description="FIRST:LAST, such as 10:20: steps that TensorFlow profiles, for TensorBoard",
     )
     virtual_devices: int = Field(
         0, ge=0, description="logical CPU devices to create, for laptops and tests; 0: none"
@@ -191,7 +191,7 @@ def _names(field: str, value: Any, example: str) -> list[str]:
         return ["auto"]
     use = f"{field}: auto, or such as {example}"
     if not isinstance(value, (str, list, tuple)):
-        raise SettingError(f"parallel.{field}", value, "are no names", use)
+        raise SettingError(f"parallel.{field}", value, "is not a list of names", use)
     names = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]
     if not all(names):
         raise SettingError(f"parallel.{field}", value, "has an empty name", use)
@@ -204,7 +204,7 @@ def _device(name: str) -> str:
         raise SettingError(
             "parallel.devices",
             name,
-            "is no device",
+            "is not a device",
             "devices: auto, or names such as CPU:0 and GPU:1",
         )
     return f"{match[1].upper()}:{int(match[2])}"

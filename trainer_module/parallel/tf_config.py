@@ -138,7 +138,8 @@ def in_step(parallel: ParallelSettings) -> Cluster | None:
         )
     if cluster.ps:
         raise TFConfigError(
-            f'cluster has "ps" {list(cluster.ps)}, and strategy: {parallel.strategy} has none',
+            f'cluster has "ps" {list(cluster.ps)}, but strategy: {parallel.strategy} has no '
+            "parameter servers",
             "a cluster without ps, or strategy: parameter_server",
         )
     check_count("workers", len(cluster.workers), parallel.workers)
@@ -161,7 +162,7 @@ def check_count(setting: str, count: int, wanted: int) -> None:
         raise SettingError(
             f"parallel.{setting}",
             wanted,
-            f"does not fit TF_CONFIG, which has {count} {noun}",
+            f"does not match TF_CONFIG, which has {count} {noun}",
             f"parallel.{setting}: {count}, or a TF_CONFIG with {wanted}",
         )
 
@@ -224,7 +225,7 @@ def _check_address(address: Any, job: str) -> None:
     if not (host and port.isdecimal() and 0 < int(port) < 2**16):
         example = f"{host or address}:2222" if isinstance(address, str) else "host0:2222"
         raise TFConfigError(
-            f"cluster: {address!r:.80} of {job} is no host:port with a port of 1 to 65535",
+            f"cluster: {address!r:.80} of {job} is not host:port with a port from 1 to 65535",
             f"such as {example}",
         )
 

@@ -34,7 +34,7 @@ def connect() -> Any:
         raise SettingError(
             "parallel.strategy",
             "tpu",
-            f"needs a TPU, and TensorFlow reached none ({error})",
+            f"needs a TPU, but TensorFlow cannot reach one ({error})",
             "TPU_NAME in the environment, its name or address, or parallel.strategy: mirrored",
         ) from error
     return resolver

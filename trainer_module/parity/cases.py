@@ -101,7 +101,9 @@ def select(names: str, settings: TrainingSettings, *, steps: int, batch_size: in
         wanted = [name for name in named() if not _refusal(name, settings)]
         wanted += [CONFIGURED] if own else []
     if not wanted:
-        raise UserError("--topologies: none was named; use all, or such as mirrored-2,stages-2")
+        raise UserError(
+            "--topologies: names no topology; use all, or names such as mirrored-2,stages-2"
+        )
     cases = [_case(name, settings, steps, batch_size, own) for name in dict.fromkeys(wanted)]
     return [
         case
@@ -128,8 +130,8 @@ def _case(name: str, settings: TrainingSettings, steps: int, batch_size: int, ow
     if name == CONFIGURED:
         if not own:
             raise UserError(
-                "--topologies: configured is the settings' own topology, and theirs is one "
-                "device; give another such as --set parallel.strategy=mirrored, or name one"
+                "--topologies: configured is the topology of the settings, which is one device; "
+                "set another one, such as --set parallel.strategy=mirrored, or name a topology"
             )
         return Case(name, _training(settings, settings.parallel, {}, steps, batch_size))
     known = named()

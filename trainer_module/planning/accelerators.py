@@ -74,6 +74,6 @@ def parse(text: str) -> tuple[int, Accelerator]:
             "--devices",
             repr(text),
             "is not a number of known devices",
-            f"NUMBERxDEVICE, such as 4xA100-40GB, with a device of {', '.join(ACCELERATORS)}",
+            f"NUMBERxDEVICE, such as 4xA100-40GB; the devices are {', '.join(ACCELERATORS)}",
         )
     return count, by_name[match[2].lower()]

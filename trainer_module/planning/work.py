@@ -125,7 +125,7 @@ class Work:
             source: the setting or the device that defines the memory.
         """
         parallel = self.settings.parallel
-        problem = f"{self._memory / 1e6:,.0f} MB is less than a stage takes with "
+        problem = f"{self._memory / 1e6:,.0f} MB is less than a stage needs with "
         if parallel.cuts != "auto" and starts is not None:
             problem += f"parallel.cuts: {parallel.cuts}"
             problem += f" ({max(self.sizes(starts)) / 1e6:,.0f} MB)"

@@ -48,9 +48,9 @@ def restrict(address: str) -> bool:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _DEVICE)
     except (AttributeError, OSError) as error:  # not Linux, or an old kernel
         _log.warning(
-            "TensorFlow's server listens on port %d of all network interfaces, without a "
-            "password (it cannot be restricted to the loopback interface: %s). Close this "
-            "machine's ports by a firewall, or train in a private network.",
+            "The TensorFlow server listens on port %d of all network interfaces, without "
+            "authentication (it cannot be bound to the loopback interface: %s). Block this port "
+            "with a firewall, or train in a private network.",
             port,
             error,
         )

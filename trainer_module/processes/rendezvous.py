@@ -73,7 +73,7 @@ def _listening(name: str, address: str) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        raise PeersMissingError(f"{name}: the port of {address} is taken") from None
+        raise PeersMissingError(f"{name}: the port of {address} is in use") from None
     with server:  # peers connect to the queue; accept is not needed
         yield
 

@@ -47,7 +47,7 @@ def environments(
         raise SettingError(
             "parallel.devices",
             parallel.devices,
-            "names GPUs of a host, which its processes have to share",
+            "names GPUs, but several processes on this host must share its GPUs",
             "parallel.devices: auto, and set CUDA_VISIBLE_DEVICES to choose GPUs",
         )
     environments: list[Mapping[str, str | None]] = []

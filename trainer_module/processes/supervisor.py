@@ -126,7 +126,7 @@ class Supervisor:
             seconds = self._count_restart(role.name, process.cause())
         except UserError:
             if role.job == "evaluator":
-                _log.warning("%s is not restarted: the training goes on without it", role.name)
+                _log.warning("%s does not restart: the training continues without it", role.name)
                 return
             group.stop()
             raise

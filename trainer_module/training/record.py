@@ -121,11 +121,13 @@ def parse(text: str, where: str, needs: Collection[str] = ENTRIES) -> dict[str, 
     try:
         record = json.loads(text)
     except ValueError as error:
-        _log.warning("%s: not used as a training's record: not JSON: %s", where, error)
+        _log.warning("%s: ignored as training record, because it is not JSON: %s", where, error)
         return None
     missing = sorted(set(needs) - set(record) if isinstance(record, dict) else needs)
     if missing:
-        _log.warning("%s: not used as a training's record: it lacks %s", where, ", ".join(missing))
+        _log.warning(
+            "%s: ignored as training record, because it lacks %s", where, ", ".join(missing)
+        )
         return None
     parsed: dict[str, Any] = record
     return parsed

@@ -44,8 +44,8 @@ def find(
     engine.sum_over_workers([0.0])  # barrier: all workers have read the checkpoints
     checkpoints.clear()
     _log.info(
-        "%s: removed the checkpoints of a finished training with other settings (%s); this "
-        "training begins at step 0",
+        "%s: removed the checkpoints of a finished training run with other settings (%s); this "
+        "training run begins at step 0",
         root,
         resume.describe(changed),
     )

@@ -125,7 +125,9 @@ def _download(published: Published, part: pathlib.Path, backoff: float) -> None:
                 file=published.url,
                 value=md5,
             )
-        _LOG.warning("%s: the resumed file has a wrong MD5; starting again", published.url)
+        _LOG.warning(
+            "%s: the resumed file has a wrong MD5; starting from the beginning", published.url
+        )
         resumed = False
 
 

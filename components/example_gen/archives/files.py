@@ -24,8 +24,8 @@ def check_scheme(path: str) -> None:
     scheme, separator, _ = path.partition("://")
     if separator and scheme not in SCHEMES:
         raise UserError(
-            f"{scheme}:// addresses are not supported. Download the data and use its path, or use "
-            "a gs://, s3:// or minio:// address.",
+            f"{scheme}:// URIs are not supported. Download the data and use its path, or use a "
+            "gs://, s3:// or minio:// URI.",
             value=path,
             suggestion="gs://, s3:// or minio://",
         )

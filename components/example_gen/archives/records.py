@@ -123,8 +123,8 @@ def _labels(values: Any, label: Label, expected: int, where: str) -> Labels:
     if type(values) is not list or len(values) != expected:
         found = f"{len(values):,}" if type(values) is list else _kind(values)
         raise UserError(
-            f"{where}: expected {label.key!r} to be a list of {expected:,} integers, one an image; "
-            f"found {found}. {_DAMAGED}",
+            f"{where}: expected {label.key!r} to be a list of {expected:,} integers, one for each "
+            f"image; found {found}. {_DAMAGED}",
             file=where,
             record=label.key,
         )

@@ -34,7 +34,7 @@ def load(stream: IO[bytes]) -> dict[str, Any]:
     """
     batch = _Unpickler(stream, encoding="bytes").load()
     if type(batch) is not dict:
-        raise pickle.UnpicklingError(f"a dictionary was expected, found {type(batch).__name__}")
+        raise pickle.UnpicklingError(f"expected a dictionary, found {type(batch).__name__}")
     return {
         key.decode("ascii") if isinstance(key, bytes) else str(key): (
             value.array() if isinstance(value, _Array) else value
@@ -77,7 +77,7 @@ class _Dtype:
 
 def _dtype(code: Any, *_: Any) -> _Dtype:
     if code not in ("u1", b"u1"):
-        raise pickle.UnpicklingError(f"pixels of type uint8 ('u1') were expected, found {code!r}")
+        raise pickle.UnpicklingError(f"expected pixels of type uint8 ('u1'), found {code!r}")
     return _Dtype()
 
 
@@ -94,7 +94,7 @@ class _Array:
             and type(dtype) is _Dtype
             and isinstance(raw, (bytes, bytearray))
         ):
-            raise pickle.UnpicklingError("an array was expected, found something else in its place")
+            raise pickle.UnpicklingError("expected an array, found something else")
         if math.prod(shape) != len(raw):
             raise pickle.UnpicklingError(f"an array of shape {shape} has {len(raw):,} bytes")
         self._shape, self._fortran, self._raw = shape, bool(fortran), raw
@@ -113,7 +113,7 @@ def _never(*_: Any) -> NoReturn:
 def _encode(text: Any, encoding: Any) -> bytes:
     """Python 3 writes bytes this way in protocols 0 to 2."""
     if type(text) is not str or encoding != "latin1":
-        raise pickle.UnpicklingError("bytes were expected, found something else in their place")
+        raise pickle.UnpicklingError("expected bytes, found something else")
     return text.encode("latin1")
 
 

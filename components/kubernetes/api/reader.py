@@ -83,5 +83,5 @@ def as_allowed(name: str, check: Callable[[], Iterator[CheckResult]]) -> Iterato
         if error.status != 403:
             raise
         words = str(error).rstrip(".")
-        advice = "ask somebody with more permissions, such as an administrator of the namespace"
+        advice = "ask someone with more permissions, such as an administrator of the namespace"
         yield CheckResult(name, f"these credentials may not read it ({words})", "note", advice)

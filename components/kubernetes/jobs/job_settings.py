@@ -27,12 +27,14 @@ class JobSettings(Settings):
     )
     folder: str = Field(
         "",
-        description="folder in which the Trainer and the job's pods exchange data and models: on a "
-        "volume of the Trainer's step, as /mnt/training/jobs, or in an object store, as "
+        description="folder in which the Trainer and the job's pods exchange data and models: on "
+        "a volume of the Trainer step, such as /mnt/training/jobs, or in an object store, such as "
         "s3://bucket/jobs",
     )
     service_account: str = Field(
-        "", description="of the job's pods; default: the namespace's default"
+        "",
+        description="service account of the job's pods; default: the default account of the "
+        "namespace",
     )
     queue: str = Field("", description="Kueue's LocalQueue for the job; default: none")
     priority_class: str = Field("", description="PriorityClass of the job's pods")
@@ -42,13 +44,13 @@ class JobSettings(Settings):
     ttl_seconds: int = Field(
         3_600,
         ge=600,  # the Trainer's step must see the end, also after an outage
-        description="seconds after its end until Kubernetes deletes the job, with its logs",
+        description="seconds from the end of the job until Kubernetes deletes it, with its logs",
     )
     lease_seconds: int = Field(
         900,
         ge=30,
-        description="seconds without a sign of the Trainer's step after which the job's pods end; "
-        "longer than the longest pause before a step's next attempt (600)",
+        description="seconds after which the job's pods end if the Trainer step renews no lease; "
+        "set more than the longest pause before the next attempt of a step (600)",
     )
 
 

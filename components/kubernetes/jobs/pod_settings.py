@@ -31,8 +31,8 @@ class Volume(Settings):
     """A persistent volume claim in a step's file system."""
 
     claim: str = Field(description="name of the PersistentVolumeClaim")
-    path: AbsolutePath = Field(description="where it is mounted")
-    sub_path: str = Field("", description="folder of the volume that is mounted; default: all")
+    path: AbsolutePath = Field(description="path to mount the volume at")
+    sub_path: str = Field("", description="folder of the volume to mount; default: all")
 
 
 class Secret(Settings):
@@ -58,16 +58,16 @@ class PodSettings(Settings):
     """What a pod gets."""
 
     image: str | None = Field(
-        None, description="container image in place of kubeflow.image, best by its digest"
+        None, description="container image instead of kubeflow.image, preferably by its digest"
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
-        None, description="when the image is fetched; default: the cluster's"
+        None, description="when to pull the image; default: the default of the cluster"
     )
     cpu: Quantity | None = Field(None, description="limit of processor cores, such as 4 or 500m")
     memory: Quantity | None = Field(None, description="limit of memory, such as 16Gi")
-    gpus: int = Field(0, ge=0, description="accelerators")
+    gpus: int = Field(0, ge=0, description="number of accelerators")
     gpu_resource: str = Field(
-        "nvidia.com/gpu", description="what Kubernetes calls the accelerators"
+        "nvidia.com/gpu", description="Kubernetes resource name of the accelerators"
     )
     shared_memory: Quantity | None = Field(
         None, description="size of /dev/shm, which NCCL needs, such as 16Gi; default: 64 MB"
@@ -75,7 +75,7 @@ class PodSettings(Settings):
     volumes: tuple[Volume, ...] = Field((), description="volumes: claim, path, sub_path")
     node_selector: dict[str, str] = Field({}, description="labels that the node must have")
     tolerations: tuple[Toleration, ...] = Field(
-        (), description="taints that are tolerated: key, operator, value, effect"
+        (), description="taints that the pod tolerates: key, operator, value, effect"
     )
     env: dict[str, str] = Field({}, description="environment variables")
     secrets: tuple[Secret, ...] = Field(

@@ -52,8 +52,8 @@ def leases_for(
             result.append(lease)
         except NoLeasesError as error:
             _log.warning(
-                "%s. Only the Lease object of namespace %s excludes other trainings: give those of "
-                "other namespaces and clusters folders of their own.",
+                "%s. Only the Lease object of namespace %s keeps other training runs out. Use a "
+                "different folder for each namespace and cluster.",
                 error,
                 namespace,
             )

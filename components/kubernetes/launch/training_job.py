@@ -241,7 +241,7 @@ class TrainingJob:
             self._check_lease()
             job = self._ask(lambda: self._objects.get(self._job))
             if job is None or job["metadata"]["uid"] != self._uid:
-                raise UserError(f"{self.name}: somebody else deleted it", record=self.name)
+                raise UserError(f"{self.name}: someone else deleted this job", record=self.name)
             ended = self._kind.state(job)
             if self._kind.is_suspended(job):
                 self._reporter.report(self.name, "is suspended until Kueue admits it")
@@ -294,7 +294,7 @@ class TrainingJob:
         key = (request, error.status if isinstance(error, Refused) else 0)
         if key not in self._refused:
             self._refused.add(key)
-            self._write_log(f"{self.name}: {error} The training goes on.")
+            self._write_log(f"{self.name}: {error} The training continues.")
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
         return patiently(question, self._sleep, lambda: time.monotonic())

@@ -65,7 +65,7 @@ def _subject(account: str | None, how: str) -> CheckResult:
     if account:
         return CheckResult("permissions", f"of service account {account}, {how}")
     advice = (
-        "steps run as another subject: give --service-account pipeline-runner, or default-editor "
+        "steps run as another subject: set --service-account pipeline-runner, or default-editor "
         "in a profile"
     )
     return CheckResult("permissions", "your own", "note", advice)

@@ -105,10 +105,10 @@ def _quota(quota: Json, admitted: list[_Pods], kind: ClusterJob) -> CheckResult:
     name = f"quota {quota['metadata']['name']}"
     spec, status = quota.get("spec", {}), quota.get("status", {})
     if spec.get("scopes") or spec.get("scopeSelector"):
-        return CheckResult(name, "counts some pods only (scopes); not compared", "note")
+        return CheckResult(name, "counts only some pods (scopes); not compared", "note")
     unset = [key for key in spec.get("hard", {}) if _is_unset(key, admitted)]
     if unset:
-        advice = f"{_settings(unset)}give a LimitRange a default for it"
+        advice = f"{_settings(unset)}set a default for it in a LimitRange"
         found = f"refuses pods without {', '.join(unset)}"
         return CheckResult(name, found, "missing", advice)
     need, used = _need(admitted, kind), _amounts(status.get("used"))
@@ -124,7 +124,7 @@ def _quota(quota: Json, admitted: list[_Pods], kind: ClusterJob) -> CheckResult:
         advice = "raise the quota, wait until other pods end, or use fewer resources (parallel, "
         advice += "kubeflow.steps.Trainer)"
         return CheckResult(name, f"too little: {', '.join(short)}", "missing", advice)
-    return CheckResult(name, ", ".join(fits) or "limits nothing that the training uses")
+    return CheckResult(name, ", ".join(fits) or "limits nothing that the training job uses")
 
 
 def _is_unset(key: str, admitted: list[_Pods]) -> bool:

@@ -140,7 +140,7 @@ def _image(request: JobRequest, default: str) -> CheckResult:
             "image", f"{image}: the default, which no registry has", "missing", advice
         )
     if "@sha256:" not in image:
-        advice = "name it by its digest (@sha256:…): pods of one training may get different images"
+        advice = "name it by its digest (@sha256:…): otherwise, its pods may get different images"
         return CheckResult("image", image, "note", advice)
     return CheckResult("image", image)
 

@@ -33,12 +33,12 @@ def check_folder(setting: str, path: str, request: JobRequest, example: str) -> 
         return CheckResult(name, f"{path}, on claim {volume.claim}")
     if not volumes:
         advice = "set kubeflow.steps.Trainer.volumes: [{claim: training, path: /mnt/training}], "
-        advice += f"or {setting} to an address in an object store, as s3://bucket/{example}"
+        advice += f"or {setting} to a URI in an object store, such as s3://bucket/{example}"
         return CheckResult(
             name, f"{path or 'not set'}, and the step has no volume", "missing", advice
         )
     mounted = ", ".join(volume.path for volume in volumes)
-    found = f"{path or 'not set'}: on no volume ({mounted})"
+    found = f"{path or 'not set'}: not on a volume ({mounted})"
     advice = f"set {setting}={volumes[0].path.rstrip('/')}/{example}"
     return CheckResult(name, found, "missing", advice)
 
@@ -50,7 +50,7 @@ def _stored(name: str, path: str, request: JobRequest) -> CheckResult:
         return CheckResult(name, f"{path}, with the keys in AWS_ACCESS_KEY_ID")
     if account := request.job.service_account:
         return CheckResult(name, f"{path}, as service account {account} may")
-    advice = "give the pods keys (kubeflow.steps.Trainer.secrets: AWS_ACCESS_KEY_ID, "
+    advice = "set keys for the pods (kubeflow.steps.Trainer.secrets: AWS_ACCESS_KEY_ID, "
     advice += "AWS_SECRET_ACCESS_KEY), or a service account that may write there "
     advice += "(kubeflow.job.service_account), unless their nodes may"
     return CheckResult(name, f"{path}, with no keys", "note", advice)

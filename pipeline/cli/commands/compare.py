@@ -26,9 +26,8 @@ def compare(a: str, b: str | None, as_json: bool) -> None:
     """Show the differences between two runs: settings, code, data, metrics, seconds.
 
     A and B are runs of this machine. Each is a folder that `stagecraft run --output` wrote (its
-    newest run); FOLDER@ID; or the ID of a run below runs. You may shorten an ID, as
-    `stagecraft history` does. Without B, the command compares A with the run before it in its
-    folder.
+    newest run); FOLDER@ID; or the ID of a run below runs. You can shorten an ID, as in the output
+    of `stagecraft history`. Without B, the command compares A with the previous run in its folder.
 
     \b
     stagecraft compare runs/quickstart

@@ -25,7 +25,7 @@ def compile_command(
 ) -> None:
     """Compile the pipeline for open-source Kubeflow Pipelines 2.x.
 
-    The file passes the rules of the backend (see stagecraft lint). Upload it with stagecraft
+    The command checks the file with the rules of stagecraft lint. Upload it with stagecraft
     kubeflow or in the UI of Kubeflow Pipelines, or try it on this machine with stagecraft emulate.
     The settings below kubeflow: set images, resources and volumes of the steps; stagecraft config
     --describe lists them.
@@ -36,10 +36,10 @@ def compile_command(
         --set kubeflow.pipeline_root=s3://bucket/pipelines
     stagecraft compile --set kubeflow.steps.Trainer.gpus=2
 
-    A run can change epochs, steps, learning rate, batch size, seed and the data's address (unless
-    the pipeline was compiled for the sample), and the topology's strategy, replicas, stages and
-    microbatches. The rules were ported from the backend's code; no live cluster has confirmed them.
-    Exit code: 0; 1 if the pipeline cannot be compiled.
+    A run can change epochs, steps, learning rate, batch size and seed. It can also change strategy,
+    replicas, stages and microbatches of the topology. It can change the URI of the data, unless you
+    compiled the pipeline for the sample. The rules come from the code of the backend. No live
+    cluster has confirmed them. Exit code: 0; 1 if the pipeline cannot be compiled.
     """
     from stagecraft.pipeline.checks import early_checks
     from stagecraft.pipeline.kubeflow import document, visible_secrets

@@ -47,22 +47,22 @@ class Check(Protocol):
     failure=lambda params: {"ok": False},
     short_help="Check what this machine or a cluster can run, and how to fix the rest.",
 )
-@click.option("--cluster", is_flag=True, help="Check a cluster, through kubectl's configuration.")
+@click.option("--cluster", is_flag=True, help="Check the cluster of the kubectl configuration.")
 @options.settings_options
 @click.option(
     "--namespace",
     default="kubeflow",
     show_default=True,
-    help="The namespace of the Trainer's step and of its training job.",
+    help="The namespace of the Trainer step and of its training job.",
 )
 @click.option(
-    "--kube-context", help="The context of kubectl's configuration. Default: the current context."
+    "--kube-context", help="The context of the kubectl configuration. Default: the current context."
 )
 @click.option(
     "--service-account",
     metavar="NAME",
     help="The account whose permissions to check: pipeline-runner, or default-editor in a profile. "
-    "Default: your own.",
+    "Default: your own account.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
@@ -78,13 +78,14 @@ def doctor(
 ) -> int:
     """Check what this machine or a cluster can run, and how to fix the rest.
 
-    Checks the interpreter, the installed stack, pip, processors, memory, disk, the network and
-    TensorFlow's devices (which takes a few seconds). Exit code: 1 only if something is missing that
+    The command checks Python, the installed stack, pip, processors, memory, disk, the network and
+    the TensorFlow devices. This takes a few seconds. Exit code: 0; 1 if something is missing that
     every run needs.
 
-    With --cluster, checks what a training with parallel.launcher: kubernetes needs there: version,
-    operator, permissions, quotas, volumes, image. It changes nothing. Exit code: 1 if something is
-    missing. If you may not look at something, the command prints a note.
+    With --cluster, the command checks whether a cluster has what parallel.launcher: kubernetes
+    needs: version, operator, permissions, quotas, volumes, image. It changes nothing. If your
+    credentials do not permit a check, the command prints a note. Exit code: 0; 1 if something is
+    missing.
 
     \b
     stagecraft doctor --cluster --config my.yaml --service-account pipeline-runner
@@ -100,7 +101,7 @@ def doctor(
         return _print(checks, as_json, "everything that a run needs is here")
     settings = options.load_settings(config, overrides)
     of_cluster = list(_cluster_checks(settings, namespace, kube_context, service_account))
-    return _print(of_cluster, as_json, "everything that a training needs is there")
+    return _print(of_cluster, as_json, "the cluster has everything that a training run needs")
 
 
 def _cluster_checks(

@@ -35,7 +35,7 @@ HEADER = (
 @click.command(
     cls=Command,
     failure=lambda params: {"passed": False, "scenarios": []},
-    short_help="Inject faults into trainings, and check that they recover.",
+    short_help="Inject faults into training runs, and check that they recover.",
 )
 @options.settings_options
 @options.data_option
@@ -56,13 +56,13 @@ def drill(
     as_list: bool,
     as_json: bool,
 ) -> int:
-    """Inject faults into trainings, and check that they recover.
+    """Inject faults into training runs, and check that they recover.
 
-    Each scenario trains a small model in several processes on this machine and injects a fault:
-    a killed or frozen process, a full disk, a corrupt record. It measures how long the training
-    takes to detect the fault and to recover, and how many steps it repeats. It also checks that
-    the final weights equal those of an undisturbed training, bit for bit. The drill does not touch
-    your runs.
+    Each scenario trains a small model in several processes on this machine and injects a fault: a
+    killed or frozen process, a full disk, a corrupt record. It measures how long the training run
+    takes to detect the fault and to recover, and how many steps it repeats. It also checks that the
+    final weights equal those of a training run without a fault, bit for bit. The drill does not
+    touch your runs.
 
     \b
     stagecraft drill --list

@@ -47,10 +47,10 @@ def emulate(
 ) -> int:
     """Run a compiled pipeline on this machine, as Kubeflow Pipelines would.
 
-    Reads only FILE. Runs the command of each step as a process in this Python environment, under
-    the contract of Kubeflow's launcher: inputs without their types, a folder as the object store,
-    copies down before a step and up after it, retries, time limits, and the cache with the
-    backend's own key.
+    The command reads only FILE. It runs the command of each step as a process in this Python
+    environment. It follows the contract of the Kubeflow launcher: inputs without types, a folder as
+    the object store, downloads before a step and uploads after it, retries, time limits, and the
+    cache with the key of the backend.
 
     \b
     stagecraft compile && stagecraft emulate quickstart.yaml
@@ -58,7 +58,7 @@ def emulate(
 
     Not emulated: Kubernetes (images, resources, volumes, secrets, node selectors, tolerations; a
     step sees the whole machine), conditions, downloads of importers, several users. The contract
-    follows the published code; no live cluster has confirmed it.
+    comes from the published code. No live cluster has confirmed it.
 
     The last line is JSON: pushed, blessed, steps. Exit code: 0; 1 if a step failed; 130 after
     Ctrl-C.

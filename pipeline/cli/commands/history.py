@@ -35,17 +35,17 @@ _HEADER = (
 def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> None:
     """List past runs of this machine: data, topology, time, accuracy, blessed, pushed, settings.
 
-    FOLDER is a folder that `stagecraft run --output` wrote, or one that holds such folders.
+    FOLDER is a folder that `stagecraft run --output` wrote, or one that contains such folders.
     Default: runs. The newest run is first. SETTINGS lists the settings that differ from the preset
-    with the pipeline's name; without such a preset, from the defaults. Listing does not disturb
-    a run in progress.
+    with the name of the pipeline. If there is no such preset, it lists those that differ from the
+    defaults. The command does not disturb a current run.
 
     \b
     stagecraft history
     stagecraft history runs/quickstart --limit 5
 
-    A run is `done`, `running`, `failed`, or `stopped` (by Ctrl-C, or with the machine). STATE names
-    the component that is running, failed or was stopped.
+    A run is `done`, `running`, `failed`, or `stopped` (by Ctrl-C or a machine failure). STATE also
+    names the component that is running, failed or stopped.
 
     Exit code: 0; 1 if there is no run.
     """
@@ -61,7 +61,9 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
     past_runs = [past_run.read(run) for run in recorded[:limit]]
     if not past_runs:
         where = ", ".join(map(str, folders or (runs.RUNS,)))
-        raise UserError(f"{where}: no run has begun here; use stagecraft run first", file=where)
+        raise UserError(
+            f"{where}: this folder has no run yet; use stagecraft run first", file=where
+        )
     for problem in problems:
         console.say(f"Left out: {problem}", stderr=True)
     if as_json:

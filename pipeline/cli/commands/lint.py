@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 def lint(files: tuple[str, ...], as_json: bool) -> int:
     """Check whether the open-source Kubeflow Pipelines backend accepts compiled files.
 
-    Reports what the backend refuses when the file is uploaded or a run starts, what crashes a
-    step, and what the backend drops without a message. Each finding has its place in the file, the
-    change to make, and the backend's code that decides it.
+    The command reports what the backend refuses at the upload or at the start of a run, what
+    crashes a step, and what the backend silently ignores. Each finding names the place in the file,
+    the change to make, and the backend code that decides this.
 
     \b
     stagecraft lint pipeline.yaml
     stagecraft lint *.yaml --json
 
-    The rules were ported from the backend's Go code (kubeflow/pipelines, 7b70c7b95, August 2026);
-    no live cluster has confirmed them. The check does not cover what only a cluster knows: images,
+    The rules come from the Go code of the backend (kubeflow/pipelines, 7b70c7b95, August 2026). No
+    live cluster has confirmed them. The check does not cover what only a cluster knows: images,
     secrets, volumes, quotas, permissions.
 
     Exit code: 0 if the backend accepts all files; 1 with findings, or if a file cannot be read.

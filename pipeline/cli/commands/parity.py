@@ -48,11 +48,11 @@ def parity(
 ) -> int:
     """Prove that topologies compute what one device computes.
 
-    Each topology trains some steps in processes of its own, on logical devices of this machine's
-    CPU. One device trains the same model with the same pictures, seed and global batch. The check
-    compares gradients from equal weights, the weights after some steps in float64, and the bits of
-    all replicas. It also reports the difference of weights after some steps in float32, where
-    training amplifies rounding.
+    Each topology trains some steps in separate processes, on logical CPU devices of this machine.
+    One device trains the same model with the same images, seed and global batch. The check compares
+    gradients from equal weights, the weights after some steps in float64, and the bits of all
+    replicas. It also reports, but does not judge, the difference of the weights after some steps in
+    float32, because training amplifies rounding.
 
     \b
     stagecraft parity --list
@@ -61,8 +61,8 @@ def parity(
     stagecraft parity --set parallel.strategy=grid --set parallel.stages=2 \\
         --set parallel.virtual_devices=2 --topologies configured
 
-    The settings parity.steps, parity.batch_size and parity.timeout_seconds size the check. Exit
-    code: 0 if all topologies are equal; 1 if one differs or fails; 130 after Ctrl-C.
+    The settings parity.steps, parity.batch_size and parity.timeout_seconds set the size of the
+    check. Exit code: 0 if all topologies are equal; 1 if one differs or fails; 130 after Ctrl-C.
     """
     started = time.monotonic()
     from stagecraft.pipeline.checks import early_checks

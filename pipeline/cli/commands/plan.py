@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from stagecraft.trainer_module.settings import ParallelSettings
 
 
-@click.command(cls=Command, short_help="Predict what a topology costs, without training.")
+@click.command(cls=Command, short_help="Estimate the cost of a topology, without training.")
 @options.settings_options
 @click.option(
     "--devices",
     metavar="NxNAME",
     help="Plan for devices that this machine does not have, such as 4xA100-40GB for each worker, "
-    "by their published peak rates.",
+    "with their published peak rates.",
 )
 @click.option(
     "--measure",
     is_flag=True,
-    help="Time the model's layers on this machine's first device. Same as --set "
+    help="Measure the time of each layer on the first device of this machine. Same as --set "
     "parallel.costs=measured.",
 )
 @click.option(
@@ -51,20 +51,21 @@ def plan(
     network: float,
     as_json: bool,
 ) -> None:
-    """Predict what a topology costs, without training.
+    """Estimate the cost of a topology, without training.
 
-    Shows where the model is cut, what each stage holds and its share of the time, and which
-    microbatch is in which stage when. Then: how long devices wait, the speed-up over one device and
-    over the same stages without microbatches, what limits it, and what would be faster.
+    The command shows the cuts of the model, the content of each stage and its share of the time,
+    and the schedule of the microbatches. It also shows how long devices wait, and the speed-up over
+    one device and over stages without microbatches. It says what limits the speed-up, and which
+    topology would be faster.
 
     \b
     stagecraft plan --set parallel.strategy=grid --set parallel.stages=2 \\
         --set parallel.microbatches=4 --set parallel.virtual_devices=2
     stagecraft plan --config my.yaml --devices 4xA100-40GB
 
-    Without --measure and --devices, times are floating-point operations. They compare stages, but
-    ignore copies between devices and hosts. Each worker counts as a host.
-    Exit code: 0; 1 if the topology cannot be planned.
+    Without --measure and --devices, the command counts floating-point operations instead of time.
+    These counts compare stages, but ignore copies between devices and hosts. Each worker counts as
+    a host. Exit code: 0; 1 if the topology cannot be planned.
     """
     if not math.isfinite(network):
         raise SettingError("--network", network, "is not a finite number", "--network 25 (Gbit/s)")

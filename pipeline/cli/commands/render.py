@@ -23,7 +23,7 @@ WORKER = "stagecraft.components.kubernetes.worker"
 
 @click.command(
     cls=Command,
-    short_help="Print a training's Kubernetes objects, or Vertex AI's worker pools, as YAML.",
+    short_help="Print the Kubernetes objects or Vertex AI worker pools of a training run.",
 )
 @options.settings_options
 @click.option(
@@ -37,7 +37,9 @@ WORKER = "stagecraft.components.kubernetes.worker"
     "--namespace", default="kubeflow", show_default=True, help="The namespace of the objects."
 )
 @click.option(
-    "--image", help="The image of all pods. Default: the Trainer's image, or kubeflow.image."
+    "--image",
+    help="The container image of all pods. Default: the image of the Trainer step, or "
+    "kubeflow.image.",
 )
 @click.option(
     "--machine-type",
@@ -56,22 +58,22 @@ def render(
     image: str | None,
     machines: tuple[str, ...],
 ) -> None:
-    """Print a training's Kubernetes objects, or Vertex AI's worker pools, as YAML.
+    """Print the Kubernetes objects or Vertex AI worker pools of a training run, as YAML.
 
     Each process of the topology (settings below parallel) gets a pod, with the resources of the
-    Trainer's step. Use this if you apply objects yourself; with parallel.launcher: kubernetes, the
-    Trainer creates them. The processes look in kubeflow.job.folder/NAME, on a volume or in an
-    object store, for two files. task.json holds {"run_fn": …, "fn_args": …} (see
-    stagecraft.trainer_module.worker). lease.json holds {"until": …}: the processes may run until
-    this time, in seconds since 1970. The Trainer's step writes both files.
+    Trainer step. Use this command if you apply the objects yourself. With parallel.launcher:
+    kubernetes, the Trainer creates them. The processes read two files from
+    kubeflow.job.folder/NAME, on a volume or in an object store. task.json holds {"run_fn": …,
+    "fn_args": …} (see stagecraft.trainer_module.worker). lease.json holds {"until": …}: the
+    processes may run until this time, in seconds since 1970. The Trainer step writes both files.
 
     \b
     stagecraft render --launcher tfjob --config my.yaml --name training-1 > training-1.yaml
     kubectl apply -f training-1.yaml
 
-    With vertex, the output is the job_spec for TFX's own Trainer on Vertex AI: put it in the
-    Trainer's custom_config below ai_platform_training_args. That Trainer writes the commands of the
-    containers.
+    With vertex, the output is the job_spec for the TFX Trainer on Vertex AI. Put it into the
+    custom_config of that Trainer, below ai_platform_training_args. That Trainer writes the commands
+    of the containers.
 
     \b
     stagecraft render --launcher vertex --config my.yaml --machine-type n1-standard-8

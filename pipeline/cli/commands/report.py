@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stagecraft.pipeline.history import runs
 
 
-@click.command(cls=Command, short_help="Write a page about a finished run.")
+@click.command(cls=Command, short_help="Write the report of a past run.")
 @click.argument("run", callback=options.not_empty)
 @click.option(
     "--output",
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     help="The file to write. Default: report.html in the run's folder; for an older run, "
     "report-ID.html.",
 )
-@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@click.option("--open", "opens", is_flag=True, help="Open the report in the browser.")
 @options.json_option
 def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) -> None:
-    """Write a page about a run: how good the model is, how it learned, on which devices.
+    """Write the report of a run: model quality, learning curves, devices, lineage.
 
     RUN is a folder that `stagecraft run --output` wrote, such as runs/quickstart (its newest run);
-    FOLDER@ID; or the ID of a run below runs. You may shorten an ID, as `stagecraft history` does.
+    FOLDER@ID; or the ID of a run below runs. You can shorten an ID, as in the output of `stagecraft
+    history`.
 
-    A pipeline with report.enabled writes this page as an artifact. This command writes it again,
-    also for runs that failed or that have no report. The page is one file and loads nothing from
-    any network.
+    With report.enabled, the pipeline writes the report as an artifact. This command writes it
+    again. It also works for a run that failed or that has no report. The report is one HTML file
+    that needs no network.
 
     \b
     stagecraft report runs/quickstart --open

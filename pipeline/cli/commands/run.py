@@ -47,7 +47,7 @@ def _failure(params: dict[str, Any]) -> dict[str, Any]:
     type=click.Choice(["local", "beam"]),
     default="local",
     show_default=True,
-    help="TFX's LocalDagRunner, or its BeamDagRunner.",
+    help="The TFX runner: LocalDagRunner or BeamDagRunner.",
 )
 @click.option(
     "--from", "from_node", metavar="COMPONENT", help="Start at this component, cached or not."
@@ -56,7 +56,7 @@ def _failure(params: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--fresh",
     is_flag=True,
-    help="Delete the checkpoints in the output folder: the training starts at step 0.",
+    help="Delete the checkpoints in the output folder, so that the training starts at step 0.",
 )
 @click.option(
     "--require-blessing", is_flag=True, help="Fail if the Evaluator does not bless the model."
@@ -71,7 +71,7 @@ def _failure(params: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--profile",
     metavar="FIRST:LAST",
-    help="Write TensorFlow's profile of these steps for TensorBoard. Same as --set "
+    help="Write a TensorFlow profile of these steps for TensorBoard. Same as --set "
     "parallel.profile_steps=FIRST:LAST.",
 )
 @options.json_option
@@ -91,8 +91,9 @@ def run(
 ) -> int:
     """Run the pipeline from data to pushed model, and show its progress.
 
-    A run with the same output folder reuses the results of all components whose inputs have not
-    changed. Ctrl-C leaves no half-written results; the command then prints how to resume the run.
+    A run with the same output folder reuses the results of all components whose inputs did not
+    change. Ctrl-C leaves no incomplete results. After Ctrl-C, the command prints how to resume the
+    run.
 
     \b
     stagecraft run

@@ -22,7 +22,7 @@ _OPTIONS = {
     "namespace": click.option(
         "--namespace",
         "-n",
-        help="The namespace of the runs' pods: your profile's, or the one of Kubeflow Pipelines.",
+        help="The namespace of the pods: the one of your profile, or of Kubeflow Pipelines.",
     ),
     "token_file": click.option(
         "--token-file", metavar="FILE", help="A file with a bearer token; - for standard input."
@@ -34,10 +34,11 @@ _OPTIONS = {
         "--iap-client-id", help="The client ID of Google's Identity-Aware Proxy."
     ),
     "other_client_id": click.option(
-        "--other-client-id", help="The OAuth client of a desktop application, to pass that proxy."
+        "--other-client-id",
+        help="The OAuth client ID of a desktop application, to sign in at that proxy.",
     ),
     "other_client_secret_file": click.option(
-        "--other-client-secret-file", metavar="FILE", help="A file with that client's secret."
+        "--other-client-secret-file", metavar="FILE", help="A file with the secret of that client."
     ),
     "ca_file": click.option(
         "--ca-file", metavar="FILE", help="A file with certificates to trust (PEM)."
@@ -47,13 +48,13 @@ _OPTIONS = {
     ),
     "proxy": click.option("--proxy", metavar="ADDRESS", help="The address of an HTTP proxy."),
     "kube_context": click.option(
-        "--kube-context", help="The context of kubectl's configuration, for logs."
+        "--kube-context", help="The context of the kubectl configuration, for logs."
     ),
     "timeout_seconds": click.option(
         "--timeout",
         "timeout_seconds",
         type=click.FloatRange(min=0, min_open=True, max=86_400),
-        help="The time limit for an answer, in seconds.",
+        help="The time limit for a response, in seconds.",
     ),
 }
 """Options by the context's field. None takes a secret as its value: every user of a machine can

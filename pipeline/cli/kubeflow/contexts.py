@@ -18,8 +18,8 @@ from stagecraft.schemas.errors import UserError
 def contexts() -> None:
     """Manage contexts: names for clusters, with the options that connect to them.
 
-    The file ~/.config/stagecraft/contexts.yaml (or the one that STAGECRAFT_CONTEXTS names) holds
-    the contexts, but no secrets: tokens and cookies stay in their own files, which each command
+    The file ~/.config/stagecraft/contexts.yaml (or the one that STAGECRAFT_CONTEXTS names) contains
+    the contexts, but no secrets. Tokens and cookies stay in their own files, which each command
     reads again.
 
     \b
@@ -34,7 +34,7 @@ def contexts() -> None:
 @click.argument("name", callback=not_empty)
 @context_fields
 def set_(name: str, **fields: Any) -> None:
-    """Create the context NAME, or change those of its fields that options name.
+    """Create the context NAME, or change the fields that you set with options.
 
     The first context becomes the current one.
     """
@@ -60,7 +60,7 @@ def set_(name: str, **fields: Any) -> None:
 @contexts.command(short_help="Make a context the current one.")
 @click.argument("name")
 def use(name: str) -> None:
-    """Make NAME the current context: commands use it when no option or variable names another."""
+    """Make NAME the current context. Commands use it if no option or variable names another."""
     from stagecraft.pipeline.kubeflow.client import contexts as stored
 
     known = stored.load()

@@ -11,7 +11,7 @@ from stagecraft.pipeline.cli.kubeflow.runs import runs
 
 @click.group(short_help="Upload, start and watch pipelines on a Kubeflow cluster.")
 def kubeflow() -> None:
-    """Manage pipelines and runs on an open-source Kubeflow Pipelines 2.x.
+    """Manage pipelines and runs on open-source Kubeflow Pipelines 2.x.
 
     \b
     stagecraft compile --set kubeflow.image=registry/stagecraft@sha256:…
@@ -20,13 +20,14 @@ def kubeflow() -> None:
     stagecraft kubeflow runs create quickstart -p train_epochs=2 --watch
     stagecraft kubeflow runs logs RUN --step Trainer --follow
 
-    Commands find the address and the credentials in this order: their options; a context (--context
-    or STAGECRAFT_KUBEFLOW_CONTEXT); the environment (KF_PIPELINES_ENDPOINT and other variables of
-    kfp, STAGECRAFT_KUBEFLOW_TOKEN, STAGECRAFT_KUBEFLOW_COOKIES); the current context; the cluster
-    of the pod that runs the command; the cluster of kubectl.
+    Options have priority. Commands take all other connection values from the first source that
+    applies: a context (--context or STAGECRAFT_KUBEFLOW_CONTEXT); the environment
+    (KF_PIPELINES_ENDPOINT and other variables of kfp, STAGECRAFT_KUBEFLOW_TOKEN,
+    STAGECRAFT_KUBEFLOW_COOKIES); the current context; the cluster of the pod that runs the command;
+    the cluster of kubectl.
 
-    Tested against a local server that speaks the published API (v2beta1), never on a live cluster.
-    Exit codes: 0; 1 if the command or the run failed; 2 for a wrong command line; 130 after Ctrl-C.
+    The tests use a local server with the published API (v2beta1). No live cluster was tested. Exit
+    codes: 0; 1 if the command or the run failed; 2 for an invalid command line; 130 after Ctrl-C.
     """
 
 

@@ -37,8 +37,8 @@ def pipelines() -> None:
 def create(api: Api, file: pathlib.Path, name: str | None, as_json: bool) -> None:
     """Upload FILE, which 'stagecraft compile' wrote, as a new pipeline.
 
-    If the same pipeline exists, nothing happens; if a different one has the name, the command
-    fails. It uploads only files that Kubeflow Pipelines can run (see 'stagecraft lint').
+    If the same pipeline exists, nothing happens. If a different pipeline has this name, the command
+    fails. It uploads only files that 'stagecraft lint' accepts.
 
     \b
     stagecraft kubeflow pipelines create quickstart.yaml

@@ -44,7 +44,7 @@ def runs() -> None:
 @click.option(
     "--once",
     is_flag=True,
-    help="If a run of this --name and version exists and has not failed, start no other one.",
+    help="If a run with this --name and version exists and did not fail, do not start another.",
 )
 @click.option(
     "--experiment",
@@ -52,13 +52,15 @@ def runs() -> None:
     help="The experiment of the run. Default: the name of the pipeline.",
 )
 @click.option(
-    "--pipeline-root", metavar="ADDRESS", help="Where outputs go. Default: the pipeline's root."
+    "--pipeline-root",
+    metavar="ADDRESS",
+    help="The root URI of the outputs. Default: the root of the pipeline.",
 )
 @click.option(
     "--service-account",
-    help="The service account of the run's pods. Default: the server chooses.",
+    help="The service account of the pods. Default: the server chooses.",
 )
-@click.option("--watch", "watches", is_flag=True, help="Show the run until it is over.")
+@click.option("--watch", "watches", is_flag=True, help="Show the run until it ends.")
 @connection_options
 def create(
     api: Api,
@@ -180,11 +182,11 @@ def show(api: Api, run_id: str, as_json: bool) -> None:
         console.table(("PARAMETER", "VALUE"), values)
 
 
-@runs.command(short_help="Show a run until it is over.")
+@runs.command(short_help="Show a run until it ends.")
 @_run_id
 @connection_options
 def watch(api: Api, run_id: str, as_json: bool) -> int:
-    """Show RUN until it is over: step by step, as 'stagecraft run' shows a local run.
+    """Show the steps of RUN until it ends, as 'stagecraft run' shows a local run.
 
     Ctrl-C ends the command, not the run. Exit code: 0 if the run succeeded; 1 if not; 130 after
     Ctrl-C.
@@ -192,10 +194,10 @@ def watch(api: Api, run_id: str, as_json: bool) -> int:
     return _watch(api, run_id, as_json=as_json)
 
 
-@runs.command(short_help="Print the logs of a run's steps.")
+@runs.command(short_help="Print the logs of the steps of a run.")
 @_run_id
 @click.option("--step", help="Print only the log of this step, such as Trainer; see 'show'.")
-@click.option("--follow", "-f", "follows", is_flag=True, help="Continue until the run is over.")
+@click.option("--follow", "-f", "follows", is_flag=True, help="Continue until the run ends.")
 @click.option("--tail", type=click.IntRange(min=0), help="Print only this many lines of each log.")
 @connection_options
 def logs(
@@ -203,10 +205,10 @@ def logs(
 ) -> None:
     """Print the logs of the steps of RUN, each line after the name of its step.
 
-    The API of Kubeflow Pipelines has no logs. The command reads them from the run's pods, through
-    the Kubernetes API, with kubectl's configuration. It needs a role that may list pods and read
-    their logs (manifests/base/logs-access.yaml). Kubernetes deletes the pods some time after the
-    run. With --json, each line is an object.
+    The API of Kubeflow Pipelines has no logs. The command reads them from the pods of the run
+    through the Kubernetes API, with the kubectl configuration. It needs a role that may list pods
+    and read their logs (manifests/base/logs-access.yaml). Kubernetes deletes the pods some time
+    after the run. With --json, each line is an object.
 
     \b
     stagecraft kubeflow runs logs 5a3c… --step Trainer --follow
@@ -246,7 +248,7 @@ def logs(
 @_run_id
 @connection_options
 def terminate(api: Api, run_id: str, as_json: bool) -> None:
-    """Stop RUN. The command does not change a run that is over."""
+    """Stop RUN. If the run has ended, the command changes nothing."""
     from stagecraft.pipeline.kubeflow.client import runs as of_server
 
     run, stopped = of_server.terminate(api, of_server.get(api, run_id))
@@ -262,7 +264,7 @@ def terminate(api: Api, run_id: str, as_json: bool) -> None:
 @_run_id
 @connection_options
 def delete(api: Api, run_id: str, as_json: bool) -> None:
-    """Delete RUN, and stop it if it is not over. Its outputs stay in the object store.
+    """Stop RUN if it has not ended, and delete it. Its outputs stay in the object store.
 
     If there is no such run, the command says so and exits with 0.
     """

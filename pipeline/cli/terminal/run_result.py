@@ -146,7 +146,7 @@ def _next(settings: PipelineSettings, state: RunState, report: dict[str, Any]) -
     if all(node.state != "done" for name, node in state.nodes.items() if name != "Baseline"):
         return "nothing had changed; change a setting with --set or --config"
     if settings.data.source == "sample":
-        return "this was a generated sample; for real pictures: stagecraft run --data download"
+        return "this was a generated sample; for real images: stagecraft run --data download"
     if report["pushed"]:
         return f'tf.saved_model.load("{report["pushed"]}").signatures["serving_images"]'
     return None
@@ -165,5 +165,5 @@ def _lower(settings: PipelineSettings, report: dict[str, Any]) -> str:
     if metrics["accuracy"] < wanted.min_accuracy:
         return ", or lower evaluate.min_accuracy"
     if wanted.better_than_constant and metrics.get(BETTER_THAN_CONSTANT, 1) < ENOUGH:
-        return ", or turn the check off: --set evaluate.better_than_constant=false"
-    return ", or give up the comparison: --set evaluate.not_worse=false"
+        return ", or disable the check: --set evaluate.better_than_constant=false"
+    return ", or disable the comparison: --set evaluate.not_worse=false"

@@ -70,7 +70,8 @@ class Api:
         namespace = self.connection.context.namespace or self._client.get_user_namespace()
         if not namespace:
             raise UserError(
-                "This Kubeflow has several users: give your profile's namespace with --namespace.",
+                "This Kubeflow has several users. Set the namespace of your profile with "
+                "--namespace.",
                 setting="--namespace",
             )
         return namespace
@@ -118,7 +119,7 @@ class _Client(kfp.Client):
             nowhere = kfp_server_api.Configuration().host
             if not self._connection.context.endpoint and client.configuration.host == nowhere:
                 raise UserError(
-                    "The address of Kubeflow Pipelines is unknown: give --endpoint ADDRESS, name a "
+                    "The address of Kubeflow Pipelines is unknown: set --endpoint ADDRESS, name a "
                     "context with --context, or run this in the cluster or where kubectl reaches "
                     "it.",
                     setting="--endpoint",

@@ -157,7 +157,7 @@ def checked(context: Context) -> Context:
             raise SettingError(
                 "endpoint",
                 secrets.redact(endpoint),
-                "is no address",
+                "is not a URL",
                 "an address such as https://kubeflow.example.com/pipeline",
             )
     if context.ca_file:

@@ -24,21 +24,22 @@ class Context(Settings):
     """Address of Kubeflow Pipelines, and credentials for it."""
 
     credentials_advice: ClassVar[str] = (
-        "a context has none; give a token or cookies with --token-file or --cookies-file"
+        "a context has none; set a token or cookies with --token-file or --cookies-file"
     )
 
     endpoint: str | None = Field(
         None,
-        description="address of Kubeflow Pipelines, as https://kubeflow.example.com/pipeline; "
-        "default: that of this pod's cluster, or through kubectl's configuration",
+        description="address of Kubeflow Pipelines, such as "
+        "https://kubeflow.example.com/pipeline; default: the cluster of this pod, or of the "
+        "kubectl configuration",
     )
     ui_endpoint: str | None = Field(
         None, description="address of the user interface, for links; default: the endpoint"
     )
     namespace: str | None = Field(
         None,
-        description="namespace of runs' pods: the profile's in a multi-user Kubeflow, otherwise "
-        "that of the installation; default: kubeflow",
+        description="namespace of the pods: of the profile in a multi-user Kubeflow, otherwise of "
+        "the installation; default: kubeflow",
     )
     token_file: str | None = Field(None, description="file with a bearer token")
     cookies_file: str | None = Field(
@@ -57,12 +58,13 @@ class Context(Settings):
         None, description="certificates to trust (PEM), for a server with a self-signed certificate"
     )
     verify_tls: bool = Field(True, description="false: accept any certificate")
-    proxy: str | None = Field(None, description="HTTP proxy, as http://proxy.example.com:3128")
+    proxy: str | None = Field(None, description="HTTP proxy, such as http://proxy.example.com:3128")
     kube_context: str | None = Field(
-        None, description="context of kubectl's configuration, for logs; default: the current one"
+        None,
+        description="context of the kubectl configuration, for logs; default: the current context",
     )
     timeout_seconds: float = Field(
-        30.0, gt=0, le=86_400, description="seconds to wait for an answer"
+        30.0, gt=0, le=86_400, description="seconds to wait for a response"
     )
 
 

@@ -13,8 +13,8 @@ from stagecraft.pipeline.kubeflow.client.connection import Connection
 from stagecraft.schemas.errors import UserError
 
 _ADVICE = {
-    401: "The server accepts no such credentials: give --token-file, --cookies-file or "
-    "--iap-client-id; tokens and cookies expire after hours.",
+    401: "The server does not accept these credentials: set --token-file, --cookies-file or "
+    "--iap-client-id; tokens and cookies expire after some hours.",
     403: "These credentials may not do that{namespace}: ask an administrator for a role.",
     404: "",
     409: "",
@@ -51,8 +51,8 @@ def refused(
     message = _message(connection.redact(text, headers))
     if status == 404 and not text.lstrip().startswith("{"):
         return ApiError(
-            f"{_address(url)}: 404, and not from Kubeflow Pipelines 2, whose address is often the "
-            "cluster's with /pipeline at the end.",
+            f"{_address(url)}: 404, but not from Kubeflow Pipelines 2. Check the address: it "
+            "often ends with /pipeline.",
             status,
         )
     advice = _FAILED if status >= 500 else _ADVICE.get(status, "")
@@ -66,9 +66,9 @@ def refused(
 def no_api(url: str) -> ApiError:
     """The error for an answer that is a web page."""
     return ApiError(
-        f"{_address(url)} answered with a web page. If it requires a sign-in, give --cookies-file, "
-        "--token-file or --iap-client-id. Or Kubeflow Pipelines has another address, often the "
-        "cluster's with /pipeline at the end.",
+        f"{_address(url)} answered with a web page. If it requires a sign-in, set --cookies-file, "
+        "--token-file or --iap-client-id. If the address is wrong, correct it: the address of "
+        "Kubeflow Pipelines often ends with /pipeline.",
         401,
     )
 
@@ -81,8 +81,8 @@ def unreachable(connection: Connection, url: str, error: Exception) -> ApiError:
     text = str(reason)
     if "CERTIFICATE_VERIFY_FAILED" in text:
         advice = (
-            "its certificate is not trusted: give the signing certificate with --ca-file, or "
-            "--insecure to accept any."
+            "its certificate is not trusted: set the signing certificate with --ca-file, or "
+            "accept any certificate with --insecure."
         )
     elif isinstance(reason, urllib3.exceptions.SSLError) or "SSL" in text:
         advice = f"no TLS connection ({_short(text)}): the server may use http://."

@@ -114,9 +114,9 @@ def _is_wanted(pod: Pod, step: str | None) -> bool:
 def _no_pods(run: Run, step: str | None, namespace: str) -> UserError:
     whose = f"step {step} of run {run.id}" if step else f"run {run.id}"
     return UserError(
-        f"{whose}: no pods in namespace {namespace}. Cached and waiting steps have none, and the "
-        "cluster deletes pods of finished runs after a time. The user interface may still have "
-        "their logs; --namespace selects another namespace.",
+        f"{whose}: no pods in namespace {namespace}. Cached and waiting steps have no pods, and "
+        "the cluster deletes the pods of a finished run after some time. The user interface may "
+        "still have their logs; --namespace selects another namespace.",
         setting="--namespace",
         value=namespace,
     )

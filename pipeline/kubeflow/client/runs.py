@@ -51,7 +51,7 @@ def create(
     if pipeline_root:
         secrets.refuse_in_address(pipeline_root, Settings.credentials_advice)
     if once and not name:
-        raise UserError("--once finds a run by its name: give --name, too.", setting="--once")
+        raise UserError("--once finds a run by its name: set --name, too.", setting="--once")
     # A value for each: servers of kfp 2.5 ignore the specification's defaults.
     values = version.document.arguments(parameters)
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -63,7 +63,7 @@ def create(
             if other := [key for key in parameters if run.parameters.get(key) != values[key]]:
                 raise UserError(
                     f"{name}: a run of this name exists ({run.id}) with another value of "
-                    f"{', '.join(other)}; give another --name.",
+                    f"{', '.join(other)}; use another --name.",
                     setting="--name",
                     value=name,
                 )

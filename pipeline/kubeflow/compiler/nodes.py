@@ -154,8 +154,8 @@ def _take_parameters(step: specs.Step, producer: str) -> None:
         return
     if not specs.is_ours(step):
         raise UserError(
-            f"{step.name}: takes {', '.join(resolved)} from the resolver {producer}. On Kubeflow, "
-            "only an executor in Python can read it, not a container of one's own.",
+            f"{step.name}: reads {', '.join(resolved)} from the resolver {producer}. On Kubeflow, "
+            "only a Python executor can read it, not a container component.",
             record=step.name,
         )
     args = step.executor["container"]["args"]

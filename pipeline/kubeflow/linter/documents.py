@@ -202,7 +202,8 @@ def _pipeline_job(location: str) -> Finding:
         location,
         "The upload is refused as an unknown template format: this is a PipelineJob, and the "
         "backend expects a PipelineSpec; JSON is allowed.",
-        "Upload what is under pipelineSpec, and give runtimeConfig's values when a run is started.",
+        "Upload the content of pipelineSpec, and set the values of runtimeConfig when you start a "
+        "run.",
         _IS_PIPELINE,
     )
 

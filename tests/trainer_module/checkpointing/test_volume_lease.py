@@ -83,7 +83,7 @@ def test_whoever_was_overtaken_writes_nothing_more(
     second.claim()
     with first.renewed():
         deadline = time.monotonic() + 30
-        while "this training has lost its lease" not in caplog.text:
+        while "this training run has lost its lease" not in caplog.text:
             assert time.monotonic() < deadline
             os.sched_yield()
     with pytest.raises(LeaseLostError) as lost:

@@ -64,7 +64,7 @@ def test_one_does_not_come() -> None:
 
 def test_a_port_that_is_taken() -> None:
     ports = _ports(2)
-    taken = rf"worker 0: the port of 127.0.0.1:{ports[0]} is taken"
+    taken = rf"worker 0: the port of 127.0.0.1:{ports[0]} is in use"
     with (
         socket.create_server(("127.0.0.1", ports[0])),
         pytest.raises(PeersMissingError, match=taken),

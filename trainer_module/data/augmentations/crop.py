@@ -11,7 +11,7 @@ class Crop(Augmentation):
     """4 zeros around a picture of 32, of which 32 are taken; an eighth of any other side."""
 
     name = "crop"
-    description = "moves the picture by up to an eighth of its sides; zeros fill the border"
+    description = "moves the image by up to an eighth of its sides; zeros fill the border"
     order = 10
     first_draw = 0
 

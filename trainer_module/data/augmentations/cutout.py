@@ -11,7 +11,7 @@ class Cutout(Augmentation):
     """A square of zeros of a quarter of the side; part of it may lie outside."""
 
     name = "cutout"
-    description = "a square of zeros, a quarter of the side, anywhere in the picture"
+    description = "a square of zeros, a quarter of the side, anywhere in the image"
     order = 30
     first_draw = 3
 

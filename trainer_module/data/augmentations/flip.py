@@ -11,7 +11,7 @@ class Flip(Augmentation):
     """Left and right change places, in half of the cases."""
 
     name = "flip"
-    description = "swaps left and right of every second picture"
+    description = "swaps left and right of every second image"
     order = 20
     first_draw = 2
 

@@ -65,8 +65,8 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
     if unknown := _unknown(kinds):
         raise ModelRefusedError(
             segments[unknown[0]].model.name,
-            "adds a loss that is 0 for noise, so a sum over the batch cannot be distinguished from "
-            "a mean",
+            "adds a loss that is 0 for random input, so Stagecraft cannot tell whether it is a "
+            "sum or a mean over the batch",
             f"remove it, or {_WHOLE}",
         )
     for segment, known in zip(segments, kinds, strict=True):
@@ -110,7 +110,7 @@ def _divided(
     if len(counts) > 1:
         raise ModelRefusedError(
             segment.model.name,
-            "adds a different number of losses for another batch",
+            "does not add the same number of losses for each batch",
             f"call add_loss in each call, or {_WHOLE}",
         )
     for place in range(counts.pop()):
@@ -161,7 +161,8 @@ def _check_foreign(segment: Segment, called: Called) -> None:
         if "seed_generator" in variable.path:
             raise ModelRefusedError(
                 segment.model.name,
-                "draws random numbers without its own seed, so they would be the same in each step",
+                "draws random numbers without its own seed, so each step would draw the same "
+                "numbers",
                 "create self.seed = keras.random.SeedGenerator(0) in the layer's __init__, and "
                 "draw with seed=self.seed",
             )
@@ -180,8 +181,8 @@ def _check_layers(model: keras.Model, parallel: ParallelSettings, parts: int) ->
         if getattr(layer, "synchronized", False) and parts > 1 and alone:
             raise ModelRefusedError(
                 path,
-                f"({type(layer).__name__}) has synchronized=True, which Keras supports between the "
-                "replicas of a strategy only",
+                f"({type(layer).__name__}) has synchronized=True, which Keras supports only "
+                "between the replicas of a tf.distribute strategy",
                 "set synchronized=False, or parallel.strategy: mirrored or multi_worker_mirrored "
                 "with accumulate: 1",
             )

@@ -63,8 +63,8 @@ def check(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor, *, r
     if remat and (draws := sorted(ops.intersection(_DRAWS))):
         raise ModelRefusedError(
             part,
-            f"draws with TensorFlow's {draws[0]}, and under parallel.remat the second computation "
-            "would draw other numbers",
+            f"draws with TensorFlow's {draws[0]}, but with parallel.remat the recomputation would "
+            "draw other numbers",
             "draw with keras.random and the layer's SeedGenerator, or set parallel.remat: false",
         )
 

@@ -16,7 +16,7 @@ class ResNet(ModelFamily):
     """
 
     name = "resnet"
-    description = "resnet20, resnet56, … (6n + 2 layers): for small pictures (He et al. 2015)"
+    description = "resnet20, resnet56, … (6n + 2 layers): for small images (He et al. 2015)"
     pattern = r"resnet(?P<depth>\d+)"
     examples = ("resnet20", "resnet56")
 

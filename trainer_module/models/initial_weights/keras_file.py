@@ -128,7 +128,7 @@ def _layout(path: pathlib.Path, file: IO[bytes]) -> _Layout:
         if not isinstance(item, h5py.Dataset):
             return
         if item.external or item.is_virtual:  # data in other files, which the user has not named
-            raise ValueError(f"{name} lies in another file")
+            raise ValueError(f"{name} is in another file")
         value = np.asarray(item)
         if item.attrs.get("dtype") == "bfloat16":  # which HDF5 does not support
             value = value.view(tf.bfloat16.as_numpy_dtype)

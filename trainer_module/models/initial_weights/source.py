@@ -93,7 +93,7 @@ def _folder(path_text: str, path: pathlib.Path) -> Source:
     if numbered:
         raise InitialWeightsError(
             path_text,
-            f"contains several, {', '.join(map(str, numbered[-5:]))}; use the folder of one of "
-            f"them, such as {path / str(numbered[-1])}",
+            f"contains several folders with weights ({', '.join(map(str, numbered[-5:]))}); use "
+            f"one of them, such as {path / str(numbered[-1])}",
         )
     raise InitialWeightsError(path_text, f"a folder without weights; expected {_KINDS}")

@@ -54,7 +54,7 @@ def of_saved_model(folder: pathlib.Path) -> Weights:
         raise InitialWeightsError(
             folder,
             f"the SavedModel has no {VARIABLE_PATHS} with the variables' paths; train and push it "
-            "again with this version, or use the training's checkpoint",
+            "again with this version, or use a checkpoint of its training run",
         ) from None
     except (OSError, ValueError) as error:
         raise InitialWeightsError(folder / VARIABLE_PATHS, f"cannot be read: {error}") from None

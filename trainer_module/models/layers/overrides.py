@@ -49,7 +49,7 @@ def check(models: Sequence[keras.Model]) -> None:
             if (owner := _owner(model, method)) is not None:
                 raise ModelRefusedError(
                     f"{owner}.{method}",
-                    "would not be called: this project has its own training loop",
+                    "would not be called, because Stagecraft has its own training loop",
                     advice,
                 )
         if model.compiled:

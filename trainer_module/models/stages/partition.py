@@ -69,8 +69,8 @@ def all_cuts(model: keras.Model, stages: int) -> list[str]:
         raise SettingError(
             "parallel.stages",
             stages,
-            f"is too many: {model.name} has {len(names)} cut points, places where one tensor is "
-            "alive",
+            f"is too many: {model.name} has {len(names)} cut points, where a single tensor "
+            "connects the two parts",
             f"parallel.stages: {len(names) + 1} or fewer",
         )
     return names
@@ -137,7 +137,7 @@ def cut_points(model: keras.Model) -> list[CutPoint]:
     problem = functional.obstacle(model)
     if problem:
         raise UserError(
-            f"parallel.stages: {model.name} cannot be cut: {problem}; use a functional model of "
+            f"parallel.stages: {model.name} cannot be cut: {problem}; use a functional model with "
             "one input and one output, keras.Model(inputs, outputs), or a list of models, one for "
             "each stage, or parallel.stages: 1",
             setting="parallel.stages",
@@ -190,7 +190,7 @@ def _places(model: keras.Model) -> list[_Place]:
         elif others:
             reason = f"a skip connection from {others[0]!r} crosses it"
         elif len(alive) > 1:
-            reason = f"it gives {len(alive)} tensors"
+            reason = f"it returns {len(alive)} tensors"
         elif shared:
             reason = f"{shared[0]!r} has weights that are used on both sides"
         elif last_call[id(node.operation)] > index:

@@ -13,7 +13,7 @@ class CentralStorage(Strategy):
     """``tf.distribute.experimental.CentralStorageStrategy``."""
 
     name = "central_storage"
-    description = "replicas on the devices of one process, variables on its CPU, all in step"
+    description = "synchronous replicas on the devices of one process, with variables on its CPU"
     parity_cases = {
         "central_storage-2": ParityCase("two replicas, variables on the host", {"replicas": 2})
     }

@@ -16,7 +16,7 @@ class Grid(Strategy):
     """Without ``tf.distribute``: CollectiveReduceV2 between the replicas of a stage."""
 
     name = "grid"
-    description = "replicas of a model in stages, each stage on its own device, all in step"
+    description = "synchronous replicas of a model in stages, each stage on its own device"
     all_reduces = ("auto", "ring", "nccl")
     several_processes = True
     cuts_model = True

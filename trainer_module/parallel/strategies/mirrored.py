@@ -25,7 +25,7 @@ class Mirrored(Strategy):
     """
 
     name = "mirrored"
-    description = "the whole model on each device of one process, all in step"
+    description = "synchronous replicas of the whole model on the devices of one process"
     all_reduces = ("auto", "nccl", "hierarchical_copy", "one_device")
     parity_cases = {
         "mirrored-2": ParityCase("two replicas", {"replicas": 2}),

@@ -17,11 +17,11 @@ class MultiWorkerMirrored(Strategy):
     """``tf.distribute.MultiWorkerMirroredStrategy``: CollectiveReduceV2 between the workers."""
 
     name = "multi_worker_mirrored"
-    description = "the whole model on each device of several processes, all in step"
+    description = "synchronous replicas of the whole model on the devices of several processes"
     all_reduces = ("auto", "ring", "nccl")
     several_processes = True
     takes_all_gpus = True
-    parity_cases = {"workers-2": ParityCase("two processes in step", {"workers": 2})}
+    parity_cases = {"workers-2": ParityCase("two synchronous processes", {"workers": 2})}
 
     def device_groups(self, parallel: ParallelSettings) -> Sequence[Sequence[str]]:
         """All devices."""
@@ -35,7 +35,7 @@ class MultiWorkerMirrored(Strategy):
             raise SettingError(
                 "replicas",
                 parallel.replicas,
-                "on CPUs: multi_worker_mirrored takes all of a worker's GPUs, or one CPU",
+                "needs GPUs: a worker of multi_worker_mirrored uses all of its GPUs, or one CPU",
                 f"replicas: 1 with workers: {parallel.workers * parallel.replicas}"
                 + (" and devices: CPU:0" if parallel.device_names else ""),
             )

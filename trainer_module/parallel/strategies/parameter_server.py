@@ -18,7 +18,7 @@ class ParameterServer(Strategy):
     """``tf.distribute.ParameterServerStrategy``: each worker updates the variables by itself."""
 
     name = "parameter_server"
-    description = "workers that take steps by themselves, on variables that servers hold"
+    description = "asynchronous workers, with variables on parameter servers"
     several_processes = True
     takes_all_gpus = True
     in_step = False
@@ -40,15 +40,16 @@ class ParameterServer(Strategy):
             raise SettingError(
                 "replicas",
                 parallel.replicas,
-                "is for replicas in step, and parameter_server trains one model by many workers",
+                "needs synchronous replicas, but each worker of parameter_server trains "
+                "asynchronously with one replica",
                 f"replicas: 1 with workers: {parallel.workers * parallel.replicas}",
             )
         if parallel.precision == "mixed_float16":
             raise SettingError(
                 "precision",
                 parallel.precision,
-                "scales the loss, which all workers decide on together, and those of "
-                "parameter_server are not in step",
+                "needs one loss scale for all workers, but workers of parameter_server are "
+                "asynchronous",
                 "precision: mixed_bfloat16",
             )
 

@@ -16,7 +16,7 @@ class Tpu(Strategy):
     """``tf.distribute.TPUStrategy``: the TPU's own interconnect adds up the gradients."""
 
     name = "tpu"
-    description = "the whole model on each core of a TPU, all in step; never run on hardware"
+    description = "synchronous replicas on the cores of a TPU; never run on hardware"
     remote_devices = True
 
     def refuse(self, parallel: ParallelSettings) -> None:
@@ -25,14 +25,14 @@ class Tpu(Strategy):
             raise SettingError(
                 "devices",
                 parallel.devices,
-                "is not for tpu, which takes all of its cores",
+                "is not supported by tpu, which uses all of its cores",
                 "devices: auto",
             )
         if parallel.virtual_devices:
             raise SettingError(
                 "virtual_devices",
                 parallel.virtual_devices,
-                "makes logical CPUs, and tpu trains on none",
+                "creates logical CPUs, but tpu does not train on CPUs",
                 "virtual_devices: 0",
             )
         if parallel.precision in ("float64", "mixed_float16"):
@@ -44,7 +44,7 @@ class Tpu(Strategy):
             raise SettingError(
                 "jit",
                 "true",
-                "is not needed: on tpu XLA always compiles the whole step",
+                "is not needed: on TPUs, XLA always compiles the whole step",
                 "jit: false",
             )
 
@@ -55,7 +55,7 @@ class Tpu(Strategy):
             raise SettingError(
                 "parallel.replicas",
                 parallel.replicas,
-                f"does not fit the TPU, which has {cores} cores, each of them a replica",
+                f"does not fit the TPU, which has {cores} cores with one replica each",
                 f"parallel.replicas: {cores}",
             )
         return [f"TPU:{index}" for index in range(cores)]

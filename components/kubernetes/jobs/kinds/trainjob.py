@@ -122,7 +122,7 @@ def _check(request: JobRequest) -> None:
         raise _refusal(
             "kubeflow.job.ttl_seconds",
             job.ttl_seconds,
-            "does not apply to a TrainJob, which stays until somebody deletes it",
+            "does not apply to a TrainJob, which stays until someone deletes it",
             f"kubeflow.job.ttl_seconds: {ttl_seconds}",
         )
     if pod.image_pull_policy:

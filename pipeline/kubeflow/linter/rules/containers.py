@@ -43,8 +43,8 @@ def _container(component: Component) -> Iterator[Finding]:
         yield Finding(
             "container-image",
             f"{location}.image",
-            "The pod never starts: without an image the backend's placeholder remains, and no such "
-            "image exists.",
+            "The pod never starts: without an image, the placeholder of the backend remains, "
+            "which is not an image.",
             "Give the container an image.",
             _DRIVER,
         )
@@ -64,7 +64,7 @@ def _container(component: Component) -> Iterator[Finding]:
             "lifecycle-ignored",
             f"{location}.lifecycle",
             "The backend silently ignores it: preCacheCheck never runs, so a file-based ExampleGen "
-            "has no span, version or fingerprint, and a cached one gives stale data.",
+            "has no span, version or fingerprint, and a cached one returns stale data.",
             "Remove it, and disable caching of the component, or make the changing value a "
             "parameter.",
             "api/v2alpha1/pipeline_spec.proto Lifecycle (nothing under backend/src/v2 reads it)",

@@ -36,7 +36,8 @@ def _root(pipeline: Pipeline) -> Iterator[Finding]:
                 "root-parameter",
                 location,
                 "The backend refuses each run without a value: the parameter has no default.",
-                "Give it a defaultValue (TFX drops a RuntimeParameter's), or a value in each run.",
+                "Give it a defaultValue, or a value in each run. TFX drops the default of a "
+                "RuntimeParameter.",
                 _VALIDATE,
             )
         if wanted in (_UNSPECIFIED, "TASK_FINAL_STATUS", _FILLED_IN):
@@ -129,8 +130,8 @@ def _missing_parameters(task: Task) -> Iterator[Finding]:
             yield Finding(
                 "missing-parameter",
                 f"{task.location}.inputs.parameters.{name}",
-                "The step gets an empty string in place of the default, because the parameter "
-                "is not optional.",
+                "The step gets an empty string instead of the default, because the parameter is "
+                "not optional.",
                 f"Set isOptional in {task.component.location}, or give the task a value.",
                 _RESOLVE,
             )

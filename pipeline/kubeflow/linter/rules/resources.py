@@ -89,6 +89,6 @@ def _unreadable(location: str, text: str) -> Finding:
         "resources",
         location,
         f"The driver of the task fails, or Kubernetes refuses the pod: {text!r} is not an amount.",
-        "Give an amount such as 500m, 2 or 4Gi; of accelerators a whole number.",
+        "Use an amount such as 500m, 2 or 4Gi. For accelerators, use a whole number.",
         _POD_RESOURCE,
     )

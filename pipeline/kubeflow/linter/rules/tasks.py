@@ -101,6 +101,7 @@ def _retries(task: Task) -> Iterator[Finding]:
                 "retry-policy",
                 f"{task.location}.retryPolicy.{name}",
                 f"Argo ignores it, or fails the step: {problem}.",
-                "Give whole numbers, 0 or more, and backoffMaxDuration not below backoffDuration.",
+                "Use whole numbers, 0 or more. backoffMaxDuration must not be below "
+                "backoffDuration.",
                 _RETRY,
             )

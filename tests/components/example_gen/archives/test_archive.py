@@ -158,8 +158,8 @@ def _without(batch: dict[Any, Any], key: str) -> dict[Any, Any]:
         (lambda b: b | {"labels": [1.0] * 10}, "record 0 (from 0): label a value of type float"),
         (lambda b: b | {"labels": [0, -1] * 5}, "record 1 (from 0): label -1"),
         (lambda b: b | {"labels": [True] * 10}, "type bool"),
-        (lambda b: [b], "a dictionary was expected"),
-        (lambda b: 7, "a dictionary was expected"),
+        (lambda b: [b], "expected a dictionary"),
+        (lambda b: 7, "expected a dictionary"),
     ],
 )
 def test_a_pickle_of_another_kind(

@@ -118,7 +118,7 @@ def test_knows_few_names(attack: bytes) -> None:
         (b"cnumpy\ndtype\n(Vu1\nI0\nI1\ntR.", "dictionary"),
         (b"cnumpy\nndarray\n(tR.", "only refer to"),
         (b"cnumpy\ndtype\n(VO8\nI0\nI1\ntR.", "uint8"),
-        (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "bytes were expected"),
+        (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "expected bytes"),
         (b"cnumpy\ndtype\n}Vx\nI1\nsb.", "change a function"),
         (b"cnumpy\ndtype\nN}Vx\nI1\ns\x86b.", "change a function"),
         (b"P1\n.", "persistent"),

@@ -55,7 +55,7 @@ def test_events_that_may_not_be_read(by_hand: Any, messages: Messages) -> None:
     by_hand.clock.at(200, by_hand.end)
     by_hand.training().run()
     [told] = by_hand.printed
-    assert "manifests/base/training-access.yaml" in told and "training goes on" in told
+    assert "manifests/base/training-access.yaml" in told and "training continues" in told
     messages.check(told)
 
 

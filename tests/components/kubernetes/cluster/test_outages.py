@@ -132,7 +132,7 @@ def test_logs_that_cannot_be_had(by_hand: Any, monkeypatch: pytest.MonkeyPatch) 
     by_hand.clock.at(100, by_hand.end)
     by_hand.training().run()
     [told] = by_hand.printed
-    assert "no route to" in told and "node-0" in told and "training goes on" in told
+    assert "no route to" in told and "node-0" in told and "training continues" in told
 
 
 def test_deleted_by_somebody_else(by_hand: Any, server: Any, messages: Messages) -> None:

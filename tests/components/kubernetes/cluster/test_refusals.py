@@ -68,7 +68,7 @@ def test_logs_that_may_not_be_read(by_hand: Any) -> None:
     by_hand.training().run()
     [told] = by_hand.printed
     assert 'User "ci@example.com" cannot get resource "pods/log"' in told
-    assert "training-access.yaml" in told and told.endswith("The training goes on.")
+    assert "training-access.yaml" in told and told.endswith("The training continues.")
 
 
 def test_a_quota_of_jobs(by_hand: Any) -> None:

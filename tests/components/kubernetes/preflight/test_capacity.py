@@ -62,7 +62,7 @@ def test_a_namespace_without_any() -> None:
         ({"requests.nvidia.com/gpu": "7"}, {}, SERVER | {"kind": "tfjob"}, "ok", "gpu 7 of 7"),
         ({"count/jobs.batch": "0"}, {}, {}, "missing", "count/jobs.batch 1 of 0 free"),
         ({"secrets": "0"}, {}, {}, "ok", "limits nothing"),
-        ({"pods": "1"}, {}, {"scopes": ["BestEffort"]}, "note", "some pods only"),
+        ({"pods": "1"}, {}, {"scopes": ["BestEffort"]}, "note", "only some pods"),
     ],
 )
 def test_quotas(

@@ -257,5 +257,5 @@ def test_no_run_is_given_credentials_in_an_address(
 ) -> None:  # fmt: skip
     assert ask("pipelines", "create", tiny).exit_code == 0
     done = silent(ask("runs", "create", "tiny", *words, *as_json))
-    assert done.exit_code == 1 and "in an address" in done.stderr
+    assert done.exit_code == 1 and "in a URI" in done.stderr
     assert not json.loads(ask("runs", "list", "--json").stdout)["runs"]

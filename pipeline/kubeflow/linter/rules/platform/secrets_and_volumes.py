@@ -171,5 +171,5 @@ def _volume(item: dict[str, Any], place: str, size: str, *, needed: bool) -> Ite
 
 def _refused(rule: str, place: str, problem: str) -> Finding:
     return Finding(
-        rule, place, f"Kubernetes refuses the pod: {problem}.", "Give what is missing.", EXTEND
+        rule, place, f"Kubernetes refuses the pod: {problem}.", "Add the missing field.", EXTEND
     )
