@@ -145,7 +145,8 @@ def _refuse(wrong: Sequence[_Misplaced]) -> None:
         more = f", and {len(wrong) - _EXAMPLES} more" if len(wrong) > _EXAMPLES else ""
         raise UserError(
             f"parallel: the first step ran on other devices than planned: {examples}{more}. Remove "
-            "tf.device from the layers of the model. If no layer has it, this is a bug in Stagecraft",
+            "tf.device from the layers of the model. If no layer has it, this is a bug in "
+            "Stagecraft",
             setting="parallel",
             record=wrong[0].name,
         )
