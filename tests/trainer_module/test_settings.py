@@ -250,7 +250,7 @@ BATCHES: list[tuple[dict[str, Any], int, str, int]] = [
         "parallel.workers: 2 × parallel.replicas: 2 × parallel.microbatches: 2 = 8",
         8,
     ),
-    (PS | {"workers": 3, "accumulate": 2}, 9, "by parallel.accumulate: 2", 8),
+    (PS | {"workers": 3, "accumulate": 2}, 9, "of parallel.accumulate: 2", 8),
 ]
 
 
@@ -345,7 +345,7 @@ def test_clip_norm_is_no_negative_number() -> None:
 @pytest.mark.parametrize(
     ("train", "said"),
     [
-        ({"initial_weights": "s3://bucket/m.keras"}, "s3://bucket/m.keras is an address"),
+        ({"initial_weights": "s3://bucket/m.keras"}, "s3://bucket/m.keras is a URI"),
         ({"initial_weights_skip": "head"}, "skips nothing without initial_weights"),
         ({"initial_weights": 3}, "valid string"),
         ({"initial_weights": "m.keras", "initial_weights_skip": [1]}, "valid string"),

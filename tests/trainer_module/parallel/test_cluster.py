@@ -165,7 +165,7 @@ def test_what_contradicts_itself(
         (IN_STEP, WORKERS, "worker", ("workers: 1", "use parallel.workers: 2")),
         (GRID, None, "", ("unset", "parallel.workers: 2", "workers: 1")),
         (GRID, {"ps": ["p:1"]}, "ps", ('no "worker"', "strategy: grid trains")),
-        (GRID, WITH_PS, "worker", ('"ps"', "strategy: grid has none", "parameter_server")),
+        (GRID, WITH_PS, "worker", ('"ps"', "strategy: grid has", "parameter_server")),
         (GRID, WITH_CHIEF, "worker", ("has 3 workers", "use parallel.workers: 3")),
         (BY_A_CHIEF, None, "", ("unset", "parameter_server", '"ps": [')),
         (BY_A_CHIEF, WITH_CHIEF, "chief", ('no "ps"', '"ps": [')),

@@ -120,7 +120,7 @@ def test_a_pod_that_starts_when_its_lease_is_over(tmp_path: pathlib.Path) -> Non
     ended = pod(tmp_path)
     assert (ended.returncode, ended.stdout) == (
         1,
-        f"{tmp_path / heartbeat.NAME}: expired: no Trainer step waits for this training\n",
+        f"{tmp_path / heartbeat.NAME}: expired: no Trainer step waits for this training run\n",
     )
 
 
