@@ -9,6 +9,7 @@ The name of a built-in entry is its file's name. Another package adds an entry w
 
 from __future__ import annotations
 
+import abc
 import difflib
 import functools
 import importlib
@@ -27,7 +28,7 @@ class EntryPointError(UserError):
     """An entry point of another package that gives no entry."""
 
 
-class Entry:
+class Entry(abc.ABC):
     """Base of what a registry holds."""
 
     name: str

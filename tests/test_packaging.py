@@ -1,7 +1,7 @@
 """The wheel: what it holds, and that its parts serve in somebody else's project.
 
 ``other_project`` stands for that: laid out as TFX's template is, so with a ``pipeline`` of its
-own, which must not get in the way of ours.
+own, which must not hide this project.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs a pipeline in a process of its own, follows it, and stops it when asked.
 
-This side imports neither TFX nor TensorFlow, so that it starts, shows and stops at once, and
-whatever happens to the other process (out of memory, a crash in C++) is told and cleaned up.
+This process imports neither TFX nor TensorFlow, so that it starts, shows and stops at once. It
+reports and cleans up after every end of the other process, such as a crash in C++.
 """
 
 from __future__ import annotations

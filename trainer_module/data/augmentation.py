@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import zlib
 from typing import Any
 
@@ -19,6 +20,7 @@ class Augmentation(Entry):
         """Number of its first draw; fixed, so that one augmentation changes no other's draws."""
         return 1000 + 1000 * zlib.crc32(self.name.encode())
 
+    @abc.abstractmethod
     def apply(self, images: Any, draws: Any) -> Any:
         """Augments a batch, each picture by its own draws.
 
@@ -32,4 +34,3 @@ class Augmentation(Entry):
         Returns:
             float32 of the same shape.
         """
-        raise NotImplementedError

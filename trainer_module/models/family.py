@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import re
 from typing import Any, ClassVar
 
@@ -36,6 +37,7 @@ class ModelFamily(Entry):
         """Why there is no model of these sizes, a phrase with a verb; empty: there is one."""
         return ""
 
+    @abc.abstractmethod
     def build(self, input_shape: tuple[int, int, int], num_classes: int, **sizes: int) -> Any:
         """A new ``keras.Model`` of float32 images that gives logits ``[batch, num_classes]``.
 
@@ -46,7 +48,6 @@ class ModelFamily(Entry):
             num_classes: number of logits.
             **sizes: as :meth:`sizes` gives them.
         """
-        raise NotImplementedError
 
 
 def depth_problem(depth: int, beyond: int) -> str:

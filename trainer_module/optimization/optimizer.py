@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 from stagecraft.schemas.registry import Entry
@@ -14,9 +15,9 @@ class Optimizer(Entry):
     slots = 1
     """Variables that it keeps for each weight, for the memory in a plan."""
 
+    @abc.abstractmethod
     def make(self, train: TrainSettings) -> Any:
         """A ``keras.optimizers.Optimizer`` with ``train.learning_rate`` and ``weight_decay``.
 
         Its file imports Keras inside this method only.
         """
-        raise NotImplementedError

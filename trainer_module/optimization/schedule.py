@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 from stagecraft.schemas.registry import Entry
@@ -16,6 +17,7 @@ class Schedule(Entry):
     depends_on_length = True
     """Whether the rate of a step depends on how many steps the training has."""
 
+    @abc.abstractmethod
     def decay(self, progress: Any) -> Any:
         """Factor on the learning rate after the warm-up, 1 at its start.
 
@@ -24,4 +26,3 @@ class Schedule(Entry):
         Args:
             progress: scalar tensor, from 0 after the warm-up to 1 at the end.
         """
-        raise NotImplementedError

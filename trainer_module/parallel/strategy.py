@@ -7,6 +7,7 @@ checked, and ``--help`` is shown, without them.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
@@ -119,12 +120,12 @@ class Strategy(Capabilities):
         """Whether a topology cannot follow another one in the same process."""
         return False
 
+    @abc.abstractmethod
     def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:
         """The ``tf.distribute`` strategy over the devices; None: it uses none.
 
         Nothing has used TensorFlow before. Waits for the other processes of a cluster.
         """
-        raise NotImplementedError
 
     def make_engine(
         self,

@@ -1,4 +1,4 @@
-"""The component, as a launcher runs it: TFX's spec, and a version of ours."""
+"""The component, as a launcher runs it: TFX's spec, with another version directory."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 ``STAND_IN`` is a JSON object, node name to what it does: ``ok`` (nothing special), ``fail``,
 ``user_error``, ``hang`` (in Python), ``hang_in_beam``, ``exit``, ``kill`` (itself), ``train``
-(until it is told to stop; then it writes ``OUTPUT/saved``), ``train_on`` (whatever it is told). A
+(until a stop request; then it writes ``OUTPUT/saved``), ``train_on`` (ignores requests). A
 node that hangs or trains writes half an output, then its process id into ``OUTPUT/hanging``.
 """
 

@@ -1,4 +1,4 @@
-"""Which processes a topology has, and what each is told."""
+"""The processes of a topology, and the TF_CONFIG of each."""
 
 from __future__ import annotations
 

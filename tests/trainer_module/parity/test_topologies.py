@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def rows(folder: pathlib.Path) -> dict[tuple[str, str, str], Row]:
-    """(model, optimizer, topology) -> what came of it; run two at a time."""
+    """(model, optimizer, topology) -> its row; runs two at a time."""
     draw = np.random.RandomState(0)
     labels = draw.randint(0, 10, 4 * BATCH)
     images = draw.randn(len(labels), 32, 32, 3) + np.eye(32)[labels][:, :, None, None]

@@ -1,4 +1,4 @@
-"""Downloads against a server on this machine that does what it is told, or not."""
+"""Downloads from a server on this machine, which serves or fails on request."""
 
 from __future__ import annotations
 

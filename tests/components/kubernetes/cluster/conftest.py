@@ -36,7 +36,7 @@ TRAIN = {"model": "user_models:tiny", "batch_size": 8, "eval_batch_size": 5, "st
 
 @dataclasses.dataclass
 class Step:
-    """The Trainer's step: its artifacts, and what it is told."""
+    """The Trainer's step: its artifacts and its settings."""
 
     folder: pathlib.Path
     inputs: dict[str, list[types.Artifact]]

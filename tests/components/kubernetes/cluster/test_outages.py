@@ -124,7 +124,7 @@ def test_a_log_that_ends_before_its_container(
 
 
 def test_logs_that_cannot_be_had(by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is told, and the training goes on."""
+    """The step prints it, and the training continues."""
     monkeypatch.setattr(pod_logs.followed, "__kwdefaults__", _fast(pod_logs.followed))
     monkeypatch.setattr(pod_logs, "PATIENCE_SECONDS", -1.0)
     by_hand.server.fail("GET", "/log$", 502, "BadGateway", "no route to node-0", times=None)

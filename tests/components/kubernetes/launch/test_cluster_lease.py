@@ -169,7 +169,7 @@ def test_without_the_permission(server: KubeApi, messages: Messages) -> None:
 
 
 def test_an_answer_that_is_lost(server: KubeApi) -> None:
-    """The request was done: whoever asks again is told of itself."""
+    """The first request succeeded; the second one finds the lease that it made."""
     one = lease(server, "train-1")
     write = one.write
 

@@ -188,7 +188,7 @@ def test_a_redirect_to_another_host_gets_nothing(
 def test_kfps_own_settings_go_nowhere(
     server: Server, command: Command, home: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kfp would take all of this for whatever server it is told of."""
+    """Kfp would send all of this to any server."""
     import kfp.client.auth
 
     def token(*given: object) -> None:

@@ -76,7 +76,7 @@ def spec(programs: dict[str, str], tasks: dict[str, Any], **components: Any) -> 
 
 
 def make_and_read(**parameters: Any) -> dict[str, Any]:
-    """A model and what the next step is told of it."""
+    """A model, and the input of the next step."""
     cached = {"cachingOptions": {"enableCache": True}}
     source = {"taskOutputArtifact": {"producerTask": "make", "outputArtifactKey": "model"}}
     text = {"parameters": {"text": {"componentInputParameter": "text"}}}
