@@ -24,13 +24,18 @@ def test_a_run_leaves_no_temporary_file(
     output: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
     done = run(output)
     assert done.code == 0, done.stderr
     assert os.listdir(tmp_path) == []
     assert "Baseline: done" in done.stderr and "no blessed model" in done.stderr
 
 
-def test_a_training_that_took_no_step_pushes_no_version(output: pathlib.Path) -> None:
+def test_a_training_that_took_no_step_pushes_no_version(
+    output: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where Python gives a set another order, as each process does."""
+    monkeypatch.setenv("PYTHONHASHSEED", "2")
     before = _versions(output)
     done = run(output, "--from", "Trainer")
     assert done.code == 0, done.stderr

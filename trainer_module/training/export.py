@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -56,7 +56,7 @@ def export(
     for variable in model.variables:
         variable.assign(weights[variable.path])
     # The loader, not TFT's layer: saving that tf_keras model would take seconds.
-    loader = SavedModelLoader(transform.transform_savedmodel_dir)
+    loader = _Loader(transform.transform_savedmodel_dir)
     module = tf.Module()
     # All that the signatures use must be reachable from the module.
     module.model_variables = [variable.value for variable in model.variables]
@@ -73,6 +73,17 @@ def export(
         paths = pathlib.Path(aside, VARIABLE_PATHS)
         paths.parent.mkdir()
         paths.write_text(json.dumps([variable.path for variable in model.variables], indent=1))
+
+
+class _Loader(SavedModelLoader):
+    """TFT's loader, with the same graph in each process.
+
+    TFT adds the features that a request lacks in the order of a set, which differs between
+    processes. The Pusher would take two exports of one model for two models.
+    """
+
+    def _get_unfed_input_keys(self, input_tensor_keys: Iterable[str]) -> list[str]:
+        return sorted(super()._get_unfed_input_keys(input_tensor_keys))
 
 
 def _signatures(

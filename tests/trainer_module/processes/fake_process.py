@@ -1,7 +1,7 @@
 """Stands in for a training's process: python fake_process.py FOLDER DESCRIPTOR
 
 FOLDER/plan.json says for each role what it does in its first, second, … life; the last stays.
-Every life leaves a line in FOLDER/lives.
+Every life leaves a line in FOLDER/lives, and waits until each process of the cluster has one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from stagecraft.trainer_module.processes import events
 from stagecraft.trainer_module.processes.process import end_with_parent
 
 folder, descriptor = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-task = json.loads(os.environ["TF_CONFIG"])["task"]
+config = json.loads(os.environ["TF_CONFIG"])
+task = config["task"]
 name = f"{task['type']} {task['index']}"
 end_with_parent()
 with (folder / "lives").open("a") as lives:
@@ -47,6 +48,10 @@ def forever() -> None:
 
 with (folder / "scratches").open("a") as scratches:
     scratches.write(f"{tempfile.mkdtemp()}\n")
+everyone = [f"{job} {i}" for job, hosts in config["cluster"].items() for i in range(len(hosts))]
+while not all(map(lives_of, everyone)):
+    tell("beat")
+    time.sleep(0.02)
 print(f"{name} does: {what}", flush=True)
 tell("started")
 tell("progress", phase="train", step=life)

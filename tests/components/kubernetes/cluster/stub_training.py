@@ -65,9 +65,11 @@ def refuses(fn_args: Any) -> None:
 
 
 def refuses_until_it_may_not(fn_args: Any) -> None:
-    """As long as there is no gate."""
+    """Worker 1 does, as long as there is no gate."""
     if not (pathlib.Path(fn_args.working_dir).parent / GATE).exists():
-        raise UserError("there is no gate")
+        if role() == "worker 1":
+            raise UserError("there is no gate")
+        hangs(fn_args)
     done(fn_args)
 
 
