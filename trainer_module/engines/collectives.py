@@ -52,11 +52,7 @@ class Group:
     def all_reduce(self, replica: int, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The sum of each tensor over the replicas: the same bits on all of them.
 
-        Every replica of the group calls it, under its device.
-
-        Args:
-            replica: its number in this worker.
-            tensors: of the same shapes and dtypes on all replicas.
+        Every replica of the group calls it, under its device, with the same shapes and dtypes.
         """
         if self._size == 1:
             return list(tensors)

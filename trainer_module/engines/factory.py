@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.strategy import BuildModel
+from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.parallel import cluster, strategy
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.processes import loopback
@@ -40,8 +40,6 @@ def make_engine(
 
     Args:
         connected: the result of :func:`connect`.
-        topology: the devices.
-        settings: of the training.
         total_steps: the schedule's length.
         build_model: builds the model in the scope that it is given.
 

@@ -28,7 +28,7 @@ from stagecraft.trainer_module.engines.step_metrics import (
     evaluation_sums,
 )
 from stagecraft.trainer_module.engines.strategy import BuildModel
-from stagecraft.trainer_module.engines.training import Copies, TrainingEngine, Variable, unique
+from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
 from stagecraft.trainer_module.engines.workers import Workers
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
@@ -40,8 +40,8 @@ from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
-class GridEngine(TrainingEngine):
-    """An :class:`~stagecraft.trainer_module.engines.base.Engine` of replicas and stages."""
+class GridEngine(Engine):
+    """An engine of replicas and stages."""
 
     def __init__(
         self,
@@ -51,13 +51,6 @@ class GridEngine(TrainingEngine):
         build_model: BuildModel,
     ):
         """Builds the model on the host, cuts it, and copies each stage to its devices.
-
-        Args:
-            topology: the devices, replica by replica.
-            settings: of the training.
-            total_steps: the schedule's length.
-            build_model: builds, in the scope that it is given, a model of float32 images that
-                gives logits ``[batch, classes]``.
 
         Raises:
             UserError: the model cannot be cut like this.
@@ -73,13 +66,7 @@ class GridEngine(TrainingEngine):
             self.plan = self._workers.make_plan(self._template, settings)
         cuts = self.plan.cuts if self.plan else []
         self._stages = [
-            Stage(
-                model,
-                jit=parallel.jit,
-                remat=parallel.remat,
-                parts=parallel.parts,
-                dtype=self._dtype,
-            )
+            Stage(model, parallel.jit, parallel.remat, parallel.parts, self._dtype)
             for model in partition.split(self._template, cuts)
         ]
         examine.check(self._stages, parallel)
@@ -93,21 +80,13 @@ class GridEngine(TrainingEngine):
         ]
         self._pipelines = [ReplicaPipeline(row, settings, self._parts) for row in self._grid]
         self._groups = [
-            Group(
-                [stage_replica.device for stage_replica in column],
-                parallel.all_reduce,
-                topology.workers,
-            )
+            Group([each.device for each in column], parallel.all_reduce, topology.workers)
             for column in zip(*self._grid, strict=True)
         ]
-
-    # --- data ---
 
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
         """Iterator over this worker's rows of global batches, on the host."""
         return feeding.on_host(dataset)
-
-    # --- training ---
 
     def _global_step(self, batch: Batch) -> tuple[StepMetrics, tf.Tensor]:
         sums = self._reduced(batch)
@@ -127,7 +106,7 @@ class GridEngine(TrainingEngine):
         """Per replica and stage: sums over the global batch, the same on all of the replicas."""
         accumulate, scale = self._settings.parallel.accumulate, self._loss_scale
         factor = scale.value if scale else None
-        values = [pipeline.read() for pipeline in self._pipelines]
+        values = [[stage_replica.read() for stage_replica in row] for row in self._grid]
         # Replica by replica, in each step by accumulation step, in each microbatch by microbatch.
         shape = [self._topology.replicas, accumulate, self._settings.parallel.microbatches, -1]
         with tf.device("CPU:0"):
@@ -166,9 +145,9 @@ class GridEngine(TrainingEngine):
         self, sums: list[list[PartialSums]], more: list[list[PartialSums]]
     ) -> list[list[PartialSums]]:
         result = []
-        for replica, row, other in zip(self._grid, sums, more, strict=True):
+        for row in zip(self._grid, sums, more, strict=True):
             added = []
-            for stage_replica, one, two in zip(replica, row, other, strict=True):
+            for stage_replica, one, two in zip(*row, strict=True):
                 with stage_replica.scope("accumulate"):
                     added.append(one.plus(two))
             result.append(added)
@@ -249,22 +228,20 @@ class GridEngine(TrainingEngine):
         # Gradients do not pass a boundary where a tensor of integers is alive.
         passes_back = self._pipelines[0].passes_back
         reached = [all(passes_back[k + 1 :]) for k in range(len(self._stages))]
+        placed = {
+            (replica, stage): stage_replica
+            for replica, row in enumerate(self._grid)
+            for stage, stage_replica in enumerate(row)
+        }
         placement.check_stage_replicas(
             ops,
-            {
-                (replica, stage): stage_replica.device
-                for replica, row in enumerate(self._grid)
-                for stage, stage_replica in enumerate(row)
-            },
+            {place: stage_replica.device for place, stage_replica in placed.items()},
             backward=[
-                (replica, stage)
-                for replica, row in enumerate(self._grid)
-                for stage, stage_replica in enumerate(row)
-                if reached[stage] and (stage_replica.weights or passes_back[stage])
+                place
+                for place, stage_replica in placed.items()
+                if reached[place[1]] and (stage_replica.weights or passes_back[place[1]])
             ],
         )
-
-    # --- evaluation ---
 
     def _evaluate_batch(self, batch: Batch) -> tf.Tensor:
         with tf.device("CPU:0"):
@@ -288,8 +265,6 @@ class GridEngine(TrainingEngine):
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
         """Sums values over all workers, which all call it and wait for each other."""
         return self._workers.sum(values)
-
-    # --- state ---
 
     def weights(self) -> dict[str, np.ndarray]:
         """Variable path -> value; averaged weights where EMA is on."""

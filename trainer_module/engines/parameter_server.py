@@ -20,8 +20,11 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines import feeding
-from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
-from stagecraft.trainer_module.engines.step_metrics import StepMetrics
+from stagecraft.trainer_module.engines.step_metrics import (
+    Metrics,
+    NonFiniteLossError,
+    StepMetrics,
+)
 from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.parallel.topology import Topology
@@ -34,7 +37,7 @@ slowest."""
 
 
 class ParameterServerEngine(StrategyEngine):
-    """An :class:`~stagecraft.trainer_module.engines.base.Engine`, on the chief."""
+    """An engine on the chief."""
 
     def __init__(
         self,
@@ -44,7 +47,6 @@ class ParameterServerEngine(StrategyEngine):
         total_steps: int,
         build_model: BuildModel,
     ):
-        """As :class:`StrategyEngine`."""
         super().__init__(strategy, topology, settings, total_steps, build_model)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._scheduled_graph = tf.function(self._scheduled, autograph=False)

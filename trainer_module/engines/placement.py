@@ -72,10 +72,9 @@ def check_stage_replicas(
     devices: Mapping[tuple[int, int], str],
     backward: Collection[tuple[int, int]],
 ) -> None:
-    """Checks the device of the ops of each (replica, stage).
+    """Checks the device of the ops of each (replica, stage) in a training step.
 
     Args:
-        ops: of a training step.
         devices: (replica, stage) -> device.
         backward: those that compute gradients.
 
@@ -95,7 +94,7 @@ def check_stage_replicas(
             wrong.append(_elsewhere(op, devices[place]))
     _refuse(wrong)
     missing = [
-        _Misplaced(
+        (
             f"replica {replica}, stage {stage}",
             f"no {part} ops of replica {replica}, stage {stage} on {device}",
         )
@@ -109,44 +108,28 @@ def check_stage_replicas(
 def check_replicas(ops: Sequence[Op], devices: Sequence[str]) -> None:
     """Checks that the gradient ops of a step ran on the devices of the replicas.
 
-    Args:
-        ops: of a training step under a ``tf.distribute`` strategy.
-        devices: one per replica.
-
     Raises:
         UserError: one of the devices computes no gradients, or another one does.
     """
     gradients = [op for op in ops if GRADIENT in op.name]
     _refuse([_elsewhere(op, " or ".join(devices)) for op in gradients if op.device not in devices])
     used = {op.device for op in gradients}
-    _refuse(
-        [
-            _Misplaced(device, f"no backward ops on {device}")
-            for device in devices
-            if device not in used
-        ]
-    )
+    _refuse([(each, f"no backward ops on {each}") for each in devices if each not in used])
 
 
-class _Misplaced(NamedTuple):
-    """What did not run where it was planned, and a phrase for people."""
-
-    name: str
-    problem: str
+def _elsewhere(op: Op, planned: str) -> tuple[str, str]:
+    return op.name, f"{op.name} ({op.kind}) on {op.device} instead of {planned}"
 
 
-def _elsewhere(op: Op, planned: str) -> _Misplaced:
-    return _Misplaced(op.name, f"{op.name} ({op.kind}) on {op.device} instead of {planned}")
-
-
-def _refuse(wrong: Sequence[_Misplaced]) -> None:
+def _refuse(wrong: Sequence[tuple[str, str]]) -> None:
+    """``wrong``: what did not run where it was planned, and a phrase for people."""
     if wrong:
-        examples = "; ".join(each.problem for each in wrong[:_EXAMPLES])
+        examples = "; ".join(problem for _, problem in wrong[:_EXAMPLES])
         more = f", and {len(wrong) - _EXAMPLES} more" if len(wrong) > _EXAMPLES else ""
         raise UserError(
             f"parallel: the first step ran on other devices than planned: {examples}{more}. Remove "
             "tf.device from the layers of the model. If no layer has it, this is a bug in "
             "Stagecraft",
             setting="parallel",
-            record=wrong[0].name,
+            record=wrong[0][0],
         )

@@ -44,13 +44,7 @@ class ReplicaPipeline:
     """The stages of a replica, and their passes over its part of a batch."""
 
     def __init__(self, stages: Sequence[StageReplica], settings: TrainingSettings, parts: int):
-        """Prepares; nothing is computed.
-
-        Args:
-            stages: of the replica, in order.
-            settings: of the training.
-            parts: into how many the global batch is divided, over all replicas.
-        """
+        """``parts``: into how many the global batch is divided, over all replicas."""
         self.stages = stages
         self._train = settings.train
         self._dtype = metrics_dtype(settings)
@@ -63,10 +57,6 @@ class ReplicaPipeline:
             for number, stage in enumerate(stages)
         ]
         """Per stage: whether the stage before it needs the gradient of its inputs."""
-
-    def read(self) -> list[Values]:
-        """Weights and state of all stages, read once a step."""
-        return [stage.read() for stage in self.stages]
 
     def forward_and_back(
         self,
@@ -82,9 +72,7 @@ class ReplicaPipeline:
         would leave the stage together.
 
         Args:
-            values: of :meth:`read`.
             batch: images, labels, weights and rows, each ``[microbatches, examples, ...]``.
-            step: steps done before this one.
             scale: of the loss, for gradients that fit into float16; None: 1.
         """
         images, *rest = batch
@@ -149,12 +137,8 @@ class ReplicaPipeline:
     ) -> list[tf.Tensor]:
         """The vector-Jacobian product of a stage: gradients of its sources.
 
-        Args:
-            number: of the stage.
-            passed: the forward pass.
-            sources: the weights, and the inputs where the stage before needs their gradient.
-            incoming: gradient of the outputs, from the stage after this one; of the last, none.
-            scale: of the loss.
+        ``sources``: the weights, and the inputs where the stage before needs their gradient;
+        ``incoming``: gradient of the outputs, from the stage after this one; of the last, none.
         """
         if not sources:
             return []

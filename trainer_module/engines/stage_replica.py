@@ -28,18 +28,9 @@ COUNTERS = ("optimizer/iteration", "optimizer/learning_rate")
 
 
 class StageReplica:
-    """One replica of one stage: its variables on its device."""
+    """One replica (row) of one stage (column), with its variables on ``device``."""
 
     def __init__(self, stage: Stage, device: str, replica: int, number: int, train: TrainSettings):
-        """Copies the template's values to ``device``.
-
-        Args:
-            stage: the function.
-            device: such as ``"GPU:1"``.
-            replica: row.
-            number: column.
-            train: optimizer and EMA.
-        """
         self.stage = stage
         self.device = device
         self._scope = SCOPE.format(replica=replica, stage=number)
@@ -83,9 +74,7 @@ class StageReplica:
         """What layers assigned, and one optimizer step.
 
         Args:
-            gradients: one per weight.
             changed: index in ``Stage.variables`` -> next value.
-            rate: the learning rate.
             step: steps done before this one.
         """
         variables = [*self.weights, *self.state]
@@ -102,7 +91,7 @@ class StageReplica:
                 self.optimizer.iterations.assign(step + 1)
 
     def update_ema(self, decay: tf.Tensor) -> None:
-        """Moves the EMA weights; see :mod:`stagecraft.trainer_module.optimization.ema`."""
+        """Moves the EMA weights."""
         for average, variable in zip(self.ema_weights, self.weights, strict=True):
             ema.move(average, variable.value, decay)
 

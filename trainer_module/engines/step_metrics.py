@@ -13,12 +13,40 @@ from stagecraft.trainer_module.optimization.losses import cross_entropy
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
+class Metrics(NamedTuple):
+    """Metrics over a number of examples."""
+
+    loss: float
+    """Mean loss in nats: training adds label smoothing and the model's penalties to the cross
+    entropy, evaluation does not."""
+    accuracy: float
+    """Share of the examples whose class is the one with the largest logit, 0 to 1."""
+    examples: int
+
+
+class NonFiniteLossError(Exception):
+    """The loss of a step, or a gradient, is infinite or not a number.
+
+    With a loss scale, the step left the weights as they were; without one, they are lost. The
+    step counts from 1; its loss is finite if only a gradient is not.
+    """
+
+    def __init__(self, step: int, loss: float):
+        super().__init__(f"loss {loss} at step {step}")
+        self.step = step
+        self.loss = loss
+
+    @property
+    def updates(self) -> int:
+        """Updates of the weights before this loss."""
+        return self.step - 1
+
+
 class StepMetrics(NamedTuple):
     """Of one step over a global batch."""
 
     loss: tf.Tensor
     """Scalar, mean over the global batch; float64 where the training is, else float32."""
-
     num_correct: tf.Tensor
     """Scalar of the same dtype: examples whose largest logit is their label's."""
 
@@ -29,14 +57,7 @@ def metrics_dtype(settings: TrainingSettings) -> tf.DType:
 
 
 def check_connected(connected: Sequence[bool]) -> None:
-    """Refuses a model none of whose weights has a gradient, as Keras's optimizers do.
-
-    Args:
-        connected: of each weight of the whole model.
-
-    Raises:
-        ModelRefusedError: nothing would be trained.
-    """
+    """Refuses a model none of whose weights has a gradient, as Keras's optimizers do."""
     if not any(connected):
         raise ModelRefusedError(
             "the model",

@@ -33,7 +33,7 @@ from stagecraft.trainer_module.engines.step_metrics import (
     example_losses,
     num_correct,
 )
-from stagecraft.trainer_module.engines.training import TrainingEngine, Variable, unique
+from stagecraft.trainer_module.engines.training import Engine, Variable, unique
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.stages.stage import Stage
@@ -47,8 +47,8 @@ from stagecraft.trainer_module.settings import TrainingSettings
 BuildModel = Callable[[AbstractContextManager[Any]], keras.Model]
 
 
-class StrategyEngine(TrainingEngine):
-    """An :class:`~stagecraft.trainer_module.engines.base.Engine` of replicas."""
+class StrategyEngine(Engine):
+    """An engine of replicas."""
 
     def __init__(
         self,
@@ -61,9 +61,6 @@ class StrategyEngine(TrainingEngine):
         """Builds the model and its optimizer on the topology's devices.
 
         Args:
-            strategy: over the topology's devices, from ``factory.connect``.
-            topology: the devices.
-            settings: of the training.
             total_steps: the schedule's length.
             build_model: builds, in the scope that it is given, a model of float32 images that
                 gives logits ``[batch, classes]``.
@@ -75,13 +72,8 @@ class StrategyEngine(TrainingEngine):
         self._model = build_model(self._strategy.scope())
         dropout.key_layers(self._model, settings.train.seed)
         parallel = settings.parallel
-        self._stage = Stage(
-            self._model,
-            jit=parallel.jit,
-            remat=parallel.remat,
-            parts=parallel.accumulate * strategy.num_replicas_in_sync,
-            dtype=self._dtype,
-        )
+        parts = parallel.accumulate * strategy.num_replicas_in_sync
+        self._stage = Stage(self._model, parallel.jit, parallel.remat, parts, self._dtype)
         examine.check([self._stage], parallel)
         self._connected = [True] * len(self._stage.trainable)  # known when a step has been traced
         variables = self._model.trainable_variables
@@ -92,14 +84,8 @@ class StrategyEngine(TrainingEngine):
             self._optimizer._all_reduce_sum_gradients = list
             self._ema_weights = ema.create(variables if settings.train.ema_decay else [])
 
-    # --- data ---
-
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
-        """Iterator over global batches, each split evenly between the replicas in their order.
-
-        Args:
-            dataset: of this worker's rows of the global batches.
-        """
+        """Iterator over global batches, each split evenly between the replicas in their order."""
         replicas = self._topology.replicas
         if replicas > 1:
             # The strategy would guess batch sizes from the dataset's graph.
@@ -107,8 +93,6 @@ class StrategyEngine(TrainingEngine):
         elif not self._topology.on_gpus:
             return feeding.on_host(dataset)  # there is no device to copy ahead to
         return feeding.on_replicas(self._strategy, dataset)
-
-    # --- training ---
 
     def _global_step(self, batch: Batch) -> tuple[StepMetrics, tf.Tensor]:
         strategy, scale = self._strategy, self._loss_scale
@@ -242,8 +226,6 @@ class StrategyEngine(TrainingEngine):
         of_replicas = self._strategy.run(lambda: own)
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, of_replicas, axis=None)
 
-    # --- evaluation ---
-
     def _evaluate_batch(self, batch: Batch) -> tf.Tensor:
         sums = self._run(self._evaluate_replica, batch)
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
@@ -254,8 +236,6 @@ class StrategyEngine(TrainingEngine):
         state = [tf.convert_to_tensor(variable) for variable in self._stage.state]
         logits = self._stage.infer(tensors, state, batch.images)
         return evaluation_sums(logits, batch, self._dtype)
-
-    # --- state ---
 
     def weights(self) -> dict[str, np.ndarray]:
         """Variable path -> value; averaged weights where EMA is on."""

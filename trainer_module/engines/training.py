@@ -1,8 +1,4 @@
-"""Base of all engines: steps, evaluation and state, on any devices.
-
-A subclass defines one step over one global batch. One call of a graph takes several steps,
-without Python between them.
-"""
+"""Base of all engines: steps, evaluation and state, on any devices."""
 
 from __future__ import annotations
 
@@ -17,27 +13,32 @@ import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.engines import placement
-from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
-from stagecraft.trainer_module.engines.step_metrics import StepMetrics, metrics_dtype
+from stagecraft.trainer_module.engines.step_metrics import (
+    Metrics,
+    NonFiniteLossError,
+    StepMetrics,
+    metrics_dtype,
+)
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
-class TrainingEngine(abc.ABC):
-    """Base of the :class:`~stagecraft.trainer_module.engines.base.Engine` implementations."""
+class Engine(abc.ABC):
+    """Holds a model, its optimizer and a step counter on the devices of a topology.
+
+    A subclass defines one step over one global batch. One call of a graph takes several steps,
+    without Python between them.
+    """
 
     plan: Plan | None = None
+    """The plan of a model in stages."""
+
     repeated = 0
+    """Steps that were applied twice and counted once, since this process started."""
 
     def __init__(self, settings: TrainingSettings, total_steps: int):
-        """Makes the step counter and the other variables on the host.
-
-        Args:
-            settings: of the training.
-            total_steps: the schedule's length.
-        """
         self._settings = settings
         self._dtype = metrics_dtype(settings)
         self._rate = learning_rate(settings.train, total_steps, self._dtype)
@@ -49,8 +50,6 @@ class TrainingEngine(abc.ABC):
         self._train_graph = tf.function(self._train_steps, autograph=False)
         self._gradients_graph = tf.function(self._gradients, autograph=False)
         self._evaluate_graph = tf.function(self._evaluate_batch, autograph=False)
-
-    # --- what an engine is ---
 
     @abc.abstractmethod
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Any]:
@@ -76,15 +75,16 @@ class TrainingEngine(abc.ABC):
     def _model_variables(self) -> dict[str, Variable]:
         """Everything but the step and the loss scale, by name in a checkpoint."""
 
+    @abc.abstractmethod
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
-        """The values themselves: there is one worker."""
-        return list(values)
+        """Sums values over all workers, which all call it and wait for each other.
+
+        With one worker, or one that drives the others, the sum is the values themselves.
+        """
 
     @abc.abstractmethod
     def weights(self) -> dict[str, np.ndarray]:
         """Variable path -> value; averaged weights where EMA is on."""
-
-    # --- training ---
 
     @property
     def step(self) -> int:
@@ -93,7 +93,7 @@ class TrainingEngine(abc.ABC):
 
     @property
     def batches(self) -> int:
-        """Global batches taken so far."""
+        """Global batches taken so far: more than steps if a loss scale skipped some."""
         return self.step + (int(self._loss_scale.skipped.numpy()) if self._loss_scale else 0)
 
     @property
@@ -161,13 +161,8 @@ class TrainingEngine(abc.ABC):
     def _commit(self, finite: tf.Tensor | None, loss: tf.Tensor, apply: Callable[[], Any]) -> Any:
         """Takes the step, or skips it where a loss scale is on and a gradient is not finite.
 
-        Args:
-            finite: whether all gradients on all devices are; None: there is no loss scale.
-            loss: of the step.
-            apply: assigns weights, slots and state.
-
-        Returns:
-            bool scalar: whether training can go on.
+        ``finite``: whether all gradients on all devices are; None: there is no loss scale. Returns
+        whether training can go on (bool scalar).
         """
 
         def step() -> tf.Tensor:
@@ -176,8 +171,7 @@ class TrainingEngine(abc.ABC):
             return tf.constant(True)
 
         if self._loss_scale is None or finite is None:
-            apply()
-            self._step.assign_add(1)
+            step()
             return tf.math.is_finite(loss)
         tf.cond(finite, step, lambda: tf.constant(False))
         return self._loss_scale.update(finite)
@@ -187,20 +181,13 @@ class TrainingEngine(abc.ABC):
         loss, gradients = self._gradients_graph(batch)
         return float(loss), {path: gradient.numpy() for path, gradient in gradients.items()}
 
-    # --- evaluation ---
-
     def evaluate(self, dataset: tf.data.Dataset) -> Metrics:
         """Loss and accuracy over the examples of ``dataset``, each by its weight (0 is padding)."""
-        return self._evaluate_over(self.feed(dataset))
-
-    def _evaluate_over(self, batches: Iterator[Any]) -> Metrics:
         sums = np.zeros(3)
-        for batch in batches:
+        for batch in self.feed(dataset):
             sums += self._evaluate_graph(batch).numpy()
         losses, correct, examples = sums.tolist()
         return Metrics(losses / examples, correct / examples, round(examples))
-
-    # --- state ---
 
     def state(self) -> dict[str, np.ndarray]:
         """Step, model, optimizer and EMA weights, by variable path; independent of devices."""
@@ -280,11 +267,7 @@ def _unwrapped(variable: Any) -> Any:
 
 
 def unique(pairs: list[tuple[str, Variable]]) -> dict[str, Variable]:
-    """A dictionary of ``pairs``.
-
-    Raises:
-        UserError: two of one name.
-    """
+    """A dictionary of ``pairs``. Raises a UserError if two have the same name."""
     named = dict(pairs)
     if len(named) < len(pairs):
         names = [name for name, _ in pairs]

@@ -21,11 +21,6 @@ class Workers:
     """All workers of a topology, seen from one; each method is called by all of them."""
 
     def __init__(self, topology: Topology):
-        """Makes the group; nothing is sent.
-
-        Args:
-            topology: says how many there are, and which of them this is.
-        """
         self._topology = topology
         self._group = Group([_HOST], "auto", topology.workers)
 
@@ -49,11 +44,7 @@ class Workers:
             variable.assign(tf.cast(value, variable.dtype))
 
     def make_plan(self, model: keras.Model, settings: TrainingSettings) -> Plan:
-        """The plan of the model's stages, cut on all workers as on the chief.
-
-        Raises:
-            UserError: as :func:`stagecraft.trainer_module.planning.planner.make_plan`.
-        """
+        """The plan of the model's stages, cut on all workers as on the chief."""
         parallel, devices = settings.parallel, self._topology.devices
         same = parallel.costs == "flops" or parallel.cut_names
         if self._topology.workers == 1 or same:

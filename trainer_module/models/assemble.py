@@ -21,7 +21,7 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
-from stagecraft.trainer_module.models.layers.floatx import floatx
+from stagecraft.trainer_module.models.layers.scope import floatx
 from stagecraft.trainer_module.settings import TrainSettings
 
 _log = logging.getLogger(__name__)
@@ -36,19 +36,15 @@ def assemble(
 ) -> keras.Model:
     """Builds ``train.model``; seeds everything with ``train.seed``.
 
-    ``train.initial_weights`` then replace the random weights.
+    ``train.initial_weights`` then replace the random weights. The model is built: images float32
+    ``[batch, 32, 32, 3]`` -> logits ``[batch, num_classes]``.
 
     Args:
-        train: model and seed.
-        num_classes: of the labels.
         scope: a strategy's scope to build the model in. The caller does not enter it, because
             this function clears Keras's session, and the scope with it.
         precision: ``float32``, ``float64``, ``mixed_bfloat16`` or ``mixed_float16``: Keras's
             dtype policy, for layers without a policy.
         on_loaded: called with the number of variables loaded from ``train.initial_weights``.
-
-    Returns:
-        A built model: images float32 ``[batch, 32, 32, 3]`` -> logits ``[batch, num_classes]``.
 
     Raises:
         UserError: there is no such model, it gives no logits, it has nothing to train, or two

@@ -115,9 +115,8 @@ def _access(mode: str) -> dict[str, bool]:
     return {"reads": not writes, "writes": writes}
 
 
-# --- readers in native code, which raise no audit event ---
-
 _originals: list[tuple[Any, str, Any]] = []
+"""Of readers in native code, which raise no audit event."""
 
 
 def _hook_native_readers() -> None:
@@ -170,9 +169,6 @@ def _plain(name: Any) -> Any:
     """The name in a tensor or a NumPy string."""
     value = name.numpy() if hasattr(name, "numpy") else name
     return value if isinstance(value, (str, bytes, os.PathLike)) else str(value)
-
-
-# --- which files count ---
 
 
 def _counts(path: str) -> bool:

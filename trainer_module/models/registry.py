@@ -142,20 +142,15 @@ def _build_users(
     return models
 
 
-def _import(name: str) -> Any:
-    if name in sys.modules:
-        return importlib.import_module(name)
-    with _reading(name):
-        return importlib.import_module(name)
-
-
 def _call(
     name: str, input_shape: tuple[int, int, int], num_classes: int
 ) -> keras.Model | list[keras.Model]:
     """Calls the user's function; its result is a model or a list of models."""
     module_name, _, function_name = name.partition(":")
     try:
-        module = _import(module_name)
+        known = module_name in sys.modules
+        with contextlib.nullcontext() if known else _reading(module_name):
+            module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module raises
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         absent = missing and f"{module_name}.".startswith(f"{missing}.")

@@ -14,7 +14,7 @@ from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training.loop import Loop
-from stagecraft.trainer_module.training.outcome import Outcome
+from stagecraft.trainer_module.training.record import Outcome
 
 _run = Loop.run
 

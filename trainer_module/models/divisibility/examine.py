@@ -94,7 +94,12 @@ def _divided(
     kinds: _Kinds,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The segment's outputs for A and for B; removes kinds that the losses cannot be."""
-    exempt = [layer for _, layer in walk(segment.model) if _may_mix(layer)]
+    # The result of these for an example depends on its batch, or on a draw.
+    exempt = [
+        layer
+        for _, layer in walk(segment.model)
+        if isinstance(layer, keras.layers.BatchNormalization) or dropout.draws_itself(layer)
+    ]
     probed = probe.probe(segment, values, one, other, exempt)
     _check_foreign(segment, probed.both)
     if probed.mixing:
@@ -188,11 +193,6 @@ def _check_layers(model: keras.Model, parallel: ParallelSettings, parts: int) ->
             )
 
 
-def _may_mix(layer: Any) -> bool:
-    """Whether a layer's result for an example depends on its batch, or on a draw."""
-    return isinstance(layer, keras.layers.BatchNormalization) or dropout.draws_itself(layer)
-
-
 def _adds(model: keras.Model, place: int) -> str:
     """The layer that adds a loss, as far as is known."""
     names = [
@@ -201,9 +201,7 @@ def _adds(model: keras.Model, place: int) -> str:
         if layer.activity_regularizer is not None
         or "add_loss" in getattr(getattr(type(layer), "call", None), "__code__", _NO_CODE).co_names
     ]
-    if not names:
-        return model.name
-    return names[place] if place < len(names) else names[-1]
+    return names[min(place, len(names) - 1)] if names else model.name
 
 
 _NO_CODE = (lambda: None).__code__

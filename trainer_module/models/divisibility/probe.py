@@ -52,12 +52,9 @@ def probe(
     other: tf.Tensor,
     exempt: Collection[Any],
 ) -> Probed:
-    """Calls a segment three times, eagerly.
+    """Calls a segment three times, eagerly, with A and B of ``[EXAMPLES, ...]``.
 
-    Args:
-        one: A, ``[EXAMPLES, ...]``.
-        other: B, of the same shape.
-        exempt: layers whose result may depend on the batch.
+    ``exempt``: layers whose result may depend on the batch.
     """
     step, rows = tf.constant(0, tf.int64), tf.range(2 * EXAMPLES, dtype=tf.int64)
     watch = _Watch(exempt)
@@ -110,8 +107,7 @@ class _Watch:
     ) -> dict[tuple[str, int], _Call]:
         """Begins another call of the segment; returns the dict that records its layers' calls.
 
-        Args:
-            before: recorded calls with A and B; empty: this is one of them.
+        ``before``: recorded calls with A and B; empty: this is one of them.
         """
         self._counts.clear()
         self._before = before
@@ -154,14 +150,13 @@ class _Watch:
             alike = len(both) == len(first) == len(second)
             if not self.mixing and not (alike and all(map(_is_both, both, first, second))):
                 self.mixing = name
-        replaced = iter(
-            [
-                whole if _axis(whole, a, b) is None else tf.concat([a, b], _axis(whole, a, b))
-                for whole, a, b in zip(call.outputs, one.outputs, other.outputs, strict=False)
-            ]
+        triples = zip(call.outputs, one.outputs, other.outputs, strict=False)
+        replaced = (
+            whole if (axis := _axis(whole, a, b)) is None else tf.concat([a, b], axis)
+            for whole, a, b in triples
         )
         return tf.nest.map_structure(
-            lambda each: next(replaced, each) if _is_tensor(each) else each, outputs
+            lambda each: next(replaced, each) if isinstance(each, tf.Tensor) else each, outputs
         )
 
 
@@ -189,8 +184,4 @@ def _axis(both: Any, one: Any, other: Any) -> int | None:
 
 
 def _tensors(structure: Any) -> list[Any]:
-    return [each for each in tf.nest.flatten(structure) if _is_tensor(each)]
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, tf.Tensor)
+    return [each for each in tf.nest.flatten(structure) if isinstance(each, tf.Tensor)]

@@ -41,10 +41,6 @@ _DRAWS = (
 def check(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor, *, remat: bool) -> None:
     """Traces the training call of a segment with layers that are not Keras's.
 
-    Args:
-        inputs: ``[batch, ...]``, for their shape and dtype.
-        remat: whether activations are recomputed.
-
     Raises:
         ModelRefusedError: a layer assigns a ``tf.Variable``, which no checkpoint contains and each
             part of a batch would assign; or, under ``remat``, draws again in each computation.

@@ -44,7 +44,6 @@ def read(source: Source, donor: keras.Model) -> Weights:
 
     Raises:
         InitialWeightsError: the file is damaged, or a layer has its own storage layout.
-        InitialWeightsError: the file is damaged, or a layer stores its weights in its own way.
     """
     stored = _layout(source.path, _opened(source))
     with tempfile.TemporaryDirectory(prefix="stagecraft-") as folder:
@@ -111,7 +110,6 @@ class _Layout(NamedTuple):
 
     values: dict[str, np.ndarray]
     """Name -> value."""
-
     layers: dict[str, str]
     """Group ("layers/dense_1") -> name of its layer."""
 
@@ -144,14 +142,11 @@ def _layout(path: pathlib.Path, file: IO[bytes]) -> _Layout:
 
 
 def _named(layout: _Layout, by_name: bool) -> dict[str, np.ndarray]:
-    """The datasets, renamed by the layers' own names in place of numbers.
+    """The datasets, renamed by the layers' own names in place of numbers, if ``by_name``.
 
     Keras numbers the layers of a class, and reads by that number alone: if a layer is inserted
     before another one, it would get that one's weights. Layers with automatic names keep a number,
     among those of their class with such names.
-
-    Args:
-        by_name: False: the names stay as they are.
     """
     if not by_name:
         return dict(layout.values)

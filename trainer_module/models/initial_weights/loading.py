@@ -24,10 +24,8 @@ class Loaded(NamedTuple):
 
     file: str
     """The setting."""
-
     variables: int
     """Number of variables loaded."""
-
     total: int
     """Number of the model's variables."""
 
@@ -41,7 +39,6 @@ class InitialWeights(NamedTuple):
 
     values: dict[str, np.ndarray]
     """Variable path -> value; other variables keep their random values."""
-
     loaded: Loaded
 
     def assign(self, model: keras.Model) -> None:
@@ -54,9 +51,7 @@ class InitialWeights(NamedTuple):
 def read(train: TrainSettings, build: Callable[[], keras.Model]) -> InitialWeights:
     """Reads the weights that the settings name, and matches them with the model.
 
-    Args:
-        train: with ``initial_weights``.
-        build: builds the model on the host, outside of any strategy's scope.
+    ``build`` builds the model on the host, outside of any strategy's scope.
 
     Raises:
         InitialWeightsError: the weights are unreadable, not finite, or do not match the model.

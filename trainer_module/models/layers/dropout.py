@@ -17,8 +17,7 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.layers import random_state
-from stagecraft.trainer_module.models.layers.random_state import RandomState
-from stagecraft.trainer_module.models.layers.splitmix import u64
+from stagecraft.trainer_module.models.layers.random_state import RandomState, u64
 from stagecraft.trainer_module.models.layers.walk import walk
 
 _log = logging.getLogger(__name__)
@@ -37,9 +36,6 @@ def key_layers(model: keras.Model, seed: int) -> None:
 
     The first dimension of their input is the batch, or a multiple of it in which the parts of an
     example are adjacent (``[batch * windows, …]``).
-
-    Args:
-        model: built; stages that share its layers are keyed, too.
     """
     for path, layer in walk(model):
         # By the function: a subclass with its own `call` draws differently.
@@ -60,14 +56,11 @@ def notes(model: keras.Model) -> list[str]:
     ]
     if not others:
         return []
+    these = "this layer" if len(others) == 1 else "these layers"
     return [
-        f"{', '.join(others)}: Keras draws the random numbers of {_these(others)}; they "
+        f"{', '.join(others)}: Keras draws the random numbers of {these}; they "
         "differ between topologies, their distribution does not"
     ]
-
-
-def _these(names: list[str]) -> str:
-    return "this layer" if len(names) == 1 else "these layers"
 
 
 def _by_part(generator: keras.random.SeedGenerator) -> Callable[..., tf.Tensor]:

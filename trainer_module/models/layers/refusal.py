@@ -6,14 +6,9 @@ from stagecraft.schemas.errors import UserError
 
 
 class ModelRefusedError(UserError):
-    """A part of ``train.model`` that the engines cannot run as Keras does."""
+    """A part of ``train.model`` that the engines cannot run as Keras does, and why."""
 
     def __init__(self, part: str, reason: str, advice: str):
-        """Makes the message: part, reason, advice.
-
-        Args:
-            reason: what it does, and why that is not possible.
-        """
         super().__init__(
             f"train.model: {part} {reason}; {advice}",
             setting="train.model",

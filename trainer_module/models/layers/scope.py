@@ -1,4 +1,4 @@
-"""A stateless scope in which a layer may assign its own trainable weights.
+"""Scopes for Keras layers: the default float dtype, and assignments to trainable weights.
 
 ``SpectralNormalization`` assigns its layer's kernel in each training call. In Keras's own
 ``train_step``, the variable then holds the assigned value, the gradient is taken at the values that
@@ -9,7 +9,8 @@ value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -20,11 +21,7 @@ class TrainingScope(keras.StatelessScope):
     """Like ``keras.StatelessScope``, but the gradient of an assigned weight is the weight's."""
 
     def __init__(self, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor]):
-        """Takes a value for each variable; collects losses.
-
-        Args:
-            values: one for each variable; gradients are taken with respect to them.
-        """
+        """Takes a value for each variable, for which gradients are taken; collects losses."""
         pairs = list(zip(variables, values, strict=True))
         super().__init__(pairs, collect_losses=True)
         self._values = {id(variable): value for variable, value in pairs if variable.trainable}
@@ -52,3 +49,14 @@ def _assigned(weight: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, Callable[
         return upstream, None
 
     return tf.identity(value), gradient
+
+
+@contextlib.contextmanager
+def floatx(dtype: str) -> Iterator[None]:
+    """Makes ``dtype`` Keras's default float dtype in the block."""
+    before = keras.config.floatx()
+    keras.config.set_floatx(dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_floatx(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -14,16 +15,13 @@ def balance(
 ) -> list[int] | None:
     """Divides a sequence into contiguous parts with the least maximal cost.
 
-    Exact, by dynamic programming, in ``O(parts * len(costs) ** 2)``.
+    Exact, by dynamic programming, in ``O(parts * len(costs) ** 2)``. Returns the first item of
+    each part but the first; None: no division fits.
 
     Args:
         costs: of each item. The first cost decides; among the best divisions by that, the second
             one does, and so on.
         parts: from 1 to ``len(costs)``.
-        fits: restricts the parts.
-
-    Returns:
-        The first item of each part but the first; None: no division fits.
     """
     limits: list[tuple[list[float], float]] = []
 
@@ -33,9 +31,7 @@ def balance(
 
     starts: list[int] = []
     for column in zip(*costs, strict=True):
-        sums: list[float] = [0]
-        for cost in column:
-            sums.append(sums[-1] + cost)
+        sums = [0.0, *itertools.accumulate(column)]
         most, starts = _least_maximum(sums, parts, may)
         if most == math.inf:
             return None

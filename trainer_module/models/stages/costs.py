@@ -1,6 +1,9 @@
 """Computes the costs of the stages of a model: parameters, operations, bytes.
 
-A model's own layers count as well as Keras's.
+A model's own layers count as well as Keras's. Convolutions and matrix products count two
+floating-point operations for each multiplication with addition. Any other operation counts one for
+each element that it reads or writes, whichever are more, and none if it only moves values. The body
+of a loop counts once.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.layers.floatx import floatx
-from stagecraft.trainer_module.models.stages import flops, functional
+from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.stages import functional
 
 
 class Times(NamedTuple):
@@ -70,7 +73,7 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Any) -> list[StageCost]:
                 parameters=stage.count_params(),
                 trainable=_count(stage.trainable_variables),
                 frozen=_frozen(stage),
-                flops=flops.graph_flops(graph),
+                flops=graph_flops(graph),
                 input_bytes=functional.tensor_bytes(inputs),
                 activation_bytes=_activation_bytes(stage, graph),
                 output_bytes=functional.tensor_bytes(outputs),
@@ -83,7 +86,7 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Any) -> list[StageCost]:
 
 def _trace(model: keras.Model, inputs: Any) -> tuple[Any, tf.TensorSpec]:
     """The graph of one example in inference, and its outputs."""
-    spec = tf.TensorSpec([1, *map(flops.size_of, inputs.shape[1:])], inputs.dtype)
+    spec = tf.TensorSpec([1, *map(size_of, inputs.shape[1:])], inputs.dtype)
     function = tf.function(lambda values: model(values, training=False), autograph=False)
     in_float64 = any(layer.compute_dtype == "float64" for layer in model.layers or [model])
     with floatx("float64" if in_float64 else keras.config.floatx()):
@@ -117,9 +120,9 @@ def _activation_bytes(model: keras.Model, graph: Any) -> int:
     if not functional.obstacle(model):
         return functional.activation_bytes(model)
     return sum(
-        flops.elements(output.shape) * output.dtype.size
+        elements(output.shape) * output.dtype.size
         for operation in graph.get_operations()
-        if operation.type not in flops.MOVES
+        if operation.type not in MOVES
         for output in operation.outputs
     )
 
@@ -140,3 +143,69 @@ def _kind(graph: Any, trained: Sequence[Any]) -> str:
 
 _NAMING = ("shared_name", "container", "value")
 """Attributes that are left out: names, and values of constants."""
+
+
+# fmt: off
+MOVES = frozenset((
+    "BatchToSpaceND", "BroadcastTo", "Cast", "ConcatV2", "Const", "DepthToSpace", "ExpandDims",
+    "Fill", "GatherV2", "Identity", "IdentityN", "MirrorPad", "NoOp", "OnesLike", "Pack",
+    "Pad", "PadV2", "Placeholder", "Range", "Rank", "ReadVariableOp", "Reshape",
+    "ResourceGather", "Shape", "ShapeN", "Size", "Slice", "SpaceToBatchND", "SpaceToDepth",
+    "Split", "SplitV", "Squeeze", "StopGradient", "StridedSlice", "Tile", "Transpose",
+    "Unpack", "ZerosLike",
+))
+# fmt: on
+"""Operations that compute nothing."""
+
+
+def graph_flops(graph: Any) -> int:
+    """Operations of a graph, including the functions that it calls."""
+    return sum(_operation_flops(operation) for operation in graph.get_operations())
+
+
+def _operation_flops(operation: Any) -> int:
+    functions = [
+        value.func.name for value in operation.node_def.attr.values() if value.HasField("func")
+    ]
+    if functions:  # a call, a branch, a loop; Keras makes grouped convolutions one
+        # Private, but no public way leads from a call to the called graph.
+        return sum(graph_flops(operation.graph._get_function(name).graph) for name in functions)
+    if operation.type in MOVES or not operation.outputs:
+        return 0
+    written = elements(operation.outputs[0].shape)
+    shapes = [value.shape for value in operation.inputs]
+    if operation.type == "MatMul":
+        return 2 * written * size_of(shapes[0][0 if operation.get_attr("transpose_a") else 1])
+    if operation.type in ("BatchMatMulV2", "BatchMatMulV3"):
+        return 2 * written * size_of(shapes[0][-2 if operation.get_attr("adj_x") else -1])
+    if operation.type == "Einsum":
+        return 2 * written * _contracted(operation.get_attr("equation").decode(), shapes)
+    if operation.type in ("Conv2D", "Conv3D"):
+        return 2 * written * elements(shapes[1][:-1])
+    if operation.type == "DepthwiseConv2dNative":
+        return 2 * written * elements(shapes[1][:2])
+    if operation.type in ("Conv2DBackpropInput", "Conv3DBackpropInputV2"):  # transposed forward
+        return 2 * elements(shapes[2]) * elements(shapes[1][:-1])
+    return max(written, *map(elements, shapes), 0)
+
+
+def _contracted(equation: str, shapes: Sequence[Any]) -> int:
+    """Number of products in an element of an einsum."""
+    terms, result = equation.replace(" ", "").split("->")
+    sizes: dict[str, int | None] = {}
+    for term, shape in zip(terms.split(","), shapes, strict=True):
+        before, _, after = term.partition("...")
+        sizes.update(zip(before, shape[: len(before)], strict=True))
+        sizes.update(zip(after, shape[len(shape) - len(after) :], strict=True))
+    contracted = [size_of(size) for label, size in sizes.items() if label not in result]
+    return math.prod(contracted)
+
+
+def elements(shape: Any) -> int:
+    """Number of elements of a shape; unknown dimensions count as 1."""
+    return math.prod(map(size_of, shape)) if shape.rank is not None else 1
+
+
+def size_of(dimension: int | None) -> int:
+    """A dimension; 1 if it is unknown."""
+    return 1 if dimension is None else dimension

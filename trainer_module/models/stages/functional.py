@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -32,10 +33,8 @@ def input_of(model: keras.Model) -> Any:
 def calls(model: keras.Model) -> list[Any]:
     """The nodes of a model's graph, each after its dependencies; the first is the input's.
 
-    Args:
-        model: without an :func:`obstacle`.
+    The model is without an :func:`obstacle`.
     """
-    # Private: Keras lists a model's layers, but not the tensors between them.
     # Private: Keras shows a model's layers, but not which tensors go from one to the next.
     order: dict[int, Any] = {}
     stack = [(model.outputs[0], False)]
@@ -59,9 +58,6 @@ def dtypes(model: keras.Model) -> dict[str, str]:
 
     For a ``Lambda``, or a layer with its own ``compute_output_shape``, Keras assumes the compute
     dtype. This function traces a model that has such layers.
-
-    Args:
-        model: without an :func:`obstacle`.
     """
     unknown = [
         layer
@@ -91,10 +87,8 @@ def dtypes(model: keras.Model) -> dict[str, str]:
 
 def tensor_bytes(tensor: Any) -> int:
     """Bytes of one example in a symbolic tensor; unknown dimensions count as one."""
-    elements = 1
-    for size in tensor.shape[1:]:
-        elements *= 1 if size is None else size
-    return elements * tf.as_dtype(tensor.dtype).size
+    sizes = (1 if size is None else size for size in tensor.shape[1:])
+    return math.prod(sizes) * tf.as_dtype(tensor.dtype).size
 
 
 def call_bytes(node: Any) -> int:
@@ -106,9 +100,5 @@ def call_bytes(node: Any) -> int:
 
 
 def activation_bytes(model: keras.Model) -> int:
-    """Bytes of all layers' outputs for one example: about what a backward pass needs.
-
-    Args:
-        model: without an :func:`obstacle`.
-    """
+    """Bytes of all layers' outputs for one example: about what a backward pass needs."""
     return sum(map(call_bytes, calls(model)[1:]))

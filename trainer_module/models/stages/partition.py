@@ -22,21 +22,19 @@ from stagecraft.trainer_module.models.stages.balance import balance
 
 @dataclasses.dataclass(frozen=True)
 class CutPoint:
-    """A place for a cut."""
+    """The place after a call of a layer."""
 
     layer: str
-    """Name of the last layer before it."""
     tensor: Any = dataclasses.field(repr=False)
-    """Symbolic output of that layer: ``[batch, …]``."""
+    """Symbolic output of the layer: ``[batch, …]``."""
+    size: int
+    """Bytes of the call's outputs, for one example."""
+    reason: str
+    """Why the model cannot be cut here; empty: it can."""
 
 
 def named_cuts(model: keras.Model, stages: int, cuts: str) -> list[str]:
     """The names in ``parallel.cuts``: the last layers of all stages but the last.
-
-    Args:
-        model: built.
-            stages: number of names plus one.
-        cuts: comma-separated.
 
     Raises:
         UserError: the number of stages differs, or the model cannot be cut there.
@@ -55,9 +53,6 @@ def named_cuts(model: keras.Model, stages: int, cuts: str) -> list[str]:
 
 def all_cuts(model: keras.Model, stages: int) -> list[str]:
     """The names of all cut points; empty for a model that stays whole.
-
-    Args:
-        stages: 1 or more.
 
     Raises:
         UserError: too many stages, or the model cannot be cut.
@@ -79,11 +74,8 @@ def all_cuts(model: keras.Model, stages: int) -> list[str]:
 def split(model: keras.Model, cuts: Sequence[str]) -> list[keras.Model]:
     """The models between the cuts; their chain is the model.
 
-    They share the model's layers and variables, with their paths.
-
-    Args:
-        model: built; functional unless there are no cuts.
-        cuts: names of cut points, in order.
+    They share the model's layers and variables, with their paths. ``model`` is functional unless
+    there are no cuts; ``cuts`` are in order.
 
     Raises:
         UserError: the model cannot be cut there.
@@ -104,10 +96,8 @@ def segments(model: keras.Model) -> list[keras.Model]:
 
     Their number is about the square root of the number of cut points, and their activations have
     about equal sizes. The memory of n layers is then of the order of the square root of n (Chen et
-    al. 2016, "Training deep nets with sublinear memory cost", section 4.3).
-
-    Returns:
-        Models as of ``split``; the model itself if it cannot be cut.
+    al. 2016, "Training deep nets with sublinear memory cost", section 4.3). A model that cannot be
+    cut is one segment.
     """
     if functional.obstacle(model):
         return [model]
@@ -144,22 +134,10 @@ def cut_points(model: keras.Model) -> list[CutPoint]:
             value=model.name,
             suggestion="parallel.stages: 1",
         )
-    return [CutPoint(place.layer, place.tensor) for place in _places(model) if not place.reason]
+    return [place for place in _places(model) if not place.reason]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Place:
-    """The place after a call of a layer."""
-
-    layer: str
-    tensor: Any
-    size: int
-    """Bytes of the call's outputs, for one example."""
-    reason: str
-    """Why the model cannot be cut here; empty: it can."""
-
-
-def _places(model: keras.Model) -> list[_Place]:
+def _places(model: keras.Model) -> list[CutPoint]:
     """The places after all calls, in the order of computation."""
     nodes = functional.calls(model)
     last_use: dict[int, int] = {id(model.outputs[0]): len(nodes)}
@@ -173,7 +151,7 @@ def _places(model: keras.Model) -> list[_Place]:
             spans[id(variable)] = (first, index, node.operation.name)
     last_call = {id(node.operation): index for index, node in enumerate(nodes)}
     dtypes = functional.dtypes(model)
-    places: list[_Place] = []
+    places: list[CutPoint] = []
     alive: dict[int, tuple[int, str]] = {}
     for index, node in enumerate(nodes):
         name = node.operation.name
@@ -199,7 +177,7 @@ def _places(model: keras.Model) -> list[_Place]:
             reason = "a mask accompanies its output"
         elif dtypes.get(name, tensor.dtype) != tensor.dtype:
             reason = f"its output is {dtypes[name]}, but Keras assumes {tensor.dtype}"
-        places.append(_Place(name, tensor, functional.call_bytes(node), reason))
+        places.append(CutPoint(name, tensor, functional.call_bytes(node), reason))
     return places
 
 

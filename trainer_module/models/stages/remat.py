@@ -21,15 +21,12 @@ def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
     are bit for bit those of the function itself, except for bfloat16 and float16 under XLA, whose
     fusion decides which intermediate values are rounded. Chen et al. 2016, "Training deep nets with
     sublinear memory cost", section 4. Memory is saved inside a ``tf.function``, compiled or not.
+    Integers, booleans and strings have no gradient. There are no second derivatives.
 
     Args:
         function: maps tensors to tensors, or a nested structure of them. It is pure: weights, state
             and the inputs of random draws are arguments; it reads no ``tf.Variable``. TensorFlow
             may store tensors that it captures.
-
-    Returns:
-        A function of the same tensors. Integers, booleans and strings among its inputs and outputs
-        have no gradient. There are no second derivatives.
     """
 
     @functools.wraps(function)

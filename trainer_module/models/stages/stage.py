@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.layers.floatx import floatx
 from stagecraft.trainer_module.models.layers.random_state import random_scope
-from stagecraft.trainer_module.models.layers.scope import TrainingScope
+from stagecraft.trainer_module.models.layers.scope import TrainingScope, floatx
 from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.models.stages.remat import recomputed
 
@@ -28,10 +27,8 @@ class Outputs(NamedTuple):
 
     outputs: tf.Tensor
     """``[batch, ...]``."""
-
     changed: dict[int, tf.Tensor]
     """Assigned variables: index in ``Stage.variables`` -> next value."""
-
     penalty: tf.Tensor
     """The model's own losses (regularizers, ``add_loss``), times ``parts``: a scalar."""
 
@@ -56,7 +53,6 @@ class Stage:
     def __init__(
         self,
         model: keras.Model,
-        *,
         jit: bool = False,
         remat: bool = False,
         parts: int = 1,
@@ -67,8 +63,7 @@ class Stage:
         Args:
             model: one input, one output. Its variables are read for their paths only.
             jit: compile it, and its gradient, with XLA.
-            remat: store only inputs and outputs of about sqrt(n) segments, and recompute the rest
-                in the backward pass.
+            remat: store only inputs and outputs of about sqrt(n) segments, and recompute the rest.
             parts: number of parts of a batch; each is a separate call of the stage.
             dtype: of the penalty: float32 or float64.
         """
@@ -92,8 +87,7 @@ class Stage:
         Args:
             inputs: ``[batch, ...]``.
             step: int64 scalar; random draws depend on it.
-            rows: int64 ``[batch]``, the examples' rows in the global batch; random draws depend on
-                them.
+            rows: int64 ``[batch]``, the examples' rows in the global batch; draws depend on them.
         """
         return Outputs(*self._training([*weights, *state], inputs, step, rows))
 
@@ -119,7 +113,6 @@ class Segment:
     """Layers between two cut points of a stage."""
 
     def __init__(self, model: keras.Model, stage: Stage, remat: bool):
-        """Prepares the function."""
         self.model = model
         self.variables = [*model.trainable_variables, *model.non_trainable_variables]
         self.summed: frozenset[int] = frozenset()
@@ -142,11 +135,7 @@ class Segment:
         return outputs, {self._indices[i]: value for i, value in changed.items()}, penalties
 
     def call(self, values: Tensors, inputs: Any, step: Any, rows: Any) -> Called:
-        """Calls the layers for training.
-
-        Args:
-            inputs: ``[batch, ...]``.
-        """
+        """Calls the layers for training; ``inputs``: ``[batch, ...]``."""
         with (
             TrainingScope(self.variables, values) as scope,
             random_scope(step, rows),

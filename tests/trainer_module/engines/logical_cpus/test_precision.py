@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 
-from stagecraft.trainer_module.engines.base import NonFiniteLossError
+from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
 
 SCALE, GOOD, SKIPPED = (f"loss_scale/{name}" for name in ("scale", "good_steps", "skipped_steps"))
 HALF: dict[str, Any] = {"precision": "mixed_float16"}

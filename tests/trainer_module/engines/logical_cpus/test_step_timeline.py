@@ -10,8 +10,8 @@ import pytest
 from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 
 from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.training.monitoring.op_trace import record_ops
 from stagecraft.trainer_module.training.monitoring.spans import find_spans, idle
+from stagecraft.trainer_module.training.monitoring.timeline import record_ops
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.engines.training import TrainingEngine
+from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights import stored
 from stagecraft.trainer_module.parallel import topology
@@ -80,9 +80,9 @@ def test_a_training_reads_them_once_and_goes_on_from_its_checkpoint(
     file, values = weights
     overrides = {"train_initial_weights": file, "train_learning_rate": 1e-9}
     fn_args = make_fn_args(tmp_path / "first", **overrides)
-    train, begun = TrainingEngine.train, []
+    train, begun = Engine.train, []
 
-    def watched(self: TrainingEngine, *given: Any) -> Any:
+    def watched(self: Engine, *given: Any) -> Any:
         begun.append(self.state())
         if self.step == 4:
             raise KeyboardInterrupt
@@ -92,7 +92,7 @@ def test_a_training_reads_them_once_and_goes_on_from_its_checkpoint(
         finally:
             (tmp_path / "away.weights.h5").rename(file)
 
-    monkeypatch.setattr(TrainingEngine, "train", watched)
+    monkeypatch.setattr(Engine, "train", watched)
     with pytest.raises(KeyboardInterrupt):
         run_fn(fn_args)
     for path, value in values.items():
@@ -104,12 +104,12 @@ def test_a_training_reads_them_once_and_goes_on_from_its_checkpoint(
     path = next(path for path in values if path.endswith("moving_mean"))
     kept = Checkpoints(fn_args.working_dir).load(4).state[f"model/{path}"]
 
-    def gone(self: TrainingEngine, *given: Any) -> Any:
+    def gone(self: Engine, *given: Any) -> Any:
         begun.append(self.state())
         pathlib.Path(file).unlink(missing_ok=True)
         return train(self, *given)
 
-    monkeypatch.setattr(TrainingEngine, "train", gone)
+    monkeypatch.setattr(Engine, "train", gone)
     run_fn(fn_args)
     np.testing.assert_array_equal(begun[0][f"model/{path}"], kept)
     assert not np.array_equal(kept, values[path])
