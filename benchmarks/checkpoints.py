@@ -25,7 +25,7 @@ from collections.abc import Callable
 from common import engine_for, noise, timed, versions
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.engines.base import Engine
+from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.settings import TrainingSettings
 
 UNDISTURBED = 7

@@ -36,8 +36,8 @@ from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
-from stagecraft.trainer_module.training.monitoring.op_trace import record_ops
 from stagecraft.trainer_module.training.monitoring.spans import find_spans, idle
+from stagecraft.trainer_module.training.monitoring.timeline import record_ops
 
 STAGES, MICROBATCHES = (2, 3, 4), (2, 4, 8)
 BATCH, CLASSES = 16, 4

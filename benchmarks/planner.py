@@ -32,8 +32,8 @@ from stagecraft.trainer_module.models.stages import partition
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning import planner
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
-from stagecraft.trainer_module.training.monitoring.op_trace import record_ops
 from stagecraft.trainer_module.training.monitoring.spans import find_spans, slots_of
+from stagecraft.trainer_module.training.monitoring.timeline import record_ops
 
 MODELS, STAGES = ("resnet20", "resnet56", "wide_resnet_16_4"), (2, 3, 4)
 

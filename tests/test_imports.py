@@ -169,7 +169,6 @@ STRATEGIES = ROOT / "trainer_module" / "parallel" / "strategies"
 NAMES = {path.stem for path in STRATEGIES.glob("[!_]*.py")}
 NO_STRATEGY = {
     "pipeline/drill/drill.py": "settings of its scenarios",
-    "trainer_module/parallel/tpu_system.py": "the value in its error",
     "trainer_module/parallel/settings.py": "the default, and a value of all_reduce",
 }
 """Files that hold a strategy's name and decide nothing by it, and what they do with it."""

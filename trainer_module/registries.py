@@ -14,38 +14,25 @@ from typing import Any
 from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.registry import Entry, Registry, UnknownNameError
 
-_HERE = "stagecraft.trainer_module"
 
-STRATEGIES = Registry(
-    f"{_HERE}.parallel.strategy:Strategy",
-    "parallel.strategy",
-    f"{_HERE}.parallel.strategies",
-    "stagecraft.strategies",
+def _registry(base: str, setting: str, folder: str, group: str) -> Registry:
+    here = "stagecraft.trainer_module"
+    return Registry(f"{here}.{base}", setting, f"{here}.{folder}", f"stagecraft.{group}")
+
+
+STRATEGIES = _registry(
+    "parallel.strategy:Strategy", "parallel.strategy", "parallel.strategies", "strategies"
 )
-OPTIMIZERS = Registry(
-    f"{_HERE}.optimization.optimizer:Optimizer",
-    "train.optimizer",
-    f"{_HERE}.optimization.optimizers",
-    "stagecraft.optimizers",
+OPTIMIZERS = _registry(
+    "optimization.optimizer:Optimizer", "train.optimizer", "optimization.optimizers", "optimizers"
 )
-SCHEDULES = Registry(
-    f"{_HERE}.optimization.schedule:Schedule",
-    "train.schedule",
-    f"{_HERE}.optimization.schedules",
-    "stagecraft.schedules",
+SCHEDULES = _registry(
+    "optimization.schedule:Schedule", "train.schedule", "optimization.schedules", "schedules"
 )
-AUGMENTATIONS = Registry(
-    f"{_HERE}.data.augmentation:Augmentation",
-    "train.augment",
-    f"{_HERE}.data.augmentations",
-    "stagecraft.augmentations",
+AUGMENTATIONS = _registry(
+    "data.augmentation:Augmentation", "train.augment", "data.augmentations", "augmentations"
 )
-FAMILIES = Registry(
-    f"{_HERE}.models.family:ModelFamily",
-    "train.model",
-    f"{_HERE}.models.families",
-    "stagecraft.models",
-)
+FAMILIES = _registry("models.family:ModelFamily", "train.model", "models.families", "models")
 
 BY_SETTING = {
     registry.setting: registry
@@ -57,11 +44,7 @@ BY_SETTING = {
 def model_family(name: str) -> tuple[Any, dict[str, int]]:
     """The family that a model's name belongs to, and its sizes.
 
-    Args:
-        name: ``train.model``, such as ``resnet20``.
-
-    Returns:
-        ``(None, {})`` for a user's ``package.module:function``.
+    ``(None, {})`` for a user's ``package.module:function``.
 
     Raises:
         SettingError: no family has a model of this name.
@@ -87,9 +70,8 @@ def model_family(name: str) -> tuple[Any, dict[str, int]]:
 def code(flat: Mapping[str, Any]) -> list[str]:
     """Modules that a training's settings name, for a fingerprint of its code.
 
-    Args:
-        flat: name of a setting, such as ``train_optimizer``, to its value. A value that is no text
-            is a runtime parameter, which may become any built-in entry.
+    ``flat``: name of a setting, such as ``train_optimizer``, to its value. A value that is no text
+    is a runtime parameter, which may become any built-in entry.
 
     Raises:
         UserError: there is no such entry, or its entry point cannot be imported.

@@ -19,11 +19,9 @@ from stagecraft.trainer_module.training.context import TrainingContext
 from stagecraft.trainer_module.training.evaluator import evaluate_all
 from stagecraft.trainer_module.training.export import export
 from stagecraft.trainer_module.training.loop import Loop
-from stagecraft.trainer_module.training.monitoring import phases
 from stagecraft.trainer_module.training.monitoring.profile import Profile
-from stagecraft.trainer_module.training.monitoring.progress import Reporter
+from stagecraft.trainer_module.training.monitoring.progress import EXPORT, Phases, Reporter
 from stagecraft.trainer_module.training.monitoring.timeline import Timeline
-from stagecraft.trainer_module.training.steps import steps_between_evaluations
 
 
 def run_fn(fn_args: Any) -> None:
@@ -52,7 +50,7 @@ def run_fn(fn_args: Any) -> None:
     with rendezvous.wait_for_peers(members, parallel.start_timeout_seconds):
         connected = connect(devices, parallel)
     events.emit("started")
-    context, timer = TrainingContext(fn_args, settings), phases.Phases()
+    context, timer = TrainingContext(fn_args, settings), Phases()
     run_dir = fn_args.model_run_dir
     if not chief:
         run_dir = os.path.join(run_dir, f"worker{devices.worker}")
@@ -70,7 +68,7 @@ def run_fn(fn_args: Any) -> None:
             checkpoints,
             reporter,
             total=context.total,
-            eval_every=steps_between_evaluations(train, context.examples["train"]),
+            eval_every=train.steps_between_evaluations(context.examples["train"]),
             checkpoint_every=train.checkpoint_every,
             settings=settings.flat(),
             chief=chief,
@@ -95,7 +93,7 @@ def run_fn(fn_args: Any) -> None:
                 None if parallel.evaluator else context.val_data(devices),
             )
         if chief:
-            timer.begin(phases.EXPORT)
+            timer.begin(EXPORT)
             reporter.exporting()
             loop.curve.write(run_dir)
             export(
@@ -139,5 +137,5 @@ def _evaluate(fn_args: Any, settings: TrainingSettings) -> None:
             Checkpoints(context.checkpoints, writes=False),
             reporter,
             resume.resolved(settings.flat(), context.total),
-            phases.Phases().begin,
+            Phases().begin,
         )

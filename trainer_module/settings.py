@@ -1,7 +1,4 @@
-"""The settings of a training: model, data, optimizer and topology.
-
-Imports neither TensorFlow nor TFX: checking settings is instant.
-"""
+"""The settings of a training: model, data, optimizer and topology. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,6 +13,9 @@ from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 __all__ = ["ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
+
+DEFAULT_EPOCHS = 10.0
+"""Used if the settings have neither steps nor epochs."""
 
 
 class TrainSettings(Settings):
@@ -159,6 +159,17 @@ class TrainSettings(Settings):
     def skipped_weights(self) -> tuple[str, ...]:
         """Paths and patterns of ``initial_weights_skip``."""
         return tuple(self.initial_weights_skip.split(",")) if self.initial_weights_skip else ()
+
+    def total_steps(self, num_examples: int) -> int:
+        """Optimizer steps of the whole training."""
+        if self.steps is not None:
+            return self.steps
+        epochs = DEFAULT_EPOCHS if self.epochs is None else self.epochs
+        return max(1, round(epochs * num_examples / self.batch_size))
+
+    def steps_between_evaluations(self, num_examples: int) -> int:
+        """``eval_every``, or the steps of one epoch."""
+        return self.eval_every or max(1, round(num_examples / self.batch_size))
 
     def without_initial_weights(self) -> TrainSettings:
         """A copy without initial weights."""

@@ -33,12 +33,7 @@ from stagecraft.trainer_module.processes.process import end_with_parent
 
 
 def task_of(run_fn: str, fn_args: Any) -> str:
-    """The content of TASK.json, as one line.
-
-    Args:
-        fn_args: its attributes are strings, numbers, lists and dicts; ``data_accessor``, which
-            holds functions, is left out.
-    """
+    """The content of TASK.json, as one line, without ``data_accessor``, which holds functions."""
     fields = {name: value for name, value in vars(fn_args).items() if name != "data_accessor"}
     return json.dumps({"run_fn": run_fn, "fn_args": fields})
 
@@ -83,14 +78,12 @@ def _first_line() -> str:
 
 def _classify(error: Exception) -> tuple[int, str]:
     """The exit code and the message for an error."""
-    if isinstance(error, TransientError):
+    if isinstance(error, (TransientError, rendezvous.PeersMissingError)):
         return exit_codes.LOST_PEER, str(error)
     if isinstance(error, UserError):
         return exit_codes.PERMANENT, str(error)
     if isinstance(error, preemption.Preempted):
         return exit_codes.PREEMPTED, str(error)
-    if isinstance(error, rendezvous.PeersMissingError):
-        return exit_codes.LOST_PEER, str(error)
     if _is_lost_peer(error):
         return exit_codes.LOST_PEER, f"another process was lost ({cleaned(said(error), 120)})"
     return exit_codes.PERMANENT, code_location.append(said(error), error, LIMIT)

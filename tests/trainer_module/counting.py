@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.engines.base import Metrics, NonFiniteLossError
+from stagecraft.trainer_module.engines.step_metrics import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.training import loop
 from stagecraft.trainer_module.training.monitoring.curve import Point
-from stagecraft.trainer_module.training.outcome import Outcome
+from stagecraft.trainer_module.training.record import Outcome
 
 
 class CountingEngine:

@@ -13,8 +13,8 @@ import tensorflow_transform as tft
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.data import input_data
-from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import connect, make_engine
+from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import TrainingSettings

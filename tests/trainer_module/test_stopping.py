@@ -14,10 +14,10 @@ from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.engines.base import Metrics
+from stagecraft.trainer_module.engines.step_metrics import Metrics
 from stagecraft.trainer_module.processes import preemption
 from stagecraft.trainer_module.training import loop
-from stagecraft.trainer_module.training.outcome import Outcome
+from stagecraft.trainer_module.training.record import Outcome
 
 
 class StopAt:

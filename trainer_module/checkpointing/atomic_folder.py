@@ -49,11 +49,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 
 def remove_folder(path: str | os.PathLike[str]) -> None:
-    """Removes a folder of :func:`atomic_folder`; a crash leaves it whole or marked as partial.
-
-    Raises:
-        UserError: the disk does not allow it.
-    """
+    """Removes a folder of :func:`atomic_folder`; a crash leaves it whole or marked as partial."""
     with disk_errors(path):
         aside = _set_aside(pathlib.Path(path))
     shutil.rmtree(aside, ignore_errors=True)
@@ -70,11 +66,7 @@ def remove_leftovers(root: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turns errors about a full or unwritable disk in the block into one sentence.
-
-    Raises:
-        UserError: in place of the OSError, or of TensorFlow's error.
-    """
+    """Turns errors about a full or unwritable disk into a UserError of one sentence."""
     try:
         yield
     except UserError:

@@ -33,7 +33,6 @@ class Checkpoint:
     step: int
     state: dict[str, np.ndarray]
     """Name -> value, for ``Engine.restore``."""
-
     progress: dict[str, Any]
     """The loop's progress."""
 
@@ -43,12 +42,7 @@ class UnreadableCheckpointError(Exception):
 
 
 def write(folder: pathlib.Path, state: dict[str, Any], progress: Mapping[str, Any]) -> None:
-    """Writes the files; removes the arrays from ``state`` one by one.
-
-    Args:
-        folder: exists, and is empty.
-        state: name -> array or tensor.
-    """
+    """Writes the files to an empty folder; removes arrays and tensors from ``state`` one by one."""
     names = sorted(state)
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(
@@ -82,11 +76,7 @@ def read(folder: pathlib.Path) -> Checkpoint:
 
 
 def read_progress(folder: pathlib.Path) -> dict[str, Any]:
-    """Reads the progress of a checkpoint, without its arrays.
-
-    Raises:
-        UnreadableCheckpointError: as :func:`read`.
-    """
+    """Reads the progress of a checkpoint, without its arrays."""
     try:
         progress: dict[str, Any] = json.loads((folder / "progress.json").read_text())
         if progress["format"] != FORMAT:

@@ -72,9 +72,8 @@ class Checkpoints:
                 remove_leftovers(self.root)
                 if self._mirror:
                     self._mirror.remove_leftovers()
-                self._writer = held.enter_context(
-                    concurrent.futures.ThreadPoolExecutor(1, "checkpoints")
-                )
+                writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoints")
+                self._writer = held.enter_context(writer)
                 self._held = held.pop_all()
         return self
 
@@ -92,13 +91,13 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The committed steps, oldest first."""
-        if self._mirror:
-            steps = self._mirror.steps()
-            if not self._writes:
-                self._mirror.prune(steps)
-            return steps
-        names = [entry.name for entry in self.root.glob("*")]
-        return sorted(int(name) for name in names if name.isdecimal())
+        if not self._mirror:
+            names = [entry.name for entry in self.root.glob("*")]
+            return sorted(int(name) for name in names if name.isdecimal())
+        steps = self._mirror.steps()
+        if not self._writes:
+            self._mirror.prune(steps)
+        return steps
 
     def save(
         self,
@@ -110,11 +109,8 @@ class Checkpoints:
     ) -> None:
         """Starts saving a step; afterwards drops all but the newest, ``best_step`` and ``needed``.
 
-        Waits for the previous save. :meth:`flush` waits for this one.
-
-        Args:
-            state: arrays or tensors that nobody changes, as of ``Engine.snapshot``.
-            needed: more steps to keep, which another process has still to read.
+        Waits for the previous save. :meth:`flush` waits for this one. Nobody changes the arrays or
+        tensors of ``state``; another process has still to read the ``needed`` steps.
 
         Raises:
             LeaseLostError: another training has taken over the folder.
@@ -133,21 +129,13 @@ class Checkpoints:
         )
 
     def flush(self) -> None:
-        """Waits until the pending save is on the disk.
-
-        Raises:
-            UserError: the disk is full, or not writable; older checkpoints are unchanged.
-        """
+        """Waits until the pending save is on the disk; raises as :meth:`save`."""
         pending, self._pending = self._pending, None
         if pending:
             pending.result()
 
     def clear(self) -> None:
-        """Removes all checkpoints, oldest first, so that the newest marks the training until then.
-
-        Raises:
-            UserError: the disk does not allow it.
-        """
+        """Removes all checkpoints, oldest first: the newest marks the training until then."""
         if self._writes:
             self.flush()
             self._check_lease()
@@ -155,19 +143,11 @@ class Checkpoints:
                 self._remove(step)
 
     def load(self, step: int) -> Checkpoint:
-        """Reads and verifies one checkpoint.
-
-        Raises:
-            UnreadableCheckpointError: the checkpoint is missing, damaged, or of another format.
-        """
+        """Reads and verifies one checkpoint; raises an UnreadableCheckpointError if it cannot."""
         return checkpoint_files.read(self._fetch(step))
 
     def notes(self, step: int) -> dict[str, Any]:
-        """The loop's progress at a checkpoint, without its arrays.
-
-        Raises:
-            UnreadableCheckpointError: as :meth:`load`.
-        """
+        """The loop's progress at a checkpoint, without its arrays."""
         return checkpoint_files.read_progress(self._fetch(step))
 
     def _fetch(self, step: int) -> pathlib.Path:
@@ -217,11 +197,7 @@ class Checkpoints:
 
 
 def forget(folder: pathlib.Path) -> None:
-    """Removes the checkpoints of all trainings in ``folder``.
-
-    Raises:
-        UserError: a training is running, or the disk does not allow it.
-    """
+    """Removes the checkpoints of all trainings in ``folder``; refuses while one is running."""
     for root in sorted(folder.glob("*/")):
         with Checkpoints(root) as store:
             store.clear()

@@ -46,15 +46,11 @@ class Evaluations:
             return []
 
     def add(self, evaluation: Evaluation) -> None:
-        """Adds an evaluation; replaces an earlier one of the same step.
-
-        Raises:
-            UserError: the disk is full, or not writable.
-        """
+        """Adds an evaluation; replaces an earlier one of the same step."""
         known = {entry.step: entry for entry in self.read()} | {evaluation.step: evaluation}
         entries = [dataclasses.asdict(known[step]) for step in sorted(known)]
         if self._mirror:
-            self._mirror.write(self._path.name, json.dumps(entries, indent=1).encode())
+            self._mirror.store.write(self._path.name, json.dumps(entries, indent=1).encode())
             return
         aside = self._path.with_suffix(".json.partial")
         with disk_errors(self._path):
@@ -68,9 +64,9 @@ class Evaluations:
         """Removes all evaluations, when another training takes over the checkpoints."""
         self._path.unlink(missing_ok=True)
         if self._mirror:
-            self._mirror.remove(self._path.name)
+            self._mirror.store.remove(self._path.name)
 
     def _text(self) -> str | bytes:
         if not self._mirror:
             return self._path.read_text()
-        return self._mirror.read(self._path.name) or "[]"
+        return self._mirror.store.read(self._path.name) or "[]"

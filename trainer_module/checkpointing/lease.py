@@ -90,14 +90,9 @@ class Lease(abc.ABC):
         """
 
     def claim(self, may_replace: Callable[[Record], bool] = lambda record: False) -> None:
-        """Takes the lease.
+        """Takes the lease; raises a LeaseHeldError if another training holds it.
 
-        Args:
-            may_replace: whether the holder of a record that is not over is known to be dead.
-
-        Raises:
-            LeaseHeldError: another training holds it.
-            UserError: the place is not reachable, or not writable.
+        ``may_replace``: whether the holder of a record that is not over is known to be dead.
         """
         for tries in range(_TRIES):
             record, version = self.read()
@@ -111,12 +106,7 @@ class Lease(abc.ABC):
         raise UserError(f"{self.place}: the lease keeps changing; run again", file=self.place)
 
     def renew(self) -> None:
-        """Extends the lease to ``seconds`` from now.
-
-        Raises:
-            LeaseLostError: another training holds it.
-            UserError: the place is not reachable.
-        """
+        """Extends the lease to ``seconds`` from now; raises a LeaseLostError if it is lost."""
         with self._writing:
             self._raise_lost()
             try:
@@ -151,11 +141,7 @@ class Lease(abc.ABC):
                 raise self._lost
 
     def release(self, after: float = 0.0) -> None:
-        """Ends the lease; another training may take it ``after`` so many seconds.
-
-        Raises:
-            UserError: the place is not reachable.
-        """
+        """Ends the lease; another training may take it ``after`` so many seconds."""
         with self._writing:
             if self._lost is None:
                 with contextlib.suppress(Conflict):
@@ -186,13 +172,9 @@ class Lease(abc.ABC):
             thread.join()
 
     def check_held_by(self, name: str) -> None:
-        """Checks like :meth:`check`, in a process whose lease another process holds.
+        """Checks like :meth:`check`, in a process whose lease another process, ``name``, holds.
 
-        Args:
-            name: of that holder. Without any lease, there is nothing to check.
-
-        Raises:
-            LeaseLostError: another training holds the lease, or it is over.
+        Without any lease, there is nothing to check.
         """
         record, _ = self.read()
         if record and record.holder.name != name:

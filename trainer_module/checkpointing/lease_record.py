@@ -22,7 +22,6 @@ class Holder:
 
     name: str = ""
     """Name of its cluster job, equal for all attempts of one pipeline step; empty without a job."""
-
     host: str = ""
     process: int = 0
     since: float = 0.0
@@ -41,10 +40,8 @@ class Record:
     holder: Holder
     until: float
     """Seconds since 1970 from which others may take the lease."""
-
     token: str = ""
     """Identifies one claim."""
-
     machine: str = ""
     """The holder's :func:`machine`."""
 

@@ -49,10 +49,9 @@ def call_holder(name: str) -> None:
 
 @contextlib.contextmanager
 def locked(root: pathlib.Path) -> Iterator[VolumeLease]:
-    """Holds ``root``, which it creates if needed, during the block.
+    """Holds ``root``, which it creates if needed, during the block; yields the lease.
 
-    Yields:
-        The lease; call its ``check`` before each write.
+    Call the lease's ``check`` before each write.
 
     Raises:
         LeaseHeldError: another training holds ``root``.
@@ -82,15 +81,9 @@ def locked(root: pathlib.Path) -> Iterator[VolumeLease]:
 
 
 def _claim(lease: VolumeLease, alone: bool) -> None:
-    """Takes the lease.
+    """Takes the lease; ``alone``: this process has the lock.
 
     A holder on another machine counts as dead if it does not renew the lease until its end.
-
-    Args:
-        alone: whether this process has the lock.
-
-    Raises:
-        LeaseHeldError: the holder is alive.
     """
 
     def is_dead(record: Record) -> bool:

@@ -6,6 +6,7 @@ A process repeats in the store what it does in its own folder. A step in the sto
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import shutil
 from collections.abc import Callable, Collection
@@ -38,26 +39,19 @@ class Store(Protocol):
         """Removes a file, if it exists."""
 
 
+@dataclasses.dataclass(eq=False)
 class Mirror:
     """A folder of checkpoints and the store that holds them for all processes."""
 
-    def __init__(
-        self,
-        root: pathlib.Path,
-        store: Store,
-        check: Callable[[], object] = lambda: None,
-    ):
-        """Reads and writes nothing yet.
-
-        Args:
-            store: holds the checkpoints for all processes.
-            check: raises an error if another training has taken over the store.
-        """
-        self._root, self._store, self._check = root, store, check
+    root: pathlib.Path
+    store: Store
+    """Holds the checkpoints for all processes."""
+    check: Callable[[], object] = lambda: None
+    """Raises an error if another training has taken over the store."""
 
     def steps(self) -> list[int]:
         """The committed steps in the store, oldest first."""
-        parts = [name.split("/") for name in self._store.names()]
+        parts = [name.split("/") for name in self.store.names()]
         return sorted(
             int(each[0])
             for each in parts
@@ -67,10 +61,9 @@ class Mirror:
     def fetch(self, step: int) -> None:
         """Downloads a step unless it is up to date; removes it here if the store has none.
 
-        Raises:
-            FileNotFoundError: another process dropped the step meanwhile.
+        Raises FileNotFoundError if another process dropped the step meanwhile.
         """
-        folder, committed = self._root / str(step), self._store.read(f"{step}/{_COMMIT}")
+        folder, committed = self.root / str(step), self.store.read(f"{step}/{_COMMIT}")
         if committed is None:
             shutil.rmtree(folder, ignore_errors=True)
             return
@@ -79,63 +72,46 @@ class Mirror:
             return
         with atomic_folder(folder) as fresh:
             for name in self._names(step):
-                self._store.download(name, fresh / name.partition("/")[2])
+                self.store.download(name, fresh / name.partition("/")[2])
 
     def commit(self, step: int) -> None:
         """Uploads a step."""
-        self._check()
+        self.check()
         self.drop(step)  # of an earlier attempt
-        paths = sorted((self._root / str(step)).iterdir(), key=lambda path: path.name == _COMMIT)
+        paths = sorted((self.root / str(step)).iterdir(), key=lambda path: path.name == _COMMIT)
         for path in paths:
             if path.name == _COMMIT:
-                self._check()  # from here on, others see the step
-            self._store.upload(path, f"{step}/{path.name}")
+                self.check()  # from here on, others see the step
+            self.store.upload(path, f"{step}/{path.name}")
 
     def prune(self, steps: Collection[int]) -> None:
         """Removes all other steps from the folder, where :meth:`fetch` put them."""
-        for entry in self._root.glob("[0-9]*"):
+        for entry in self.root.glob("[0-9]*"):
             if entry.name.isdecimal() and int(entry.name) not in steps:
                 shutil.rmtree(entry, ignore_errors=True)
 
     def remove_leftovers(self) -> None:
         """Removes incomplete uploads; call it only in the process that uploads."""
-        self._check()
+        self.check()
         whole = set(self.steps())
-        for step in {name.partition("/")[0] for name in self._store.names() if "/" in name}:
+        for step in {name.partition("/")[0] for name in self.store.names() if "/" in name}:
             if step.isdecimal() and int(step) not in whole:
                 self.drop(int(step))
 
     def drop(self, step: int) -> None:
         """Removes a step from the store."""
         for name in sorted(self._names(step), key=lambda name: not name.endswith(_COMMIT)):
-            self._store.remove(name)
-
-    def read(self, name: str) -> bytes | None:
-        """Reads a small file beside the steps."""
-        return self._store.read(name)
-
-    def write(self, name: str, content: bytes) -> None:
-        """Replaces a small file beside the steps."""
-        self._store.write(name, content)
-
-    def remove(self, name: str) -> None:
-        """Removes a small file beside the steps."""
-        self._store.remove(name)
+            self.store.remove(name)
 
     def _names(self, step: int) -> list[str]:
-        return [name for name in self._store.names() if name.startswith(f"{step}/")]
+        return [name for name in self.store.names() if name.startswith(f"{step}/")]
 
 
 _mirrors: dict[pathlib.Path, Mirror] = {}
 
 
 def use(root: pathlib.Path, store: Store, check: Callable[[], object] = lambda: None) -> None:
-    """Mirrors the checkpoints in ``root`` from now on, in this process.
-
-    Args:
-        store: holds the checkpoints for all processes.
-        check: raises an error if another training has taken over the store.
-    """
+    """Mirrors the checkpoints in ``root`` from now on, in this process; see :class:`Mirror`."""
     _mirrors[root] = Mirror(root, store, check)
 
 

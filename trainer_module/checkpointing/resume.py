@@ -47,12 +47,9 @@ def resolved(settings: Flat, total: int) -> dict[str, Any]:
 
 
 def changes(before: Flat, now: Flat, done: int) -> list[Change]:
-    """The changed settings that forbid to resume; empty: the training can resume.
+    """The changed :func:`resolved` settings that forbid to resume; empty: the training can resume.
 
-    Args:
-        before: :func:`resolved` settings of the checkpoint.
-        now: :func:`resolved` settings of the new training.
-        done: steps that the checkpoint has.
+    ``done``: steps that the checkpoint has.
     """
     return [
         Change(name, before.get(name), now.get(name))

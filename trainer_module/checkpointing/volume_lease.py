@@ -38,7 +38,6 @@ class VolumeLease(Lease):
     """A :class:`Lease` on a disk; its methods raise OSError on errors of the disk."""
 
     def __init__(self, root: pathlib.Path, *, name: str = "", seconds: float, grace: float):
-        """Reads and writes nothing yet; the first write creates ``root``."""
         super().__init__(str(root), name=name, seconds=seconds, grace=grace)
         self._folder = root / FOLDER
 
@@ -87,16 +86,13 @@ class VolumeLease(Lease):
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                self._make_exclusively(number, content)
+                try:
+                    with self._path(number).open("xb") as file:
+                        file.write(content)
+                except FileExistsError:
+                    raise Conflict from None
         finally:
             part.unlink(missing_ok=True)
-
-    def _make_exclusively(self, number: int, content: bytes) -> None:
-        try:
-            with self._path(number).open("xb") as file:
-                file.write(content)
-        except FileExistsError:
-            raise Conflict from None
 
     def _clean(self, numbers: list[int]) -> None:
         with contextlib.suppress(OSError):

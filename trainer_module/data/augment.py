@@ -12,28 +12,19 @@ import tensorflow as tf
 
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.augmentation import Augmentation
-from stagecraft.trainer_module.models.layers.splitmix import GAMMA, mix, u64
+from stagecraft.trainer_module.models.layers.random_state import GAMMA, mix, u64
 
 
 def augment(
-    images: tf.Tensor,
-    ids: tf.Tensor,
-    *,
-    seed: int,
-    epoch: tf.Tensor,
-    augmentations: Sequence[str],
+    images: tf.Tensor, ids: tf.Tensor, *, seed: int, epoch: tf.Tensor, augmentations: Sequence[str]
 ) -> tf.Tensor:
-    """Augments a batch, each picture in its own way.
+    """Augments a batch, each picture in its own way; the shape stays.
 
     Args:
         images: float32 ``[batch, height, width, channels]``.
         ids: int64 ``[batch]``, the example's id.
-        seed: of the training.
         epoch: int64 ``[batch]``, which pass over the data each example belongs to.
         augmentations: names, in the order of ``train.augment``.
-
-    Returns:
-        float32 ``[batch, height, width, channels]``.
     """
     for name in augmentations:
         entry: Augmentation = registries.AUGMENTATIONS.get(name)
@@ -45,14 +36,7 @@ class Draws:
     """Pseudo-random integers of each example: SplitMix64 from a hash of seed, epoch and id."""
 
     def __init__(self, seed: int, epoch: tf.Tensor, ids: tf.Tensor, first: int):
-        """Hashes what the draws depend on.
-
-        Args:
-            seed: of the training.
-            epoch: int64 ``[batch]``.
-            ids: int64 ``[batch]``.
-            first: number of the first draw; each augmentation has its own.
-        """
+        """``epoch``, ``ids``: int64 ``[batch]``; ``first``: number of the first draw."""
         state = mix(u64(tf.constant(seed, tf.int64)))
         state = mix(state + u64(epoch))
         self._state = mix(state + u64(ids))

@@ -17,11 +17,7 @@ _FRAME_BYTES = 8 + 4 + 4
 
 
 def expand(files: Sequence[str]) -> list[str]:
-    """The files that match paths and patterns (``folder/*``), sorted by name.
-
-    Raises:
-        UserError: no file matches.
-    """
+    """The files that match paths and patterns (``folder/*``), sorted by name; at least one."""
     paths = sorted(path for pattern in files for path in tf.io.gfile.glob(pattern))
     if not paths:
         raise UserError(f"{', '.join(files) or 'no pattern'}: no such file", file=", ".join(files))
@@ -39,21 +35,14 @@ def records(paths: Sequence[str]) -> tf.data.Dataset:
 
 
 def count(paths: Sequence[str]) -> int:
-    """Number of records; verifies the checksum of each.
-
-    Raises:
-        UserError: a file is damaged.
-    """
+    """Number of records; verifies the checksum of each."""
     with _naming_damaged(paths):
-        return _count(paths)
+        sizes = records(paths).batch(_BATCH).map(lambda batch: tf.size(batch, out_type=tf.int64))
+        return int(sizes.reduce(tf.constant(0, tf.int64), tf.add))
 
 
 def first(paths: Sequence[str]) -> bytes:
-    """The first record.
-
-    Raises:
-        UserError: the files are empty, or one is damaged.
-    """
+    """The first record."""
     with _naming_damaged(paths):
         for record in records(paths).take(1).as_numpy_iterator():
             return bytes(record)
@@ -63,11 +52,7 @@ def first(paths: Sequence[str]) -> bytes:
 
 
 def load(paths: Sequence[str], num_examples: int) -> tf.Tensor:
-    """Loads all records, string ``[num_examples]``.
-
-    Raises:
-        UserError: a file is damaged, or the number of records has changed.
-    """
+    """Loads all records, string ``[num_examples]``; refuses another number of records."""
     with _naming_damaged(paths):
         # As one batch, whose strings are moved, not copied.
         loaded = records(paths).batch(num_examples + 1).take(1).get_single_element()
@@ -79,11 +64,6 @@ def load(paths: Sequence[str], num_examples: int) -> tf.Tensor:
             file=paths[0],
         )
     return loaded
-
-
-def _count(paths: Sequence[str]) -> int:
-    sizes = records(paths).batch(_BATCH).map(lambda batch: tf.size(batch, out_type=tf.int64))
-    return int(sizes.reduce(tf.constant(0, tf.int64), tf.add))
 
 
 @contextlib.contextmanager

@@ -85,7 +85,6 @@ def train_dataset(
     Args:
         files: paths or patterns of TFRecords: raw examples, or Transform's materialised ones.
         transform: Transform's graph, applied to raw examples.
-        settings: batch_size, seed, augment, shuffle, memory_limit_mb, shuffle_buffer.
         start_step: the first step, counted from 0.
         part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers. All workers
             use the same order; each parses and augments only its part.
@@ -142,15 +141,7 @@ def eval_dataset(
 ) -> tf.data.Dataset:
     """Every example once, in the order of the files, as :class:`Batch` of one size.
 
-    Copies of the last example, with weight 0, fill up the last batch.
-
-    Args:
-        files: paths or patterns of TFRecords: raw examples, or Transform's materialised ones.
-        transform: Transform's graph, applied to raw examples.
-        part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers.
-
-    Raises:
-        UserError: no file matches, or one is damaged.
+    Copies of the last example, with weight 0, fill up the last batch. See :func:`train_dataset`.
     """
     worker, workers = part
     first, last = (batch_size * w // workers for w in (worker, worker + 1))

@@ -14,13 +14,10 @@ LABEL_NAMES = "label_names"
 
 
 def class_names(schema_path: str) -> tuple[str, ...]:
-    """Name of each class.
+    """Name of each class, from a TFDV schema as a text proto.
 
     The names are the values of the schema's ``string_domain`` named ``label_names``, one for each
     value of the label's ``int_domain``; without that domain, ``"0"`` to ``"n-1"``.
-
-    Args:
-        schema_path: a TFDV schema as a text proto.
 
     Raises:
         UserError: the file is no schema, has no label, or the label's range is unknown, does not
@@ -59,15 +56,7 @@ def class_names(schema_path: str) -> tuple[str, ...]:
 
 
 def check_features(schema_path: str) -> None:
-    """Checks that a schema has the features that the pipeline's own Transform reads.
-
-    Args:
-        schema_path: a TFDV schema as a text proto.
-
-    Raises:
-        MissingFeatureError: a feature is missing.
-        UserError: the file is no schema.
-    """
+    """Checks that a schema has the features that the pipeline's own Transform reads."""
     missing_features.check(
         schema_path,
         (feature.name for feature in _read(schema_path).feature),

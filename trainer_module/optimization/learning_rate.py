@@ -21,9 +21,7 @@ def learning_rate(
 
     ``train.schedule`` names the decay. The first step has a rate above 0, and step ``w - 1`` has
     the peak. Without a warm-up the first factor is 1, unless the schedule has a default warm-up.
-
-    Returns:
-        A function of the step (an int64 scalar, or a Python int) that gives a scalar of ``dtype``.
+    The step is an int64 scalar, or a Python int; the rate is a scalar of ``dtype``.
 
     Raises:
         SettingError: the warm-up is longer than the training.

@@ -47,8 +47,7 @@ class LossScale:
     def update(self, finite: tf.Tensor) -> tf.Tensor:
         """Adapts the scale after a step whose gradients were finite, or were not.
 
-        Returns:
-            bool scalar: whether training can go on. A scale of 1 cannot be the cause.
+        Returns whether training can go on (bool scalar): a scale of 1 cannot be the cause.
         """
         before = self.value
         good = tf.where(finite, self._good + 1, 0)

@@ -11,7 +11,7 @@ def cross_entropy(
     smoothing: float = 0.0,
     dtype: tf.DType = tf.float32,
 ) -> tf.Tensor:
-    """Softmax cross entropy of each example, in nats.
+    """Softmax cross entropy of each example, in nats: ``[batch]``.
 
     With ``smoothing`` the target is ``1 - smoothing`` on the label plus
     ``smoothing / classes`` on every class (Szegedy et al. 2016, section 7).
@@ -19,11 +19,7 @@ def cross_entropy(
     Args:
         logits: float ``[batch, classes]``.
         labels: int64 ``[batch]``.
-        smoothing: share of the target that is spread over all classes.
         dtype: float32 or float64: what logits of less precision are cast to.
-
-    Returns:
-        ``[batch]``, in the logits' dtype but never less precise than ``dtype``.
     """
     if logits.dtype != tf.float64:
         logits = tf.cast(logits, dtype)

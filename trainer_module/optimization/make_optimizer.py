@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import keras
 
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models.layers.floatx import floatx
+from stagecraft.trainer_module.models.layers.scope import floatx
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.settings import TrainSettings
 
@@ -19,11 +19,7 @@ def make_optimizer(
 
     The training loop assigns its variable ``learning_rate`` before each step. A step first takes
     ``learning_rate * weight_decay * kernel`` off each kernel (decoupled weight decay, Loshchilov
-    and Hutter 2017, with the rate as its schedule).
-
-    Args:
-        settings: optimizer, learning_rate (the initial value), weight_decay and so on.
-        variables: the trainable variables, in the order of the gradients.
+    and Hutter 2017, with the rate as its schedule). Gradients have the order of ``variables``.
     """
     in_float64 = any(variable.dtype == "float64" for variable in variables)
     with floatx("float64" if in_float64 else keras.config.floatx()):  # of the learning rate

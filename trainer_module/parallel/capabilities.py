@@ -39,10 +39,6 @@ class Capabilities(Entry):
 
 
 def capabilities(strategy: str) -> Capabilities:
-    """Those of the strategy of a name.
-
-    Raises:
-        UnknownNameError: there is no such strategy.
-    """
+    """Those of the strategy of a name."""
     found: Capabilities = registries.STRATEGIES.get(strategy)
     return found

@@ -35,12 +35,9 @@ __all__ = [
 
 
 def check(parallel: ParallelSettings) -> None:
-    """Refuses a ``TF_CONFIG`` that does not fit the settings.
+    """Refuses, by a UserError, a ``TF_CONFIG`` that does not fit the settings.
 
     Imports no TensorFlow. Ignores ``TF_CONFIG`` if the Trainer starts the processes.
-
-    Raises:
-        UserError: as :func:`training`.
     """
     joins = parallel.launcher == "in_process" or (parallel.launcher == "auto" and is_set())
     if joins and not is_evaluator(parallel):
@@ -85,9 +82,6 @@ def adopt_job(flat: Mapping[str, Any]) -> None:
     that number, like those of its peers
     (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). They listen on
     ``STAGECRAFT_PORT``, by default 2222.
-
-    Args:
-        flat: the training's settings.
 
     Raises:
         UserError: one of the variables is wrong.

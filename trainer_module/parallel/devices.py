@@ -22,17 +22,12 @@ class Topology:
     """Which devices work together, and how."""
 
     strategy: str
-    """Name of the strategy."""
-
     devices: tuple[str, ...]
     """This worker's, such as ``("GPU:0", "GPU:1")``: replica by replica, its stages in order."""
-
     stages: int = 1
     """Parts of the model, each on its own device."""
-
     workers: int = 1
     """Processes that train together, each with as many devices as this one."""
-
     worker: int = 0
     """This process's place among them; the chief is 0."""
 
@@ -103,10 +98,11 @@ def configure_devices(parallel: ParallelSettings) -> None:
 
 def available(parallel: ParallelSettings) -> list[str]:
     """What ``parallel.devices: auto`` chooses from: GPUs where there are any, else CPUs."""
-    gpus = [f"GPU:{index}" for index in range(len(_devices("GPU")))]
-    if gpus and not parallel.virtual_devices:
-        return gpus
-    return [f"CPU:{index}" for index in range(len(_devices("CPU")))]
+    return (not parallel.virtual_devices and _names("GPU")) or _names("CPU")
+
+
+def _names(kind: str) -> list[str]:
+    return [f"{kind}:{index}" for index in range(len(_devices(kind)))]
 
 
 def _devices(kind: str) -> list[Any]:
@@ -122,9 +118,6 @@ def _devices(kind: str) -> list[Any]:
 
 def choose(parallel: ParallelSettings) -> Sequence[str]:
     """This process's devices, replica by replica, its stages in order; does not start TensorFlow.
-
-    Args:
-        parallel: the settings; logical devices have been configured.
 
     Raises:
         UserError: the machine lacks the devices.
@@ -142,8 +135,7 @@ def choose(parallel: ParallelSettings) -> Sequence[str]:
 
 def _choose(parallel: ParallelSettings) -> Sequence[str]:
     needed, names = parallel.replicas * parallel.stages, parallel.device_names
-    cpus = [f"CPU:{index}" for index in range(len(_devices("CPU")))]
-    gpus = [f"GPU:{index}" for index in range(len(_devices("GPU")))]
+    cpus, gpus = _names("CPU"), _names("GPU")
     for name in names:
         if name not in cpus + gpus:
             raise SettingError(

@@ -18,10 +18,8 @@ class Role:
 
     name: str
     """Such as ``worker 1``."""
-
     tf_config: str | None = None
     """Its ``TF_CONFIG``; None: it is the only process."""
-
     serves: bool = False
     """Whether it works for a chief, and never ends by itself."""
 
@@ -40,9 +38,7 @@ def jobs(parallel: ParallelSettings) -> dict[str, int]:
 def roles(parallel: ParallelSettings, addresses: Sequence[str] | None = None) -> list[Role]:
     """The processes of a topology, the chief's first.
 
-    Args:
-        parallel: the topology.
-        addresses: ``host:port`` of each process; None: free ports of this host.
+    ``addresses``: ``host:port`` of each process; None: free ports of this host.
     """
     counts = jobs(parallel)
     if not counts:

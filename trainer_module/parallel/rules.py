@@ -1,8 +1,7 @@
 """Which parallel settings go together, whatever the strategy; each strategy adds its own rules.
 
-Every refusal names the field, its value, and a value that works. What only the machine can tell
-(does it have so many GPUs?) is in ``devices``, what only the model can tell (does it have such a
-layer?) in ``partition``.
+Every refusal names the field, its value, and a value that works. ``devices`` checks what only the
+machine can tell, ``partition`` what only the model can tell.
 """
 
 from __future__ import annotations
@@ -15,20 +14,9 @@ from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 
 def check(
-    parallel: ParallelSettings,
-    strategy: Capabilities,
-    refuse: Callable[[ParallelSettings], None],
+    parallel: ParallelSettings, strategy: Capabilities, refuse: Callable[[ParallelSettings], None]
 ) -> None:
-    """Refuses settings that do not go together.
-
-    Args:
-        parallel: the settings.
-        strategy: theirs.
-        refuse: the strategy's own rules.
-
-    Raises:
-        SettingError: names the field, its value and one that works.
-    """
+    """Refuses settings that do not go together, by a SettingError."""
     _stages(parallel, strategy)
     _cuts(parallel, strategy)
     refuse(parallel)
@@ -40,11 +28,7 @@ def check(
 
 
 def check_batch_size(batch_size: int, parallel: ParallelSettings) -> None:
-    """Refuses a global batch that cannot be split into equal parts.
-
-    Raises:
-        SettingError: names the field, its value and one that works.
-    """
+    """Refuses a global batch that cannot be split into equal parts, by a SettingError."""
     if batch_size % parallel.parts == 0:
         return
     names = ["replicas", "accumulate", "microbatches"]
@@ -63,11 +47,7 @@ def check_batch_size(batch_size: int, parallel: ParallelSettings) -> None:
 
 
 def check_watched(steps: int, parallel: ParallelSettings) -> None:
-    """Refuses to watch steps that a training does not have.
-
-    Raises:
-        SettingError: names the field, its value and one that works.
-    """
+    """Refuses to watch steps that a training does not have, by a SettingError."""
     if parallel.timeline_step > steps:
         raise SettingError(
             "parallel.timeline_step",

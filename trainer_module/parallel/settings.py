@@ -1,7 +1,4 @@
-"""On which topology a training runs: the fields. ``rules`` and the strategies check them.
-
-Imports neither TensorFlow nor TFX: checking settings is instant.
-"""
+"""On which topology a training runs: the fields; strategies check them. Imports no TensorFlow."""
 
 from __future__ import annotations
 

@@ -27,7 +27,6 @@ class Traffic(NamedTuple):
 
     devices: float
     """Over the links between devices of a host."""
-
     hosts: float
     """Over the host's network."""
 
@@ -39,7 +38,6 @@ class ParityCase:
     description: str
     parallel: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Settings besides the strategy."""
-
     train: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -75,8 +73,6 @@ class Strategy(Capabilities):
         """Modules whose code a training runs."""
         return (*super().code, self.engine.partition(":")[0])
 
-    # --- settings ---
-
     def check(self, parallel: ParallelSettings) -> None:
         """Refuses settings that do not go together.
 
@@ -87,8 +83,6 @@ class Strategy(Capabilities):
 
     def refuse(self, parallel: ParallelSettings) -> None:
         """Refuses what this strategy alone cannot do; raises a SettingError."""
-
-    # --- processes ---
 
     def processes(self, parallel: ParallelSettings) -> dict[str, int]:
         """Processes of each job besides an evaluator, the chief's first; empty: there is one."""
@@ -104,8 +98,6 @@ class Strategy(Capabilities):
 
     def serve(self) -> None:
         """Runs a process of one of :attr:`serves`; never returns."""
-
-    # --- devices ---
 
     def choose(self, parallel: ParallelSettings) -> Sequence[str]:
         """This process's devices: each replica's stages in order; takes hold of them.
@@ -148,8 +140,6 @@ class Strategy(Capabilities):
         first = () if connected is None else (connected,)
         return engine(*first, topology, settings, total_steps, build_model)
 
-    # --- planning ---
-
     def traffic(
         self, parallel: ParallelSettings, gradients: Sequence[float], weights: float
     ) -> Traffic:
@@ -180,31 +170,19 @@ class Strategy(Capabilities):
         """Strategy for another division of the same devices; None: a plan suggests none."""
         return None
 
-    # --- words ---
-
     def label(self, replicas: int, stages: int) -> str:
         """The topology in a word or two."""
         return self.name.replace("_", " ")
 
 
 def find(name: str) -> Strategy:
-    """The strategy of a name.
-
-    Raises:
-        UnknownNameError: there is no such strategy.
-    """
+    """The strategy of a name; raises an UnknownNameError if there is none."""
     found: Strategy = registries.STRATEGIES.get(name)
     return found
 
 
 def label(name: str, replicas: int, stages: int) -> str:
-    """A topology in a word or two; the strategy's package need not be installed here.
-
-    Args:
-        name: of the strategy.
-        replicas: of all processes.
-        stages: of each.
-    """
+    """A topology in a word or two; the strategy's package need not be installed here."""
     try:
         return find(name).label(replicas, stages)
     except UnknownNameError:

@@ -34,16 +34,12 @@ class Cluster:
 
     role: str
     """One of :data:`ROLES`."""
-
     index: int
     """Among the processes of this role."""
-
     workers: tuple[str, ...]
     """Addresses ``host:port`` of those that train: the chief, if there is one, first."""
-
     ps: tuple[str, ...]
     """Addresses of the parameter servers."""
-
     has_chief: bool
     """Whether a process has the role chief; if none has, worker 0 is the chief."""
 
@@ -99,14 +95,7 @@ def read() -> Cluster | None:
 
 
 def resolver() -> Any:
-    """TensorFlow's reader of ``TF_CONFIG``, which has to be set.
-
-    Returns:
-        A ``tf.distribute.cluster_resolver.TFConfigClusterResolver``.
-
-    Raises:
-        UserError: as :func:`read`.
-    """
+    """TensorFlow's reader of ``TF_CONFIG``, which has to be set; raises as :func:`read`."""
     _checked()
 
     import tensorflow as tf
@@ -115,10 +104,7 @@ def resolver() -> Any:
 
 
 def in_step(parallel: ParallelSettings) -> Cluster | None:
-    """The cluster of workers that take each step together.
-
-    Args:
-        parallel: strategy and number of workers; with one, ``TF_CONFIG`` may be unset.
+    """The cluster of workers that take each step together; with one, ``TF_CONFIG`` may be unset.
 
     Raises:
         UserError: ``TF_CONFIG`` is wrong, or describes another cluster.
@@ -147,16 +133,7 @@ def in_step(parallel: ParallelSettings) -> Cluster | None:
 
 
 def check_count(setting: str, count: int, wanted: int) -> None:
-    """Refuses a cluster of other sizes than the settings'.
-
-    Args:
-        setting: ``workers`` or ``ps``.
-        count: in ``TF_CONFIG``.
-        wanted: by the setting.
-
-    Raises:
-        SettingError: they differ.
-    """
+    """Refuses a cluster of other sizes than the settings' ``workers`` or ``ps``."""
     if count != wanted:
         noun = setting if setting == "ps" or count > 1 else setting.rstrip("s")
         raise SettingError(
@@ -255,15 +232,9 @@ def _check_task(task: Any, jobs: dict[str, list[str]]) -> None:
 
 
 class TFConfigError(UserError):
-    """``TF_CONFIG`` is wrong, or does not fit the settings."""
+    """``TF_CONFIG`` is wrong, or does not fit the settings: the problem, and what works."""
 
     def __init__(self, problem: str, use: str):
-        """Makes the message.
-
-        Args:
-            problem: what is wrong, a phrase.
-            use: what works.
-        """
         super().__init__(
             f"environment variable TF_CONFIG: {problem}; use {use}",
             setting="TF_CONFIG",

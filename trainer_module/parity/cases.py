@@ -50,10 +50,8 @@ class Case:
     def reference(self, *, same_parts: bool) -> TrainingSettings:
         """The same training on one device.
 
-        Args:
-            same_parts: whether it computes the batch in the same parts, one after the other: a
-                model with batch statistics has those of a part, and in 16 bits a part's result
-                is rounded.
+        ``same_parts``: whether it computes the batch in the same parts, one after the other: a
+        model with batch statistics has those of a part, and in 16 bits a part is rounded.
         """
         parallel = self.settings.parallel
         # On the same kind of device.

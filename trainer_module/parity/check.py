@@ -5,6 +5,7 @@ Imports no TensorFlow: every computation is a process of its own.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,27 +32,20 @@ class _Reference(NamedTuple):
     results: Results
 
 
+@dataclasses.dataclass(eq=False)
 class Check:
     """The parameters of all comparisons, and the references that topologies share."""
 
-    def __init__(
-        self,
-        data: pathlib.Path,
-        num_classes: int,
-        folder: pathlib.Path,
-        *,
-        steps: int,
-        timeout_seconds: float,
-        on_phase: OnPhase = lambda topology, phase: None,
-    ):
-        """Runs nothing yet.
+    data: pathlib.Path
+    """As :attr:`~stagecraft.trainer_module.parity.task.Task.data`."""
+    num_classes: int
+    folder: pathlib.Path
+    _: dataclasses.KW_ONLY
+    steps: int
+    timeout_seconds: float
+    on_phase: OnPhase = lambda topology, phase: None
 
-        Args:
-            data: as :attr:`~stagecraft.trainer_module.parity.task.Task.data`.
-        """
-        self._data, self._num_classes, self._folder = data, num_classes, folder
-        self._steps, self._timeout = steps, timeout_seconds
-        self._on_phase = on_phase
+    def __post_init__(self) -> None:
         self._references: dict[TrainingSettings, _Reference | ProcessError] = {}
         self._has_state: bool | None = None  # the model; known from the first reference on
 
@@ -62,9 +56,8 @@ class Check:
             started = time.monotonic()
             precision = case.settings.parallel.precision
             if isinstance(reference, ProcessError):
-                yield Row(
-                    topology=case.name, reference="one device", cause=f"one device: {reference}"
-                )
+                cause = f"one device: {reference}"
+                yield Row(topology=case.name, reference="one device", cause=cause)
                 continue
             against = _against(case, reference.results)
             try:
@@ -77,7 +70,7 @@ class Check:
             yield Row(
                 topology=case.name,
                 reference=against,
-                findings=tuple(judge(results, reference.results, precision, self._steps)),
+                findings=tuple(judge(results, reference.results, precision, self.steps)),
                 trajectory=criteria.largest_difference(
                     results[0].under("trajectory/"), reference.results.under("trajectory/")
                 ),
@@ -109,30 +102,29 @@ class Check:
         self, name: str, settings: TrainingSettings, reference: str | None
     ) -> list[pathlib.Path]:
         """Runs the processes of a topology; returns their output files, the chief's first."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         tasks, outs = [], []
         for role in roles(changed_parallel(settings.parallel, evaluator=False)):
             stem = f"{name}-{role.name}".replace(" ", "_")
-            task = self._folder / f"{stem}.json"
-            out = self._folder / f"{stem}.npz"
+            task, out = self.folder / f"{stem}.json", self.folder / f"{stem}.npz"
             Task(
                 settings=settings,
-                num_classes=self._num_classes,
-                data=str(self._data),
-                steps=self._steps,
+                num_classes=self.num_classes,
+                data=str(self.data),
+                steps=self.steps,
                 out=str(out),
                 reference=reference,
             ).write(str(task))
             tasks.append((role, str(task)))
             if not role.serves:
                 outs.append(out)
-        self._on_phase(name, "start")
+        self.on_phase(name, "start")
         processes.run(
             tasks,
-            self._folder / f"{name}.log".replace(" ", "_"),
-            start_seconds=min(START_SECONDS, self._timeout),
-            seconds=self._timeout,
-            on_phase=lambda phase: self._on_phase(name, phase),
+            self.folder / f"{name}.log".replace(" ", "_"),
+            start_seconds=min(START_SECONDS, self.timeout_seconds),
+            seconds=self.timeout_seconds,
+            on_phase=lambda phase: self.on_phase(name, phase),
         )
         return outs
 
@@ -159,29 +151,23 @@ def judge(
 
 
 def _gradients(own: Results, reference: Results, precision: str, point: int) -> Finding:
-    findings = [
-        _of_batch(own, reference, precision, f"{point}", number, f"after {point} steps")
-        for number in range(BATCHES_PER_POINT)
-    ]
+    batches = [(f"{point}", each, f"after {point} steps") for each in range(BATCHES_PER_POINT)]
     if reference.under("copies/"):
-        findings.append(
-            _of_batch(own, reference, precision, "copies", 0, "of a batch of equal parts")
-        )
-    return criteria.worst(findings)
-
-
-def _of_batch(
-    own: Results, reference: Results, precision: str, point: str, number: int, where: str
-) -> Finding:
-    return criteria.gradients(
-        own.under(f"{point}/gradients/{number}/"),
-        reference.under(f"{point}/gradients/{number}/"),
-        precision=precision,
-        depths=reference.scalars("depth/"),
-        magnitudes=reference.scalars(f"{point}/magnitude/{number}/"),
-        roundings=reference.scalars(f"{point}/rounding/{number}/"),
-        nonsmooth_ops=int(reference.under("nonsmooth_ops")[""]),
-        where=where,
+        batches.append(("copies", 0, "of a batch of equal parts"))
+    return criteria.worst(
+        [
+            criteria.gradients(
+                own.under(f"{name}/gradients/{number}/"),
+                reference.under(f"{name}/gradients/{number}/"),
+                precision=precision,
+                depths=reference.scalars("depth/"),
+                magnitudes=reference.scalars(f"{name}/magnitude/{number}/"),
+                roundings=reference.scalars(f"{name}/rounding/{number}/"),
+                nonsmooth_ops=int(reference.under("nonsmooth_ops")[""]),
+                where=where,
+            )
+            for name, number, where in batches
+        ]
     )
 
 

@@ -45,7 +45,6 @@ class Finding:
 
     criterion: str
     """:data:`GRADIENTS`, :data:`TRAJECTORY` or :data:`DRIFT`."""
-
     variable: str
     difference: float
     tolerance: float
@@ -85,14 +84,7 @@ def gradients(
     nonsmooth_ops: int = 0,
     where: str = "",
 ) -> Finding:
-    """Compares gradients, by variable path, with the reference's.
-
-    Args:
-        expected: the reference's, from equal weights and the same batch.
-
-    Returns:
-        The worst variable: the one with the largest ratio of difference and tolerance.
-    """
+    """Compares gradients, by variable path, with the reference's of equal weights and batch."""
     findings = [_names(GRADIENTS, actual, expected, where)]
     for name in actual.keys() & expected.keys():
         difference = _norm(_minus(actual[name], expected[name]))
@@ -109,8 +101,7 @@ def trajectory(
 ) -> Finding:
     """Compares the final weights of a float64 trajectory with the reference's.
 
-    Args:
-        amplified: by name, the largest change of the reference's by rounded initial weights.
+    ``amplified``: by name, the largest change of the reference's by rounded initial weights.
     """
     findings = [_names(TRAJECTORY, actual, expected, where)]
     for name in actual.keys() & expected.keys():
@@ -121,13 +112,9 @@ def trajectory(
 
 
 def drift(replicas: Sequence[Mapping[str, str]]) -> Finding:
-    """Compares all replicas with the first one.
+    """Compares all replicas with the first one; the difference is the number of unequal variables.
 
-    Args:
-        replicas: for each replica of each process, the digest of each variable's bytes.
-
-    Returns:
-        A finding whose difference is the number of unequal variables.
+    ``replicas``: for each replica of each process, the digest of each variable's bytes.
     """
     first, *others = replicas
     unequal = [

@@ -11,12 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import make_engine
+from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.parallel import topology
-from stagecraft.trainer_module.parity import criteria, float64, tolerances
+from stagecraft.trainer_module.parity import criteria, tolerances
 from stagecraft.trainer_module.parity.rounding_depth import count_nonsmooth_ops, rounding_depths
 from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Task, compared, points
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -86,11 +85,7 @@ class Driver:
     def whole_copies(
         self, engine: Engine, settings: TrainingSettings, parts: int
     ) -> dict[str, np.ndarray]:
-        """Like :meth:`copies`, with magnitudes and roundings.
-
-        Args:
-            engine: of one device that takes whole batches, at the weights of the first point.
-        """
+        """Like :meth:`copies`, on one device with whole batches; with magnitudes, roundings."""
         return self._sized(engine, settings, self._copies(parts), "copies", 0)
 
     def _sized(
@@ -122,39 +117,31 @@ class Driver:
     def amplified(
         self, engine: Engine, start: State, end: State, error: float
     ) -> dict[str, np.ndarray]:
-        """``amplified/NAME``: the change of a trajectory by an initial rounding.
+        """``amplified/NAME``: the change of a trajectory by an initial relative rounding ``error``.
 
-        Args:
-            start: state before the trajectory.
-            end: compared entries after the trajectory.
-            error: relative error of each initial weight.
+        ``start``: state before it; ``end``: compared entries after it.
         """
-        draw = np.random.RandomState(0)
-        with _perturbed(engine, start, error, draw):
+        with _perturbed(engine, start, error, np.random.RandomState(0)):
             moved = self.trajectory(engine)
         return {
             f"amplified/{name}": np.array(criteria.largest(moved[name] - value))
             for name, value in end.items()
         }
 
-    def random(self, settings: TrainingSettings) -> list[str]:
-        """Notes on the model's random layers for the user, in sentences."""
-        return dropout.notes(self._build(settings)())
-
-    def exceptions(self, settings: TrainingSettings) -> list[str]:
-        """Places where the model computes in less than float64."""
-        return float64.exceptions(self._build(settings)())
+    def model(self, settings: TrainingSettings) -> keras.Model:
+        """A new model on the host."""
+        return self._build(settings)()
 
     def depths(self, settings: TrainingSettings) -> dict[str, np.ndarray]:
         """``depth/PATH`` and ``nonsmooth_ops``."""
-        model = self._build(settings)()
+        model = self.model(settings)
         depths = rounding_depths(model, settings)
         arrays = {f"depth/{path}": np.array(depth) for path, depth in depths.items()}
         return arrays | {"nonsmooth_ops": np.array(count_nonsmooth_ops(model, settings))}
 
     def has_state(self, settings: TrainingSettings) -> bool:
         """Whether the model has batch statistics, which depend on the parts of a batch."""
-        state = self._build(settings)().non_trainable_variables
+        state = self.model(settings).non_trainable_variables
         return any("float" in str(variable.dtype) for variable in state)
 
     def compares_copies(self, settings: TrainingSettings) -> bool:
@@ -163,19 +150,15 @@ class Driver:
         With batch statistics, the penalties of parts and of the whole batch are comparable only if
         each part has the statistics of the whole. Random layers draw other numbers for each part.
         """
-        model = self._build(settings)()
+        model = self.model(settings)
         images = np.zeros((2, *self._images.shape[2:]), np.float32)
         model(images, training=True)
         draws = any("seed_generator" in v.path for v in model.non_trainable_variables)
         return bool(model.losses) and not draws
 
     def _build(self, settings: TrainingSettings) -> Callable[..., keras.Model]:
-        return functools.partial(
-            assemble,
-            settings.train,
-            self._task.num_classes,
-            precision=settings.parallel.precision,
-        )
+        train, precision = settings.train, settings.parallel.precision
+        return functools.partial(assemble, train, self._task.num_classes, precision=precision)
 
     def _rows_of(self, batch: int) -> Rows:
         index = batch % self._count

@@ -17,16 +17,11 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 @contextlib.contextmanager
 def forced(precision: str) -> Iterator[None]:
-    """Makes every layer compute in float64, if that is the precision.
+    """Makes every layer compute in float64, if that is the value of ``parallel.precision``.
 
     In this block, a layer's ``dtype="float32"`` or ``dtype="mixed_bfloat16"`` means float64. So do
     dtype policies that are set later, and those of a ``keras.dtype_policies.DTypePolicyMap``. A
-    quantized layer keeps its dtype.
-
-    Build, call and trace a model in the same block.
-
-    Args:
-        precision: ``parallel.precision``; the block changes nothing unless it is ``float64``.
+    quantized layer keeps its dtype. Build, call and trace a model in the same block.
     """
     own = {name: vars(keras.DTypePolicy)[name] for name in _DTYPES}
     try:
@@ -50,16 +45,10 @@ def _raised(dtype: Any) -> property:
 
 
 def exceptions(model: keras.Model) -> list[str]:
-    """Finds the places where a model still computes in less than float64.
+    """Finds the places where a model computes in less precision, also in :func:`forced`.
 
-    These are variables with their own dtype, and casts in a layer's code, such as
-    ``tf.cast(scores, "float32")``. Dtype policies do not affect them.
-
-    Args:
-        model: built and called in :func:`forced`.
-
-    Returns:
-        Paths of variables and names of layers; empty if the whole model is float64.
+    These are paths of variables with their own dtype, and names of layers with casts in their code,
+    such as ``tf.cast(scores, "float32")``. Dtype policies do not affect them.
     """
     low = [v.path for v in model.variables if v.dtype in _FLOATS and v.dtype != "float64"]
     # The images are float32, and so may be a model's input: no precision is lost.

@@ -32,7 +32,6 @@ def run(
         tasks: each role, and the file of its :class:`~.task.Task`.
         log: receives all that the processes print.
         start_seconds: timeout until all processes are connected.
-        seconds: timeout for the whole run.
         on_phase: called with each phase of the first process.
 
     Raises:

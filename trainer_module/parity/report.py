@@ -31,20 +31,15 @@ class Row:
     topology: str
     reference: str
     """The computation that it was compared with."""
-
     findings: tuple[Finding, ...] = ()
     """The worst finding of each criterion that applies."""
-
     trajectory: float | None = None
     """Largest difference of a weight after a trajectory in the training's own precision;
     informative, not judged."""
-
     float32: tuple[str, ...] = ()
     """Layers and variables that stay float32 in the float64 trajectory."""
-
     random: tuple[str, ...] = ()
     """Notes on the model's random layers for the user, in sentences."""
-
     precision: str = "float32"
     seconds: float = 0.0
     cause: str | None = None

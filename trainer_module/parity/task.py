@@ -46,13 +46,10 @@ class Task:
     data: str
     """``.npz`` of ``images``, float32 ``[n, height, width, channels]``, normalised, and ``labels``,
     int64 ``[n]``."""
-
     steps: int
     """Length of a trajectory."""
-
     out: str
     """Path of the output file."""
-
     reference: str | None
     """Path of the reference's file; None: this process is the reference."""
 
@@ -81,17 +78,13 @@ class Notes:
 
     parts: int
     """Number of parts in which it took each batch."""
-
     has_state: bool
     """Whether the model has batch statistics, which depend on the parts."""
-
     replicas: list[dict[str, str]]
     """For each of its replicas: digests of the variables' bytes, by name."""
-
     float32: list[str] = dataclasses.field(default_factory=list)
     """Layers and variables of the reference that its code keeps below float64, even in the float64
     trajectory."""
-
     random: list[str] = dataclasses.field(default_factory=list)
     """Notes on the reference's random layers for the user, in sentences."""
 

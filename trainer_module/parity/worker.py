@@ -21,8 +21,9 @@ import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
-from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import connect
+from stagecraft.trainer_module.engines.training import Engine
+from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.parallel import cluster, strategy, topology
 from stagecraft.trainer_module.parity import cases, float64, tolerances
 from stagecraft.trainer_module.parity.driver import Driver
@@ -69,11 +70,7 @@ def _run(task: Task, emit: Emit) -> None:
 def measure(
     task: Task, devices: topology.Topology, strategy: tf.distribute.Strategy | None, emit: Emit
 ) -> None:
-    """Computes the results to compare, and writes the output file of the task.
-
-    Args:
-        strategy: over them, from ``strategies.connect``.
-    """
+    """Computes the results to compare, and writes the output file of the task."""
     driver = Driver(task, devices, strategy)
     reference = None if task.reference is None else Results(task.reference)
     settings = task.settings
@@ -99,7 +96,7 @@ def measure(
             arrays |= _gradients(task, driver, engine, reference)
 
     low: list[str] = []
-    random = driver.random(settings) if reference is None else []
+    random = dropout.notes(driver.model(settings)) if reference is None else []
     if task.in_float64:
         emit("phase", phase="float64")
         settings = cases.in_float64(settings)
@@ -109,7 +106,7 @@ def measure(
             final = driver.trajectory(engine)
             arrays |= {f"float64/{name}": value for name, value in final.items()}
             if reference is None:
-                low = driver.exceptions(settings)
+                low = float64.exceptions(driver.model(settings))
                 depth = max(float(arrays[name]) for name in arrays if name.startswith("depth/"))
                 error = tolerances.rounding_of_sums("float32" if low else "float64", depth)
                 arrays |= driver.amplified(engine, start, final, error)

@@ -23,18 +23,11 @@ class Links(NamedTuple):
 
 
 def seconds(
-    parallel: ParallelSettings,
-    gradients: Sequence[float],
-    weights: float,
-    links: Links,
+    parallel: ParallelSettings, gradients: Sequence[float], weights: float, links: Links
 ) -> float:
     """Seconds of a step after its last backward pass, without overlap with computation.
 
-    Args:
-        parallel: strategy, replicas, workers, servers.
-        gradients: bytes of each stage's gradients.
-        weights: bytes of all variables.
-        links: of the devices and hosts.
+    ``gradients``: bytes of each stage's gradients; ``weights``: bytes of all variables.
     """
     traffic = strategy.find(parallel.strategy).traffic(parallel, gradients, weights)
     return max(traffic.devices / links.devices, traffic.hosts / links.hosts)

@@ -43,10 +43,9 @@ def piece_times(
     """Median seconds of one example through each piece.
 
     Args:
-        pieces: consecutive models of one input and one output each.
-        costs: of the pieces; pieces of one kind take equally long.
+        pieces: consecutive models of one input and one output each; those of one kind in ``costs``
+            take equally long.
         examples: of the microbatch that is timed.
-        device: such as ``"GPU:0"``.
         on_progress: called with the number of kinds compiled, and of all kinds.
     """
     kinds: dict[str, keras.Model] = {}

@@ -29,12 +29,8 @@ class Interval(Protocol):
 def windows(passes: Sequence[Sequence[Interval]]) -> list[tuple[float, float]]:
     """Begin and end of passes, each of which needs the one before it.
 
-    Args:
-        passes: the ops of each, at least one, in any order.
-
-    Returns:
-        A begin and an end for each pass; no pass begins before the one before it ends. A pass
-        whose ops are all on the wrong side takes no time.
+    ``passes``: the ops of each, at least one, in any order. No pass begins before the one before
+    it ends. A pass whose ops are all on the wrong side takes no time.
     """
     every = [op for ops in passes for op in ops]
     first, last = min(op.begin for op in every), max(op.end for op in every)

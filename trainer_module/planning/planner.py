@@ -63,15 +63,13 @@ def make_plan(
     unit, links = "flops", Links()
     between_hosts = (network_gbit or math.inf) * 1e9 / 8
     if accelerator:
-        unit = "peak"
-        links = Links(accelerator.link_gb_per_second * 1e9, between_hosts)
+        unit, links = "peak", Links(accelerator.link_gb_per_second * 1e9, between_hosts)
         times = [
             _peak(cost, accelerator, parallel.precision, factor)
             for cost, factor in zip(stage_costs, factors, strict=True)
         ]
     elif parallel.costs == "measured":
-        unit = "measured"
-        links = Links(hosts=between_hosts)
+        unit, links = "measured", Links(hosts=between_hosts)
         times = measure.piece_times(
             pieces,
             stage_costs,
@@ -90,9 +88,8 @@ def make_plan(
     if accelerator and not parallel.memory_mb:
         memory, source = accelerator.memory_gb * 1e9, accelerator.name
     planned = work.Work(stage_costs, times, settings, links, memory)
-    starts: list[int] | None = [names.index(name) + 1 for name in chosen]
-    if not named:
-        starts = planned.cut(parallel.stages)
+    named_starts = [names.index(name) + 1 for name in chosen]
+    starts = named_starts if named else planned.cut(parallel.stages)
     if starts is None or not planned.fits(starts):
         raise planned.refusal(starts, source)
     step = planned.step(starts)

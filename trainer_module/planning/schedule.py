@@ -50,13 +50,7 @@ class Slot(NamedTuple):
 
 
 def passes(name: str, microbatches: int, stages: int) -> list[list[Pass]]:
-    """The passes of each stage, in order.
-
-    Args:
-        name: one of ``SCHEDULES``.
-        microbatches: M, 1 or more.
-        stages: K, 1 or more.
-    """
+    """The passes of each stage, in order; ``name`` is one of ``SCHEDULES``."""
     result = []
     for stage in range(stages):
         forward = [Pass(FORWARD, stage, m) for m in range(microbatches)]
@@ -85,11 +79,7 @@ def timetable(
         forward: per stage, the duration of a microbatch's forward pass.
         backward: per stage, the duration of a microbatch's backward pass.
         copies: per stage but the last, the duration of the copy to the next stage; empty: zero.
-        copies_back: per stage but the last, the duration of the gradient's copy; None: as
-            ``copies``.
-
-    Returns:
-        Slots by ``begin``; each after all that it needs.
+        copies_back: of the gradient's copy; None: as ``copies``.
     """
     copies = copies or [0.0] * (len(orders) - 1)
     durations = {FORWARD: copies, BACKWARD: copies if copies_back is None else copies_back}
@@ -143,8 +133,7 @@ def span(slots: Sequence[Slot]) -> float:
 def idle(slots: Sequence[Slot]) -> float:
     """The measured bubble: the share of the time in which stages are idle, over all stages.
 
-    Args:
-        slots: of one replica; the slots of a stage do not overlap.
+    ``slots``: of one replica; the slots of a stage do not overlap.
     """
     stages = len({slot.done.stage for slot in slots})
     return 1 - sum(slot.end - slot.begin for slot in slots) / (stages * span(slots))

@@ -69,7 +69,6 @@ class Work:
         """Stores the pieces.
 
         Args:
-            pieces: consecutive pieces of the model.
             times: of each piece, for one example.
             links: between devices and hosts, in bytes by the unit of the times.
             memory: bytes of a device; infinite: not known.
@@ -93,8 +92,6 @@ class Work:
         other._free = self._free
         return other
 
-    # --- cutting ---
-
     def cut(self, stages: int) -> list[int] | None:
         """First pieces of all stages but the first; None: no cuts fit into memory."""
         weighed = [
@@ -110,7 +107,6 @@ class Work:
         free = self._free[stages]
         if free is None or self.fits(free):
             return free
-
         return balance(weighed, stages, fits)
 
     def fits(self, starts: Sequence[int]) -> bool:
@@ -118,11 +114,9 @@ class Work:
         return max(self.sizes(starts)) <= self._memory
 
     def refusal(self, starts: Sequence[int] | None, source: str) -> UserError:
-        """The error for a model that does not fit into memory.
+        """The error for a model that does not fit into memory, which ``source`` defines.
 
-        Args:
-            starts: of the stages, if settings name the cuts.
-            source: the setting or the device that defines the memory.
+        ``starts``: of the stages, if settings name the cuts.
         """
         parallel = self.settings.parallel
         problem = f"{self._memory / 1e6:,.0f} MB is less than a stage needs with "
@@ -151,8 +145,6 @@ class Work:
 
     def _bounds(self, starts: Sequence[int]) -> list[tuple[int, int]]:
         return list(itertools.pairwise([0, *starts, len(self._pieces)]))
-
-    # --- memory ---
 
     def sizes(self, starts: Sequence[int]) -> list[float]:
         """Bytes that each stage takes on its device."""
@@ -198,8 +190,6 @@ class Work:
         """Bytes of a weight."""
         return 8 if self.settings.parallel.precision == "float64" else 4
 
-    # --- time ---
-
     def step(self, starts: Sequence[int]) -> Step:
         """The costs of a step with stages that begin at ``starts``."""
         parallel = self.settings.parallel
@@ -223,8 +213,6 @@ class Work:
         naive = work + passes * (sum(copies) + sum(back)) + all_reduce
         copies_of_model = parallel.replicas * parallel.workers
         return Step(slots, all_reduce, length, copies_of_model * work / length, naive / length)
-
-    # --- the plan ---
 
     def stages(self, starts: Sequence[int], *, in_seconds: bool) -> list[StagePlan]:
         """The stages with their costs."""

@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import threading
+import time
 from typing import Any
 
 Event = dict[str, Any]
@@ -62,7 +63,6 @@ def attach(descriptor: int) -> None:
     def beat() -> None:
         while True:
             write(descriptor, {"event": "beat"})
-            never.wait(BEAT_SECONDS)
+            time.sleep(BEAT_SECONDS)
 
-    never = threading.Event()
     threading.Thread(target=beat, name="beat", daemon=True).start()

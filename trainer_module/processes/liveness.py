@@ -9,8 +9,7 @@ from collections.abc import Callable
 from stagecraft.trainer_module.processes.events import Event
 
 BEFORE_START = 6
-"""Factor on the silence timeout before a process has started: imports block its heartbeat, and so
-does TensorFlow while it waits for peers."""
+"""Factor on the silence timeout before a start: imports and waiting for peers block heartbeats."""
 
 PAUSE_SECONDS = 2.0
 """A longer gap between two checks means that this process was held up: the gap does not count."""
@@ -28,11 +27,9 @@ class _State:
     heard: float
     since: float
     """Time of its last start, phase or progress event."""
-
     started: bool = False
     phase: str = ""
     """The current phase; empty in a process that serves."""
-
     longest: float = 0.0
     """Longest interval between two progress events, in seconds."""
 
@@ -41,11 +38,7 @@ class LivenessMonitor:
     """Takes events, and finds processes that have fallen silent."""
 
     def __init__(self, silence: float, clock: Callable[[], float] = time.monotonic):
-        """Monitors nothing yet.
-
-        Args:
-            silence: seconds without an event after which a process counts as frozen.
-        """
+        """``silence``: seconds without an event after which a process counts as frozen."""
         self._silence = silence
         self._clock = clock
         self._states: dict[str, _State] = {}

@@ -34,11 +34,7 @@ def is_local(address: str) -> bool:
 def restrict(address: str) -> bool:
     """Lets this process's server at a local address accept connections of this machine only.
 
-    Args:
-        address: ``host:port``; with a host that is not local, nothing changes.
-
-    Returns:
-        False if the system does not support it; a warning says so.
+    Returns False, and warns, if the system does not support it.
     """
     if not is_local(address):
         return True
@@ -59,11 +55,7 @@ def restrict(address: str) -> bool:
 
 
 def _listening(port: int) -> Iterator[socket.socket]:
-    """This process's sockets that listen on a port; each stays open.
-
-    Raises:
-        OSError: this system does not list them.
-    """
+    """This process's sockets that listen on a port; each stays open."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):

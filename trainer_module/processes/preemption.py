@@ -72,10 +72,9 @@ def stoppable() -> Iterator[None]:
 
 def request() -> bool:
     """Asks the training in this process to save and end; returns whether there is one."""
-    if _trains.is_set():
+    if trains := _trains.is_set():
         _request.set()
-        return True
-    return False
+    return trains
 
 
 def on_sigterm(action: Callable[[], None]) -> None:
@@ -86,10 +85,7 @@ def on_sigterm(action: Callable[[], None]) -> None:
 def handle_sigterm(grace: float = GRACE_SECONDS) -> None:
     """Installs the handler. Call it in the main thread, before libraries start threads.
 
-    A second call changes nothing.
-
-    Args:
-        grace: seconds after SIGTERM at which the process ends, saved or not.
+    A second call changes nothing. ``grace`` seconds after SIGTERM the process ends, saved or not.
     """
     global _handled
     if _handled:

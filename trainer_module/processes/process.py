@@ -53,12 +53,9 @@ class Process:
         """Starts the process.
 
         Args:
-            program: such as ``("-m", "package.module")``.
-            arguments: between the program and the descriptor.
             environment: added to this process's own; None removes a variable.
             output: receives stdout and stderr; None: the pipe :attr:`printed` does.
             first_line: of its standard input.
-            scratch_prefix: of the temporary folder's name.
         """
         environment = dict(environment or {})
         self._scratch: str | None = None
@@ -111,11 +108,7 @@ class Process:
         return None if status is None else exit_codes.of_status(status)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end of the process; returns the exit code.
-
-        Raises:
-            subprocess.TimeoutExpired: the process is still running after ``timeout`` seconds.
-        """
+        """Waits for the end of the process; returns the exit code, or raises TimeoutExpired."""
         return exit_codes.of_status(self._process.wait(timeout))
 
     def signal(self, number: int) -> None:

@@ -197,17 +197,15 @@ class ProcessGroup:
 
     def _drain(self, process: WorkerProcess, pipe: object) -> None:
         """Reads what a process wrote before it ended; its children may go on writing."""
+        registered = self._selector.get_map()
         with selectors.DefaultSelector() as own:
-            if self._is_registered(pipe):
+            if pipe in registered:
                 own.register(pipe, selectors.EVENT_READ)  # type: ignore[arg-type]
             for _ in range(_PIPE_READS):
-                if self._is_registered(pipe) and own.select(0):
+                if pipe in registered and own.select(0):
                     self._read(process, pipe)
         self._unregister(pipe)
 
-    def _is_registered(self, pipe: object) -> bool:
-        return pipe in self._selector.get_map()
-
     def _unregister(self, pipe: object) -> None:
-        if self._is_registered(pipe):
+        with contextlib.suppress(KeyError):  # it is not registered
             self._selector.unregister(pipe)  # type: ignore[arg-type]

@@ -27,14 +27,10 @@ class PeersMissingError(Exception):
 
 @contextlib.contextmanager
 def wait_for_peers(members: Cluster | None, seconds: float) -> Iterator[None]:
-    """Waits until all members listen; then TensorFlow connects to them in the block.
+    """Waits until all members, if any, listen; then TensorFlow connects to them in the block.
 
     If the block takes longer than ``seconds``, a peer was lost in between. SIGALRM then ends this
     process with exit code 142.
-
-    Args:
-        members: the cluster, including this process; None: there are no peers.
-        seconds: timeout for the peers, and again for the block.
 
     Raises:
         PeersMissingError: a peer does not listen in time.

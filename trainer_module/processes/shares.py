@@ -14,19 +14,13 @@ THREADS = "TF_NUM_INTRAOP_THREADS"
 
 
 def environments(
-    parallel: ParallelSettings,
-    roles: Sequence[Role],
-    *,
-    cores: int,
-    gpus: Sequence[str],
+    parallel: ParallelSettings, roles: Sequence[Role], *, cores: int, gpus: Sequence[str]
 ) -> list[Mapping[str, str | None]]:
     """The environment variables of each role, in order.
 
     Processes that compute gradients share the cores evenly, unless ``TF_NUM_INTRAOP_THREADS`` is
-    set. Each gets as many GPUs as the topology says; servers and evaluators get none.
-
-    Args:
-        gpus: as ``CUDA_VISIBLE_DEVICES`` names them; empty: the variable stays as it is.
+    set. Each gets as many GPUs as the topology says; servers and evaluators get none. ``gpus`` are
+    named as in ``CUDA_VISIBLE_DEVICES``; if there are none, the variable stays as it is.
 
     Raises:
         UserError: this host has too few GPUs, or settings name GPUs.

@@ -9,6 +9,7 @@ Imports no TensorFlow.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,37 +31,26 @@ _LONGEST_BACK_OFF = 30.0
 _log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(eq=False)
 class Supervisor:
     """Runs a training of several processes to its end."""
 
-    def __init__(
-        self,
-        parallel: ParallelSettings,
-        arguments: Sequence[str],
-        *,
-        first_line: str = "",
-        write_log: Callable[[str], None],
-        on_event: Callable[[Event], None],
-        environments: Callable[[Sequence[Role]], Sequence[Mapping[str, str | None]]],
-        program: Sequence[str] = WORKER,
-    ):
-        """Starts nothing yet.
+    parallel: ParallelSettings
+    """The topology, the number of restarts and the timeouts."""
+    arguments: Sequence[str]
+    _: dataclasses.KW_ONLY
+    first_line: str = ""
+    """Of each process's standard input."""
+    write_log: Callable[[str], None]
+    """Called with each line that a process prints, its role in front."""
+    on_event: Callable[[Event], None]
+    """Called with the chief's events, and with the supervisor's: ``process`` (``name``, ``pid``),
+    ``lost`` (``message``) and ``restart`` (``number``, ``message``)."""
+    environments: Callable[[Sequence[Role]], Sequence[Mapping[str, str | None]]]
+    """Returns the environment variables that differ between roles."""
+    program: Sequence[str] = WORKER
 
-        Args:
-            parallel: the topology, the number of restarts and the timeouts.
-            first_line: of each process's standard input.
-            write_log: called with each line that a process prints, its role in front.
-            on_event: called with the chief's events, and with the supervisor's: ``process``
-                (``name``, ``pid``), ``lost`` (``message``) and ``restart`` (``number``,
-                ``message``).
-            environments: returns the environment variables that differ between roles.
-            program: what the processes run, as :class:`Process` takes it.
-        """
-        self._parallel = parallel
-        self._start = (program, arguments, first_line)
-        self._write_log = write_log
-        self._on_event = on_event
-        self._environments = environments
+    def __post_init__(self) -> None:
         self._restarts: collections.Counter[str] = collections.Counter()
         self._due: list[tuple[float, WorkerProcess]] = []
 
@@ -78,13 +68,9 @@ class Supervisor:
                 time.sleep(self._count_restart(_ALL, str(error)))
 
     def _count_restart(self, name: str, cause: str) -> float:
-        """Seconds to wait before the restart.
-
-        Raises:
-            UserError: no restart is left.
-        """
-        self._on_event({"event": "lost", "message": cause})
-        limit, number = self._parallel.max_restarts, self._restarts[name] + 1
+        """Seconds to wait before the restart; raises a UserError if no restart is left."""
+        self.on_event({"event": "lost", "message": cause})
+        limit, number = self.parallel.max_restarts, self._restarts[name] + 1
         if number > limit:
             after = f" after {limit} restarts (parallel.max_restarts)" if limit else ""
             raise UserError(
@@ -92,20 +78,21 @@ class Supervisor:
             )
         self._restarts[name] = number
         _log.warning("%s; restart %d of at most %d", cause, number, limit)
-        self._on_event({"event": "restart", "number": number, "message": cause})
+        self.on_event({"event": "restart", "number": number, "message": cause})
         return float(min(2 ** min(number - 1, 10), _LONGEST_BACK_OFF))
 
     def _attempt(self) -> None:
-        topology = roles(self._parallel)
-        program, arguments, first_line = self._start
+        topology = roles(self.parallel)
         self._due = []
         with ProcessGroup(
-            lambda process, line: self._write_log(f"{process.role.name}: {line}"),
-            self._on_event,
-            self._parallel.silence_timeout_seconds,
+            lambda process, line: self.write_log(f"{process.role.name}: {line}"),
+            self.on_event,
+            self.parallel.silence_timeout_seconds,
         ) as group:
-            for role, environment in zip(topology, self._environments(topology), strict=True):
-                process = WorkerProcess(role, program, arguments, environment, first_line)
+            for role, environment in zip(topology, self.environments(topology), strict=True):
+                process = WorkerProcess(
+                    role, self.program, self.arguments, environment, self.first_line
+                )
                 self._add(group, process)
             while not group.is_done:
                 group.wait()
@@ -117,7 +104,7 @@ class Supervisor:
     def _replace(self, group: ProcessGroup, process: WorkerProcess) -> None:
         """Schedules a failed process for a restart, where its role allows that."""
         role = process.role
-        own = strategy.find(self._parallel.strategy)
+        own = strategy.find(self.parallel.strategy)
         alone = role.job == "evaluator" or role.job in own.restarts_alone
         if not (alone and exit_codes.retryable(process.code)):
             raise group.cause()
@@ -133,11 +120,10 @@ class Supervisor:
         self._due.append((time.monotonic() + seconds, process))
 
     def _start_due(self, group: ProcessGroup) -> None:
-        due = [entry for entry in self._due if entry[0] <= time.monotonic()]
-        for entry in due:
+        for entry in [entry for entry in self._due if entry[0] <= time.monotonic()]:
             self._due.remove(entry)
             self._add(group, entry[1].restarted())
 
     def _add(self, group: ProcessGroup, process: WorkerProcess) -> None:
         group.add(process)
-        self._on_event({"event": "process", "name": process.role.name, "pid": process.pid})
+        self.on_event({"event": "process", "name": process.role.name, "pid": process.pid})

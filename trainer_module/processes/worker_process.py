@@ -29,25 +29,14 @@ class WorkerProcess(Process):
         environment: Mapping[str, str | None],
         first_line: str = "",
     ):
-        """Starts the process in its role; see :class:`Process`."""
         self.role = role
         self._arguments = (role, program, arguments, environment, first_line)
-
-        self.started = False
-        """Whether it and its peers are connected."""
-
-        self.done = False
-        """Whether it has reported that its work is done."""
-
-        self.refused = False
-        """Whether it has reported an error in data, settings or code."""
-
-        self.code: int | None = None
-        """Its exit code; None: it is running."""
-
+        self.started = False  # it and its peers are connected
+        self.done = False  # it has reported that its work is done
+        self.refused = False  # it has reported an error in data, settings or code
+        self.code: int | None = None  # its exit code; None: it is running
         self.closes_at: float | None = None
         """``time.monotonic()`` at which it is killed; None: no limit."""
-
         self._message = self._killed_because = ""
         self._rest = b""
         self._last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)

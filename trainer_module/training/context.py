@@ -15,11 +15,10 @@ from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.training.steps import total_steps
 
 
 class TrainingContext:
-    """What TFX passes to a training, checked and loaded."""
+    """The data, model and length of a training, as TFX passes them: checked and loaded."""
 
     def __init__(self, fn_args: Any, settings: TrainingSettings):
         """Reads the schema and the transform graph, and counts the examples.
@@ -35,7 +34,7 @@ class TrainingContext:
         self.class_names = labels.class_names(fn_args.schema_path)
         count = input_data.count_examples
         self.examples = {"train": count(fn_args.train_files), "val": count(fn_args.eval_files)}
-        self.total = total_steps(train, self.examples["train"])
+        self.total = train.total_steps(self.examples["train"])
         try:
             rules.check_watched(self.total, settings.parallel)
         except ValueError as error:

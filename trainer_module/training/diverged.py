@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.engines.base import NonFiniteLossError
-
-HALF = "mixed_float16"
+from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
 
 _RATE = "Lower train.learning_rate, or raise train.warmup_steps."
 
@@ -46,7 +44,7 @@ def in_evaluation(step: int, loss: float, precision: str, kept: str) -> Diverged
 
 
 def _cause(updates: int, loss: float, precision: str) -> str:
-    half = precision == HALF
+    half = precision == "mixed_float16"
     if updates and not half:
         return _RATE
     if updates:

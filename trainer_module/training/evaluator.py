@@ -1,4 +1,4 @@
-"""Evaluates each new checkpoint in a process of its own, on one device.
+"""Evaluates each new checkpoint in a process of its own, on one device; ranks all evaluations.
 
 The evaluator reads the folder of checkpoints and writes its results beside them. It takes no part
 in the training, and may be restarted at any time.
@@ -10,6 +10,7 @@ import contextlib
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +18,14 @@ from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoint_files import UnreadableCheckpointError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
-from stagecraft.trainer_module.engines.base import Engine
+from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.training import diverged
 from stagecraft.trainer_module.training.monitoring.progress import Reporter
 
 POLL_SECONDS = 1.0
+
+EVALUATOR_SECONDS = 600.0
+"""Timeout for another process's last evaluation, after the last step."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,9 +40,7 @@ def evaluate_all(
 ) -> None:
     """Evaluates checkpoints as they appear, oldest first, until the last step's is done.
 
-    Args:
-        engine: with the model; its weights are overwritten.
-        settings: :func:`resume.resolved`; checkpoints of other settings are ignored.
+    Overwrites the engine's weights; ignores checkpoints of other :func:`resume.resolved` settings.
 
     Raises:
         DivergedError: the loss on the val split is not finite.
@@ -89,3 +91,39 @@ def _evaluate(
     results.add(Evaluation(step, metrics.loss, metrics.accuracy))
     reporter.evaluation(step, metrics.loss, metrics.accuracy)
     _log.info("Step %d: loss %.4f, accuracy %.4f", step, metrics.loss, metrics.accuracy)
+
+
+class EvaluationHistory:
+    """Evaluations by this process, or by an evaluator process that reads the checkpoints."""
+
+    def __init__(self, checkpoints: Checkpoints, evaluator: Evaluations | None):
+        """``evaluator``: the evaluator process's results; None: this process evaluates."""
+        self.evaluations: list[Evaluation] = []
+        self._checkpoints = checkpoints
+        self._evaluator = evaluator
+
+    def refresh(self) -> list[int]:
+        """Reads the evaluator's results; returns the steps that it has still to evaluate."""
+        if self._evaluator is None:
+            return []
+        self.evaluations = self._evaluator.read()
+        done = {entry.step for entry in self.evaluations}
+        return [step for step in self._checkpoints.steps() if step not in done]
+
+    def wait_for(self, step: int) -> None:
+        """Waits until the evaluator, if there is one, has evaluated a step."""
+        deadline = time.monotonic() + EVALUATOR_SECONDS
+        while step in self.refresh():
+            if time.monotonic() > deadline:
+                _log.warning(
+                    "The evaluator has not evaluated step %d within %.0f s; the export uses the "
+                    "best of the other steps",
+                    step,
+                    EVALUATOR_SECONDS,
+                )
+                return
+            threading.Event().wait(POLL_SECONDS)
+
+    def ranked(self) -> list[Evaluation]:
+        """Evaluations by accuracy, highest first; ties by loss, then by step."""
+        return sorted(self.evaluations, key=lambda entry: (-entry.accuracy, entry.loss))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
@@ -12,13 +13,13 @@ import platform
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
+
 if TYPE_CHECKING:  # reading a record needs no TensorFlow
-    from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
     from stagecraft.trainer_module.models.initial_weights.loading import Loaded
     from stagecraft.trainer_module.parallel.topology import Topology
     from stagecraft.trainer_module.planning.plan import Plan
     from stagecraft.trainer_module.settings import TrainingSettings
-    from stagecraft.trainer_module.training.outcome import Outcome
 
 FILE_NAME = "record.json"
 
@@ -36,6 +37,24 @@ FIGURES = frozenset({"steps", "best", "images_per_second"})
 _log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The results of a training."""
+
+    steps: int
+    best: Evaluation | None
+    """Evaluation of the engine's final weights; None: there was no evaluation."""
+    evaluations: list[Evaluation]
+    images_per_second: float
+    """Throughput of training steps, without tracing, evaluating and saving."""
+    resumed_from: int
+    """Steps of earlier attempts; 0: this is the first."""
+    batches: int
+    """Number of global batches; greater than ``steps`` if a loss scale skipped some."""
+    repeated: int
+    """Steps that asynchronous workers applied twice, after a worker was lost."""
+
+
 def write(
     folder: str | os.PathLike[str],
     *,
@@ -50,7 +69,6 @@ def write(
     """Writes ``folder/record.json``.
 
     Args:
-        outcome: steps, best evaluation, all evaluations, images per second.
         examples: split -> number of examples.
         plan: the prediction for a model in stages.
         loaded: the report on ``train.initial_weights``; None: none were loaded.
@@ -92,7 +110,6 @@ def write_for(
     from stagecraft.trainer_module.data import input_data
     from stagecraft.trainer_module.parallel import topology
     from stagecraft.trainer_module.settings import TrainingSettings
-    from stagecraft.trainer_module.training.outcome import Outcome
 
     settings = TrainingSettings.from_flat(fn_args.custom_config["settings"])
     os.makedirs(fn_args.model_run_dir, exist_ok=True)
@@ -136,17 +153,12 @@ def parse(text: str, where: str, needs: Collection[str] = ENTRIES) -> dict[str, 
 def find(folder: str | os.PathLike[str], needs: Collection[str] = ENTRIES) -> dict[str, Any] | None:
     """The record of a training; None if its ``run_fn`` wrote none, or an unusable one."""
     path = pathlib.Path(folder, FILE_NAME)
-    try:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
         return parse(path.read_text(), str(path), needs)
-    except (OSError, UnicodeDecodeError):
-        return None
+    return None
 
 
 def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads the output of :func:`write`.
-
-    Raises:
-        FileNotFoundError: the folder has no record.
-    """
+    """Reads the output of :func:`write`; raises FileNotFoundError if the folder has no record."""
     record: dict[str, Any] = json.loads(pathlib.Path(folder, FILE_NAME).read_text())
     return record

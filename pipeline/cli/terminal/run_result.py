@@ -10,8 +10,7 @@ from stagecraft.pipeline.cli.terminal.run_state import RunState
 from stagecraft.pipeline.cli.terminal.wording import duration
 from stagecraft.pipeline.local.supervisor import Outcome
 from stagecraft.pipeline.settings import PipelineSettings
-from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training.steps import DEFAULT_EPOCHS
+from stagecraft.trainer_module.settings import DEFAULT_EPOCHS, TrainSettings
 
 
 def failure(

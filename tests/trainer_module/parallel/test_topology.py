@@ -11,7 +11,8 @@ import pytest
 from messages import Messages
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.parallel import devices, topology, tpu_system
+from stagecraft.trainer_module.parallel import devices, topology
+from stagecraft.trainer_module.parallel.strategies import tpu
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import ParallelSettings
 
@@ -218,7 +219,7 @@ def test_replicas_are_the_tpus_cores(
     monkeypatch: pytest.MonkeyPatch,
     messages: Messages,
 ) -> None:
-    monkeypatch.setattr(tpu_system, "cores", lambda: 8)
+    monkeypatch.setattr(tpu, "_cores", lambda: 8)
     with messages.raises(UserError):
         topology.resolve(ParallelSettings(strategy="tpu"))
     found = topology.resolve(ParallelSettings(strategy="tpu", replicas=8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stagecraft.trainer_module.planning import pass_dependencies
-from stagecraft.trainer_module.training.monitoring.op_trace import Op
+from stagecraft.trainer_module.training.monitoring.spans import Op
 
 
 def ops(*times: tuple[float, float]) -> list[Op]:

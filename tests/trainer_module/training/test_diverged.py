@@ -7,7 +7,7 @@ import math
 import pytest
 from messages import Messages
 
-from stagecraft.trainer_module.engines.base import NonFiniteLossError
+from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
 from stagecraft.trainer_module.training import diverged
 
 KEPT = " (/checkpoints)"

@@ -15,9 +15,9 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
-from stagecraft.trainer_module.engines.base import Metrics
-from stagecraft.trainer_module.training import evaluation_history, evaluator, loop
-from stagecraft.trainer_module.training.outcome import Outcome
+from stagecraft.trainer_module.engines.step_metrics import Metrics
+from stagecraft.trainer_module.training import evaluator, loop
+from stagecraft.trainer_module.training.record import Outcome
 
 SETTINGS = {"train_schedule": "cosine"}
 TOTAL = 8
@@ -81,7 +81,6 @@ class Reporter:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(evaluation_history, "POLL_SECONDS", 0.01)
 
 
 def _train(root: pathlib.Path, engine: Engine, total: int = TOTAL, keep: int = 1) -> Outcome:
@@ -139,7 +138,7 @@ def test_the_best_of_what_another_found(
 def test_what_is_not_evaluated_stays(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation_history, "EVALUATOR_SECONDS", 0.05)  # it never comes
+    monkeypatch.setattr(evaluator, "EVALUATOR_SECONDS", 0.05)  # it never comes
     outcome = _train(tmp_path, Engine())
     assert outcome.best is None
     assert Checkpoints(tmp_path).steps() == [2, 4, 6, 8]
@@ -168,7 +167,7 @@ def test_those_of_other_settings_are_not_looked_at(
 def test_a_loss_that_is_no_number(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    monkeypatch.setattr(evaluation_history, "EVALUATOR_SECONDS", 0.05)
+    monkeypatch.setattr(evaluator, "EVALUATOR_SECONDS", 0.05)
     _train(tmp_path, Engine())
     with messages.raises(UserError):
         _evaluate(tmp_path, Engine(dict.fromkeys(ACCURACIES, float("nan"))))

@@ -16,9 +16,9 @@ from messages import Messages
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import checkpoint_files
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
-from stagecraft.trainer_module.engines.base import Metrics
+from stagecraft.trainer_module.engines.step_metrics import Metrics
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training import loop, steps
+from stagecraft.trainer_module.training import loop
 from stagecraft.trainer_module.training.diverged import DivergedError
 
 
@@ -232,5 +232,5 @@ def test_a_checkpoint_that_could_not_be_written_stops_the_training(
 )
 def test_steps_from_settings(settings: dict[str, Any], total: int, between: int) -> None:
     train = TrainSettings(batch_size=128, **settings)
-    assert steps.total_steps(train, 1000) == total
-    assert steps.steps_between_evaluations(train, 1000) == between
+    assert train.total_steps(1000) == total
+    assert train.steps_between_evaluations(1000) == between

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module.parallel import tpu_system
 from stagecraft.trainer_module.parallel.devices import Topology
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.parallel.strategy import Strategy
@@ -50,7 +50,7 @@ class Tpu(Strategy):
 
     def choose(self, parallel: ParallelSettings) -> Sequence[str]:
         """All cores."""
-        cores = tpu_system.cores()
+        cores = _cores()
         if parallel.replicas != cores:
             raise SettingError(
                 "parallel.replicas",
@@ -64,7 +64,41 @@ class Tpu(Strategy):
         """The strategy over all cores; untested on hardware."""
         import tensorflow as tf
 
-        return tf.distribute.TPUStrategy(tpu_system.connect())
+        return tf.distribute.TPUStrategy(_connect())
 
 
 TPU = Tpu()
+
+
+@functools.cache
+def _connect() -> Any:
+    """Finds the TPU, connects to it and prepares it, once a process; untested on hardware.
+
+    TensorFlow looks for the address itself: in the environment variables
+    ``KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS`` (set by GKE) and ``TPU_NAME`` (a name, or
+    ``grpc://host:port``; ``local`` where the TPU is in this machine), then on Google Cloud.
+    """
+    import tensorflow as tf
+
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    # No name: ValueError; not on Google Cloud: OSError; its client is missing: ImportError,
+    # or RuntimeError; no answer: OpError.
+    except (ValueError, OSError, ImportError, RuntimeError, tf.errors.OpError) as error:
+        raise SettingError(
+            "parallel.strategy",
+            "tpu",
+            f"needs a TPU, but TensorFlow cannot reach one ({error})",
+            "TPU_NAME in the environment, its name or address, or parallel.strategy: mirrored",
+        ) from error
+    return resolver
+
+
+def _cores() -> int:
+    """Number of the TPU's cores, each of them a replica."""
+    import tensorflow as tf
+
+    _connect()
+    return len(tf.config.list_logical_devices("TPU"))

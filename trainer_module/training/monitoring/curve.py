@@ -1,7 +1,4 @@
-"""The learning curve: a bounded number of points, for checkpoints and charts.
-
-Imports no TensorFlow.
-"""
+"""The learning curve: a bounded number of points, for checkpoints and charts. No TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Profiles some steps by TensorFlow's profiler, for TensorBoard.
-
-https://www.tensorflow.org/guide/profiler
-"""
+"""Profiles some steps by TensorFlow's profiler (https://www.tensorflow.org/guide/profiler)."""
 
 from __future__ import annotations
 
@@ -19,12 +16,7 @@ class Profile:
     """
 
     def __init__(self, steps: str, folder: str):
-        """Starts nothing yet.
-
-        Args:
-            steps: ``FIRST:LAST``, counted from 1; empty: none.
-            folder: gets ``plugins/profile/…``, which TensorBoard reads.
-        """
+        """``steps``: ``FIRST:LAST``, counted from 1; empty: none. ``folder`` gets the profile."""
         first, _, last = steps.partition(":")
         self._first, self._last = (int(first), int(last)) if steps else (1, 0)
         self._folder = folder
@@ -37,11 +29,7 @@ class Profile:
         self._stop()
 
     def before(self, step: int, steps: int) -> int:
-        """Starts the profiler if due; returns how many steps the next call may take.
-
-        Args:
-            steps: the steps that the call would take.
-        """
+        """Starts the profiler if due; returns how many of ``steps`` the next call may take."""
         if step < self._first - 1:
             return min(steps, self._first - 1 - step)
         if step >= self._last:

@@ -1,14 +1,19 @@
-"""Reports the progress of a training: an event about once a second, and TensorBoard scalars."""
+"""Reports the progress of a training: phases, an event about once a second, TensorBoard scalars."""
 
 from __future__ import annotations
 
 import datetime
 import logging
 import os
+import time
+from collections.abc import Callable
 
 import tensorflow as tf
 
+from stagecraft.trainer_module.processes import events
 from stagecraft.trainer_module.training.monitoring.curve import Point
+
+TRAIN, EXPORT = "train", "export"
 
 _progress = logging.getLogger("stagecraft.progress")
 
@@ -76,3 +81,30 @@ class Reporter:
         with self._writers[split].as_default():
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
+
+
+class Phases:
+    """Reports each phase that begins (train, evaluate, save, export), and sums up its seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter):
+        self._clock = clock
+        self._now: tuple[str, float] | None = None
+        self._seconds: dict[str, float] = {}
+
+    def begin(self, phase: str) -> None:
+        """Begins a phase, and ends the one before."""
+        self._add_elapsed()
+        self._now = phase, self._clock()
+        events.emit("phase", f"phase: {phase}", phase=phase)
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each phase so far, in this attempt."""
+        self._add_elapsed()
+        return dict(self._seconds)
+
+    def _add_elapsed(self) -> None:
+        if self._now is not None:
+            phase, since = self._now
+            now = self._clock()
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + now - since
+            self._now = phase, now

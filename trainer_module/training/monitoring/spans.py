@@ -15,10 +15,17 @@ from typing import NamedTuple
 
 from stagecraft.trainer_module.planning import pass_dependencies, schedule
 from stagecraft.trainer_module.planning.schedule import Pass, Slot
-from stagecraft.trainer_module.training.monitoring.op_trace import Op
 
 _SCOPE = re.compile(r"replica(\d+)_stage(\d+)/(forward|backward|reduce|update)(\d*)/")
 _GRADIENT = "gradient_tape/"
+
+
+class Op(NamedTuple):
+    """An executed op; times in seconds."""
+
+    name: str
+    begin: float
+    end: float
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -30,18 +37,14 @@ class Span:
 
     begin: float
     """Seconds since the first span of the step began."""
-
     end: float
     """Seconds since the first span of the step began."""
-
     replica: int
     stage: int
     kind: str
     """``forward``, ``backward``, ``reduce`` (gradients over the replicas) or ``update``."""
-
     microbatch: int | None
     """Of a pass; None for ``reduce`` and ``update``."""
-
     accumulation_step: int
     """Of ``parallel.accumulate``, from 0."""
 
@@ -55,14 +58,11 @@ class _Key(NamedTuple):
 
 
 def find_spans(ops: Iterable[Op], accumulate: int = 1) -> list[Span]:
-    """The spans of a step, by begin.
+    """The spans of a step, by begin; only ops in the scopes of the grid count.
 
     A pass begins when the pass that it needs has ended
     (:mod:`stagecraft.trainer_module.planning.pass_dependencies`). Forward needs the stage before,
     backward the stage after; backward in the last stage needs its own forward pass.
-
-    Args:
-        ops: of a step; only those in the scopes of the grid count.
     """
     ops_of = _by_key(ops, accumulate)
     chains: dict[tuple[int, int | None, int], list[_Key]] = collections.defaultdict(list)
@@ -76,7 +76,11 @@ def find_spans(ops: Iterable[Op], accumulate: int = 1) -> list[Span]:
             spans += [
                 Span(begin, end, *key) for (begin, end), key in zip(windows, chain, strict=True)
             ]
-    return _from_zero(_without_overlaps(spans))
+    spans = _without_overlaps(spans)
+    first = min((span.begin for span in spans), default=0.0)
+    return sorted(
+        dataclasses.replace(span, begin=span.begin - first, end=span.end - first) for span in spans
+    )
 
 
 def _by_key(ops: Iterable[Op], accumulate: int) -> dict[_Key, list[Op]]:
@@ -131,13 +135,6 @@ def _without_overlaps(spans: Iterable[Span]) -> list[Span]:
             free = max(span.end, begin)
             result.append(dataclasses.replace(span, begin=begin, end=free))
     return result
-
-
-def _from_zero(spans: list[Span]) -> list[Span]:
-    first = min((span.begin for span in spans), default=0.0)
-    return sorted(
-        dataclasses.replace(span, begin=span.begin - first, end=span.end - first) for span in spans
-    )
 
 
 def slots_of(spans: Iterable[Span], replica: int = 0) -> list[Slot]:

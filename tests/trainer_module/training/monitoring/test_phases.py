@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stagecraft.trainer_module.training.monitoring.phases import Phases
+from stagecraft.trainer_module.training.monitoring.progress import Phases
 
 
 def test_each_phase_has_its_own_seconds() -> None:

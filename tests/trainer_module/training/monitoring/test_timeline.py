@@ -11,9 +11,8 @@ import pytest
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.training.monitoring import op_trace, timeline
-from stagecraft.trainer_module.training.monitoring.op_trace import Op
-from stagecraft.trainer_module.training.monitoring.spans import Span, find_spans, idle
+from stagecraft.trainer_module.training.monitoring import timeline
+from stagecraft.trainer_module.training.monitoring.spans import Op, Span, find_spans, idle
 
 LOOP = "while/body/_1/"
 
@@ -231,7 +230,7 @@ def test_ops_of_the_host() -> None:
         (done, 40, 1, {"name": "b"}),
         ("c:_Send", 50, 1, {}),
     ]
-    found = list(op_trace._ops(space(("/host:CPU", events), ("/host:metadata", []))))
+    found = list(timeline._ops(space(("/host:CPU", events), ("/host:metadata", []))))
     assert [found_op.name for found_op in found] == ["a:Conv2D", call]
     assert found[0].end - found[0].begin == pytest.approx(5e-6)
     assert found[1].end - found[1].begin == pytest.approx(22e-6)
@@ -240,7 +239,7 @@ def test_ops_of_the_host() -> None:
 def test_on_gpus_kernels_count_and_not_their_launches() -> None:
     kernels = [("volta_gemm", 3, 4, {"tf_op": "replica0_stage0/forward0/conv:Conv2D"})]
     host = [("replica0_stage0/forward0/conv:Conv2D", 0, 1, {})]
-    found = list(op_trace._ops(space(("/host:CPU", host), ("/device:GPU:0", kernels))))
+    found = list(timeline._ops(space(("/host:CPU", host), ("/device:GPU:0", kernels))))
     assert [found_op.name for found_op in found] == ["replica0_stage0/forward0/conv:Conv2D"]
     assert found[0].end - found[0].begin == pytest.approx(4e-6)
 
