@@ -72,9 +72,6 @@ def code(flat: Mapping[str, Any]) -> list[str]:
 
     ``flat``: name of a setting, such as ``train_optimizer``, to its value. A value that is no text
     is a runtime parameter, which may become any built-in entry.
-
-    Raises:
-        UserError: there is no such entry, or its entry point cannot be imported.
     """
     return sorted({module for entry in _used(flat) for module in entry.code})
 

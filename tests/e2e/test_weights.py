@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support import run
 
-from stagecraft.trainer_module.models.initial_weights import stored
+from stagecraft.trainer_module.models.initial_weights import loading
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]  # six runs
 
@@ -49,7 +49,7 @@ def test_replaced_weights_are_trained_from(tmp_path: pathlib.Path) -> None:
     def frozen() -> set[float]:
         record = json.loads((_newest(output, "model_run") / "record.json").read_text())
         assert record["resumed_from"] == 0, "the finished training with the old file was found"
-        weights = stored.of_saved_model(_newest(output, "model") / "Format-Serving")
+        weights = loading.of_saved_model(_newest(output, "model") / "Format-Serving")
         return set(weights[FROZEN].flat)
 
     def write(start: float) -> None:

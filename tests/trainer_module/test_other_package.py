@@ -22,7 +22,7 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parity import cases
-from stagecraft.trainer_module.planning import exchange
+from stagecraft.trainer_module.planning import work
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
 HERE = pathlib.Path(__file__).parent
@@ -99,9 +99,9 @@ def test_its_own_rules_and_those_of_all_refuse(installed: pathlib.Path, messages
 
 def test_its_plan_and_report(installed: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_SGD_STEPS", "4")
-    links = exchange.Links(devices=1e9)
+    links = work.Links(devices=1e9)
     each, mirrored = (
-        exchange.seconds(ParallelSettings(strategy=name, replicas=2), [4e6], 4e6, links)
+        work.exchange_seconds(ParallelSettings(strategy=name, replicas=2), [4e6], 4e6, links)
         for name in ("local_sgd", "mirrored")
     )
     assert each == mirrored / 4

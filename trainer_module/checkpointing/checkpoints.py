@@ -44,11 +44,9 @@ class Checkpoints:
     """
 
     def __init__(self, root: str | pathlib.Path, writes: bool = True, keep: int = KEEP):
-        """Reads and writes nothing yet; ``__enter__`` creates ``root``.
+        """Reads and writes nothing yet. Only the chief ``writes``: all workers have the same state.
 
-        Args:
-            writes: False on all workers but the chief: they have the same state.
-            keep: number of the newest checkpoints to keep, besides the best one.
+        ``keep``: number of the newest checkpoints to keep, besides the best one.
         """
         self.root = pathlib.Path(root)
         self._mirror = mirror.of(self.root)
@@ -61,11 +59,7 @@ class Checkpoints:
         self._pending: concurrent.futures.Future[None] | None = None
 
     def __enter__(self) -> Checkpoints:
-        """Locks ``root``, and removes incomplete checkpoints of a crash.
-
-        Raises:
-            UserError: another training uses ``root``, or it is not writable.
-        """
+        """Locks ``root``, and removes incomplete checkpoints of a crash."""
         if self._writes:
             with contextlib.ExitStack() as held:
                 self._lease = held.enter_context(locked(self.root))
@@ -109,13 +103,12 @@ class Checkpoints:
     ) -> None:
         """Starts saving a step; afterwards drops all but the newest, ``best_step`` and ``needed``.
 
-        Waits for the previous save. :meth:`flush` waits for this one. Nobody changes the arrays or
-        tensors of ``state``; another process has still to read the ``needed`` steps.
+        Waits for the previous save, and raises its errors. Nobody changes the arrays or tensors of
+        ``state``; another process has still to read the ``needed`` steps.
 
         Raises:
             LeaseLostError: another training has taken over the folder.
-            UserError: in the previous save, the disk was full, or not writable; older checkpoints
-                are unchanged.
+            UserError: the disk was full, or not writable; older checkpoints are unchanged.
         """
         if not self._writes:
             return

@@ -1,12 +1,10 @@
 """A lease on a folder of checkpoints: one training holds it, whichever machine it runs on.
 
-A place that keeps leases has two operations: a read, and a write that fails if anybody has written
-since the read (compare and swap). Of several trainings that read the same free or expired lease,
-one writes; the others see a :class:`Conflict`. No training waits for a lock.
-
-The holder renews its lease until it releases it. A holder that cannot renew stops writing before
-the lease expires (:meth:`Lease.check`); then another training may take it. The clocks of the
-machines may differ by less than ``grace``. Imports no TensorFlow.
+A place that keeps leases has two operations: a read, and a write that fails with :class:`Conflict`
+if anybody has written since the read (compare and swap). The holder renews its lease until it
+releases it. A holder that cannot renew stops writing before the lease expires
+(:meth:`Lease.check`); then another training may take it. The clocks of the machines may differ by
+less than ``grace``. Imports no TensorFlow.
 """
 
 from __future__ import annotations
@@ -74,11 +72,7 @@ class Lease(abc.ABC):
 
     @abc.abstractmethod
     def read(self) -> tuple[Record | None, str | None]:
-        """The record and its version for :meth:`write`; None and None if there is no lease.
-
-        Raises:
-            UserError: the place is not reachable, or not readable.
-        """
+        """The record and its version for :meth:`write`; None and None if there is no lease."""
 
     @abc.abstractmethod
     def write(self, record: Record, version: str | None) -> str:
@@ -96,7 +90,8 @@ class Lease(abc.ABC):
         """
         for tries in range(_TRIES):
             record, version = self.read()
-            if record and not (record.is_over or self._is_same(record) or may_replace(record)):
+            same = record and self.holder.name and record.holder.name == self.holder.name
+            if record and not (same or record.is_over or may_replace(record)):
                 raise LeaseHeldError(self.place, record.holder, record.until)
             try:
                 self._put(version)
@@ -120,8 +115,7 @@ class Lease(abc.ABC):
     def check(self) -> None:
         """Checks that this training holds the lease; call it before each write.
 
-        Raises:
-            LeaseLostError: another training holds it, or soon may, because renewing fails.
+        Raises a LeaseLostError if another training holds it, or soon may, because renewing fails.
         """
         with self._writing:
             self._raise_lost()
@@ -172,10 +166,7 @@ class Lease(abc.ABC):
             thread.join()
 
     def check_held_by(self, name: str) -> None:
-        """Checks like :meth:`check`, in a process whose lease another process, ``name``, holds.
-
-        Without any lease, there is nothing to check.
-        """
+        """Checks like :meth:`check`, in a process whose lease another process, ``name``, holds."""
         record, _ = self.read()
         if record and record.holder.name != name:
             raise LeaseLostError(self.place, f"{record.holder} holds it now", record.holder)
@@ -199,9 +190,6 @@ class Lease(abc.ABC):
                     raise
                 self._version = current_version
             self._renewed = begun
-
-    def _is_same(self, record: Record) -> bool:
-        return bool(self.holder.name) and record.holder.name == self.holder.name
 
     def _raise_lost(self) -> None:
         if self._lost is not None:

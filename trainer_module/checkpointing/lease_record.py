@@ -56,11 +56,7 @@ class Record:
 
     @classmethod
     def parsed(cls, content: bytes | str) -> Record:
-        """Parses the output of :meth:`json`.
-
-        Raises:
-            ValueError: the content is no record.
-        """
+        """Parses the output of :meth:`json`; raises a ValueError if it is no record."""
         try:
             fields = json.loads(content)
             holder = fields["holder"]

@@ -49,13 +49,10 @@ def call_holder(name: str) -> None:
 
 @contextlib.contextmanager
 def locked(root: pathlib.Path) -> Iterator[VolumeLease]:
-    """Holds ``root``, which it creates if needed, during the block; yields the lease.
-
-    Call the lease's ``check`` before each write.
+    """Holds ``root``, which it creates, during the block; call the lease's ``check`` to write.
 
     Raises:
         LeaseHeldError: another training holds ``root``.
-        UserError: ``root`` is not writable.
     """
     with disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)

@@ -59,10 +59,7 @@ class Mirror:
         )
 
     def fetch(self, step: int) -> None:
-        """Downloads a step unless it is up to date; removes it here if the store has none.
-
-        Raises FileNotFoundError if another process dropped the step meanwhile.
-        """
+        """Downloads a step unless it is up to date; removes it here if the store has none."""
         folder, committed = self.root / str(step), self.store.read(f"{step}/{_COMMIT}")
         if committed is None:
             shutil.rmtree(folder, ignore_errors=True)

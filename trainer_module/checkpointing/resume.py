@@ -47,10 +47,7 @@ def resolved(settings: Flat, total: int) -> dict[str, Any]:
 
 
 def changes(before: Flat, now: Flat, done: int) -> list[Change]:
-    """The changed :func:`resolved` settings that forbid to resume; empty: the training can resume.
-
-    ``done``: steps that the checkpoint has.
-    """
+    """The changed :func:`resolved` settings that forbid to resume after ``done`` steps."""
     return [
         Change(name, before.get(name), now.get(name))
         for name in sorted({*before, *now})

@@ -25,11 +25,7 @@ _FILES_AT_ONCE = 16
 
 
 def check_features(transform: tft.TFTransformOutput) -> None:
-    """Checks that a transform graph has the features for training and for export.
-
-    Raises:
-        MissingFeatureError: a feature is missing.
-    """
+    """Checks that a transform graph has the features for training and for export."""
     folder = os.path.dirname(transform.transform_savedmodel_dir)
     missing_features.check(
         f"{folder}: the output of preprocessing_fn",
@@ -57,14 +53,7 @@ class Batch(NamedTuple):
 
 
 def count_examples(files: Sequence[str]) -> int:
-    """Number of records; verifies the checksum of each.
-
-    Args:
-        files: paths or patterns (``folder/*``) of TFRecords, gzipped if they end in ``.gz``.
-
-    Raises:
-        UserError: no file matches, or one is damaged.
-    """
+    """Number of records in files or patterns (``folder/*``); verifies the checksum of each."""
     return example_files.count(example_files.expand(files))
 
 
@@ -88,9 +77,6 @@ def train_dataset(
         start_step: the first step, counted from 0.
         part: ``(w, n)``: the w-th of n equal parts of each batch, for one of n workers. All workers
             use the same order; each parses and augments only its part.
-
-    Raises:
-        UserError: no file matches, one is damaged, or the number of examples has changed.
     """
     paths = example_files.expand(files)
     first_record = example_files.first(paths)

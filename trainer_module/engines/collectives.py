@@ -34,13 +34,7 @@ class Group:
     """
 
     def __init__(self, devices: Sequence[str], all_reduce: str, workers: int = 1):
-        """Makes a token on each device.
-
-        Args:
-            devices: one per replica of this worker.
-            all_reduce: ``auto``, ``ring`` or ``nccl``: the collective's hint.
-            workers: processes, each with as many replicas as this one.
-        """
+        """Makes a token on each device: one device per replica, equally many in each worker."""
         self._size = len(devices) * workers
         self._key = next(_groups)
         self._hint = all_reduce

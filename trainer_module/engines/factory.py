@@ -18,9 +18,6 @@ def connect(topology: Topology, parallel: ParallelSettings) -> tf.distribute.Str
     Call it before anything else uses TensorFlow: collectives and remote devices have to be set
     up first. Waits for the other processes of a cluster. If all of them are on this machine,
     TensorFlow's server accepts connections of this machine alone from then on.
-
-    Raises:
-        UserError: there is no TPU.
     """
     connected = strategy.find(topology.strategy).connect(topology, parallel)
     members = cluster.training(parallel)
@@ -36,16 +33,7 @@ def make_engine(
     total_steps: int,
     build_model: BuildModel,
 ) -> Engine:
-    """The engine for ``topology``, with a new model on its devices.
-
-    Args:
-        connected: the result of :func:`connect`.
-        total_steps: the schedule's length.
-        build_model: builds the model in the scope that it is given.
-
-    Raises:
-        UserError: the model does not fit the topology.
-    """
+    """The engine for ``topology``, with a new model: see :meth:`Strategy.make_engine`."""
     found = strategy.find(topology.strategy)
     engine: Engine = found.make_engine(connected, topology, settings, total_steps, build_model)
     return engine

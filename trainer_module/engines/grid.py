@@ -1,31 +1,32 @@
 """Workers x replicas x stages: a model cut over devices, copied within and between processes.
 
-``tf.device`` around a forward pass and one gradient tape would leave the whole
-backward pass on the first device. So each stage has a tape of its own, and its
-vector-Jacobian product is taken under its device. No strategy of
-``tf.distribute`` lets a replica own several devices; here each (replica, stage) is
-a :class:`~stagecraft.trainer_module.engines.stage_replica.StageReplica` with plain variables. The
-replicas of a stage, on all workers, sum their gradients in one collective. All workers then decide
-the same, whether to skip a step and by how much to clip gradients, without further messages.
+``tf.device`` around a forward pass and one gradient tape would leave the whole backward pass on the
+first device. So each stage has a tape of its own, and its vector-Jacobian product is taken under
+its device. No strategy of ``tf.distribute`` lets a replica own several devices; here each (replica,
+stage) is a :class:`~.stage_replica.StageReplica` with plain variables. The replicas of a stage, on
+all workers, sum their gradients in one collective. All workers then decide the same without further
+messages: whether to skip a step, and by how much to clip gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.engines import feeding, placement
+from stagecraft.trainer_module.engines import placement
 from stagecraft.trainer_module.engines.collectives import Group
 from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline
 from stagecraft.trainer_module.engines.stage_replica import COUNTERS, StageReplica
 from stagecraft.trainer_module.engines.step_metrics import (
     StepMetrics,
+    accumulate,
     check_connected,
     evaluation_sums,
+    plus,
 )
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
@@ -50,11 +51,7 @@ class GridEngine(Engine):
         total_steps: int,
         build_model: BuildModel,
     ):
-        """Builds the model on the host, cuts it, and copies each stage to its devices.
-
-        Raises:
-            UserError: the model cannot be cut like this.
-        """
+        """Builds the model on the host, cuts it, and copies each stage to its devices."""
         super().__init__(settings, total_steps)
         train, parallel = settings.train, settings.parallel
         self._topology = topology
@@ -84,10 +81,6 @@ class GridEngine(Engine):
             for column in zip(*self._grid, strict=True)
         ]
 
-    def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
-        """Iterator over this worker's rows of global batches, on the host."""
-        return feeding.on_host(dataset)
-
     def _global_step(self, batch: Batch) -> tuple[StepMetrics, tf.Tensor]:
         sums = self._reduced(batch)
         metrics = self._metrics(sums)
@@ -104,11 +97,11 @@ class GridEngine(Engine):
 
     def _reduced(self, batch: Batch) -> list[list[PartialSums]]:
         """Per replica and stage: sums over the global batch, the same on all of the replicas."""
-        accumulate, scale = self._settings.parallel.accumulate, self._loss_scale
+        steps, scale = self._settings.parallel.accumulate, self._loss_scale
         factor = scale.value if scale else None
         values = [[stage_replica.read() for stage_replica in row] for row in self._grid]
         # Replica by replica, in each step by accumulation step, in each microbatch by microbatch.
-        shape = [self._topology.replicas, accumulate, self._settings.parallel.microbatches, -1]
+        shape = [self._topology.replicas, steps, self._settings.parallel.microbatches, -1]
         with tf.device("CPU:0"):
             step = self._step.read_value()
             worker, workers = self._topology.rows
@@ -124,18 +117,7 @@ class GridEngine(Engine):
                 for replica, pipeline in enumerate(self._pipelines)
             ]
 
-        sums = accumulation_step(0)
-        if accumulate > 1:
-
-            def body(index: tf.Tensor, sums: Any) -> Any:
-                return index + 1, self._plus(sums, accumulation_step(index))
-
-            with tf.control_dependencies(tf.nest.flatten(sums)):
-                second = tf.identity(1)  # waits for the first, whose memory it would need as well
-            start = (second, sums)
-            sums = tf.while_loop(
-                lambda index, _: index < accumulate, body, start, parallel_iterations=1
-            )[1]
+        sums = accumulate(accumulation_step, steps, self._plus)
         return [
             [self._all_reduce(replica, number, row[number], factor) for number in range(len(row))]
             for replica, row in enumerate(sums)
@@ -149,7 +131,7 @@ class GridEngine(Engine):
             added = []
             for stage_replica, one, two in zip(*row, strict=True):
                 with stage_replica.scope("accumulate"):
-                    added.append(one.plus(two))
+                    added.append(plus(one, two))
             result.append(added)
         return result
 

@@ -1,13 +1,10 @@
 """One stage, asynchronously: workers train by themselves on variables that parameter servers hold.
 
-Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", by way of
-``tf.distribute.ParameterServerStrategy``. The chief reads the same stream of global batches as
-on any topology, and schedules each on a free worker; if a worker is lost, another takes its step.
-With several workers, gradients belong to weights that are some steps old, so that only one worker
-computes what one device does.
-
-A worker can be lost after it has applied its step and before it has reported it. The step is then
-applied twice and counted once; ``repeated`` counts such steps.
+Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server". The chief
+schedules each global batch on a free worker; if a worker is lost, another takes its step. With
+several workers, gradients belong to weights that are some steps old, so that only one worker
+computes what one device does. A worker can be lost after it has applied its step and before it has
+reported it. The step is then applied twice and counted once; ``repeated`` counts such steps.
 """
 
 from __future__ import annotations
@@ -23,13 +20,10 @@ from stagecraft.trainer_module.engines import feeding
 from stagecraft.trainer_module.engines.step_metrics import (
     Metrics,
     NonFiniteLossError,
-    StepMetrics,
 )
-from stagecraft.trainer_module.engines.strategy import BuildModel, StrategyEngine
+from stagecraft.trainer_module.engines.strategy import StrategyEngine
 from stagecraft.trainer_module.parallel import cluster
-from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.processes import loopback
-from stagecraft.trainer_module.settings import TrainingSettings
 
 _AHEAD = 8
 """Batches that the chief schedules for each worker at a time; after them, all wait for the
@@ -39,28 +33,19 @@ slowest."""
 class ParameterServerEngine(StrategyEngine):
     """An engine on the chief."""
 
-    def __init__(
-        self,
-        strategy: tf.distribute.Strategy,
-        topology: Topology,
-        settings: TrainingSettings,
-        total_steps: int,
-        build_model: BuildModel,
-    ):
-        super().__init__(strategy, topology, settings, total_steps, build_model)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
-        self._scheduled_graph = tf.function(self._scheduled, autograph=False)
+        self._scheduled_graph = tf.function(
+            lambda batch: self._global_step(batch)[0], autograph=False
+        )
 
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Batch]:
         """Iterator over global batches, on the chief."""
         return feeding.on_host(dataset)
 
     def train(self, batches: Iterator[Batch], steps: int) -> Metrics:
-        """Takes ``steps`` global batches, each on a worker that is free.
-
-        Raises:
-            NonFiniteLossError: a step's loss is not finite; scheduled steps after it are taken.
-        """
+        """Takes ``steps`` global batches, each on a worker that is free."""
         begin = self.step
         taken: list[tuple[float, float]] = []
         while len(taken) < steps:
@@ -80,9 +65,6 @@ class ParameterServerEngine(StrategyEngine):
             raise NonFiniteLossError(begin + index + 1, taken[index][0])
         examples = steps * self._settings.train.batch_size
         return Metrics(losses / steps, correct / examples, examples)
-
-    def _scheduled(self, batch: Batch) -> StepMetrics:
-        return self._global_step(batch)[0]
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
         # Scheduled functions run on a worker, the others here.

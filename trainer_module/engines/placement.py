@@ -72,15 +72,7 @@ def check_stage_replicas(
     devices: Mapping[tuple[int, int], str],
     backward: Collection[tuple[int, int]],
 ) -> None:
-    """Checks the device of the ops of each (replica, stage) in a training step.
-
-    Args:
-        devices: (replica, stage) -> device.
-        backward: those that compute gradients.
-
-    Raises:
-        UserError: an op ran elsewhere, or a stage replica has no forward or no backward ops.
-    """
+    """Checks the device of the ops of each (replica, stage) in a training step."""
     seen: dict[tuple[int, int], set[str]] = collections.defaultdict(set)
     wrong = []
     for op in ops:
@@ -106,11 +98,7 @@ def check_stage_replicas(
 
 
 def check_replicas(ops: Sequence[Op], devices: Sequence[str]) -> None:
-    """Checks that the gradient ops of a step ran on the devices of the replicas.
-
-    Raises:
-        UserError: one of the devices computes no gradients, or another one does.
-    """
+    """Checks that the gradient ops of a step ran on the devices of the replicas."""
     gradients = [op for op in ops if GRADIENT in op.name]
     _refuse([_elsewhere(op, " or ".join(devices)) for op in gradients if op.device not in devices])
     used = {op.device for op in gradients}

@@ -16,6 +16,7 @@ from stagecraft.trainer_module.engines.step_metrics import (
     example_losses,
     metrics_dtype,
     num_correct,
+    plus,
 )
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -32,12 +33,6 @@ class PartialSums(NamedTuple):
     metrics: list[tf.Tensor]
     """``[penalty]``; in the last stage ``[loss, num_correct]``. The sum of all stages' first values
     is the loss."""
-
-    def plus(self, other: PartialSums) -> PartialSums:
-        """The sum; of integers, the later one."""
-        return tf.nest.map_structure(
-            lambda one, two: one + two if one.dtype.is_floating else two, self, other
-        )
 
 
 class ReplicaPipeline:
@@ -102,7 +97,7 @@ class ReplicaPipeline:
                     incoming[k - 1, m] = [back] if self.passes_back[k] else []
             with self.stages[k].scope("accumulate"):
                 new = PartialSums(gradients, forward.changed, self._metrics(forward))
-                sums[k] = sums[k].plus(new) if k in sums else new
+                sums[k] = plus(sums[k], new) if k in sums else new
         return [sums[k] for k in range(len(self.stages))]
 
     def _forward(

@@ -71,12 +71,7 @@ class StageReplica:
         rate: tf.Tensor,
         step: tf.Tensor,
     ) -> None:
-        """What layers assigned, and one optimizer step.
-
-        Args:
-            changed: index in ``Stage.variables`` -> next value.
-            step: steps done before this one.
-        """
+        """Assigns what layers ``changed``, by index in ``Stage.variables``; applies gradients."""
         variables = [*self.weights, *self.state]
         for index, value in changed.items():
             variables[index].assign(value)

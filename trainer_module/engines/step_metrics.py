@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
-from stagecraft.trainer_module.optimization.losses import cross_entropy
+from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
@@ -36,11 +35,6 @@ class NonFiniteLossError(Exception):
         self.step = step
         self.loss = loss
 
-    @property
-    def updates(self) -> int:
-        """Updates of the weights before this loss."""
-        return self.step - 1
-
 
 class StepMetrics(NamedTuple):
     """Of one step over a global batch."""
@@ -65,6 +59,31 @@ def check_connected(connected: Sequence[bool]) -> None:
             "the weights",
             "look for a stop_gradient, an integer or a string between weights and logits",
         )
+
+
+def cross_entropy(
+    logits: tf.Tensor,
+    labels: tf.Tensor,
+    smoothing: float = 0.0,
+    dtype: tf.DType = tf.float32,
+) -> tf.Tensor:
+    """Softmax cross entropy of each example, in nats: ``[batch]``.
+
+    With ``smoothing`` the target is ``1 - smoothing`` on the label plus
+    ``smoothing / classes`` on every class (Szegedy et al. 2016, section 7).
+
+    Args:
+        logits: float ``[batch, classes]``.
+        labels: int64 ``[batch]``.
+        dtype: float32 or float64: what logits of less precision are cast to.
+    """
+    if logits.dtype != tf.float64:
+        logits = tf.cast(logits, dtype)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    if smoothing:
+        uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
+        losses = (1 - smoothing) * losses + smoothing * uniform
+    return losses
 
 
 def example_losses(
@@ -103,3 +122,22 @@ def connected(
         for gradient, source in zip(gradients, sources, strict=True)
     ]
     return filled, [gradient is not None for gradient in gradients]
+
+
+def accumulate(part: Callable[[Any], Any], steps: int, add: Callable[[Any, Any], Any]) -> Any:
+    """Sums over accumulation steps, one after the other: no two hold activations at once."""
+
+    def body(index: tf.Tensor, sums: Any) -> Any:
+        return index + 1, add(sums, part(index))
+
+    first = part(0)  # by itself: it shows which state changes
+    if steps == 1:
+        return first
+    with tf.control_dependencies(tf.nest.flatten(first)):
+        second = tf.identity(1)  # waits for the first, whose memory it would need as well
+    return tf.while_loop(lambda i, _: i < steps, body, (second, first), parallel_iterations=1)[1]
+
+
+def plus(one: Any, other: Any) -> Any:
+    """The sum of each tensor in a structure; of integers, the later one."""
+    return tf.nest.map_structure(lambda a, b: a + b if a.dtype.is_floating else b, one, other)

@@ -1,15 +1,10 @@
 """One stage: the whole model on every replica, under a ``tf.distribute`` strategy.
 
-One custom loop for all strategies, with a Keras 3 model in it. In every step a
-replica takes its part of the global batch, in one or more accumulation
-steps. One all-reduce then sums what the replicas computed:
-
-* the loss is ``sum(example losses) / global batch``, so that adding up the
-  parts' gradients gives the gradient of one device;
-* the model's state (moving statistics) is read and written once a step, as the mean over the
-  parts: with Keras alone, the replicas' states drift apart;
-* steps and the learning rate come from a counter of the engine, because an optimizer's own
-  counter is wrong under some strategies.
+In every step a replica takes its part of the global batch, in one or more accumulation steps. One
+all-reduce then sums what the replicas computed: the loss is ``sum(example losses) / global batch``,
+so adding up the parts' gradients gives the gradient of one device. The model's state (moving
+statistics) is read and written once a step, as the mean over the parts: with Keras alone, the
+replicas' states drift apart.
 """
 
 from __future__ import annotations
@@ -27,11 +22,13 @@ from stagecraft.trainer_module.engines import feeding, placement
 from stagecraft.trainer_module.engines.collectives import by_dtype
 from stagecraft.trainer_module.engines.step_metrics import (
     StepMetrics,
+    accumulate,
     check_connected,
     connected,
     evaluation_sums,
     example_losses,
     num_correct,
+    plus,
 )
 from stagecraft.trainer_module.engines.training import Engine, Variable, unique
 from stagecraft.trainer_module.models.divisibility import examine
@@ -58,13 +55,7 @@ class StrategyEngine(Engine):
         total_steps: int,
         build_model: BuildModel,
     ):
-        """Builds the model and its optimizer on the topology's devices.
-
-        Args:
-            total_steps: the schedule's length.
-            build_model: builds, in the scope that it is given, a model of float32 images that
-                gives logits ``[batch, classes]``.
-        """
+        """Builds the model and its optimizer on the topology's devices."""
         self._strategy = strategy
         super().__init__(settings, total_steps)
         self._topology = topology
@@ -125,15 +116,14 @@ class StrategyEngine(Engine):
         step = self._step.read_value()  # a compiled stage takes no variable of another device
         scale = self._loss_scale.value if self._loss_scale else None
 
-        def accumulation_step(part: Batch, rows: tf.Tensor) -> Any:
-            return self._part(weights, state, part, rows, step, scale)
+        cut, cut_rows = _cut(batch, steps), tf.reshape(rows, [steps, -1])
 
-        if steps == 1:
-            gradients, loss, correct, changed = accumulation_step(batch, rows)
-        else:
-            gradients, loss, correct, changed = _accumulate(
-                accumulation_step, _cut(batch, steps), rows, steps
-            )
+        def accumulation_step(index: tf.Tensor | int) -> Any:
+            part = batch if steps == 1 else Batch(*(each[index] for each in cut))
+            part_rows = rows if steps == 1 else cut_rows[index]
+            return self._part(weights, state, part, part_rows, step, scale)
+
+        gradients, loss, correct, changed = accumulate(accumulation_step, steps, plus)
 
         # One all-reduce for everything; integers (a seed) are the same on all replicas.
         parts = steps * self._strategy.num_replicas_in_sync
@@ -148,7 +138,10 @@ class StrategyEngine(Engine):
         self, context: Any, gradients: list[tf.Tensor], rest: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Sums over the replicas, in replica context."""
-        summed = _all_reduce(context, [*gradients, *rest])
+        summed = by_dtype(
+            [*gradients, *rest],
+            lambda values: context.all_reduce(tf.distribute.ReduceOp.SUM, values),
+        )
         return summed[: len(gradients)], summed[len(gradients) :]
 
     def _part(
@@ -259,29 +252,3 @@ class StrategyEngine(Engine):
 def _cut(batch: Batch, parts: int) -> Batch:
     """``[n, …]`` -> ``[parts, n / parts, …]``."""
     return Batch(*(tf.reshape(part, [parts, -1, *part.shape[1:]]) for part in batch))
-
-
-def _accumulate(
-    accumulation_step: Callable[[Batch, tf.Tensor], Any], batch: Batch, rows: tf.Tensor, steps: int
-) -> Any:
-    """Sums over accumulation steps, one after the other: no two hold activations at once."""
-    rows = tf.reshape(rows, [steps, -1])
-
-    def take(index: tf.Tensor | int) -> Any:
-        return accumulation_step(Batch(*(part[index] for part in batch)), rows[index])
-
-    def add(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        return one + other if one.dtype.is_floating else other
-
-    def body(index: tf.Tensor, sums: Any) -> Any:
-        return index + 1, tf.nest.map_structure(add, sums, take(index))
-
-    first = take(0)  # by itself: it shows which state changes
-    with tf.control_dependencies(tf.nest.flatten(first)):
-        second = tf.identity(1)  # waits for the first
-    return tf.while_loop(lambda i, _: i < steps, body, (second, first), parallel_iterations=1)[1]
-
-
-def _all_reduce(context: Any, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Sums each tensor over all replicas; those of one dtype travel together."""
-    return by_dtype(tensors, lambda values: context.all_reduce(tf.distribute.ReduceOp.SUM, values))

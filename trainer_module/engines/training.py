@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.engines import placement
+from stagecraft.trainer_module.engines import feeding, placement
 from stagecraft.trainer_module.engines.step_metrics import (
     Metrics,
     NonFiniteLossError,
@@ -51,9 +51,9 @@ class Engine(abc.ABC):
         self._gradients_graph = tf.function(self._gradients, autograph=False)
         self._evaluate_graph = tf.function(self._evaluate_batch, autograph=False)
 
-    @abc.abstractmethod
     def feed(self, dataset: tf.data.Dataset) -> Iterator[Any]:
-        """Iterator over global batches, as :meth:`train` and :meth:`gradients` take them."""
+        """Iterator over this worker's rows of global batches, for :meth:`train`; on the host."""
+        return feeding.on_host(dataset)
 
     @abc.abstractmethod
     def _global_step(self, batch: Any) -> tuple[StepMetrics, tf.Tensor]:
@@ -77,10 +77,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
-        """Sums values over all workers, which all call it and wait for each other.
-
-        With one worker, or one that drives the others, the sum is the values themselves.
-        """
+        """Sums values over all workers, which all call it and wait for each other."""
 
     @abc.abstractmethod
     def weights(self) -> dict[str, np.ndarray]:
@@ -104,9 +101,8 @@ class Engine(abc.ABC):
     def train(self, batches: Iterator[Any], steps: int) -> Metrics:
         """Takes ``steps`` global batches, each of them a step unless the loss scale skips it.
 
-        Raises:
-            NonFiniteLossError: a step's loss is not finite; nothing is trained after it.
-            UserError: an op of the first step ran on another device than planned.
+        Raises a NonFiniteLossError if a loss is not finite, and a UserError if an op of the first
+        step ran on another device than planned.
         """
         wanted = tf.constant(steps, tf.int64)
         if self._placement_checked:
@@ -159,11 +155,7 @@ class Engine(abc.ABC):
         return tf.while_loop(unfinished, take, start, parallel_iterations=1)
 
     def _commit(self, finite: tf.Tensor | None, loss: tf.Tensor, apply: Callable[[], Any]) -> Any:
-        """Takes the step, or skips it where a loss scale is on and a gradient is not finite.
-
-        ``finite``: whether all gradients on all devices are; None: there is no loss scale. Returns
-        whether training can go on (bool scalar).
-        """
+        """Takes the step, or skips it where a loss scale is on and a gradient is not finite."""
 
         def step() -> tf.Tensor:
             apply()
@@ -197,8 +189,7 @@ class Engine(abc.ABC):
         """:meth:`state` as it is now, to be read while training continues.
 
         On CPUs the tensors share the variables' memory: TensorFlow copies a variable on write while
-        a reader holds its value. GPUs lack the memory for both, so that values are copied to the
-        host.
+        a reader holds its value. GPUs lack the memory for both.
         """
         read = {name: _copies(value)[0].read_value() for name, value in self._variables().items()}
         return {
@@ -215,11 +206,7 @@ class Engine(abc.ABC):
         ]
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Sets every variable from a :meth:`state` of this or any other topology.
-
-        Raises:
-            ValueError: other names or shapes than this model's.
-        """
+        """Sets every variable from a :meth:`state` of this or any other topology."""
         named = self._variables()
         if named.keys() != state.keys():
             differ = sorted(named.keys() ^ state.keys())

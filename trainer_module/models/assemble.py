@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from stagecraft.schemas import features
@@ -34,30 +35,27 @@ def assemble(
     precision: str = "float32",
     on_loaded: Callable[[Loaded], None] = lambda _: None,
 ) -> keras.Model:
-    """Builds ``train.model``; seeds everything with ``train.seed``.
+    """Builds ``train.model``: float32 ``[batch, 32, 32, 3]`` -> logits ``[batch, num_classes]``.
 
-    ``train.initial_weights`` then replace the random weights. The model is built: images float32
-    ``[batch, 32, 32, 3]`` -> logits ``[batch, num_classes]``.
+    Seeds everything with ``train.seed``. ``train.initial_weights`` then replace the random weights.
 
     Args:
         scope: a strategy's scope to build the model in. The caller does not enter it, because
             this function clears Keras's session, and the scope with it.
         precision: ``float32``, ``float64``, ``mixed_bfloat16`` or ``mixed_float16``: Keras's
             dtype policy, for layers without a policy.
-        on_loaded: called with the number of variables loaded from ``train.initial_weights``.
 
     Raises:
-        UserError: there is no such model, it gives no logits, it has nothing to train, or two
-            variables have the same path.
-        InitialWeightsError: ``train.initial_weights`` cannot be read, or do not match the model.
+        UserError: there is no such model, it gives no logits, it has nothing to train, two
+            variables have the same path, or the initial weights do not match it.
     """
-    initial = None
+    initial: dict[str, np.ndarray] = {}
     if train.initial_weights:
         fresh = train.without_initial_weights()
-        initial = loading.read(
+        initial, loaded = loading.read(
             train, lambda: assemble(fresh, num_classes, tf.device("CPU:0"), precision)
         )
-        on_loaded(initial.loaded)
+        on_loaded(loaded)
     # Keras numbers the layers of a process ("conv2d_7"); this restarts the count.
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(train.seed)
@@ -66,8 +64,9 @@ def assemble(
         built = registry.build(train.model, input_shape=shape, num_classes=num_classes)
         model = built if isinstance(built, keras.Model) else _chain(built, train.model)
         _check(model, train.model)
-        if initial:
-            initial.assign(model)
+        for variable in model.weights:
+            if variable.path in initial:
+                variable.assign(initial[variable.path])
     if precision == "float64":
         _of_any_dtype(model)
     return model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import re
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from stagecraft.schemas.errors import SettingError
@@ -56,3 +57,42 @@ def depth_problem(depth: int, beyond: int) -> str:
     if rest or blocks < 1:
         return f"has a depth of {depth}, which is not 6n + {beyond} with n of 1 or more"
     return ""
+
+
+def convolution(inputs: Any, filters: int, size: int, strides: int, name: str) -> Any:
+    """A convolution without bias, which a batch normalisation follows."""
+    from keras import layers
+
+    return layers.Conv2D(
+        filters,
+        size,
+        strides=strides,
+        padding="same",
+        use_bias=False,
+        kernel_initializer="he_normal",
+        name=name,
+    )(inputs)
+
+
+def normalisation(inputs: Any, name: str) -> Any:
+    """Batch normalisation as in the papers on residual networks."""
+    from keras import layers
+
+    return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"{name}_norm")(inputs)
+
+
+def groups(hidden: Any, filters: Sequence[int], blocks: int, block: Callable[..., Any]) -> Any:
+    """Groups of residual blocks; each group but the first halves height and width."""
+    for group, width in enumerate(filters, start=1):
+        for number in range(1, blocks + 1):
+            strides = 2 if group > 1 and number == 1 else 1
+            hidden = block(hidden, width, strides, f"group{group}_block{number}")
+    return hidden
+
+
+def classifier(hidden: Any, num_classes: int) -> Any:
+    """Logits from the mean over all positions."""
+    from keras import layers
+
+    hidden = layers.GlobalAveragePooling2D(name="pool")(hidden)
+    return layers.Dense(num_classes, kernel_initializer="he_normal", name="logits")(hidden)

@@ -1,7 +1,4 @@
-"""Records the files that a user's function reads while it builds a model.
-
-If a model starts with weights from a file, another file means another model. So the files that the
-function opens identify the model, as its code does.
+"""Records the files that a user's function reads while it builds a model: they identify the model.
 
 Recorded is every file opened by Python's ``open`` and ``os.open`` (NumPy, pickle, zipfile, Keras's
 ``.keras`` files), by ``h5py``, and by TensorFlow's ``tf.io.gfile``, ``tf.io.read_file`` and

@@ -22,7 +22,7 @@ from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models import opened_files
 from stagecraft.trainer_module.models.layers import overrides
-from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
+from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 
 _log = logging.getLogger(__name__)
 
@@ -81,11 +81,6 @@ def files_read(
 
     Builds the model, unless it was built in an open :func:`files_shared`. If the build fails, the
     result has the files read until then; :func:`build` raises the error.
-
-    Args:
-        name: as :func:`build`; a family's model reads none.
-        input_shape: as :func:`build`.
-        num_classes: as :func:`build`.
     """
     if ":" not in name:
         return []
@@ -102,11 +97,7 @@ def files_read(
 
 @contextlib.contextmanager
 def files_shared(*, builds: bool = True) -> Iterator[_Known]:
-    """Lets :func:`files_read` build each model at most once in this block.
-
-    Args:
-        builds: False: it builds none, because nothing will be trained.
-    """
+    """Lets :func:`files_read` build each model at most once in this block, or never."""
     known = _known.get()
     if known is not None:
         yield known

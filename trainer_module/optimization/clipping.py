@@ -18,10 +18,7 @@ def squared_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def factor(squared: tf.Tensor, clip_norm: float) -> tf.Tensor:
-    """The factor on gradients that limits their norm to ``clip_norm``, which is greater than 0.
-
-    ``squared``: the sum of :func:`squared_norm` over all devices that hold a part of the model.
-    """
+    """The factor on gradients that limits their norm to ``clip_norm``, which is greater than 0."""
     norm = tf.sqrt(squared)
     limit = tf.constant(clip_norm, norm.dtype)
     return limit / tf.maximum(norm, limit)

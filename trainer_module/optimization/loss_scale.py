@@ -45,10 +45,7 @@ class LossScale:
         return self._skipped.read_value()
 
     def update(self, finite: tf.Tensor) -> tf.Tensor:
-        """Adapts the scale after a step whose gradients were finite, or were not.
-
-        Returns whether training can go on (bool scalar): a scale of 1 cannot be the cause.
-        """
+        """Adapts the scale after a step; returns whether training can go on (bool scalar)."""
         before = self.value
         good = tf.where(finite, self._good + 1, 0)
         grown = good >= GROWTH_STEPS

@@ -45,20 +45,12 @@ def check(parallel: ParallelSettings) -> None:
 
 
 def training(parallel: ParallelSettings) -> Cluster | None:
-    """The cluster that a training with these settings is part of; None: it is one process.
-
-    Raises:
-        UserError: ``TF_CONFIG`` is wrong or does not fit the settings.
-    """
+    """The cluster that a training with these settings is part of; None: it is one process."""
     return strategy.find(parallel.strategy).cluster(parallel)
 
 
 def is_evaluator(parallel: ParallelSettings) -> bool:
-    """Whether this process is the evaluator of the others.
-
-    Raises:
-        UserError: ``TF_CONFIG`` is wrong, or has an evaluator that the settings lack.
-    """
+    """Whether this process is the evaluator of the others."""
     try:  # strategies of one process ignore a wrong one
         role = json.loads(os.environ.get("TF_CONFIG", ""))["task"]["type"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -117,11 +117,7 @@ def _devices(kind: str) -> list[Any]:
 
 
 def choose(parallel: ParallelSettings) -> Sequence[str]:
-    """This process's devices, replica by replica, its stages in order; does not start TensorFlow.
-
-    Raises:
-        UserError: the machine lacks the devices.
-    """
+    """This process's devices, replica by replica, stages in order; does not start TensorFlow."""
     devices = _choose(parallel)
     if parallel.all_reduce == "nccl" and not all(name.startswith("GPU") for name in devices):
         raise SettingError(

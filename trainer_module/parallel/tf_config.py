@@ -104,11 +104,7 @@ def resolver() -> Any:
 
 
 def in_step(parallel: ParallelSettings) -> Cluster | None:
-    """The cluster of workers that take each step together; with one, ``TF_CONFIG`` may be unset.
-
-    Raises:
-        UserError: ``TF_CONFIG`` is wrong, or describes another cluster.
-    """
+    """The cluster of workers that take each step together; with one, ``TF_CONFIG`` may be unset."""
     cluster = read()
     if cluster is None:
         if parallel.workers == 1:

@@ -57,12 +57,9 @@ def resolve(parallel: ParallelSettings) -> Topology:
 def _refuse_a_second(topology: Topology) -> None:
     """Refuses a topology that cannot follow those that this process has had.
 
-    Collectives between workers are set up before anything else uses TensorFlow
-    (``RuntimeError: Collective ops must be configured at program startup``), and every
+    Collectives between workers are set up before anything else uses TensorFlow, and every
     ``MultiWorkerMirroredStrategy`` numbers its groups from 1, where an earlier group of another
-    size fails it (``joining a group with size 4, but that group has size 2``). The other strategies
-    have no groups, or, as the grid, new numbers for each. Tests of topologies between workers
-    therefore run each in a process of their own.
+    size fails it. The other strategies have no groups, or, as the grid, new numbers for each.
     """
     found = strategy.find(topology.strategy)
     for earlier in _resolved:

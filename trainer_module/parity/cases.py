@@ -42,11 +42,6 @@ class Case:
     name: str
     settings: TrainingSettings
 
-    @property
-    def parts(self) -> int:
-        """Parts that each batch is split into."""
-        return self.settings.parallel.parts
-
     def reference(self, *, same_parts: bool) -> TrainingSettings:
         """The same training on one device.
 
@@ -58,7 +53,7 @@ class Case:
         on_cpus = parallel.virtual_devices or parallel.device_names[:1] == ("CPU:0",)
         one_device = ParallelSettings(
             precision=parallel.precision,
-            accumulate=self.parts if same_parts else 1,
+            accumulate=self.settings.parallel.parts if same_parts else 1,
             virtual_devices=1 if on_cpus else 0,
         )
         return TrainingSettings(train=self.settings.train, parallel=one_device)
@@ -80,14 +75,9 @@ def whole_batches(settings: TrainingSettings) -> TrainingSettings:
 
 
 def select(names: str, settings: TrainingSettings, *, steps: int, batch_size: int) -> list[Case]:
-    """The cases of comma-separated names.
+    """The cases of comma-separated names; ``all``: those that fit the settings' precision and jit.
 
-    Args:
-        names: of :func:`named`, ``configured``, or ``all`` for all of them that go together with
-            the settings' precision and jit.
-        settings: model, optimizer and so on; their topology is ``configured``.
-        steps: of a trajectory.
-        batch_size: least examples per step; rounded up to what a topology divides.
+    The batch size is rounded up to what a topology divides.
 
     Raises:
         UserError: there is no such name, nothing is configured, or a named topology does not go

@@ -8,23 +8,31 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from stagecraft.trainer_module.parallel.roles import roles
-from stagecraft.trainer_module.parity import criteria, processes
+from stagecraft.trainer_module.parallel.roles import Role, roles
+from stagecraft.trainer_module.parity import criteria
 from stagecraft.trainer_module.parity.cases import Case, changed_parallel
 from stagecraft.trainer_module.parity.criteria import Finding
-from stagecraft.trainer_module.parity.processes import ProcessError
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.parity.task import BATCHES_PER_POINT, Results, Task, points
+from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.process import WorkerProcess
+from stagecraft.trainer_module.processes.process_group import ProcessGroup
 from stagecraft.trainer_module.settings import TrainingSettings
 
 START_SECONDS = 120.0
 """Timeout until the processes of a topology are connected, imports included."""
 
+_WORKER: tuple[str, ...] = ("-m", "stagecraft.trainer_module.parity.worker")
+
 OnPhase = Callable[[str, str], None]
 """Called with a name (a topology, or the reference of one) and its phase."""
+
+
+class ProcessError(Exception):
+    """A process died, hung, or reported an error; no process of its topology is running."""
 
 
 class _Reference(NamedTuple):
@@ -119,7 +127,7 @@ class Check:
             if not role.serves:
                 outs.append(out)
         self.on_phase(name, "start")
-        processes.run(
+        run(
             tasks,
             self.folder / f"{name}.log".replace(" ", "_"),
             start_seconds=min(START_SECONDS, self.timeout_seconds),
@@ -175,3 +183,43 @@ def _against(case: Case, reference: Results) -> str:
     """Name of the reference, for people."""
     parts = reference.notes.parts
     return "one device" if parts == 1 else f"one device in {parts} accumulation steps"
+
+
+def run(
+    tasks: Sequence[tuple[Role, str]],
+    log: pathlib.Path,
+    *,
+    start_seconds: float,
+    seconds: float,
+    on_phase: Callable[[str], None] = lambda phase: None,
+) -> None:
+    """Runs the processes of a topology to their end; ``log`` receives all that they print.
+
+    Raises:
+        ProcessError: the first cause.
+    """
+
+    def on_event(event: Event) -> None:
+        if event["event"] == "phase":
+            on_phase(event["phase"])
+
+    started = time.monotonic()
+    with (
+        open(log, "a", buffering=1) as output,
+        ProcessGroup(lambda process, line: print(line, file=output), on_event) as group,
+    ):
+        for role, task in tasks:
+            group.add(WorkerProcess(role, _WORKER, [task], {}))
+        while pending := group.unfinished:
+            starting = [process for process in pending if not process.started]
+            limit = start_seconds if starting else seconds
+            remaining = started + limit - time.monotonic()
+            if remaining < 0:
+                names = ", ".join(sorted(process.role.name for process in starting or pending))
+                problem = "not ready" if starting else "not done"
+                setting = "" if starting else " (parity.timeout_seconds)"
+                last_words = (starting or pending)[0].last_words()
+                raise ProcessError(f"{names}: {problem} after {limit:.0f} s{setting}{last_words}")
+            group.wait(min(remaining, 0.5))
+            for process in group.pop_failed():
+                raise ProcessError(process.cause())

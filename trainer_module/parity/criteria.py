@@ -99,10 +99,7 @@ def gradients(
 def trajectory(
     actual: Arrays, expected: Arrays, amplified: Mapping[str, float], where: str = ""
 ) -> Finding:
-    """Compares the final weights of a float64 trajectory with the reference's.
-
-    ``amplified``: by name, the largest change of the reference's by rounded initial weights.
-    """
+    """Compares the final weights of a float64 trajectory with the reference's."""
     findings = [_names(TRAJECTORY, actual, expected, where)]
     for name in actual.keys() & expected.keys():
         difference = largest(_minus(actual[name], expected[name]))
@@ -112,10 +109,7 @@ def trajectory(
 
 
 def drift(replicas: Sequence[Mapping[str, str]]) -> Finding:
-    """Compares all replicas with the first one; the difference is the number of unequal variables.
-
-    ``replicas``: for each replica of each process, the digest of each variable's bytes.
-    """
+    """Compares all replicas, by digests, with the first; counts the unequal variables."""
     first, *others = replicas
     unequal = [
         f"{name} (replica {number})"

@@ -117,10 +117,7 @@ class Driver:
     def amplified(
         self, engine: Engine, start: State, end: State, error: float
     ) -> dict[str, np.ndarray]:
-        """``amplified/NAME``: the change of a trajectory by an initial relative rounding ``error``.
-
-        ``start``: state before it; ``end``: compared entries after it.
-        """
+        """``amplified/NAME``: the change of a trajectory by initial relative errors."""
         with _perturbed(engine, start, error, np.random.RandomState(0)):
             moved = self.trajectory(engine)
         return {

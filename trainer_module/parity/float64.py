@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.trainer_module.parity import graph
+from stagecraft.trainer_module.parity.rounding_depth import forward_ops
 
 _DTYPES = ("compute_dtype", "variable_dtype")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -53,7 +53,7 @@ def exceptions(model: keras.Model) -> list[str]:
     low = [v.path for v in model.variables if v.dtype in _FLOATS and v.dtype != "float64"]
     # The images are float32, and so may be a model's input: no precision is lost.
     dtype = model.inputs[0].dtype if getattr(model, "inputs", None) else "float64"
-    nodes = graph.forward(model, dtype)
+    nodes = forward_ops(model, dtype)
     # Private, but the only list of all layers.
     layers = {layer.name for layer in model._flatten_layers()}
     casts = [_layer(node.name, layers) for node in nodes if node.op == "Cast" and _loses(node)]

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from stagecraft.schemas import features
-from stagecraft.trainer_module.parity import graph
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _NONSMOOTH_OPS = {"Relu", "Relu6", "LeakyRelu", "Abs", "MaxPool", "MaxPoolV2", "MaxPool3D"}
@@ -17,12 +17,7 @@ _NONSMOOTH_OPS = {"Relu", "Relu6", "LeakyRelu", "Abs", "MaxPool", "MaxPoolV2", "
 
 
 def rounding_depths(model: keras.Model, settings: TrainingSettings) -> dict[str, float]:
-    """Rounding depth n of each trainable variable, by its path.
-
-    Args:
-        model: as :func:`stagecraft.trainer_module.models.assemble.assemble` builds it.
-        settings: its batch size and precision.
-    """
+    """Rounding depth n of each trainable variable, by its path."""
     layers = list(_layers(model, features.IMAGE_SHAPE))
     if settings.parallel.precision.startswith("mixed"):
         # Each layer's result is rounded once per direction, the weight's gradient once.
@@ -54,18 +49,12 @@ def count_nonsmooth_ops(model: keras.Model, settings: TrainingSettings) -> int:
         for layer, _ in _layers(model, features.IMAGE_SHAPE)
     )
     # A model's own code may contain such operations, too.
-    operations = sum(node.op in _NONSMOOTH_OPS for node in graph.forward(model, "float32"))
+    operations = sum(node.op in _NONSMOOTH_OPS for node in forward_ops(model, "float32"))
     return max(layers, operations)
 
 
 def _layers(layer: Any, outer: tuple[int, ...]) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """The layers without inner layers or with weights of their own, and their outputs' shapes.
-
-    Args:
-        layer: a model, or a layer; an attention consists of layers, too.
-        outer: the shape of the containing layer, for layers of unknown shape, such as those that
-            only code calls.
-    """
+    """The layers without inner layers or with weights of their own, and their outputs' shapes."""
     shape = _output(layer) or outer
     if isinstance(layer, keras.Model):
         inner = layer.layers
@@ -104,3 +93,12 @@ def _shape(layer: Any, side: str) -> tuple[int, ...]:
     except (AttributeError, ValueError):
         return ()
     return tuple(size or 1 for size in shape[1:])
+
+
+def forward_ops(model: keras.Model, dtype: str) -> list[Any]:
+    """The operations of a training's forward pass, as ``NodeDef`` protocol buffers."""
+    shape = model.inputs[0].shape[1:] if getattr(model, "inputs", None) else features.IMAGE_SHAPE
+    inputs = tf.TensorSpec([2, *shape], dtype)
+    function = tf.function(lambda inputs: model(inputs, training=True), autograph=False)
+    graph = function.get_concrete_function(inputs).graph.as_graph_def()
+    return [*graph.node, *(node for part in graph.library.function for node in part.node_def)]

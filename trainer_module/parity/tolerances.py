@@ -79,10 +79,8 @@ TRAJECTORY_TOLERANCE = 1e-10
 def tolerance(precision: str, depth: float, magnitude: float, nonsmooth_ops: int = 0) -> float:
     """Largest norm of a gradient's difference that rounding explains.
 
-    Args:
-        depth: n, the number of additions (in 16 bits: of roundings) on the gradient's way.
-        magnitude: M, the norm of the terms.
-        nonsmooth_ops: K, the number of non-smooth layers.
+    ``depth`` is n, the number of additions (in 16 bits: of roundings) on the gradient's way,
+    ``magnitude`` M, ``nonsmooth_ops`` K, the number of non-smooth layers.
     """
     error = math.sqrt(2 / 3) * ROUNDOFF[precision] * math.sqrt(depth)
     return (DEVIATIONS * error + math.sqrt(2 * nonsmooth_ops * error / math.pi)) * magnitude
@@ -93,10 +91,7 @@ def measured_tolerance(
 ) -> float:
     """Largest norm of a gradient's difference that measured rounding explains.
 
-    Args:
-        depth: n, as in :func:`tolerance`.
-        magnitudes: M of every variable of the model.
-        rounding: R, the largest change of the gradient by rounded weights.
+    ``depth`` is n, ``magnitudes`` are M of every variable, ``rounding`` is R.
     """
     of_all = tolerance(precision, depth, math.hypot(*magnitudes.values()))
     return min(DEVIATIONS * rounding, of_all)

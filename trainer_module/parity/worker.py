@@ -3,9 +3,8 @@
     python -m stagecraft.trainer_module.parity.worker TASK.json EVENTS
 
 EVENTS is a file descriptor for JSON lines: ``{"event": "started"}`` when all processes of the
-topology are connected, ``{"event": "phase", "phase": …}``, and finally ``{"event": "done"}`` or
-``{"event": "failed", "message": …}``. The process ends when its standard input closes, so a killed
-parent leaves nothing behind.
+topology are connected, ``{"event": "phase", "phase": …}``, and ``{"event": "done"}`` or
+``{"event": "failed", "message": …}``. The process ends when its standard input closes.
 """
 
 from __future__ import annotations

@@ -61,11 +61,7 @@ _DEVICES = re.compile(r"(?:(\d+)\s*[x×*]\s*)?([\w-]+)", re.IGNORECASE)
 
 
 def parse(text: str) -> tuple[int, Accelerator]:
-    """Parses a number of devices, such as ``"4xA100-40GB"``.
-
-    Raises:
-        SettingError: the number is 0, or the device is not known.
-    """
+    """Parses a number of devices, such as ``"4xA100-40GB"``."""
     match = _DEVICES.fullmatch(text.strip())
     count = int(match[1] or 1) if match else 0
     by_name = {name.lower(): each for name, each in ACCELERATORS.items()}

@@ -40,13 +40,10 @@ def piece_times(
     remat: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Times]:
-    """Median seconds of one example through each piece.
+    """Median seconds of one example through each piece, in a microbatch of ``examples``.
 
-    Args:
-        pieces: consecutive models of one input and one output each; those of one kind in ``costs``
-            take equally long.
-        examples: of the microbatch that is timed.
-        on_progress: called with the number of kinds compiled, and of all kinds.
+    Pieces are consecutive models; those of one kind in ``costs`` take equally long. ``on_progress``
+    is called with the number of kinds compiled, and of all kinds.
     """
     kinds: dict[str, keras.Model] = {}
     for piece, cost in zip(pieces, costs, strict=True):

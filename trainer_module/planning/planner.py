@@ -1,32 +1,34 @@
 """Predicts the cost of a topology before a training, and chooses the best cuts of the model.
 
 The best cuts give the slowest stage the least time, since it sets the pace of a pipeline; among
-those, the largest stage has the fewest parameters. Every stage fits into its device's memory. A
-step is then the schedule, simulated with the stages' times.
-
-Times are, in this order of trust: measured on the device; computed from an accelerator's peak
-rates of operations and memory; or numbers of floating-point operations. The last compare parts of
-a model, but give no seconds, and ignore copies between devices. A backward pass that was not
-measured takes twice as long as the forward pass, with remat three times, and less with frozen
-weights (:mod:`stagecraft.trainer_module.planning.work`).
+those, the largest stage has the fewest parameters. Every stage fits into its device's memory. Times
+are measured on the device; or computed from an accelerator's peak rates of operations and memory;
+or numbers of floating-point operations, which compare parts of a model, but give no seconds, and
+ignore copies between devices.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
+from pydantic import ValidationError
 
 from stagecraft.trainer_module.models.stages import costs, functional, partition
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.parallel import strategy
-from stagecraft.trainer_module.planning import exchange, measure, schedule, suggest, work
+from stagecraft.trainer_module.planning import measure, schedule, work
 from stagecraft.trainer_module.planning.accelerators import Accelerator
-from stagecraft.trainer_module.planning.exchange import Links
-from stagecraft.trainer_module.planning.plan import Plan
-from stagecraft.trainer_module.planning.suggest import WORTH_SAYING
+from stagecraft.trainer_module.planning.plan import Plan, Suggestion
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
+
+WORTH_SAYING = 1.05
+"""The least speedup of a suggestion over the plan."""
+
+ENOUGH_MICROBATCHES = 4
+"""Per stage: more hardly shrink the bubble (GPipe, section 2.3), but split the work further."""
 
 
 def make_plan(
@@ -60,16 +62,16 @@ def make_plan(
     pieces = partition.split(model, names)
     stage_costs = costs.stage_costs(pieces, functional.input_of(model))
     factors = work.backward(stage_costs, remat=parallel.remat)
-    unit, links = "flops", Links()
+    unit, links = "flops", work.Links()
     between_hosts = (network_gbit or math.inf) * 1e9 / 8
     if accelerator:
-        unit, links = "peak", Links(accelerator.link_gb_per_second * 1e9, between_hosts)
+        unit, links = "peak", work.Links(accelerator.link_gb_per_second * 1e9, between_hosts)
         times = [
             _peak(cost, accelerator, parallel.precision, factor)
             for cost, factor in zip(stage_costs, factors, strict=True)
         ]
     elif parallel.costs == "measured":
-        unit, links = "measured", Links(hosts=between_hosts)
+        unit, links = "measured", work.Links(hosts=between_hosts)
         times = measure.piece_times(
             pieces,
             stage_costs,
@@ -95,8 +97,8 @@ def make_plan(
     step = planned.step(starts)
     in_seconds = unit != "flops"
     stages = planned.stages(starts, in_seconds=in_seconds)
-    known = exchange.is_known(parallel, links)
-    crosses = in_seconds and exchange.crosses_hosts(parallel)
+    known = work.is_known(parallel, links)
+    crosses = in_seconds and work.crosses_hosts(parallel)
     return Plan(
         model=model.name,
         strategy=parallel.strategy,
@@ -120,7 +122,7 @@ def make_plan(
         speedup_over_naive=step.over_naive,
         ideal_speedup=parallel.workers * parallel.replicas * parallel.stages,
         limit=_limit(parallel, [stage.share for stage in stages], step, network_gbit),
-        suggestion=suggest.faster(planned, len(stage_costs), step.speedup, available),
+        suggestion=_faster(planned, len(stage_costs), step.speedup, available),
     )
 
 
@@ -138,7 +140,7 @@ def _limit(
     stages, microbatches, slowest = parallel.stages, parallel.microbatches, max(shares)
     bubble = schedule.bubble(microbatches, stages)
     exchanged = strategy.find(parallel.strategy).traffic_description
-    if exchange.crosses_hosts(parallel):
+    if work.crosses_hosts(parallel):
         exchanged += f", at {network or 0:g} Gbit/s between hosts"
     losses = {
         f"the bubble, with parallel.microbatches: {microbatches} (a stage waits {bubble:.0%} of "
@@ -149,3 +151,56 @@ def _limit(
     }
     reason, loss = max(losses.items(), key=lambda pair: pair[1])
     return reason if loss > 1 - 1 / WORTH_SAYING else "nothing much"
+
+
+def _faster(planned: work.Work, pieces: int, speedup: float, available: int) -> Suggestion | None:
+    """The fastest topology with other replicas, stages or microbatches; None: no clear gain.
+
+    ``pieces``: the most stages that the model can be cut into; ``available``: devices of a worker.
+    """
+    parallel = planned.settings.parallel
+    if strategy.find(parallel.strategy).alternative(parallel.replicas, parallel.stages) is None:
+        return None
+    devices = max(available, parallel.replicas * parallel.stages)
+    best = None
+    for settings in _others(planned.settings, devices, pieces):
+        other, changed = planned.under(settings), settings.parallel
+        beaten = (best.speedup if best else speedup) * WORTH_SAYING
+        if changed.workers * changed.replicas * changed.stages <= beaten:
+            continue  # even a perfect speedup would not do
+        starts = other.cut(changed.stages)
+        if starts is None or (gain := other.step(starts).speedup) <= beaten:
+            continue
+        best = Suggestion(
+            strategy=changed.strategy,
+            replicas=changed.replicas,
+            stages=changed.stages,
+            microbatches=changed.microbatches,
+            cuts=changed.cuts,
+            memory_bytes=round(max(other.sizes(starts))),
+            speedup=gain,
+        )
+    return best
+
+
+def _others(settings: TrainingSettings, devices: int, pieces: int) -> Iterator[TrainingSettings]:
+    """Settings that the rules allow, fewer stages first."""
+    found = strategy.find(settings.parallel.strategy)
+    for stages in range(1, min(devices, pieces) + 1):
+        for replicas in range(1, devices // stages + 1):
+            most = ENOUGH_MICROBATCHES * stages if stages > 1 else 1
+            for microbatches in range(1, most + 1):
+                changes: dict[str, Any] = {
+                    "strategy": found.alternative(replicas, stages),
+                    "replicas": replicas,
+                    "stages": stages,
+                    "microbatches": microbatches,
+                    "cuts": "auto",
+                }
+                parallel = settings.parallel.model_dump() | changes
+                try:
+                    yield TrainingSettings.model_validate(
+                        {"train": settings.train.model_dump(), "parallel": parallel}
+                    )
+                except ValidationError:  # such as a batch size that is not divisible
+                    continue

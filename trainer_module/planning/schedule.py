@@ -75,11 +75,8 @@ def timetable(
 ) -> list[Slot]:
     """The time of each pass, if each begins as soon as its stage is free and its inputs are there.
 
-    Args:
-        forward: per stage, the duration of a microbatch's forward pass.
-        backward: per stage, the duration of a microbatch's backward pass.
-        copies: per stage but the last, the duration of the copy to the next stage; empty: zero.
-        copies_back: of the gradient's copy; None: as ``copies``.
+    ``forward`` and ``backward``: per stage, the duration of a microbatch's pass; ``copies``, and
+    ``copies_back`` of gradients: per stage but the last, to the next stage (None: as ``copies``).
     """
     copies = copies or [0.0] * (len(orders) - 1)
     durations = {FORWARD: copies, BACKWARD: copies if copies_back is None else copies_back}
@@ -131,10 +128,7 @@ def span(slots: Sequence[Slot]) -> float:
 
 
 def idle(slots: Sequence[Slot]) -> float:
-    """The measured bubble: the share of the time in which stages are idle, over all stages.
-
-    ``slots``: of one replica; the slots of a stage do not overlap.
-    """
+    """The measured bubble: the share of the time in which the stages of a replica are idle."""
     stages = len({slot.done.stage for slot in slots})
     return 1 - sum(slot.end - slot.begin for slot in slots) / (stages * span(slots))
 
@@ -149,10 +143,7 @@ def bubble(microbatches: int, stages: int) -> float:
 
 
 def speedup(microbatches: int, stages: int) -> float:
-    """The highest speedup over one device: ``M * K / (M + K - 1)``.
-
-    Under the assumptions of :func:`bubble`: the combined speed of the stages, less their waiting.
-    """
+    """The highest speedup over one device: ``M * K / (M + K - 1)``."""
     return microbatches * stages / (microbatches + stages - 1)
 
 

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models.stages.balance import balance
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
+from stagecraft.trainer_module.models.stages.partition import balance
+from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.capabilities import capabilities
-from stagecraft.trainer_module.planning import exchange, schedule
-from stagecraft.trainer_module.planning.exchange import Links
+from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.planning.plan import StagePlan
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 
 class Step(NamedTuple):
@@ -56,7 +56,10 @@ def backward(pieces: Sequence[StageCost], *, remat: bool) -> list[float]:
 
 
 class Work:
-    """The pieces under the settings of a training."""
+    """The pieces under the settings of a training, with the times of each for one example.
+
+    The links are in bytes by the unit of the times, the memory in bytes; infinite: not known.
+    """
 
     def __init__(
         self,
@@ -66,13 +69,6 @@ class Work:
         links: Links,
         memory: float,
     ):
-        """Stores the pieces.
-
-        Args:
-            times: of each piece, for one example.
-            links: between devices and hosts, in bytes by the unit of the times.
-            memory: bytes of a device; infinite: not known.
-        """
         self.settings = settings
         self._pieces, self._links, self._memory = pieces, links, memory
         self._first = first_trained(pieces)
@@ -114,10 +110,7 @@ class Work:
         return max(self.sizes(starts)) <= self._memory
 
     def refusal(self, starts: Sequence[int] | None, source: str) -> UserError:
-        """The error for a model that does not fit into memory, which ``source`` defines.
-
-        ``starts``: of the stages, if settings name the cuts.
-        """
+        """The error for a model that does not fit into memory, which ``source`` defines."""
         parallel = self.settings.parallel
         problem = f"{self._memory / 1e6:,.0f} MB is less than a stage needs with "
         if parallel.cuts != "auto" and starts is not None:
@@ -205,7 +198,7 @@ class Work:
         slots = schedule.timetable(orders, forward, backward, copies, back)
         gradients = [self._width * sum(p.trainable for p in self._pieces[a:b]) for a, b in bounds]
         weights = self._width * sum(piece.parameters for piece in self._pieces)
-        all_reduce = exchange.seconds(parallel, gradients, weights, self._links)
+        all_reduce = exchange_seconds(parallel, gradients, weights, self._links)
         length = parallel.accumulate * schedule.span(slots) + all_reduce
         passes = parallel.accumulate * microbatches
         work = passes * (sum(forward) + sum(backward))
@@ -247,3 +240,32 @@ class Work:
 def _held(name: str, microbatches: int, stages: int) -> list[int]:
     """Number of microbatches whose activations each stage holds at once."""
     return [schedule.held(order) for order in schedule.passes(name, microbatches, stages)]
+
+
+class Links(NamedTuple):
+    """Bytes a second in one direction; infinite: not known, and ignored."""
+
+    devices: float = math.inf
+    """Between devices of a host."""
+    hosts: float = math.inf
+    """From a host to all others."""
+
+
+def exchange_seconds(
+    parallel: ParallelSettings, gradients: Sequence[float], weights: float, links: Links
+) -> float:
+    """Seconds of a step after its last backward pass, without overlap with computation."""
+    traffic = strategy.find(parallel.strategy).traffic(parallel, gradients, weights)
+    return max(traffic.devices / links.devices, traffic.hosts / links.hosts)
+
+
+def crosses_hosts(parallel: ParallelSettings) -> bool:
+    """Whether hosts exchange data."""
+    return strategy.find(parallel.strategy).crosses_hosts(parallel)
+
+
+def is_known(parallel: ParallelSettings, links: Links) -> bool:
+    """Whether :func:`exchange_seconds` knows the slowest link in use."""
+    if crosses_hosts(parallel):
+        return links.hosts < math.inf
+    return parallel.replicas == 1 or links.devices < math.inf

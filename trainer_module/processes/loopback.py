@@ -1,11 +1,9 @@
 """Restricts TensorFlow's servers to the loopback interface. Imports no TensorFlow.
 
-TensorFlow's server has no authentication, runs any graph that it receives, and listens at all
-addresses of its host: ``GrpcServer`` binds ``0.0.0.0`` whatever the cluster's addresses are
-(tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc). No option changes that. But the
-socket belongs to this process, and Linux lets a process bind its socket to a device, even one that
-listens already (``SO_BINDTODEVICE`` in socket(7); without privileges since 5.7). A socket bound to
-``lo`` receives no packets from other devices.
+TensorFlow's server has no authentication, runs any graph that it receives, and binds ``0.0.0.0``
+(tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc); no option changes that. But Linux lets
+this process bind its listening socket to a device (``SO_BINDTODEVICE`` in socket(7); without
+privileges since 5.7). A socket bound to ``lo`` receives no packets from other devices.
 """
 
 from __future__ import annotations
@@ -32,10 +30,7 @@ def is_local(address: str) -> bool:
 
 
 def restrict(address: str) -> bool:
-    """Lets this process's server at a local address accept connections of this machine only.
-
-    Returns False, and warns, if the system does not support it.
-    """
+    """Lets this process's server accept connections of this machine only; False: impossible."""
     if not is_local(address):
         return True
     port = int(address.rpartition(":")[2])

@@ -13,7 +13,7 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.liveness import LivenessMonitor
-from stagecraft.trainer_module.processes.worker_process import WorkerProcess
+from stagecraft.trainer_module.processes.process import WorkerProcess
 
 GRACE_SECONDS = 4.0
 """Time for a checkpoint after a request to stop; the caller's own limit is a little longer."""
@@ -46,12 +46,9 @@ class ProcessGroup:
         on_event: Callable[[Event], None],
         silence: float = math.inf,
     ):
-        """Starts nothing yet.
+        """Starts nothing yet; ``on_event`` gets the events of the first process, the chief.
 
-        Args:
-            write_log: called with a process and each line that it prints.
-            on_event: called with each event of the first process, which is the chief.
-            silence: seconds without an event after which a process counts as frozen.
+        ``silence``: seconds without an event after which a process counts as frozen.
         """
         self.processes: list[WorkerProcess] = []
         self._write_log = write_log

@@ -21,9 +21,6 @@ def environments(
     Processes that compute gradients share the cores evenly, unless ``TF_NUM_INTRAOP_THREADS`` is
     set. Each gets as many GPUs as the topology says; servers and evaluators get none. ``gpus`` are
     named as in ``CUDA_VISIBLE_DEVICES``; if there are none, the variable stays as it is.
-
-    Raises:
-        UserError: this host has too few GPUs, or settings name GPUs.
     """
     by_workers = any(role.job == "worker" for role in roles)
     computing = [role for role in roles if role.job == ("worker" if by_workers else "chief")]

@@ -20,8 +20,8 @@ from stagecraft.trainer_module.parallel.roles import Role, roles
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 from stagecraft.trainer_module.processes import exit_codes
 from stagecraft.trainer_module.processes.events import Event
+from stagecraft.trainer_module.processes.process import WorkerProcess
 from stagecraft.trainer_module.processes.process_group import ProcessGroup, ProcessLostError
-from stagecraft.trainer_module.processes.worker_process import WorkerProcess
 
 WORKER = ("-m", "stagecraft.trainer_module.worker")
 

@@ -21,12 +21,7 @@ class TrainingContext:
     """The data, model and length of a training, as TFX passes them: checked and loaded."""
 
     def __init__(self, fn_args: Any, settings: TrainingSettings):
-        """Reads the schema and the transform graph, and counts the examples.
-
-        Raises:
-            UserError: the schema, the transform graph or the examples are not usable, or settings
-                name a step after the last one.
-        """
+        """Reads the schema and the transform graph, and counts the examples."""
         train = settings.train
         self._eval_files, self._batch_size = fn_args.eval_files, train.eval_batch_size
         self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)

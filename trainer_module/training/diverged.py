@@ -14,13 +14,9 @@ class DivergedError(UserError):
     """The loss, or a gradient, is infinite or not a number."""
 
     def __init__(self, what: str, kept: str, *, updates: int, loss: float, precision: str):
-        """Makes the error.
+        """``what`` is not finite, such as ``the loss is nan at step 3``; ``kept`` is a checkpoint.
 
-        Args:
-            what: the value that is not finite, such as ``the loss is nan at step 3``.
-            kept: the newest checkpoint and its folder.
-            updates: number of weight updates before; without any, the learning rate is no cause.
-            loss: in nats.
+        Without any weight ``updates`` before, the learning rate is no cause. The loss is in nats.
         """
         cause = _cause(updates, loss, precision)
         super().__init__(f"Training stopped: {what}{kept}. {cause}")
@@ -34,7 +30,7 @@ def in_training(error: NonFiniteLossError, precision: str, kept: str) -> Diverge
     what = f"the loss is {error.loss} at step {error.step}"
     if math.isfinite(error.loss):  # with a loss scale, the engine checks the gradients
         what = f"a gradient is not finite at step {error.step} (loss {error.loss:.4g})"
-    return DivergedError(what, kept, updates=error.updates, loss=error.loss, precision=precision)
+    return DivergedError(what, kept, updates=error.step - 1, loss=error.loss, precision=precision)
 
 
 def in_evaluation(step: int, loss: float, precision: str, kept: str) -> DivergedError:

@@ -7,6 +7,7 @@ in the training, and may be restarted at any time.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 import threading
@@ -41,9 +42,6 @@ def evaluate_all(
     """Evaluates checkpoints as they appear, oldest first, until the last step's is done.
 
     Overwrites the engine's weights; ignores checkpoints of other :func:`resume.resolved` settings.
-
-    Raises:
-        DivergedError: the loss on the val split is not finite.
     """
     results = Evaluations(checkpoints.root)
     precision = str(settings.get("parallel_precision", "float32"))
@@ -93,22 +91,22 @@ def _evaluate(
     _log.info("Step %d: loss %.4f, accuracy %.4f", step, metrics.loss, metrics.accuracy)
 
 
+@dataclasses.dataclass
 class EvaluationHistory:
     """Evaluations by this process, or by an evaluator process that reads the checkpoints."""
 
-    def __init__(self, checkpoints: Checkpoints, evaluator: Evaluations | None):
-        """``evaluator``: the evaluator process's results; None: this process evaluates."""
-        self.evaluations: list[Evaluation] = []
-        self._checkpoints = checkpoints
-        self._evaluator = evaluator
+    checkpoints: Checkpoints
+    evaluator: Evaluations | None
+    """The evaluator process's results; None: this process evaluates."""
+    evaluations: list[Evaluation] = dataclasses.field(default_factory=list)
 
     def refresh(self) -> list[int]:
         """Reads the evaluator's results; returns the steps that it has still to evaluate."""
-        if self._evaluator is None:
+        if self.evaluator is None:
             return []
-        self.evaluations = self._evaluator.read()
+        self.evaluations = self.evaluator.read()
         done = {entry.step for entry in self.evaluations}
-        return [step for step in self._checkpoints.steps() if step not in done]
+        return [step for step in self.checkpoints.steps() if step not in done]
 
     def wait_for(self, step: int) -> None:
         """Waits until the evaluator, if there is one, has evaluated a step."""

@@ -145,11 +145,7 @@ class Loop:
         self.reporter.resumed(checkpoint.step, self.total)
 
     def _find_start(self) -> Checkpoint | None:
-        """The newest readable checkpoint that the training can resume from; all workers call this.
-
-        If a finished training with other settings left checkpoints, they are removed: its model is
-        exported.
-        """
+        """The checkpoint to resume from; removes those of a finished, different training."""
         checkpoint = self._newest()
         if checkpoint is None:
             return None

@@ -14,7 +14,7 @@ from stagecraft.pipeline.cli.main import main
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.settings import load
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.models.initial_weights.matching import MismatchError
+from stagecraft.trainer_module.models.initial_weights.loading import MismatchError
 from stagecraft.trainer_module.settings import ParallelSettings
 
 STAGES = ("parallel.strategy=grid", "parallel.stages=2", "parallel.virtual_devices=2")

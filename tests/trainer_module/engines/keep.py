@@ -21,7 +21,7 @@ _run = Loop.run
 
 def _run_and_keep(self: Loop, *data: Any) -> Outcome:
     outcome = _run(self, *data)
-    np.savez(sys.argv[2], **self._engine.state())
+    np.savez(sys.argv[2], **self.engine.state())
     return outcome
 
 

@@ -14,9 +14,9 @@ from messages import Messages
 
 from stagecraft.trainer_module.parallel.roles import roles
 from stagecraft.trainer_module.parity import processes
-from stagecraft.trainer_module.parity.processes import ProcessError
+from stagecraft.trainer_module.parity.check import ProcessError
 from stagecraft.trainer_module.parity.task import Results, Task
-from stagecraft.trainer_module.processes.worker_process import WorkerProcess
+from stagecraft.trainer_module.processes.process import WorkerProcess
 from stagecraft.trainer_module.settings import TrainingSettings
 
 Fake = Callable[..., None]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stagecraft.trainer_module.planning import exchange
-from stagecraft.trainer_module.planning.exchange import Links
+from stagecraft.trainer_module.planning import work
+from stagecraft.trainer_module.planning.work import Links
 from stagecraft.trainer_module.settings import ParallelSettings
 
 LINKS = Links(devices=100.0, hosts=10.0)
@@ -18,12 +18,12 @@ MB = [600.0, 400.0]
 
 def seconds(links: Links = LINKS, **parallel: Any) -> float:
     given = {"strategy": "grid", "stages": 2} | parallel
-    return exchange.seconds(ParallelSettings(**given), MB, 1_500.0, links)
+    return work.exchange_seconds(ParallelSettings(**given), MB, 1_500.0, links)
 
 
 def test_alone_there_is_nothing_to_send() -> None:
     assert seconds() == 0
-    assert not exchange.crosses_hosts(ParallelSettings())
+    assert not work.crosses_hosts(ParallelSettings())
 
 
 def test_inside_a_host_the_largest_stage_takes_longest() -> None:
@@ -61,7 +61,7 @@ def test_what_is_not_known_is_not_counted(
     parallel: dict[str, Any], links: Links, known: bool
 ) -> None:
     settings = ParallelSettings(**parallel)
-    assert exchange.is_known(settings, links) == known
+    assert work.is_known(settings, links) == known
     if not known:
-        assert exchange.seconds(settings, [8.0], 8.0, Links()) == 0
-    assert math.isfinite(exchange.seconds(settings, [8.0], 8.0, links))
+        assert work.exchange_seconds(settings, [8.0], 8.0, Links()) == 0
+    assert math.isfinite(work.exchange_seconds(settings, [8.0], 8.0, links))

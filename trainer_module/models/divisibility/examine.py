@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.divisibility import probe, tensorflow_ops
+from stagecraft.trainer_module.models.divisibility import probe
 from stagecraft.trainer_module.models.layers import dropout
-from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
+from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import walk
 from stagecraft.trainer_module.models.stages import functional
 from stagecraft.trainer_module.models.stages.stage import Called, Segment, Stage
@@ -30,6 +30,32 @@ _Kinds = dict[int, set[str]]
 _WHOLE = (
     "train it in one part: parallel.strategy: one_device with accumulate: 1, or a grid of one "
     "replica with microbatches: 1"
+)
+
+_WRITES = (
+    "AssignVariableOp",
+    "AssignAddVariableOp",
+    "AssignSubVariableOp",
+    "ResourceScatterAdd",
+    "ResourceScatterUpdate",
+    "ResourceStridedSliceAssign",
+)
+_DRAWS = (
+    "Multinomial",
+    "ParameterizedTruncatedNormal",
+    "RandomGamma",
+    "RandomPoissonV2",
+    "RandomShuffle",
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "RngReadAndSkip",
+    "StatefulStandardNormalV2",
+    "StatefulTruncatedNormal",
+    "StatefulUniform",
+    "StatefulUniformFullInt",
+    "StatefulUniformInt",
+    "TruncatedNormal",
 )
 
 
@@ -57,7 +83,7 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
             for segment, known in zip(segments, kinds, strict=True):
                 values = [_varied(variable, generator) for variable in segment.variables]
                 if number == 0:
-                    tensorflow_ops.check(segment, values, one, remat=parallel.remat)
+                    _check_stateful_ops(segment, values, one, parallel.remat)
                 if parts > 1:
                     one, other = _divided(segment, values, one, other, known)
                 else:
@@ -226,3 +252,51 @@ def _varied(variable: keras.Variable, generator: np.random.Generator) -> tf.Tens
         return value
     noise = 0.1 * np.abs(generator.standard_normal(value.shape))
     return value + tf.cast(tf.constant(noise), value.dtype)
+
+
+def _check_stateful_ops(
+    segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor, remat: bool
+) -> None:
+    """Raises if layers that are not Keras's assign a ``tf.Variable``, or draw again under remat."""
+    own = _custom_layers(segment.model)
+    if not own:
+        return
+    ops = _ops(segment, values, inputs)
+    part = f"one of {', '.join(own)}"
+    if writes := sorted(ops.intersection(_WRITES)):
+        raise ModelRefusedError(
+            part,
+            f"assigns a tf.Variable ({writes[0]}), which the engines neither save nor divide",
+            "create it with self.add_weight(trainable=False)",
+        )
+    if remat and (draws := sorted(ops.intersection(_DRAWS))):
+        raise ModelRefusedError(
+            part,
+            f"draws with TensorFlow's {draws[0]}, but with parallel.remat the recomputation would "
+            "draw other numbers",
+            "draw with keras.random and the layer's SeedGenerator, or set parallel.remat: false",
+        )
+
+
+def _custom_layers(model: keras.Model) -> list[str]:
+    """Paths of the layers, and of the model itself, whose code is not Keras's."""
+    layers = [(model.name, model), *walk(model)]
+    return [
+        path
+        for path, layer in layers
+        if isinstance(layer, keras.layers.Lambda)
+        or type(layer).call.__module__.partition(".")[0] != "keras"
+    ]
+
+
+def _ops(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor) -> set[str]:
+    """Types of the ops in the graph of a training call, including its functions."""
+
+    def call(inputs: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
+        rows = tf.range(tf.shape(inputs)[0], dtype=tf.int64)
+        return segment.call(values, inputs, tf.constant(0, tf.int64), rows).outputs
+
+    specs = [tf.TensorSpec(each.shape, each.dtype) for each in (inputs, *values)]
+    graph = tf.function(call, autograph=False).get_concrete_function(*specs).graph.as_graph_def()
+    inside = (node for function in graph.library.function for node in function.node_def)
+    return {node.op for node in (*graph.node, *inside)}

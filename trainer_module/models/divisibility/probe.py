@@ -1,15 +1,10 @@
 """Compares a training call for a batch with the calls for its parts.
 
 A segment of the model is called with a batch A, with a batch B, and with both as one batch. The
-batch can be divided under these conditions:
-
-* the result for each example is the same; otherwise the examples of a batch depend on each other;
-* a loss that layers add is the sum of A's and B's, or their mean;
-* what layers assign is the mean.
-
-In the call with both, A's and B's outputs replace those of each layer. So a mistake shows at its
-own layer alone, a layer that is known to differ (``BatchNormalization``, random layers) hides
-nothing after it, and rounding does not accumulate.
+result for each example must be the same; a loss that layers add must be the sum of A's and B's, or
+their mean; what layers assign must be the mean. In the call with both, A's and B's outputs replace
+those of each layer. So a mistake shows at its own layer alone, a layer that is known to differ
+(``BatchNormalization``, random layers) hides nothing after it, and rounding does not accumulate.
 """
 
 from __future__ import annotations
@@ -105,10 +100,7 @@ class _Watch:
     def begin(
         self, before: Mapping[tuple[str, int], tuple[_Call, _Call | None]]
     ) -> dict[tuple[str, int], _Call]:
-        """Begins another call of the segment; returns the dict that records its layers' calls.
-
-        ``before``: recorded calls with A and B; empty: this is one of them.
-        """
+        """Begins another call of the segment; ``before``: recorded calls with A and B."""
         self._counts.clear()
         self._before = before
         self._calls = {}

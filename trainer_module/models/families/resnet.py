@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.trainer_module.models.family import ModelFamily, depth_problem
+from stagecraft.trainer_module.models.family import (
+    ModelFamily,
+    classifier,
+    convolution,
+    depth_problem,
+    groups,
+    normalisation,
+)
 
 FILTERS = (16, 32, 64)
 
@@ -34,12 +41,7 @@ class ResNet(ModelFamily):
         images = keras.Input(input_shape, name="images")
         hidden = _convolution(images, FILTERS[0], 1, "stem")
         hidden = layers.ReLU(name="stem_relu")(hidden)
-        for group, filters in enumerate(FILTERS, start=1):
-            for block in range(1, blocks + 1):
-                strides = 2 if group > 1 and block == 1 else 1
-                hidden = _block(hidden, filters, strides, f"group{group}_block{block}")
-        hidden = layers.GlobalAveragePooling2D(name="pool")(hidden)
-        logits = layers.Dense(num_classes, kernel_initializer="he_normal", name="logits")(hidden)
+        logits = classifier(groups(hidden, FILTERS, blocks, _block), num_classes)
         return keras.Model(images, logits, name=f"resnet{depth}")
 
 
@@ -62,15 +64,4 @@ def _block(inputs: Any, filters: int, strides: int, name: str) -> Any:
 
 def _convolution(inputs: Any, filters: int, strides: int, name: str) -> Any:
     """A 3 by 3 convolution and batch normalisation."""
-    from keras import layers
-
-    hidden = layers.Conv2D(
-        filters,
-        3,
-        strides=strides,
-        padding="same",
-        use_bias=False,
-        kernel_initializer="he_normal",
-        name=f"{name}_conv",
-    )(inputs)
-    return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"{name}_norm")(hidden)
+    return normalisation(convolution(inputs, filters, 3, strides, f"{name}_conv"), name)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.trainer_module.models.family import ModelFamily, depth_problem
+from stagecraft.trainer_module.models.family import (
+    ModelFamily,
+    classifier,
+    convolution,
+    depth_problem,
+    groups,
+    normalisation,
+)
 
 FILTERS = (16, 32, 64)
 """Of the three groups, times the width."""
@@ -35,19 +42,13 @@ class WideResNet(ModelFamily):
     def build(self, input_shape: tuple[int, int, int], num_classes: int, **sizes: int) -> Any:
         """The network of a depth, with as many times the filters of a ResNet as its width."""
         import keras
-        from keras import layers
 
         depth, width = sizes["depth"], sizes["width"]
         blocks = (depth - 4) // 6
         images = keras.Input(input_shape, name="images")
-        hidden = _convolution(images, FILTERS[0], 3, 1, "stem_conv")
-        for group, filters in enumerate(FILTERS, start=1):
-            for block in range(1, blocks + 1):
-                strides = 2 if group > 1 and block == 1 else 1
-                hidden = _block(hidden, filters * width, strides, f"group{group}_block{block}")
-        hidden = _norm_relu(hidden, "head")
-        hidden = layers.GlobalAveragePooling2D(name="pool")(hidden)
-        logits = layers.Dense(num_classes, kernel_initializer="he_normal", name="logits")(hidden)
+        hidden = convolution(images, FILTERS[0], 3, 1, "stem_conv")
+        hidden = groups(hidden, [width * each for each in FILTERS], blocks, _block)
+        logits = classifier(_norm_relu(hidden, "head"), num_classes)
         return keras.Model(images, logits, name=f"wide_resnet_{depth}_{width}")
 
 
@@ -60,28 +61,13 @@ def _block(inputs: Any, filters: int, strides: int, name: str) -> Any:
     activated = _norm_relu(inputs, f"{name}_1")
     shortcut = inputs
     if strides != 1 or inputs.shape[-1] != filters:
-        shortcut = _convolution(activated, filters, 1, strides, f"{name}_shortcut")
-    hidden = _convolution(activated, filters, 3, strides, f"{name}_1_conv")
-    hidden = _convolution(_norm_relu(hidden, f"{name}_2"), filters, 3, 1, f"{name}_2_conv")
+        shortcut = convolution(activated, filters, 1, strides, f"{name}_shortcut")
+    hidden = convolution(activated, filters, 3, strides, f"{name}_1_conv")
+    hidden = convolution(_norm_relu(hidden, f"{name}_2"), filters, 3, 1, f"{name}_2_conv")
     return layers.Add(name=f"{name}_add")([shortcut, hidden])
 
 
 def _norm_relu(inputs: Any, name: str) -> Any:
     from keras import layers
 
-    hidden = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"{name}_norm")(inputs)
-    return layers.ReLU(name=f"{name}_relu")(hidden)
-
-
-def _convolution(inputs: Any, filters: int, size: int, strides: int, name: str) -> Any:
-    from keras import layers
-
-    return layers.Conv2D(
-        filters,
-        size,
-        strides=strides,
-        padding="same",
-        use_bias=False,
-        kernel_initializer="he_normal",
-        name=name,
-    )(inputs)
+    return layers.ReLU(name=f"{name}_relu")(normalisation(inputs, name))

@@ -27,7 +27,6 @@ from stagecraft.trainer_module.models.initial_weights.source import (
     Kind,
     Source,
 )
-from stagecraft.trainer_module.models.initial_weights.stored import Weights
 
 _MEMBER = "model.weights.h5"
 """In a ``.keras`` file, which is a zip archive."""
@@ -36,14 +35,10 @@ _OTHERS = re.compile(r"^optimizer/|(^|/)(seed_)?generator(_\d+)?/|_metrics?/|_tr
 """Entries of a compiled model besides its weights."""
 
 
-def read(source: Source, donor: keras.Model) -> Weights:
+def read(source: Source, donor: keras.Model) -> dict[str, np.ndarray]:
     """Variable path -> value; a value without a variable keeps its name in the file.
 
-    Args:
-        donor: a model built like the one for the weights; its values are overwritten.
-
-    Raises:
-        InitialWeightsError: the file is damaged, or a layer has its own storage layout.
+    ``donor``: a model built like the one for the weights; its values are overwritten.
     """
     stored = _layout(source.path, _opened(source))
     with tempfile.TemporaryDirectory(prefix="stagecraft-") as folder:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import fnmatch
+import json
 import logging
 import pathlib
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.initial_weights import keras_file, source, stored
-from stagecraft.trainer_module.models.initial_weights.matching import match
-from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError, Kind
+from stagecraft.trainer_module.checkpointing import checkpoint_files
+from stagecraft.trainer_module.models.initial_weights import keras_file, source
+from stagecraft.trainer_module.models.initial_weights.source import (
+    VARIABLE_PATHS,
+    InitialWeightsError,
+    Kind,
+)
 from stagecraft.trainer_module.settings import TrainSettings
+
+_NAMED = 6
+"""Number of names of each kind in a message."""
+
+Shape = tuple[int, ...]
 
 _log = logging.getLogger(__name__)
 
@@ -34,28 +45,10 @@ class Loaded(NamedTuple):
         return f"{self.variables} of {self.total} variables start with the values of {self.file}"
 
 
-class InitialWeights(NamedTuple):
-    """Values for a model's variables."""
-
-    values: dict[str, np.ndarray]
-    """Variable path -> value; other variables keep their random values."""
-    loaded: Loaded
-
-    def assign(self, model: keras.Model) -> None:
-        """Sets the variables of a model, in the scope in which it was built."""
-        for variable in model.weights:
-            if variable.path in self.values:
-                variable.assign(self.values[variable.path])
-
-
-def read(train: TrainSettings, build: Callable[[], keras.Model]) -> InitialWeights:
-    """Reads the weights that the settings name, and matches them with the model.
-
-    ``build`` builds the model on the host, outside of any strategy's scope.
-
-    Raises:
-        InitialWeightsError: the weights are unreadable, not finite, or do not match the model.
-    """
+def read(
+    train: TrainSettings, build: Callable[[], keras.Model]
+) -> tuple[dict[str, np.ndarray], Loaded]:
+    """Reads the weights that the settings name; matches them with the model's variables."""
     assert train.initial_weights is not None
     weights_source = source.find(train.initial_weights)
     model = build()
@@ -63,9 +56,9 @@ def read(train: TrainSettings, build: Callable[[], keras.Model]) -> InitialWeigh
     # The seed sets the states of random generators.
     others = {variable.path for variable in model.variables} - variables.keys()
     if weights_source.kind is Kind.CHECKPOINT:
-        weights = stored.of_checkpoint(weights_source.path)
+        weights = _of_checkpoint(weights_source.path)
     elif weights_source.kind is Kind.SAVED_MODEL:
-        weights = stored.of_saved_model(weights_source.path)
+        weights = of_saved_model(weights_source.path)
     else:
         weights = keras_file.read(weights_source, model)
     weights = {
@@ -79,7 +72,7 @@ def read(train: TrainSettings, build: Callable[[], keras.Model]) -> InitialWeigh
             values[variable.path] = _cast(weights_source.path, variable, values[variable.path])
     loaded = Loaded(train.initial_weights, len(values), len(variables))
     _log.info("%s, %s", loaded.note(), weights_source.kind.value)
-    return InitialWeights(values, loaded)
+    return values, loaded
 
 
 def _cast(path: pathlib.Path, variable: keras.Variable, value: np.ndarray) -> np.ndarray:
@@ -100,3 +93,155 @@ def _cast(path: pathlib.Path, variable: keras.Variable, value: np.ndarray) -> np
             "before the training diverged",
         )
     return cast
+
+
+def _of_checkpoint(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    """Variable path -> value; EMA weights replace the weights, as in evaluation and export."""
+    step = folder.resolve().name
+    if not step.isdecimal():
+        raise InitialWeightsError(
+            folder, f"the name of a checkpoint's folder is its step, not {step!r}; rename it"
+        )
+    try:
+        state = checkpoint_files.read(folder.resolve()).state
+    except checkpoint_files.UnreadableCheckpointError as error:
+        raise InitialWeightsError(folder, f"cannot be read: {_line(error)}") from None
+    return {
+        name.removeprefix(prefix): value
+        for prefix in ("model/", "ema/")  # in this order: the second one replaces the first
+        for name, value in state.items()
+        if name.startswith(prefix)
+    }
+
+
+def of_saved_model(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    """Variable path -> value, from a SavedModel that a training exported."""
+    try:
+        paths = json.loads((folder / VARIABLE_PATHS).read_text())
+    except FileNotFoundError:
+        raise InitialWeightsError(
+            folder,
+            f"the SavedModel has no {VARIABLE_PATHS} with the variables' paths; train and push it "
+            "again with this version, or use a checkpoint of its training run",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InitialWeightsError(folder / VARIABLE_PATHS, f"cannot be read: {error}") from None
+    variables: Any = str(folder / "variables" / "variables")
+    try:
+        reader = tf.train.load_checkpoint(variables)
+        return {
+            path: np.asarray(
+                reader.get_tensor(f"model_variables/{index}/.ATTRIBUTES/VARIABLE_VALUE")
+            )
+            for index, path in enumerate(paths)
+        }
+    except Exception as error:  # for a damaged file TensorFlow raises IndexError, RuntimeError, …
+        raise InitialWeightsError(folder, f"cannot be read: {_line(error)}") from None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+class OtherShape(NamedTuple):
+    """A variable whose shape differs from its value's."""
+
+    path: str
+    in_file: Shape
+    in_model: Shape
+
+
+class MismatchError(InitialWeightsError):
+    """The weights belong to another model."""
+
+    def __init__(
+        self,
+        source: pathlib.Path,
+        missing: Sequence[str],
+        unknown: Sequence[str],
+        shapes: Sequence[OtherShape],
+    ):
+        problems = [
+            _describe("not in it", missing),
+            _describe("not in the model", unknown),
+            _describe(
+                "of another shape",
+                [f"{each.path} {each.in_file}, in the model {each.in_model}" for each in shapes],
+            ),
+        ]
+        super().__init__(
+            source,
+            f"does not match the model: {'; '.join(filter(None, problems))}. Correct it, or list "
+            "the variables to skip in train.initial_weights_skip",
+        )
+        self.missing = tuple(missing)
+        """Paths of variables without a value."""
+        self.unknown = tuple(unknown)
+        """Names of values without a variable."""
+        self.shapes = tuple(shapes)
+
+
+class UnusedSkipError(InitialWeightsError):
+    """``train.initial_weights_skip`` names no variable, or all."""
+
+    def __init__(self, source: pathlib.Path, patterns: Sequence[str], problem: str):
+        super().__init__(source, problem)
+        self.patterns = tuple(patterns)
+
+
+def match(
+    source: pathlib.Path,
+    weights: Mapping[str, np.ndarray],
+    variables: Mapping[str, Shape],
+    skip: Sequence[str],
+) -> dict[str, np.ndarray]:
+    """The values to assign, by variable path.
+
+    Args:
+        variables: path -> shape, of the model.
+        skip: paths, which include all paths below them, and patterns of :mod:`fnmatch`.
+
+    Raises:
+        MismatchError: a variable has no value or one of another shape, or a value no variable,
+            and ``skip`` does not name it.
+        UnusedSkipError: ``skip`` names no variable, or all.
+    """
+    names = {*weights, *variables}
+    unused = [pattern for pattern in skip if not any(_names(pattern, name) for name in names)]
+    if unused:
+        raise UnusedSkipError(
+            source,
+            unused,
+            f"train.initial_weights_skip: {', '.join(unused)} names no variable; the variables "
+            f"are {_list(sorted(variables))}",
+        )
+    skipped = {name for name in names if any(_names(pattern, name) for pattern in skip)}
+    needed = {path: shape for path, shape in variables.items() if path not in skipped}
+    available = {name: value for name, value in weights.items() if name not in skipped}
+    if not needed:
+        raise UnusedSkipError(
+            source, skip, "train.initial_weights_skip leaves nothing to load; name fewer variables"
+        )
+    missing = sorted(needed.keys() - available.keys())
+    unknown = sorted(available.keys() - needed.keys())
+    shapes = [
+        OtherShape(path, available[path].shape, shape)
+        for path, shape in sorted(needed.items())
+        if path in available and available[path].shape != shape
+    ]
+    if missing or unknown or shapes:
+        raise MismatchError(source, missing, unknown, shapes)
+    return {path: available[path] for path in needed}
+
+
+def _names(pattern: str, name: str) -> bool:
+    return name == pattern or name.startswith(f"{pattern}/") or fnmatch.fnmatchcase(name, pattern)
+
+
+def _describe(problem: str, names: Sequence[str]) -> str:
+    return f"{len(names)} {problem} ({_list(names)})" if names else ""
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"

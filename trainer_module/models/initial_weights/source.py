@@ -61,11 +61,7 @@ class Source(NamedTuple):
 
 
 def find(path_text: str) -> Source:
-    """Determines the kind of a path, by its name and the names of its files.
-
-    Raises:
-        InitialWeightsError: nothing is there, or no weights.
-    """
+    """Determines the kind of a path, by its name and the names of its files."""
     path = pathlib.Path(path_text).expanduser()
     if not path.exists():
         raise InitialWeightsError(path_text, f"no such file or folder; expected {_KINDS}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.layers.walk import walk
 
 _ADVICE = {
@@ -24,13 +24,23 @@ _ADVICE = {
 """Method of ``keras.Model`` that this project does not call -> what works."""
 
 
-def check(models: Sequence[keras.Model]) -> None:
-    """Checks a model, or the models of a chain.
+class ModelRefusedError(UserError):
+    """A part of ``train.model`` that the engines cannot run as Keras does, and why."""
 
-    Raises:
-        ModelRefusedError: a model is compiled, has its own training step, loss or metric, or a
-            layer with a state across batches.
-    """
+    def __init__(self, part: str, reason: str, advice: str):
+        super().__init__(
+            f"train.model: {part} {reason}; {advice}",
+            setting="train.model",
+            value=part,
+            suggestion=advice,
+        )
+        self.part = part
+        self.reason = reason
+        self.advice = advice
+
+
+def check(models: Sequence[keras.Model]) -> None:
+    """Refuses own training code, layers with a state across batches, and compiled models."""
     for model in models:
         for path, layer in walk(model):
             if isinstance(layer, keras.layers.TFSMLayer):

@@ -25,11 +25,8 @@ def random_scope(step: tf.Tensor, positions: tf.Tensor) -> Iterator[None]:
     """Sets what keyed layers draw from, in training calls in this block and this thread.
 
     A block covers one pass through the model, or through a stage or segment of it. A function whose
-    activations are recomputed opens the block itself.
-
-    Args:
-        step: int64 scalar.
-        positions: int64 ``[batch]``, the row of each example in the global batch.
+    activations are recomputed opens the block itself. ``positions``: int64 ``[batch]``, the row of
+    each example in the global batch.
     """
     token = _current.set(RandomState(step, positions))
     try:
@@ -60,10 +57,7 @@ class RandomState:
     def uniform(
         self, key: int, shape: list[Any], per_example: bool, dtype: tf.DType = tf.uint16
     ) -> tf.Tensor:
-        """Unsigned integers, uniform over all values of the dtype: uint16, uint32 or uint64.
-
-        ``per_example``: whether the first dimension is the batch.
-        """
+        """Unsigned integers, uniform over all values of the dtype: uint16, uint32 or uint64."""
         state = mix(u64(key) + u64(self.step))
         rows = mix(state + u64(self.positions)) if per_example else state[tf.newaxis]
         count = tf.size(rows)

@@ -31,10 +31,7 @@ def input_of(model: keras.Model) -> Any:
 
 
 def calls(model: keras.Model) -> list[Any]:
-    """The nodes of a model's graph, each after its dependencies; the first is the input's.
-
-    The model is without an :func:`obstacle`.
-    """
+    """The nodes of a model's graph, each after its dependencies; the first is the input's."""
     # Private: Keras shows a model's layers, but not which tensors go from one to the next.
     order: dict[int, Any] = {}
     stack = [(model.outputs[0], False)]

@@ -10,14 +10,16 @@ import dataclasses
 import difflib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.models.stages import functional
-from stagecraft.trainer_module.models.stages.balance import balance
+
+Fits = Callable[[int, int, int], bool]
+"""Whether the part of this number may have the items from ``begin`` to before ``end``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +36,7 @@ class CutPoint:
 
 
 def named_cuts(model: keras.Model, stages: int, cuts: str) -> list[str]:
-    """The names in ``parallel.cuts``: the last layers of all stages but the last.
-
-    Raises:
-        UserError: the number of stages differs, or the model cannot be cut there.
-    """
+    """The names in ``parallel.cuts``: the last layers of all stages but the last."""
     names = [name.strip() for name in cuts.split(",")]
     if len(names) + 1 != stages:
         raise SettingError(
@@ -52,11 +50,7 @@ def named_cuts(model: keras.Model, stages: int, cuts: str) -> list[str]:
 
 
 def all_cuts(model: keras.Model, stages: int) -> list[str]:
-    """The names of all cut points; empty for a model that stays whole.
-
-    Raises:
-        UserError: too many stages, or the model cannot be cut.
-    """
+    """The names of all cut points; empty for a model that stays whole."""
     if stages == 1 and functional.obstacle(model):
         return []
     names = [point.layer for point in cut_points(model)]
@@ -76,9 +70,6 @@ def split(model: keras.Model, cuts: Sequence[str]) -> list[keras.Model]:
 
     They share the model's layers and variables, with their paths. ``model`` is functional unless
     there are no cuts; ``cuts`` are in order.
-
-    Raises:
-        UserError: the model cannot be cut there.
     """
     if not cuts:
         return [model]
@@ -120,9 +111,6 @@ def cut_points(model: keras.Model) -> list[CutPoint]:
     All later tensors depend on the tensor of a cut point alone. Input and output are no cut points,
     nor are places with weights used on both sides, or with a Keras mask, which accompanies a tensor
     from layer to layer but not from stage to stage.
-
-    Raises:
-        UserError: the model is subclassed, or has several inputs or outputs.
     """
     problem = functional.obstacle(model)
     if problem:
@@ -218,3 +206,55 @@ def _illegal(model: keras.Model, name: str, legal: list[str]) -> str:
             return f"it is inside {layer.name!r}, which counts as one layer of {model.name}"
     near = ", ".join(map(repr, difflib.get_close_matches(name, legal, n=3, cutoff=0.4) or legal))
     return f"{model.name} has no such layer; it can be cut after {near}"
+
+
+def balance(
+    costs: Sequence[Sequence[float]], parts: int, fits: Fits = lambda part, begin, end: True
+) -> list[int] | None:
+    """Divides a sequence into contiguous parts with the least maximal cost.
+
+    Exact, by dynamic programming, in ``O(parts * len(costs) ** 2)``. Returns the first item of
+    each part but the first; None: no division fits.
+
+    Args:
+        costs: of each item. The first cost decides; among the best divisions by that, the second
+            one does, and so on.
+        parts: from 1 to ``len(costs)``.
+    """
+    limits: list[tuple[list[float], float]] = []
+
+    def may(part: int, begin: int, end: int) -> bool:
+        cheap = all(sums[end] - sums[begin] <= most for sums, most in limits)
+        return cheap and fits(part, begin, end)
+
+    starts: list[int] = []
+    for column in zip(*costs, strict=True):
+        sums = [0.0, *itertools.accumulate(column)]
+        most, starts = _least_maximum(sums, parts, may)
+        if most == math.inf:
+            return None
+        limits.append((sums, most))
+    return starts
+
+
+def _least_maximum(sums: list[float], parts: int, may: Fits) -> tuple[float, list[int]]:
+    """The least maximal cost, and the first items of the parts."""
+    ends = range(1, len(sums))
+    best = {(1, end): (sums[end] if may(0, 0, end) else math.inf, 0) for end in ends}
+    for part in range(2, parts + 1):
+        for end in range(part, len(sums)):
+            best[part, end] = min(
+                (
+                    max(best[part - 1, begin][0], sums[end] - sums[begin])
+                    if may(part - 1, begin, end)
+                    else math.inf,
+                    begin,
+                )
+                for begin in range(part - 1, end)
+            )
+    starts: list[int] = []
+    end = len(sums) - 1
+    for part in range(parts, 1, -1):
+        end = best[part, end][1]
+        starts.insert(0, end)
+    return best[parts, len(sums) - 1][0], starts

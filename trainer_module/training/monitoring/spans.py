@@ -10,10 +10,10 @@ import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from stagecraft.trainer_module.planning import pass_dependencies, schedule
+from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.planning.schedule import Pass, Slot
 
 _SCOPE = re.compile(r"replica(\d+)_stage(\d+)/(forward|backward|reduce|update)(\d*)/")
@@ -30,10 +30,7 @@ class Op(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Span:
-    """A piece of work of one stage of one replica, from its first op to its last one.
-
-    The span of a pass excludes ops that ran early or late.
-    """
+    """A piece of work of one stage of one replica, from its first op to its last one."""
 
     begin: float
     """Seconds since the first span of the step began."""
@@ -60,9 +57,8 @@ class _Key(NamedTuple):
 def find_spans(ops: Iterable[Op], accumulate: int = 1) -> list[Span]:
     """The spans of a step, by begin; only ops in the scopes of the grid count.
 
-    A pass begins when the pass that it needs has ended
-    (:mod:`stagecraft.trainer_module.planning.pass_dependencies`). Forward needs the stage before,
-    backward the stage after; backward in the last stage needs its own forward pass.
+    A pass begins when the pass that it needs has ended. Forward needs the stage before, backward
+    the stage after; backward in the last stage needs its own forward pass.
     """
     ops_of = _by_key(ops, accumulate)
     chains: dict[tuple[int, int | None, int], list[_Key]] = collections.defaultdict(list)
@@ -72,9 +68,9 @@ def find_spans(ops: Iterable[Op], accumulate: int = 1) -> list[Span]:
     for (_, microbatch, _), keys in chains.items():
         ordered = [[key] for key in keys] if microbatch is None else [sorted(keys, key=_order)]
         for chain in ordered:
-            windows = pass_dependencies.windows([ops_of[key] for key in chain])
+            times = windows([ops_of[key] for key in chain])
             spans += [
-                Span(begin, end, *key) for (begin, end), key in zip(windows, chain, strict=True)
+                Span(begin, end, *key) for (begin, end), key in zip(times, chain, strict=True)
             ]
     spans = _without_overlaps(spans)
     first = min((span.begin for span in spans), default=0.0)
@@ -151,3 +147,40 @@ def idle(spans: list[Span]) -> float:
     replicas = sorted({span.replica for span in spans})
     shares = [schedule.idle(slots_of(spans, replica)) for replica in replicas]
     return sum(shares) / len(shares) if shares else 0.0
+
+
+def windows(passes: Sequence[Sequence[Op]]) -> list[tuple[float, float]]:
+    """Begin and end of passes, each of which needs the one before it, by the ops of each.
+
+    An executor runs an op as soon as its inputs are ready, so the ops of two passes overlap even
+    where one needs the other: some run early, such as the derivative of an activation, some late,
+    such as moving statistics. Both are few and short. So the first op of a pass, or the last, is a
+    poor boundary; the time with the least work on the wrong side is a better one. A pass whose ops
+    are all on the wrong side takes no time.
+    """
+    every = [op for ops in passes for op in ops]
+    first, last = min(op.begin for op in every), max(op.end for op in every)
+    inner = (boundary(one, other) for one, other in itertools.pairwise(passes))
+    times = [*itertools.accumulate([first, *inner], max), last]
+    result = []
+    for ops, (since, until) in zip(passes, itertools.pairwise(times), strict=True):
+        inside = [op for op in ops if op.begin < until and op.end > since]
+        begin = max(since, min((op.begin for op in inside), default=since))
+        result.append((begin, min(until, max((op.end for op in inside), default=begin))))
+    return result
+
+
+def boundary(before: Sequence[Op], after: Sequence[Op]) -> float:
+    """The time with the least work of ``before`` after it and of ``after`` before it."""
+    # With time, ops of the first leave the wrong side, and ops of the second enter it.
+    steps = [(op.begin, -1) for op in before] + [(op.end, 1) for op in before]
+    steps += [(op.begin, 1) for op in after] + [(op.end, -1) for op in after]
+    steps.sort()
+    wrong, slope = 0.0, 0
+    best, least = steps[0][0], 0.0
+    for (time, change), (following, _) in itertools.pairwise(steps):
+        slope += change
+        wrong += slope * (following - time)
+        if wrong <= least:
+            best, least = following, wrong
+    return best

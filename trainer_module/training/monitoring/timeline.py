@@ -37,36 +37,32 @@ _WAITING = {"_Recv", "_HostRecv"}
 _log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass
 class Timeline:
     """Records one step, and writes its timeline."""
 
-    def __init__(self, step: int, folder: str, microbatches: int, accumulate: int = 1):
-        """Records nothing yet.
-
-        Args:
-            step: to record, from 1.
-            folder: gets ``timeline.json`` and ``timeline.trace.json``.
-            microbatches: of the schedule, for the predicted bubble.
-        """
-        self.step = step
-        self._folder = pathlib.Path(folder)
-        self._microbatches = microbatches
-        self._accumulate = accumulate
+    step: int
+    """From 1; 0: none."""
+    folder: str
+    microbatches: int
+    """Of the schedule, for the predicted bubble."""
+    accumulate: int = 1
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
         """The block takes the step."""
         with record_ops() as ops:
             yield
-        spans = find_spans(ops, self._accumulate)
-        data = describe(self.step, spans, self._microbatches)
-        (self._folder / DATA).write_text(json.dumps(data, indent=1))
-        (self._folder / TRACE).write_text(json.dumps(chrome_trace(spans)))
+        spans = find_spans(ops, self.accumulate)
+        data = describe(self.step, spans, self.microbatches)
+        trace = pathlib.Path(self.folder, TRACE)
+        pathlib.Path(self.folder, DATA).write_text(json.dumps(data, indent=1))
+        trace.write_text(json.dumps(chrome_trace(spans)))
         _log.info(
             "Step %d took %.4f s; stages waited %.1f %% of it (%.1f %% if they were equal). For a "
             "trace viewer: %s",
             *(self.step, data["seconds"], 100 * data["idle"], 100 * data["bubble"]),
-            self._folder / TRACE,
+            trace,
         )
 
 

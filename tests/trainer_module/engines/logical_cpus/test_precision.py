@@ -58,7 +58,7 @@ def test_a_diverged_training_stops(parallel: dict[str, Any]) -> None:
         engine.train(
             driving.feed(engine, batches=20, spoilt=dict.fromkeys(range(20), math.nan)), 20
         )
-    assert (raised.value.step, raised.value.updates) == (1, 0)
+    assert raised.value.step == 1
     assert (engine.step, engine.batches) == (0, 16)
     assert driving.differing(engine.state(), before) == {SCALE, SKIPPED}
 

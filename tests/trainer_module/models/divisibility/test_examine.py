@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
-from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
+from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.stages.stage import Stage
 from stagecraft.trainer_module.settings import ParallelSettings
 

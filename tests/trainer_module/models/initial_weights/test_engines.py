@@ -15,7 +15,7 @@ from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.models.initial_weights import stored
+from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.run_fn import run_fn
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
@@ -118,7 +118,7 @@ def test_a_training_reads_them_once_and_goes_on_from_its_checkpoint(
     assert notes["resumed_from"] == 4
     count = len(values)
     assert notes["initial_weights"] == {"file": file, "variables": count, "total": count}
-    exported = stored.of_saved_model(pathlib.Path(fn_args.serving_model_dir))
+    exported = loading.of_saved_model(pathlib.Path(fn_args.serving_model_dir))
     kernel = next(path for path in values if path.endswith("kernel"))
     # Six steps of 1e-9 each, and of 6e-8 rounding, twice with the average.
     np.testing.assert_allclose(exported[kernel], values[kernel], atol=1e-6)

@@ -18,8 +18,11 @@ from messages import Messages
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.models.assemble import assemble
-from stagecraft.trainer_module.models.initial_weights.loading import Loaded
-from stagecraft.trainer_module.models.initial_weights.matching import MismatchError, UnusedSkipError
+from stagecraft.trainer_module.models.initial_weights.loading import (
+    Loaded,
+    MismatchError,
+    UnusedSkipError,
+)
 from stagecraft.trainer_module.models.initial_weights.source import (
     VARIABLE_PATHS,
     InitialWeightsError,

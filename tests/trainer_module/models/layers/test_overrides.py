@@ -9,7 +9,7 @@ import keras
 import pytest
 
 from stagecraft.trainer_module.models.layers import overrides
-from stagecraft.trainer_module.models.layers.refusal import ModelRefusedError
+from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 
 
 class Plain(keras.Model):

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from stagecraft.trainer_module.models.stages.balance import balance
+from stagecraft.trainer_module.models.stages.partition import balance
 
 
 def _by_trying(items, parts):

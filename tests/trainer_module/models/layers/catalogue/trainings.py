@@ -11,10 +11,10 @@ from catalogue.rows import CLASSES, Row
 
 from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines.factory import connect, make_engine
+from stagecraft.trainer_module.engines.step_metrics import cross_entropy
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers.scope import floatx
-from stagecraft.trainer_module.optimization.losses import cross_entropy
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings

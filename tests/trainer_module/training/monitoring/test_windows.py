@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stagecraft.trainer_module.planning import pass_dependencies
+from stagecraft.trainer_module.training.monitoring import spans
 from stagecraft.trainer_module.training.monitoring.spans import Op
 
 
@@ -31,14 +31,14 @@ def test_two(
     after: list[tuple[float, float]],
     expected: list[tuple[float, float]],
 ) -> None:
-    assert pass_dependencies.windows([ops(*before), ops(*after)]) == expected
+    assert spans.windows([ops(*before), ops(*after)]) == expected
 
 
 def test_one_has_all_of_its_ops() -> None:
-    assert pass_dependencies.windows([ops((3, 4), (1, 2))]) == [(1, 4)]
+    assert spans.windows([ops((3, 4), (1, 2))]) == [(1, 4)]
 
 
 def test_each_begins_after_the_one_before_it_whatever_was_seen() -> None:
-    found = pass_dependencies.windows([ops((8, 9)), ops((5, 6)), ops((0, 2)), ops((1, 4), (7, 9))])
+    found = spans.windows([ops((8, 9)), ops((5, 6)), ops((0, 2)), ops((1, 4), (7, 9))])
     times = [time for window in found for time in window]
     assert times == sorted(times)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.trainer_module.optimization.losses import cross_entropy
+from stagecraft.trainer_module.engines.step_metrics import cross_entropy
 
 LOGITS = np.random.RandomState(0).randn(7, 10).astype(np.float32) * 5
 LABELS = np.arange(7, dtype=np.int64)
