@@ -30,7 +30,6 @@ LONGEST = (
     "e2e/test_interrupt.py",
     "e2e/test_quickstart.py",
     "components/kubernetes/cluster/test_kinds.py",
-    "trainer_module/engines/test_engines.py",
     "components/kubernetes/cluster/test_stores.py",
     "pipeline/tfx_command/test_long_form.py",
     "components/kubernetes/cluster/test_failures.py",

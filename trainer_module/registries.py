@@ -38,7 +38,6 @@ BY_SETTING = {
     registry.setting: registry
     for registry in (STRATEGIES, OPTIMIZERS, SCHEDULES, AUGMENTATIONS, FAMILIES)
 }
-"""Setting -> the registry of what it names."""
 
 
 def model_family(name: str) -> tuple[Any, dict[str, int]]:

@@ -10,6 +10,11 @@ import tensorflow as tf
 Shape = tuple[int, ...]
 
 
+def _pooled(images: Any, hidden: Any, num_classes: int, **of_head: Any) -> keras.Model:
+    hidden = keras.layers.GlobalAveragePooling2D()(hidden)
+    return keras.Model(images, keras.layers.Dense(num_classes, name="head", **of_head)(hidden))
+
+
 class Positions(keras.layers.Layer):
     """Adds an embedding to each patch: `[batch, patches, width]`."""
 
@@ -65,8 +70,7 @@ def _convolutions(input_shape: Shape, num_classes: int, normalization: Any) -> k
     for number in range(2):
         hidden = keras.layers.Conv2D(8, 3, strides=2, name=f"conv{number}")(hidden)
         hidden = keras.layers.ReLU(name=f"block{number}")(normalization()(hidden))
-    hidden = keras.layers.GlobalAveragePooling2D()(hidden)
-    return keras.Model(images, keras.layers.Dense(num_classes, name="head")(hidden))
+    return _pooled(images, hidden, num_classes)
 
 
 def zero_and_float32(input_shape: Shape, num_classes: int) -> keras.Model:
@@ -76,10 +80,7 @@ def zero_and_float32(input_shape: Shape, num_classes: int) -> keras.Model:
     # Without scale and shift, so that there are few variables.
     normal = keras.layers.GroupNormalization(-1, center=False, scale=False)
     hidden = keras.layers.Activation("tanh")(normal(hidden))
-    hidden = keras.layers.GlobalAveragePooling2D()(hidden)
-    return keras.Model(
-        images, keras.layers.Dense(num_classes, dtype="float32", name="head")(hidden)
-    )
+    return _pooled(images, hidden, num_classes, dtype="float32")
 
 
 class OwnAttention(keras.layers.Layer):
@@ -121,10 +122,7 @@ def _base(input_shape: Shape) -> tuple[Any, Any]:
 def float32_head(input_shape: Shape, num_classes: int) -> keras.Model:
     """As Keras's guide to mixed precision has it."""
     images, hidden = _base(input_shape)
-    hidden = keras.layers.GlobalAveragePooling2D()(hidden)
-    return keras.Model(
-        images, keras.layers.Dense(num_classes, dtype="float32", name="head")(hidden)
-    )
+    return _pooled(images, hidden, num_classes, dtype="float32")
 
 
 class Cast(keras.layers.Layer):
@@ -202,5 +200,4 @@ def spectral(input_shape: Shape, num_classes: int) -> keras.Model:
     images, hidden = _base(input_shape)
     conv = keras.layers.Conv2D(8, 3, name="inner")
     hidden = keras.layers.SpectralNormalization(conv, name="spectral")(hidden)
-    hidden = keras.layers.GlobalAveragePooling2D()(hidden)
-    return keras.Model(images, keras.layers.Dense(num_classes, name="head")(hidden))
+    return _pooled(images, hidden, num_classes)

@@ -1,5 +1,3 @@
-"""Another package adds a strategy, an optimizer, a schedule, an augmentation and a model family."""
-
 from __future__ import annotations
 
 import json
@@ -7,12 +5,10 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from messages import Messages
 from pydantic import ValidationError
 
 from stagecraft.components.fingerprints.training_fingerprints import fingerprints
@@ -57,20 +53,20 @@ def _refresh() -> None:
         registry.refresh()
 
 
-def test_without_the_package_its_names_are_refused() -> None:
+def test_without_the_package_its_names_are_refused():
     for name, value in USED.items():
         with pytest.raises(ValidationError):
             TrainingSettings.from_flat({name: value})
 
 
-def test_settings_take_its_names_and_travel_flat(installed: pathlib.Path) -> None:
+def test_settings_take_its_names_and_travel_flat(installed):
     settings = TrainingSettings.from_flat(USED)
     assert USED.items() <= settings.flat().items()
     assert TrainingSettings.from_flat(settings.flat()) == settings
     assert TrainSettings(augment="invert, cutout,crop").augment == "crop,cutout,invert"
 
 
-def test_describing_settings_lists_them(installed: pathlib.Path) -> None:
+def test_describing_settings_lists_them(installed):
     described = {setting.name: setting.entries for setting in describe_settings.described()}
     for name, value in ADDED.items():
         assert described[name][value] == registries.BY_SETTING[name].get(value).description
@@ -80,7 +76,7 @@ def test_describing_settings_lists_them(installed: pathlib.Path) -> None:
     assert f" local_sgd: {description}" in " ".join(text.split())
 
 
-def test_its_own_rules_and_those_of_all_refuse(installed: pathlib.Path, messages: Messages) -> None:
+def test_its_own_rules_and_those_of_all_refuse(installed, messages):
     refused = {
         "precision": {"precision": "mixed_float16"},
         "stages": {"stages": 2},
@@ -97,7 +93,7 @@ def test_its_own_rules_and_those_of_all_refuse(installed: pathlib.Path, messages
         TrainSettings(model="perceptron_0")
 
 
-def test_its_plan_and_report(installed: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_plan_and_report(installed, monkeypatch):
     monkeypatch.setenv("LOCAL_SGD_STEPS", "4")
     links = work.Links(devices=1e9)
     each, mirrored = (
@@ -119,18 +115,18 @@ def test_its_plan_and_report(installed: pathlib.Path, monkeypatch: pytest.Monkey
     assert "weights every 4 steps" in training_text.topology(record)
 
 
-def test_a_report_of_a_package_that_is_gone_has_its_name() -> None:
+def test_a_report_of_a_package_that_is_gone_has_its_name():
     assert strategy.label("local_sgd", 2, 1) == "local sgd"
 
 
-def test_its_parity_case_is_among_all(installed: pathlib.Path) -> None:
+def test_its_parity_case_is_among_all(installed):
     assert "local_sgd-2" in cases.named()
     (case,) = cases.select("local_sgd-2", TrainingSettings(), steps=4, batch_size=16)
     assert case.settings.parallel.strategy == "local_sgd"
     assert case.settings.train.momentum == 0
 
 
-def test_its_code_is_part_of_the_cache_key(installed: pathlib.Path) -> None:
+def test_its_code_is_part_of_the_cache_key(installed):
     assert {f"stagecraft_extras.{name}" for name in ADDED.values()} <= set(registries.code(USED))
     keys = {
         fingerprints(["stagecraft.trainer_module.run_fn"], settings, None)["code_fingerprint"]
@@ -139,12 +135,7 @@ def test_its_code_is_part_of_the_cache_key(installed: pathlib.Path) -> None:
     assert len(keys) == 2
 
 
-def test_a_training_with_all_of_them(
-    installed: pathlib.Path,
-    make_fn_args: Callable[..., Any],
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_training_with_all_of_them(installed, make_fn_args, tmp_path, monkeypatch):
     monkeypatch.setenv("LOCAL_SGD_STEPS", "2")
     devices = {"parallel_replicas": 2, "parallel_virtual_devices": 2}
     fn_args = make_fn_args(tmp_path, **USED, **devices, train_ema_decay=0.0)
@@ -157,13 +148,7 @@ def test_a_training_with_all_of_them(
 
 
 @pytest.mark.parametrize(("steps", "equal"), [(1, True), (2, False)])
-def test_parity(
-    installed: pathlib.Path,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    steps: int,
-    equal: bool,
-) -> None:
+def test_parity(installed, tmp_path, monkeypatch, steps, equal):
     """With averages in each step it is mirrored; with fewer it is not, and the case shows it."""
     from stagecraft.trainer_module.parity.check import Check
 

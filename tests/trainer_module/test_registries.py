@@ -1,13 +1,8 @@
-"""The five registries of built-in entries."""
-
-from __future__ import annotations
-
 import subprocess
 import sys
 
 import pytest
 
-from stagecraft.schemas.registry import Registry
 from stagecraft.trainer_module import registries
 
 ALONE = """
@@ -25,7 +20,7 @@ print(len(entries))
 
 
 @pytest.mark.parametrize("registry", registries.BY_SETTING.values(), ids=registries.BY_SETTING)
-def test_entries_have_the_names_of_their_files(registry: Registry) -> None:
+def test_entries_have_the_names_of_their_files(registry):
     entries = registry.built_in()
     assert [entry.name for entry in entries] == [
         entry.code[0].rpartition(".")[2] for entry in entries
@@ -34,7 +29,7 @@ def test_entries_have_the_names_of_their_files(registry: Registry) -> None:
     assert len(entries) >= 2
 
 
-def test_each_file_can_be_imported_first_and_imports_nothing_heavy() -> None:
+def test_each_file_can_be_imported_first_and_imports_nothing_heavy():
     ran = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert int(ran.stdout) >= 18

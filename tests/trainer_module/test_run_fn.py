@@ -1,5 +1,3 @@
-"""A whole training: record, logs, checkpoints, resume, and the same weights each time."""
-
 from __future__ import annotations
 
 import json
@@ -14,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import tensorflow as tf
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -79,7 +76,7 @@ def trained(make_fn_args: MakeFnArgs, tmp_path_factory: pytest.TempPathFactory) 
     return Trained(fn_args, folder, events)
 
 
-def test_trains_records_and_exports(trained: Trained) -> None:
+def test_trains_records_and_exports(trained):
     folder = trained.folder
     notes = record.read(folder / "model_run")
     assert notes["steps"] == 6
@@ -111,9 +108,7 @@ def test_trains_records_and_exports(trained: Trained) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_weights_in_another_process(
-    trained: Trained, make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
-) -> None:
+def test_the_same_weights_in_another_process(trained, make_fn_args, tmp_path):
     there = tmp_path / "there"
     there.mkdir()
     (there / "fn_args.json").write_text(json.dumps(vars(make_fn_args(there))))
@@ -129,12 +124,7 @@ def test_the_same_weights_in_another_process(
         assert here == other, name
 
 
-def test_a_retry_goes_on_exactly(
-    trained: Trained,
-    make_fn_args: MakeFnArgs,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_retry_goes_on_exactly(trained, make_fn_args, tmp_path, monkeypatch):
     interrupted = make_fn_args(tmp_path / "interrupted")
     with monkeypatch.context() as patch:
         evaluate, calls = StrategyEngine.evaluate, []
@@ -157,9 +147,7 @@ def test_a_retry_goes_on_exactly(
     assert _states(trained.folder) == _states(tmp_path / "interrupted")
 
 
-def test_a_finished_training_is_only_exported(
-    trained: Trained, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_training_is_only_exported(trained, tmp_path, monkeypatch):
     first = trained.fn_args
     again = types.SimpleNamespace(**vars(first))
     again.model_run_dir = str(tmp_path / "model_run")
@@ -183,9 +171,7 @@ def test_a_finished_training_is_only_exported(
 
 
 @pytest.mark.parametrize("model", ["subclassed", "stages"])
-def test_other_kinds_of_models(
-    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path, model: str
-) -> None:
+def test_other_kinds_of_models(make_fn_args, tmp_path, model):
     run_fn(make_fn_args(tmp_path, train_model=f"user_models:{model}", train_steps=2))
     loaded = tf.saved_model.load(str(tmp_path / "model" / "Format-Serving"))
     images = tf.zeros([3, 32, 32, 3], tf.uint8)
@@ -193,14 +179,12 @@ def test_other_kinds_of_models(
 
 
 @pytest.mark.parametrize("model", ["user_models:same_names", "user_models:frozen"])
-def test_models_that_cannot_be_trained_are_refused(
-    model: str, make_fn_args: MakeFnArgs, tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_models_that_cannot_be_trained_are_refused(model, make_fn_args, tmp_path, messages):
     with messages.raises(UserError):
         run_fn(make_fn_args(tmp_path, train_model=model))
 
 
-def test_a_diverging_training_says_where(make_fn_args: MakeFnArgs, tmp_path: pathlib.Path) -> None:
+def test_a_diverging_training_says_where(make_fn_args, tmp_path):
     fn_args = make_fn_args(tmp_path, train_model="user_models:diverging", train_optimizer="sgd")
     with pytest.raises(UserError, match=r"(nan|inf) at step 2\b"):
         run_fn(fn_args)
@@ -208,9 +192,7 @@ def test_a_diverging_training_says_where(make_fn_args: MakeFnArgs, tmp_path: pat
     assert not os.path.exists(fn_args.serving_model_dir)
 
 
-def test_tfxs_own_trainer_gives_no_working_dir(
-    make_fn_args: MakeFnArgs, tmp_path: pathlib.Path
-) -> None:
+def test_tfxs_own_trainer_gives_no_working_dir(make_fn_args, tmp_path):
     fn_args = make_fn_args(tmp_path, train_steps=1)
     fn_args.working_dir = None
     run_fn(fn_args)

@@ -1,16 +1,12 @@
-"""Told to stop, gone on, and refused or begun anew with other settings; by several workers too."""
-
 from __future__ import annotations
 
 import logging
-import pathlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from counting import SETTINGS, CountingEngine, QuietReporter, Watch, train
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
@@ -31,9 +27,7 @@ class StopAt:
 
 
 @pytest.mark.parametrize("step", [0, 3, 4, 7, 9])
-def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_there(
-    tmp_path: pathlib.Path, step: int
-) -> None:
+def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_there(tmp_path, step):
     accuracies = {4: 0.9, 8: 0.2, 10: 0.3}
     # The timeline makes a call end at the step.
     engine = CountingEngine(accuracies)
@@ -50,7 +44,7 @@ def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_there(
     assert outcome.best is not None and outcome.best.step == 4
 
 
-def test_what_is_told_to_stop_at_the_start_saves_nothing_new(tmp_path: pathlib.Path) -> None:
+def test_what_is_told_to_stop_at_the_start_saves_nothing_new(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(CountingEngine({4: 0.1, 8: 0.2}, fails_at=9), tmp_path)
     before = (tmp_path / "8").stat().st_mtime_ns
@@ -60,7 +54,7 @@ def test_what_is_told_to_stop_at_the_start_saves_nothing_new(tmp_path: pathlib.P
     assert (tmp_path / "8").stat().st_mtime_ns == before
 
 
-def test_a_training_that_has_come_to_its_end_does_not_stop(tmp_path: pathlib.Path) -> None:
+def test_a_training_that_has_come_to_its_end_does_not_stop(tmp_path):
     engine = CountingEngine({4: 0.1, 8: 0.2, 10: 0.3})
     assert train(engine, tmp_path, stop=StopAt(engine, 10)).steps == 10
     reporter = QuietReporter()
@@ -83,9 +77,7 @@ class Asking(CountingEngine):
 
 
 @pytest.mark.parametrize("step", [3, 10])
-def test_a_training_in_the_pipelines_process_saves_when_it_is_interrupted(
-    tmp_path: pathlib.Path, step: int
-) -> None:
+def test_a_training_in_the_pipelines_process_saves_when_it_is_interrupted(tmp_path, step):
     engine = Asking(step)
     with pytest.raises(KeyboardInterrupt), preemption.stoppable():
         train(engine, tmp_path, stop=preemption.requested, timeline=Watch(min(step + 1, 9), engine))
@@ -133,9 +125,7 @@ def _run_workers(run: Callable[[Worker, bool], Any]) -> list[Any]:
     return ends
 
 
-def test_all_workers_stop_when_one_is_told_to_and_take_the_chiefs_steps(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_workers_stop_when_one_is_told_to_and_take_the_chiefs_steps(tmp_path, monkeypatch):
     class FixedPace(loop.Pace):
         """The workers measure differently."""
 
@@ -161,7 +151,7 @@ def test_all_workers_stop_when_one_is_told_to_and_take_the_chiefs_steps(
     assert Checkpoints(tmp_path).steps() == [3]
 
 
-def test_all_workers_go_on_from_what_the_chief_can_read(tmp_path: pathlib.Path) -> None:
+def test_all_workers_go_on_from_what_the_chief_can_read(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(CountingEngine({4: 0.1, 8: 0.2}, fails_at=9), tmp_path)
     ends = _run_workers(lambda engine, chief: train(engine, tmp_path, chief=chief))
@@ -169,7 +159,7 @@ def test_all_workers_go_on_from_what_the_chief_can_read(tmp_path: pathlib.Path) 
     assert [end.best.step for end in ends] == [10, 10]
 
 
-def test_a_worker_that_does_not_see_the_chiefs_checkpoints_says_so(tmp_path: pathlib.Path) -> None:
+def test_a_worker_that_does_not_see_the_chiefs_checkpoints_says_so(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(CountingEngine({4: 0.1}, fails_at=5), tmp_path / "0")
 
@@ -181,9 +171,7 @@ def test_a_worker_that_does_not_see_the_chiefs_checkpoints_says_so(tmp_path: pat
         train(Alone({}), tmp_path / "1", chief=False)
 
 
-def test_other_settings_refuse_what_is_not_finished(
-    tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_other_settings_refuse_what_is_not_finished(tmp_path, messages):
     with pytest.raises(KeyboardInterrupt):
         train(CountingEngine({4: 0.1}, fails_at=5), tmp_path)
     other = SETTINGS | {"train_learning_rate": 0.2}
@@ -197,9 +185,7 @@ def test_other_settings_refuse_what_is_not_finished(
     assert train(engine, tmp_path, settings=harmless).resumed_from == 4
 
 
-def test_other_settings_start_over_what_is_finished(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, messages: Messages
-) -> None:
+def test_other_settings_start_over_what_is_finished(tmp_path, caplog, messages):
     accuracies = {4: 0.1, 8: 0.2, 10: 0.3}
     train(CountingEngine(accuracies), tmp_path)
     other = SETTINGS | {"train_learning_rate": 0.2}
@@ -213,14 +199,14 @@ def test_other_settings_start_over_what_is_finished(
     assert train(CountingEngine({}), tmp_path, settings=other).resumed_from == 10
 
 
-def test_workers_start_over_together(tmp_path: pathlib.Path) -> None:
+def test_workers_start_over_together(tmp_path):
     train(CountingEngine({4: 0.1, 8: 0.2, 10: 0.3}), tmp_path)
     other = SETTINGS | {"train_learning_rate": 0.2}
     ends = _run_workers(lambda engine, chief: train(engine, tmp_path, chief=chief, settings=other))
     assert [end.resumed_from for end in ends] == [0, 0]
 
 
-def test_a_constant_schedule_goes_on_to_more_steps(tmp_path: pathlib.Path) -> None:
+def test_a_constant_schedule_goes_on_to_more_steps(tmp_path):
     constant = SETTINGS | {"train_schedule": "constant"}
     accuracies = {4: 0.1, 6: 0.2, 8: 0.9, 10: 0.3}
     train(CountingEngine(accuracies), tmp_path, total=6, settings=constant)

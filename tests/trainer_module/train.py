@@ -1,7 +1,5 @@
 """Runs `run_fn` in a process of its own: python train.py FN_ARGS.json"""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import sys

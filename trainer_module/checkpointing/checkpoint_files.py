@@ -5,10 +5,8 @@
       state.data-…
       progress.json      step, settings, metrics and evaluations so far
 
-The arrays are in TensorFlow's own checkpoint format. It supports every dtype (npz lacks bfloat16),
-has a checksum per array that is verified on reading, and ``tf.train.load_checkpoint`` reads it
-without this project. The arrays are stored by plain names, without object graph, strategy or
-device.
+TensorFlow's own checkpoint format supports every dtype (npz lacks bfloat16), has a checksum per
+array, and ``tf.train.load_checkpoint`` reads it without this project.
 """
 
 from __future__ import annotations

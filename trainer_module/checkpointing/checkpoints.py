@@ -1,11 +1,7 @@
 """The checkpoints of a training, from which it resumes on any topology.
 
-    root/
-      391/             one folder per step; see :mod:`~.checkpoint_files`
-      .lock, .lease/   keep other trainings out
-
-A thread writes checkpoints in the background, from a snapshot of the state, while training
-continues.
+The root has a folder per step, and ``.lock`` and ``.lease/``, which keep other trainings out. A
+thread writes checkpoints in the background, from a snapshot of the state.
 """
 
 from __future__ import annotations

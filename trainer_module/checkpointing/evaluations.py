@@ -1,9 +1,4 @@
-"""An evaluator's results, kept beside the checkpoints for the trainer and for later attempts.
-
-    root/evaluations.json    a list of step, loss and accuracy; each write replaces the file
-
-Imports no TensorFlow.
-"""
+"""An evaluator's results, kept beside the checkpoints for the trainer and for later attempts."""
 
 from __future__ import annotations
 

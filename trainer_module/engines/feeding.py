@@ -1,10 +1,9 @@
 """Iterators over batches that end at once when they are deleted.
 
-If TensorFlow tunes a dataset's parallelism, a thread sleeps between adjustments, twice as long each
-time, up to a minute (tensorflow/core/framework/model.cc, ``Model::OptimizeLoop``). Deleting the
-iterator first wakes the thread and then cancels it. A thread that checks in between goes back to
-sleep, and the deletion waits for it, holding Python's lock. These iterators turn tuning off:
-parallelism that a dataset leaves to TensorFlow is the number of processors, where tuning starts.
+If TensorFlow tunes a dataset's parallelism, a thread sleeps between adjustments, up to a minute
+(tensorflow/core/framework/model.cc, ``Model::OptimizeLoop``), and the deletion of the iterator may
+wait for it, holding Python's lock. These iterators turn tuning off: parallelism that a dataset
+leaves to TensorFlow is the number of processors, where tuning starts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Records the files that a user's function reads while it builds a model: they identify the model.
 
-Recorded is every file opened by Python's ``open`` and ``os.open`` (NumPy, pickle, zipfile, Keras's
-``.keras`` files), by ``h5py``, and by TensorFlow's ``tf.io.gfile``, ``tf.io.read_file`` and
-checkpoint readers. Not recorded are files that other libraries open in native code, files of other
-processes, network addresses, and files that a module opened when it was imported earlier.
+Recorded is every file opened by Python's ``open`` and ``os.open``, by ``h5py``, and by TensorFlow's
+``tf.io.gfile``, ``tf.io.read_file`` and checkpoint readers. Not recorded are files that other
+libraries open in native code, files of other processes, network addresses, and earlier imports.
 """
 
 from __future__ import annotations

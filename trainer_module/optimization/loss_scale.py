@@ -1,10 +1,8 @@
 """Dynamic loss scaling for float16 (Micikevicius et al. 2018, "Mixed Precision Training", 3.2).
 
-Small gradients vanish in float16, so the loss is multiplied by a scale before the
-backward pass, and gradients are divided by it after. A scale that is too large
-makes a gradient infinite: the engine then skips the step and halves the scale.
-It doubles the scale after a number of good steps. All devices share one scale and
-skip a step together.
+Small gradients vanish in float16, so the loss is multiplied by a scale before the backward pass,
+and gradients are divided by it after. If a gradient is infinite, the engine skips the step and
+halves the scale. It doubles the scale after a number of good steps, for all devices together.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ class Topology:
     devices: tuple[str, ...]
     """This worker's, such as ``("GPU:0", "GPU:1")``: replica by replica, its stages in order."""
     stages: int = 1
-    """Parts of the model, each on its own device."""
     workers: int = 1
     """Processes that train together, each with as many devices as this one."""
     worker: int = 0

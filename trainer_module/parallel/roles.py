@@ -17,7 +17,6 @@ class Role:
     """One process."""
 
     name: str
-    """Such as ``worker 1``."""
     tf_config: str | None = None
     """Its ``TF_CONFIG``; None: it is the only process."""
     serves: bool = False

@@ -1,13 +1,10 @@
-"""The processes that train together: the one reader of ``TF_CONFIG``.
-
-``TF_CONFIG`` is an environment variable that Kubeflow's TFJob, Vertex AI or a person sets in
-every process (https://www.tensorflow.org/guide/distributed_training#TF_CONFIG)::
+"""The processes that train together: the one reader of ``TF_CONFIG``, which a launcher sets::
 
     {"cluster": {"chief": ["host0:2222"], "worker": ["host1:2222", "host2:2222"]},
      "task": {"type": "worker", "index": 0}}
 
-This module checks the JSON, because TensorFlow's reader raises KeyErrors on mistakes, or waits for
-a peer that does not exist.
+See https://www.tensorflow.org/guide/distributed_training#TF_CONFIG. This module checks the JSON,
+because TensorFlow raises KeyErrors on mistakes, or waits for a peer that does not exist.
 """
 
 from __future__ import annotations
@@ -39,7 +36,6 @@ class Cluster:
     workers: tuple[str, ...]
     """Addresses ``host:port`` of those that train: the chief, if there is one, first."""
     ps: tuple[str, ...]
-    """Addresses of the parameter servers."""
     has_chief: bool
     """Whether a process has the role chief; if none has, worker 0 is the chief."""
 
@@ -57,9 +53,7 @@ class Cluster:
     @property
     def is_chief(self) -> bool:
         """Whether this process is the chief, or worker 0 of a cluster without one."""
-        return self.role == "chief" or (
-            self.role == "worker" and self.index == 0 and not self.has_chief
-        )
+        return self.worker == 0
 
     @property
     def worker(self) -> int | None:
@@ -211,9 +205,7 @@ def _check_task(task: Any, jobs: dict[str, list[str]]) -> None:
         raise TFConfigError(
             f'task: unknown role "type": {role!r:.80}', f"any of {', '.join(ROLES)}"
         )
-    count = len(jobs.get(role, []))
-    if role == "evaluator" and not count:
-        count = 1  # needs no address
+    count = len(jobs.get(role, [])) or int(role == "evaluator")  # which needs no address
     if not count:
         raise TFConfigError(
             f'task has "type": "{role}", but the cluster has no {role}',

@@ -15,7 +15,6 @@ from stagecraft.trainer_module.parallel.settings import ParallelSettings
 __all__ = ["Topology", "available", "choose", "configure_devices", "resolve"]
 
 _resolved: list[Topology] = []
-"""What this process has resolved so far; see :func:`_refuse_a_second`."""
 
 
 def resolve(parallel: ParallelSettings) -> Topology:

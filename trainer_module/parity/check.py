@@ -45,7 +45,6 @@ class Check:
     """The parameters of all comparisons, and the references that topologies share."""
 
     data: pathlib.Path
-    """As :attr:`~stagecraft.trainer_module.parity.task.Task.data`."""
     num_classes: int
     folder: pathlib.Path
     _: dataclasses.KW_ONLY

@@ -25,7 +25,6 @@ _PROBES = 3
 
 State = Mapping[str, np.ndarray]
 Rows = tuple[np.ndarray, np.ndarray]
-"""Images and labels of a global batch."""
 
 
 class Driver:

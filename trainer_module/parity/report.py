@@ -21,7 +21,6 @@ HEADER = (
 )
 
 _NAMED = 3
-"""Number of layers that a note names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +29,6 @@ class Row:
 
     topology: str
     reference: str
-    """The computation that it was compared with."""
     findings: tuple[Finding, ...] = ()
     """The worst finding of each criterion that applies."""
     trajectory: float | None = None

@@ -47,9 +47,7 @@ class Task:
     """``.npz`` of ``images``, float32 ``[n, height, width, channels]``, normalised, and ``labels``,
     int64 ``[n]``."""
     steps: int
-    """Length of a trajectory."""
     out: str
-    """Path of the output file."""
     reference: str | None
     """Path of the reference's file; None: this process is the reference."""
 

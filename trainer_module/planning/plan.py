@@ -10,9 +10,7 @@ class StagePlan:
     """The layers and costs of one stage."""
 
     first: str
-    """Name of its first layer."""
     last: str
-    """Name of its last layer."""
     layers: int
     parameters: int
     trainable_parameters: int
@@ -44,7 +42,6 @@ class Suggestion:
     stages: int
     microbatches: int
     cuts: str
-    """``auto``."""
     memory_bytes: int
     """Of the device that needs the most."""
     speedup: float
@@ -65,18 +62,15 @@ class Plan:
     accumulate: int
     microbatches: int
     microbatch_size: int
-    """Examples."""
     schedule: str
     times: str
     """Origin of the times: ``measured``, ``peak`` or ``flops``."""
     cuts: list[str]
     cuts_asked: str
-    """``parallel.cuts``."""
     stages: list[StagePlan]
     bubble: float
     """``(K - 1) / (M + K - 1)``, for equal stages."""
     idle: float
-    """The bubble of these stages."""
     step_seconds: float | None
     all_reduce_seconds: float | None
     """Part of ``step_seconds``: summing the gradients of all replicas of all workers; under
@@ -89,7 +83,5 @@ class Plan:
     speedup_over_naive: float
     """Over the same stages run one after the other, without microbatches."""
     ideal_speedup: int
-    """Number of devices."""
     limit: str
-    """The main reason why ``speedup`` is lower."""
     suggestion: Suggestion | None

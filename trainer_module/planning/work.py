@@ -28,7 +28,6 @@ class Step(NamedTuple):
     """The costs of a step, in the unit of the times."""
 
     slots: list[schedule.Slot]
-    """Of one accumulation step of one replica."""
     all_reduce: float
     length: float
     speedup: float
@@ -246,9 +245,7 @@ class Links(NamedTuple):
     """Bytes a second in one direction; infinite: not known, and ignored."""
 
     devices: float = math.inf
-    """Between devices of a host."""
     hosts: float = math.inf
-    """From a host to all others."""
 
 
 def exchange_seconds(

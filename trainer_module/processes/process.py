@@ -24,7 +24,6 @@ _LAST_LINES = 5
 _LONGEST_LINE = 1 << 16
 
 SCRATCH = "STAGECRAFT_SCRATCH"
-"""Environment variable: the temporary folder of this process."""
 
 
 def is_running(pid: int) -> bool:

@@ -36,18 +36,15 @@ class Supervisor:
     """Runs a training of several processes to its end."""
 
     parallel: ParallelSettings
-    """The topology, the number of restarts and the timeouts."""
     arguments: Sequence[str]
     _: dataclasses.KW_ONLY
     first_line: str = ""
-    """Of each process's standard input."""
     write_log: Callable[[str], None]
     """Called with each line that a process prints, its role in front."""
     on_event: Callable[[Event], None]
     """Called with the chief's events, and with the supervisor's: ``process`` (``name``, ``pid``),
     ``lost`` (``message``) and ``restart`` (``number``, ``message``)."""
     environments: Callable[[Sequence[Role]], Sequence[Mapping[str, str | None]]]
-    """Returns the environment variables that differ between roles."""
     program: Sequence[str] = WORKER
 
     def __post_init__(self) -> None:

@@ -97,7 +97,6 @@ class EvaluationHistory:
 
     checkpoints: Checkpoints
     evaluator: Evaluations | None
-    """The evaluator process's results; None: this process evaluates."""
     evaluations: list[Evaluation] = dataclasses.field(default_factory=list)
 
     def refresh(self) -> list[int]:

@@ -47,7 +47,6 @@ class Loop:
     _: dataclasses.KW_ONLY
     total: int
     eval_every: int
-    """Steps between evaluations."""
     checkpoint_every: int = 0
     """Steps between checkpoints, besides those at evaluations; 0: none."""
     settings: Mapping[str, Any]
@@ -57,7 +56,6 @@ class Loop:
     timeline: Timeline | None = None
     profile: Profile | None = None
     evaluations: Evaluations | None = None
-    """Results of an evaluator process."""
     stop: Callable[[], bool] = lambda: False
     """Polled before each call of the engine; True on any worker stops all."""
     on_phase: Callable[[str], None] = lambda _: None

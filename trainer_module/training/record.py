@@ -29,7 +29,6 @@ ENTRIES = frozenset(
         *("examples", "plan", "settings", "topology", "versions"),
     }
 )
-"""Entries that a report needs."""
 
 FIGURES = frozenset({"steps", "best", "images_per_second"})
 """Entries that become properties of the model artifact."""
@@ -47,11 +46,10 @@ class Outcome:
     evaluations: list[Evaluation]
     images_per_second: float
     """Throughput of training steps, without tracing, evaluating and saving."""
-    resumed_from: int
-    """Steps of earlier attempts; 0: this is the first."""
+    resumed_from: int = 0
     batches: int
     """Number of global batches; greater than ``steps`` if a loss scale skipped some."""
-    repeated: int
+    repeated: int = 0
     """Steps that asynchronous workers applied twice, after a worker was lost."""
 
 
@@ -122,9 +120,7 @@ def write_for(
             best=max(evaluations, key=lambda each: each.accuracy, default=None),
             evaluations=list(evaluations),
             images_per_second=images_per_second,
-            resumed_from=0,
             batches=steps,
-            repeated=0,
         ),
         examples={
             "train": input_data.count_examples(fn_args.train_files),

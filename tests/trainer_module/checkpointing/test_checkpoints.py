@@ -1,5 +1,3 @@
-"""Checkpoints are committed whole, verified on reading, and hold every dtype exactly."""
-
 from __future__ import annotations
 
 import contextlib
@@ -16,7 +14,6 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 import pytest
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import checkpoint_files, checkpoints
@@ -47,7 +44,7 @@ def _folders(store: Checkpoints) -> list[str]:
     return sorted(name for name in os.listdir(store.root) if name not in (".lock", ".lease"))
 
 
-def test_gives_back_what_was_saved_bit_for_bit(saved: Checkpoints) -> None:
+def test_gives_back_what_was_saved_bit_for_bit(saved):
     found = saved.load(7)
     assert found.state.keys() == STATE.keys()
     for name, value in STATE.items():
@@ -57,7 +54,7 @@ def test_gives_back_what_was_saved_bit_for_bit(saved: Checkpoints) -> None:
     assert found.progress["seconds"] == 1.5
 
 
-def test_keeps_the_newest_the_best_and_what_is_needed(tmp_path: pathlib.Path) -> None:
+def test_keeps_the_newest_the_best_and_what_is_needed(tmp_path):
     with Checkpoints(tmp_path) as store:
         for step in (1, 2, 3, 10):
             store.save(step, STATE, PROGRESS, best_step=min(step, 2))
@@ -71,9 +68,7 @@ def test_keeps_the_newest_the_best_and_what_is_needed(tmp_path: pathlib.Path) ->
     assert _folders(store) == ["12"]
 
 
-def test_nothing_is_removed_before_the_newer_is_there(
-    saved: Checkpoints, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_removed_before_the_newer_is_there(saved, monkeypatch):
     there = []
 
     def remove(path: pathlib.Path) -> None:
@@ -85,7 +80,7 @@ def test_nothing_is_removed_before_the_newer_is_there(
     assert there == [("2", [1, 2, 7, 9])]
 
 
-def test_one_that_cannot_be_read_takes_no_place_among_the_newest(saved: Checkpoints) -> None:
+def test_one_that_cannot_be_read_takes_no_place_among_the_newest(saved):
     (saved.root / "7" / "state.index").write_bytes(b"")
     with saved:
         found = saved.newest()
@@ -94,7 +89,7 @@ def test_one_that_cannot_be_read_takes_no_place_among_the_newest(saved: Checkpoi
     assert saved.steps() == [2, 3]
 
 
-def test_one_that_cannot_be_read_is_replaced(saved: Checkpoints) -> None:
+def test_one_that_cannot_be_read_is_replaced(saved):
     (saved.root / "7" / "state.index").write_bytes(b"")
     with saved:
         assert saved.newest() is not None
@@ -103,9 +98,7 @@ def test_one_that_cannot_be_read_is_replaced(saved: Checkpoints) -> None:
     assert saved.load(7).state.keys() == STATE.keys()
 
 
-def test_all_are_removed_the_newest_last(
-    saved: Checkpoints, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_are_removed_the_newest_last(saved, monkeypatch):
     removed, remove = [], checkpoints.remove_folder
 
     def note(path: pathlib.Path) -> None:
@@ -136,9 +129,7 @@ class Gate:
         monkeypatch.setattr(checkpoints, "atomic_folder", held_up)
 
 
-def test_a_save_is_written_while_training_goes_on(
-    saved: Checkpoints, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_is_written_while_training_goes_on(saved, monkeypatch):
     gate = Gate(monkeypatch)
     with saved:
         saved.save(9, STATE, PROGRESS, best_step=1)
@@ -149,7 +140,7 @@ def test_a_save_is_written_while_training_goes_on(
         assert saved.steps() == [1, 7, 9]
 
 
-def test_the_end_waits_for_the_save(saved: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_waits_for_the_save(saved, monkeypatch):
     gate = Gate(monkeypatch)
     with pytest.raises(KeyboardInterrupt), saved:
         saved.save(9, STATE, PROGRESS, best_step=1)
@@ -159,9 +150,7 @@ def test_the_end_waits_for_the_save(saved: Checkpoints, monkeypatch: pytest.Monk
     assert _folders(saved) == ["1", "7", "9"]
 
 
-def test_a_save_that_failed_is_said_at_the_next_one(
-    saved: Checkpoints, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_a_save_that_failed_is_said_at_the_next_one(saved, monkeypatch, messages):
     with saved:
         with monkeypatch.context() as patch:
             patch.setattr(checkpoint_files.json, "dumps", _fail)
@@ -173,12 +162,7 @@ def test_a_save_that_failed_is_said_at_the_next_one(
     assert saved.steps() == [1, 7, 10]
 
 
-def test_a_save_that_failed_is_said_at_the_end(
-    saved: Checkpoints,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    messages: Messages,
-) -> None:
+def test_a_save_that_failed_is_said_at_the_end(saved, monkeypatch, caplog, messages):
     monkeypatch.setattr(checkpoint_files, "_checksum", _fail)
     with messages.raises(UserError), saved:
         saved.save(9, STATE, PROGRESS, best_step=1)
@@ -194,14 +178,14 @@ def _fail(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_saves_only_where_it_is_the_only_one(saved: Checkpoints) -> None:
+def test_saves_only_where_it_is_the_only_one(saved):
     with pytest.raises(RuntimeError, match="is not locked"):
         saved.save(9, STATE, PROGRESS, best_step=1)
     with saved, pytest.raises(UserError, match="train.resume_id"), Checkpoints(saved.root):
         pytest.fail("there are two")
 
 
-def test_other_workers_only_read(saved: Checkpoints) -> None:
+def test_other_workers_only_read(saved):
     with saved, Checkpoints(saved.root, writes=False) as other:
         other.save(9, STATE, PROGRESS, best_step=9)
         other.clear()
@@ -209,15 +193,13 @@ def test_other_workers_only_read(saved: Checkpoints) -> None:
     assert saved.steps() == [1, 2, 7]
 
 
-def test_nothing_there_is_nothing_found(tmp_path: pathlib.Path) -> None:
+def test_nothing_there_is_nothing_found(tmp_path):
     assert Checkpoints(tmp_path / "none").newest() is None
 
 
 @pytest.mark.parametrize("file", ["state.index", "state.data-00000-of-00001", "progress.json"])
 @pytest.mark.parametrize("damage", ["truncated", "missing", "empty"])
-def test_falls_back_when_the_newest_is_damaged(
-    saved: Checkpoints, caplog: pytest.LogCaptureFixture, file: str, damage: str
-) -> None:
+def test_falls_back_when_the_newest_is_damaged(saved, caplog, file, damage):
     path = saved.root / "7" / file
     content = path.read_bytes()
     path.unlink()
@@ -230,7 +212,7 @@ def test_falls_back_when_the_newest_is_damaged(
 
 
 @pytest.mark.parametrize("file", ["state.index", "state.data-00000-of-00001"])
-def test_every_flipped_byte_is_found_or_changes_nothing(saved: Checkpoints, file: str) -> None:
+def test_every_flipped_byte_is_found_or_changes_nothing(saved, file):
     path = saved.root / "7" / file
     content = path.read_bytes()
     for position in range(len(content)):
@@ -247,26 +229,17 @@ def test_every_flipped_byte_is_found_or_changes_nothing(saved: Checkpoints, file
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"{}", b"[1]", b"garbage", b'{"format": 2', b"\xff\xfe", b'{"format": 2, "arrays": 5}'],
+    ("change", "found"),
+    [
+        *((lambda _, each=each: each, "/7: ") for each in (b"{}", b"[1]", b"garbage", b"\xff\xfe")),
+        (lambda content: content.replace(b"1.5", b"1.7"), "checksum"),
+        (lambda content: json.dumps(json.loads(content) | {"format": 99}).encode(), "format 99"),
+    ],
 )
-def test_garbage_in_the_notes_is_found(saved: Checkpoints, content: bytes) -> None:
-    (saved.root / "7" / "progress.json").write_bytes(content)
-    with pytest.raises(UnreadableCheckpointError, match="/7: "):
-        saved.load(7)
-
-
-def test_a_changed_figure_in_the_notes_is_found(saved: Checkpoints) -> None:
+def test_changed_notes_are_found(saved, change, found):
     path = saved.root / "7" / "progress.json"
-    path.write_text(path.read_text().replace("1.5", "1.7"))
-    with pytest.raises(UnreadableCheckpointError, match="checksum"):
-        saved.load(7)
-
-
-def test_another_format_is_not_read(saved: Checkpoints) -> None:
-    path = saved.root / "7" / "progress.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(UnreadableCheckpointError, match="format 99"):
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(UnreadableCheckpointError, match=found):
         saved.load(7)
 
 
@@ -283,7 +256,7 @@ with Checkpoints(sys.argv[1]) as store:
 """
 
 
-def test_a_process_killed_before_the_commit_leaves_the_one_before(tmp_path: pathlib.Path) -> None:
+def test_a_process_killed_before_the_commit_leaves_the_one_before(tmp_path):
     ended = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True)
     assert ended.returncode == 9, ended.stderr.decode()
     assert any(name.startswith(".9.") for name in os.listdir(tmp_path))
@@ -293,7 +266,7 @@ def test_a_process_killed_before_the_commit_leaves_the_one_before(tmp_path: path
         assert _folders(store) == ["8"]
 
 
-def test_what_a_crash_left_is_removed(saved: Checkpoints) -> None:
+def test_what_a_crash_left_is_removed(saved):
     (saved.root / ".9.123.partial").mkdir()
     Checkpoints(saved.root).newest()
     assert (saved.root / ".9.123.partial").exists(), "a reader leaves alone what is being written"
@@ -301,7 +274,7 @@ def test_what_a_crash_left_is_removed(saved: Checkpoints) -> None:
         assert _folders(saved) == ["1", "2", "7"]
 
 
-def test_a_full_disk_is_said_plainly(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_a_full_disk_is_said_plainly(tmp_path, messages):
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", tmp_path], capture_output=True
     )
@@ -319,7 +292,7 @@ def test_a_full_disk_is_said_plainly(tmp_path: pathlib.Path, messages: Messages)
         subprocess.run(["umount", tmp_path], check=True)
 
 
-def test_all_of_an_output_are_forgotten(tmp_path: pathlib.Path) -> None:
+def test_all_of_an_output_are_forgotten(tmp_path):
     for name in ("one", "two"):
         with Checkpoints(tmp_path / name) as store:
             store.save(4, {"step": np.asarray(4)}, {}, best_step=4)
@@ -328,7 +301,7 @@ def test_all_of_an_output_are_forgotten(tmp_path: pathlib.Path) -> None:
     forget(tmp_path / "not there")
 
 
-def test_those_of_a_training_that_goes_on_are_not(tmp_path: pathlib.Path) -> None:
+def test_those_of_a_training_that_goes_on_are_not(tmp_path):
     with Checkpoints(tmp_path / "one") as store:
         store.save(4, {"step": np.asarray(4)}, {}, best_step=4)
         with pytest.raises(LeaseHeldError):

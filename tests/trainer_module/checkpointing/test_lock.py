@@ -1,5 +1,3 @@
-"""A folder of checkpoints has one training at a time, and a dead one is none."""
-
 from __future__ import annotations
 
 import contextlib
@@ -46,7 +44,7 @@ def _holding(root: pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
         yield holder
 
 
-def test_the_error_of_the_second_names_the_first(tmp_path: pathlib.Path) -> None:
+def test_the_error_of_the_second_names_the_first(tmp_path):
     root = tmp_path / "a" / "root"
     with locked(root):
         with pytest.raises(LeaseHeldError) as refused, locked(root):
@@ -60,14 +58,14 @@ def test_the_error_of_the_second_names_the_first(tmp_path: pathlib.Path) -> None
         pass
 
 
-def test_a_failure_frees_it(tmp_path: pathlib.Path) -> None:
+def test_a_failure_frees_it(tmp_path):
     with pytest.raises(KeyboardInterrupt), locked(tmp_path):
         raise KeyboardInterrupt
     with locked(tmp_path):
         pass
 
 
-def test_a_killed_process_holds_nothing(tmp_path: pathlib.Path) -> None:
+def test_a_killed_process_holds_nothing(tmp_path):
     with _holding(tmp_path) as holder:
         with pytest.raises(UserError, match=f"process {holder.pid} on "), locked(tmp_path):
             pytest.fail("two hold it")
@@ -77,9 +75,7 @@ def test_a_killed_process_holds_nothing(tmp_path: pathlib.Path) -> None:
             assert lease.holder.process == os.getpid()
 
 
-def test_what_was_released_is_not_renewed(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_released_is_not_renewed(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "_SECONDS", 0.0)  # renewed all the time
     for _ in range(20):
         with locked(tmp_path) as lease:
@@ -90,7 +86,7 @@ def test_what_was_released_is_not_renewed(
             VolumeLease(tmp_path, seconds=0.0, grace=0.0).claim()
 
 
-def test_fifty_at_once(tmp_path: pathlib.Path) -> None:
+def test_fifty_at_once(tmp_path):
     [found] = starts.at_once("lock", str(tmp_path), count=50)
     [winner] = found.winners
     assert len(found.refused) == 49
@@ -98,7 +94,7 @@ def test_fifty_at_once(tmp_path: pathlib.Path) -> None:
     assert {each["holder"]["process"] for each in found.refused} == {winner}
 
 
-def test_nobody_is_told_of_one_that_was_killed(tmp_path: pathlib.Path) -> None:
+def test_nobody_is_told_of_one_that_was_killed(tmp_path):
     """Its lease is still there when fifty start."""
     with _holding(tmp_path / "0") as killed:
         killed.kill()
@@ -117,7 +113,7 @@ def no_flock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", refuse)
 
 
-def test_a_file_system_without_locks(no_flock: None, tmp_path: pathlib.Path) -> None:
+def test_a_file_system_without_locks(no_flock, tmp_path):
     """The lease holds: that of a process that runs, and not that of one that was killed."""
     with _holding(tmp_path) as holder:
         lease = VolumeLease(tmp_path, seconds=60.0, grace=0.0)
@@ -129,12 +125,16 @@ def test_a_file_system_without_locks(no_flock: None, tmp_path: pathlib.Path) -> 
         pass
 
 
-def test_one_on_another_machine_that_is_alive(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its kernel's lock is not ours; that it renews its lease says that it lives."""
-    with monkeypatch.context() as there:
+@contextlib.contextmanager
+def _on_another_machine() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as there:
         there.setattr(lease_module, "machine", lambda: "node-2")
+        yield
+
+
+def test_one_on_another_machine_that_is_alive(tmp_path, monkeypatch):
+    """Its kernel's lock is not ours; that it renews its lease says that it lives."""
+    with _on_another_machine():
         other = VolumeLease(tmp_path, name="train-2", seconds=60.0, grace=0.0)
         other.claim()
         slept: list[float] = []
@@ -149,14 +149,11 @@ def test_one_on_another_machine_that_is_alive(
     assert slept == [1.0]
 
 
-def test_one_on_another_machine_that_is_dead(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_on_another_machine_that_is_dead(tmp_path, monkeypatch):
     """A pod that was killed, and the one in its place: it begins when the lease is over."""
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)
-    with monkeypatch.context() as there:
-        there.setattr(lease_module, "machine", lambda: "node-2")
+    with _on_another_machine():
         VolumeLease(tmp_path, seconds=60.0, grace=15.0).claim()
     began = now
 
@@ -170,12 +167,9 @@ def test_one_on_another_machine_that_is_dead(
         lease.check()
 
 
-def test_another_pod_of_the_same_job(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_pod_of_the_same_job(tmp_path, monkeypatch):
     """It need not wait: the job's controller has started it in place of the one before."""
-    with monkeypatch.context() as there:
-        there.setattr(lease_module, "machine", lambda: "node-2")
+    with _on_another_machine():
         before = VolumeLease(tmp_path, name="train-1", seconds=60.0, grace=15.0)
         before.claim()
     monkeypatch.setattr(lock, "_name", "train-1")
@@ -183,7 +177,7 @@ def test_another_pod_of_the_same_job(
         before.renew()
 
 
-def test_who_has_lost_its_lease_saves_no_more(tmp_path: pathlib.Path) -> None:
+def test_who_has_lost_its_lease_saves_no_more(tmp_path):
     with pytest.raises(LeaseLostError, match="process"), Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, {"step": np.int64(1)}, {}, best_step=1)
         checkpoints.flush()
@@ -200,9 +194,7 @@ def test_who_has_lost_its_lease_saves_no_more(tmp_path: pathlib.Path) -> None:
     other.check()
 
 
-def test_a_root_that_cannot_be_written_is_said_plainly(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_root_that_cannot_be_written_is_said_plainly(tmp_path, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 

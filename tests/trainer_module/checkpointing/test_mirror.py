@@ -1,5 +1,3 @@
-"""Checkpoints of processes that share no file system: what is in the store is what counts."""
-
 from __future__ import annotations
 
 import pathlib
@@ -75,9 +73,7 @@ def save(checkpoints: Checkpoints, step: int, value: float = 0.0) -> None:
     checkpoints.flush()
 
 
-def test_what_one_saves_another_reads(
-    chief: Checkpoints, reader: Checkpoints, store: Store
-) -> None:
+def test_what_one_saves_another_reads(chief, reader, store):
     assert reader.newest() is None
     save(chief, 7, 1.5)
     found = reader.newest()
@@ -89,7 +85,7 @@ def test_what_one_saves_another_reads(
     assert store.done == []  # it is here already
 
 
-def test_the_notes_come_last_and_go_first(chief: Checkpoints, store: Store) -> None:
+def test_the_notes_come_last_and_go_first(chief, store):
     """Between two requests, a step is whole or not there."""
     save(chief, 1)
     assert store.done[-1] == ("upload", "1/progress.json") and len(store.done) == 3
@@ -101,9 +97,7 @@ def test_the_notes_come_last_and_go_first(chief: Checkpoints, store: Store) -> N
     assert removed[0] == "1/progress.json" and len(removed) == 3
 
 
-def test_a_step_that_was_not_sent_whole_is_none(
-    chief: Checkpoints, reader: Checkpoints, store: Store
-) -> None:
+def test_a_step_that_was_not_sent_whole_is_none(chief, reader, store):
     save(chief, 1)
     save(chief, 2)
     store.remove("2/progress.json")
@@ -112,9 +106,7 @@ def test_a_step_that_was_not_sent_whole_is_none(
     assert found is not None and found.step == 1
 
 
-def test_a_step_of_another_training_takes_the_place_of_one_that_is_here(
-    chief: Checkpoints, reader: Checkpoints
-) -> None:
+def test_a_step_of_another_training_takes_the_place_of_one_that_is_here(chief, reader):
     save(chief, 1, 1.0)
     reader.load(1)
     chief.clear()
@@ -124,9 +116,7 @@ def test_a_step_of_another_training_takes_the_place_of_one_that_is_here(
     np.testing.assert_array_equal(reader.load(1).state["weights"], np.full(3, 2.0))
 
 
-def test_one_that_is_dropped_while_it_is_read(
-    chief: Checkpoints, reader: Checkpoints, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_dropped_while_it_is_read(chief, reader, store, monkeypatch):
     save(chief, 1)
     download = store.download
 
@@ -140,9 +130,7 @@ def test_one_that_is_dropped_while_it_is_read(
     assert list(reader.root.iterdir()) == []
 
 
-def test_what_was_brought_goes_with_what_is_dropped(
-    chief: Checkpoints, reader: Checkpoints
-) -> None:
+def test_what_was_brought_goes_with_what_is_dropped(chief, reader):
     for step in (1, 2, 3, 4):
         save(chief, step)
         reader.load(step)
@@ -150,9 +138,7 @@ def test_what_was_brought_goes_with_what_is_dropped(
     assert sorted(entry.name for entry in reader.root.iterdir()) == ["3", "4"]
 
 
-def test_what_was_sent_in_part_is_removed_by_who_comes_next(
-    tmp_path: pathlib.Path, store: Store
-) -> None:
+def test_what_was_sent_in_part_is_removed_by_who_comes_next(tmp_path, store):
     store.write("6/state.index", b"")
     store.write("evaluations.json", b"[]")
     mirror.use(tmp_path / "next", store)
@@ -160,7 +146,7 @@ def test_what_was_sent_in_part_is_removed_by_who_comes_next(
         assert store.names() == ["evaluations.json"]
 
 
-def test_evaluations(tmp_path: pathlib.Path, store: Store, reader: Checkpoints) -> None:
+def test_evaluations(tmp_path, store, reader):
     mirror.use(tmp_path / "evaluator", store)
     found = Evaluation(3, 0.5, 0.75)
     assert Evaluations(tmp_path / "evaluator").read() == []

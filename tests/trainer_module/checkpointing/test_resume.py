@@ -1,12 +1,9 @@
-"""Which settings can change between two attempts."""
-
 from __future__ import annotations
 
 import pathlib
 from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
@@ -74,7 +71,7 @@ def _flat(total: int = 100, **train: Any) -> dict[str, Any]:
     ("section", "name", "value"),
     [(section, name, value) for section in OTHER for name, value in OTHER[section].items()],
 )
-def test_a_setting_by_its_name(section: str, name: str, value: Any) -> None:
+def test_a_setting_by_its_name(section, name, value):
     before, flat = _flat(), f"{section}_{name}"
     assert before.get(flat) != value
     bound = flat in BOUND
@@ -82,7 +79,7 @@ def test_a_setting_by_its_name(section: str, name: str, value: Any) -> None:
     assert resume.changes(before, before | {flat: value}, done=10) == expected
 
 
-def test_every_setting_has_a_rule() -> None:
+def test_every_setting_has_a_rule():
     by_value = {"train_steps", "train_shuffle", "train_shuffle_buffer"}
     # What is None is not in the flat settings; epochs are told as steps.
     train = {f"train_{name}" for name in TrainSettings.model_fields if name != "epochs"}
@@ -104,12 +101,12 @@ def test_every_setting_has_a_rule() -> None:
         ("constant", 100, 49, 50, False),
     ],
 )
-def test_the_number_of_steps(schedule: str, before: int, now: int, done: int, can: bool) -> None:
+def test_the_number_of_steps(schedule, before, now, done, can):
     changed = resume.changes(_flat(before, schedule=schedule), _flat(now, schedule=schedule), done)
     assert changed == ([] if can else [resume.Change("train_steps", before, now)])
 
 
-def test_steps_count_however_they_were_asked_for() -> None:
+def test_steps_count_however_they_were_asked_for():
     assert resume.changes(_flat(100, steps=100), _flat(100, epochs=2.0), done=10) == []
 
 
@@ -122,18 +119,18 @@ def test_steps_count_however_they_were_asked_for() -> None:
         ("stream", "memory", False),
     ],
 )
-def test_the_shuffle(before: str, now: str, can: bool) -> None:
+def test_the_shuffle(before, now, can):
     changed = resume.changes(_flat(shuffle=before), _flat(shuffle=now), done=10)
     assert (not changed) is can
 
 
 @pytest.mark.parametrize(("shuffle", "can"), [("auto", True), ("memory", True), ("stream", False)])
-def test_the_shuffle_buffer(shuffle: str, can: bool) -> None:
+def test_the_shuffle_buffer(shuffle, can):
     before, now = (_flat(shuffle=shuffle, shuffle_buffer=size) for size in (10, 20))
     assert (not resume.changes(before, now, done=10)) is can
 
 
-def test_the_refusal_names_all_changes_and_a_remedy(messages: Messages) -> None:
+def test_the_refusal_names_all_changes_and_a_remedy(messages):
     before, now = _flat(100, learning_rate=0.1), _flat(200, learning_rate=0.2)
     error = resume.refusal(pathlib.Path("/the/root"), 50, resume.changes(before, now, 50))
     messages.check(error)

@@ -1,5 +1,3 @@
-"""A lease on a volume: of any number that write at once, one has it, whatever the volume can do."""
-
 from __future__ import annotations
 
 import errno
@@ -11,7 +9,6 @@ import time
 
 import pytest
 import starts
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import lease as lease_module
@@ -34,23 +31,14 @@ def record_of(one: Lease) -> Record:
     return found
 
 
-def test_fifty_at_once(tmp_path: pathlib.Path) -> None:
-    """As on fifty machines: no kernel's lock is asked."""
-    [found] = starts.at_once("volume", str(tmp_path), count=50)
-    [winner] = found.winners
-    assert len(found.refused) == 49
-    assert {each["error"] for each in found.refused} == {LeaseHeldError.__name__}
-    assert {each["holder"]["process"] for each in found.refused} == {winner}
-
-
 @pytest.mark.parametrize("more", [{}, {"left": 0.0}], ids=["free", "over"])
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no_links"])
-def test_two_a_hundred_times(tmp_path: pathlib.Path, more: dict[str, float], links: bool) -> None:
+def test_two_a_hundred_times(tmp_path, more, links):
     found = starts.at_once("volume", str(tmp_path), count=2, rounds=100, links=links, **more)
     assert [(len(each.winners), len(each.refused)) for each in found] == [(1, 1)] * 100
 
 
-def test_the_second_is_told_of_the_first(tmp_path: pathlib.Path) -> None:
+def test_the_second_is_told_of_the_first(tmp_path):
     first, second = lease(tmp_path, "train-first"), lease(tmp_path, "train-second")
     first.claim()
     with pytest.raises(LeaseHeldError) as refused:
@@ -65,7 +53,7 @@ def test_the_second_is_told_of_the_first(tmp_path: pathlib.Path) -> None:
     second.claim()
 
 
-def test_one_that_is_not_renewed_is_over_after_its_grace(tmp_path: pathlib.Path) -> None:
+def test_one_that_is_not_renewed_is_over_after_its_grace(tmp_path):
     first, second = lease(tmp_path, seconds=0.0, grace=60.0), lease(tmp_path)
     first.claim()
     with pytest.raises(LeaseHeldError):
@@ -74,9 +62,7 @@ def test_one_that_is_not_renewed_is_over_after_its_grace(tmp_path: pathlib.Path)
     second.claim()
 
 
-def test_whoever_was_overtaken_writes_nothing_more(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_whoever_was_overtaken_writes_nothing_more(tmp_path, caplog):
     first, second = lease(tmp_path, seconds=0.0), lease(tmp_path)
     first.claim()
     first.check()  # nobody has taken it: it is renewed
@@ -93,16 +79,7 @@ def test_whoever_was_overtaken_writes_nothing_more(
     second.renew()
 
 
-def test_another_attempt_of_the_same_name(tmp_path: pathlib.Path) -> None:
-    first, again = lease(tmp_path, "train-1"), lease(tmp_path, "train-1")
-    first.claim()
-    again.claim()
-    with pytest.raises(LeaseLostError) as lost:
-        first.renew()
-    assert lost.value.holder == again.holder
-
-
-def test_a_process_that_stalled_finds_a_higher_number(tmp_path: pathlib.Path) -> None:
+def test_a_process_that_stalled_finds_a_higher_number(tmp_path):
     """The number that it makes is free again: it was removed meanwhile."""
     stalled, other = lease(tmp_path, seconds=0.0), lease(tmp_path)
     stalled.claim()
@@ -118,7 +95,7 @@ def test_a_process_that_stalled_finds_a_higher_number(tmp_path: pathlib.Path) ->
     other.renew()
 
 
-def test_a_number_without_content(tmp_path: pathlib.Path) -> None:
+def test_a_number_without_content(tmp_path):
     """Where there are no hard links, it is made first, and written then; or never."""
     (tmp_path / FOLDER).mkdir()
     begun = tmp_path / FOLDER / "00000001"
@@ -131,12 +108,12 @@ def test_a_number_without_content(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"until": 1}', b"\xff", b'{"holder": 3}'])
-def test_what_is_no_record(content: bytes) -> None:
+def test_what_is_no_record(content):
     with pytest.raises(ValueError):  # noqa: PT011
         Record.parsed(content)
 
 
-def test_what_a_record_of_a_later_version_has_more(tmp_path: pathlib.Path) -> None:
+def test_what_a_record_of_a_later_version_has_more(tmp_path):
     one = lease(tmp_path, "train-1")
     one.claim()
     fields = json.loads(record_of(one).json())
@@ -144,9 +121,7 @@ def test_what_a_record_of_a_later_version_has_more(tmp_path: pathlib.Path) -> No
     assert Record.parsed(json.dumps(fields)) == record_of(one)
 
 
-def test_a_disk_that_is_full(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_a_disk_that_is_full(tmp_path, monkeypatch, messages):
     """The holder stops before others may write, and says why."""
     now = lease_module._clock()
     monkeypatch.setattr(lease_module, "_clock", lambda: now)
@@ -167,9 +142,7 @@ def test_a_disk_that_is_full(
         one.check()
 
 
-def test_one_that_others_keep_changing(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_one_that_others_keep_changing(tmp_path, monkeypatch, messages):
     def conflict(*_: object) -> str:
         raise Conflict
 
@@ -179,7 +152,7 @@ def test_one_that_others_keep_changing(
         one.claim()
 
 
-def test_parts_of_processes_that_were_killed(tmp_path: pathlib.Path) -> None:
+def test_parts_of_processes_that_were_killed(tmp_path):
     one = lease(tmp_path)
     one.claim()
     for name, age in (("old.part", 4000.0), ("new.part", 10.0)):

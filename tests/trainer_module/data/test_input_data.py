@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.missing_features import MissingFeatureError
@@ -64,7 +63,7 @@ class Graph:
     ],
 )
 def test_a_graph_without_a_feature_is_refused_by_name(
-    raw, raw_names, names, missing, what, messages: Messages
+    raw, raw_names, names, missing, what, messages
 ):
     graph = Graph(raw_names, names)
     with messages.raises(MissingFeatureError) as raised:
@@ -237,7 +236,7 @@ def damaged(raw, tmp_path) -> tuple[list[str], pathlib.Path]:
     return [str(tmp_path / "*")], path
 
 
-def test_a_damaged_file_is_named(damaged, train, transform, messages: Messages):
+def test_a_damaged_file_is_named(damaged, train, transform, messages):
     files, path = damaged
     for read in (
         input_data.count_examples,
@@ -249,14 +248,14 @@ def test_a_damaged_file_is_named(damaged, train, transform, messages: Messages):
         assert caught.value.file == str(path) and caught.value.record.startswith("byte ")
 
 
-def test_a_truncated_file_is_named(damaged, messages: Messages):
+def test_a_truncated_file_is_named(damaged, messages):
     files, path = damaged
     path.write_bytes(path.read_bytes()[:10_000])
     with messages.raises(UserError):
         input_data.count_examples(files)
 
 
-def test_no_files(train, tmp_path, messages: Messages):
+def test_no_files(train, tmp_path, messages):
     pattern = str(tmp_path / "*")
     with messages.raises(UserError):
         input_data.count_examples([pattern])
@@ -266,7 +265,7 @@ def test_no_files(train, tmp_path, messages: Messages):
         input_data.count_examples([])
 
 
-def test_no_examples(train, transform, tmp_path, messages: Messages):
+def test_no_examples(train, transform, tmp_path, messages):
     (tmp_path / "empty").touch()
     for make in (train, lambda files: input_data.eval_dataset(files, transform, 10)):
         with messages.raises(UserError):
@@ -274,6 +273,6 @@ def test_no_examples(train, transform, tmp_path, messages: Messages):
 
 
 @pytest.mark.parametrize("count", [299, 301])
-def test_another_number_of_examples_than_counted(train, count, messages: Messages):
+def test_another_number_of_examples_than_counted(train, count, messages):
     with messages.raises(UserError):
         train(num_examples=count)

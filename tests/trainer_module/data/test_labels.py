@@ -3,7 +3,6 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.features import DATASETS
@@ -47,13 +46,13 @@ def test_without_names_classes_are_numbered(tmp_path):
     ],
     ids=["other", "none", "type", "max", "min", "names", "syntax"],
 )
-def test_a_schema_without_classes_is_refused(tmp_path, text, record, messages: Messages):
+def test_a_schema_without_classes_is_refused(tmp_path, text, record, messages):
     path = _schema(tmp_path, text)
     with messages.raises(UserError) as caught:
         class_names(path)
     assert (caught.value.file, caught.value.record) == (path, record)
 
 
-def test_a_missing_schema_is_named(tmp_path, messages: Messages):
+def test_a_missing_schema_is_named(tmp_path, messages):
     with messages.raises(UserError):
         class_names(str(tmp_path / "nowhere.pbtxt"))

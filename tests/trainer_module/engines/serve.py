@@ -21,24 +21,35 @@ import sys
 from contextlib import AbstractContextManager
 from typing import Any
 
-import drive
 import keras
+import numpy as np
 import tensorflow as tf
 
+from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.engines.parameter_server import ParameterServerEngine, serve
 from stagecraft.trainer_module.parallel import cluster, topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 
-STEPS = 4 * drive.STEPS
+BATCH, BATCHES, CLASSES = 8, 6, 4
+STEPS = 4 * BATCHES
 """Of a call: all batches four times, more than are on their way together."""
+
+
+def train_data() -> tf.data.Dataset:
+    draw, count = np.random.RandomState(BATCHES * BATCH), BATCHES * BATCH
+    labels = draw.randint(0, CLASSES, count).astype(np.int64)
+    images = draw.randn(count, 8, 8, 3).astype(np.float32)
+    images[np.arange(count), 0, 0, 0] += 2.0 * labels
+    parts = Batch(images, labels, np.ones(count, np.float32))
+    return tf.data.Dataset.from_tensor_slices(parts).batch(BATCH, True)
 
 
 def build(scope: AbstractContextManager[Any]) -> keras.Model:
     with scope:
         images = keras.Input((8, 8, 3))
         hidden = keras.layers.Dense(8, activation="relu")(keras.layers.Flatten()(images))
-        return keras.Model(images, keras.layers.Dense(drive.CLASSES)(hidden))
+        return keras.Model(images, keras.layers.Dense(CLASSES)(hidden))
 
 
 def main(parallel: str) -> None:
@@ -48,12 +59,12 @@ def main(parallel: str) -> None:
         serve()
     tf.get_logger().setLevel("INFO")  # says when a worker is back
     settings = TrainingSettings(
-        train=TrainSettings(batch_size=drive.BATCH, learning_rate=1e-15), parallel=asked
+        train=TrainSettings(batch_size=BATCH, learning_rate=1e-15), parallel=asked
     )
     devices = topology.resolve(asked)
     strategy = connect(devices, asked)
     engine = ParameterServerEngine(strategy, devices, settings, 1_000_000, build)
-    data = drive.train_data(0, slice(None))
+    data = train_data()
     variables = [variable.value for variable in engine._model.variables]
     print(
         json.dumps(

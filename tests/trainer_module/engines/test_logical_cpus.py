@@ -53,7 +53,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Outcomes
 @pytest.mark.parametrize(
     "file", [file if file in FAST else pytest.param(file, marks=pytest.mark.slow) for file in FILES]
 )
-def test_passes(outcomes: Callable[..., Outcomes], file: str) -> None:
+def test_passes(outcomes, file):
     files = tuple(other for other in FILES if (other in FAST) == (file in FAST))
     failures = outcomes("not slow", files).get(file, [])
     assert not failures, "\n\n".join(failures)
@@ -61,7 +61,7 @@ def test_passes(outcomes: Callable[..., Outcomes], file: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_the_slow_ones_pass(outcomes: Callable[..., Outcomes]) -> None:
+def test_the_slow_ones_pass(outcomes):
     failures = [
         failure for of_file in outcomes("slow", tuple(FILES)).values() for failure in of_file
     ]

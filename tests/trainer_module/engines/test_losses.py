@@ -1,7 +1,3 @@
-"""The loss against Keras's own, and where Keras's would lose precision."""
-
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
@@ -14,7 +10,7 @@ LABELS = np.arange(7, dtype=np.int64)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_is_keras_s_per_example(smoothing: float) -> None:
+def test_is_keras_s_per_example(smoothing):
     expected = keras.losses.CategoricalCrossentropy(
         from_logits=True, label_smoothing=smoothing, reduction=None
     )(keras.ops.one_hot(LABELS, 10), LOGITS)
@@ -27,7 +23,7 @@ def test_is_keras_s_per_example(smoothing: float) -> None:
     ("given", "computed"),
     [(tf.bfloat16, tf.float32), (tf.float16, tf.float32), (tf.float64, tf.float64)],
 )
-def test_is_never_less_precise_than_float32(given: tf.DType, computed: tf.DType) -> None:
+def test_is_never_less_precise_than_float32(given, computed):
     logits = tf.cast(LOGITS, given)
     found = cross_entropy(logits, tf.constant(LABELS))
     assert found.dtype == computed

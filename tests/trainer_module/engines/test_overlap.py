@@ -1,5 +1,3 @@
-"""The stages of the grid work at the same time; by who meets whom, not by the clock."""
-
 from __future__ import annotations
 
 import json
@@ -29,17 +27,13 @@ def met() -> dict[tuple[str, int, int], dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_stages_pass_microbatches_at_the_same_time(
-    met: dict[tuple[str, int, int], dict[str, Any]], grid: tuple[str, int, int]
-) -> None:
+def test_stages_pass_microbatches_at_the_same_time(met, grid):
     _, stages, microbatches = grid
     assert met[grid]["together"] == min(stages, microbatches)
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_a_stage_makes_its_passes_one_by_one_in_the_order_of_the_schedule(
-    met: dict[tuple[str, int, int], dict[str, Any]], grid: tuple[str, int, int]
-) -> None:
+def test_a_stage_makes_its_passes_one_by_one_in_the_order_of_the_schedule(met, grid):
     name, stages, microbatches = grid
     assert met[grid]["order"] == [
         [[done.direction, done.microbatch] for done in order]

@@ -1,5 +1,3 @@
-"""Workers are lost and come back, and batches are taken once; a lost ps is the end of it."""
-
 from __future__ import annotations
 
 import json
@@ -77,7 +75,7 @@ def processes() -> Iterator[Processes]:
     started.end()
 
 
-def test_who_is_lost_and_who_comes_back(processes: Processes) -> None:
+def test_who_is_lost_and_who_comes_back(processes):
     start = processes.report()
     assert [device[:26] for device in start["devices"]] == [
         "/job:ps/replica:0/task:0/d",

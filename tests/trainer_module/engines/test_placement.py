@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 import tensorflow as tf
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.engines.placement import (
@@ -22,13 +21,13 @@ RIGHT = [
 ]
 
 
-def test_ops_where_they_should_be() -> None:
+def test_ops_where_they_should_be():
     check_stage_replicas(RIGHT, DEVICES, backward=DEVICES)
     check_replicas(RIGHT, ["CPU:0", "CPU:1"])
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_a_misplaced_op_is_named(index: int) -> None:
+def test_a_misplaced_op_is_named(index):
     ops = [*RIGHT]
     ops[index] = ops[index]._replace(device="GPU:7")
     wanted = RIGHT[index].device
@@ -40,7 +39,7 @@ def test_a_misplaced_op_is_named(index: int) -> None:
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_a_cell_that_computes_nothing_is_named(index: int, messages: Messages) -> None:
+def test_a_cell_that_computes_nothing_is_named(index, messages):
     ops = [op for op in RIGHT if op is not RIGHT[index]]
     part, stage = ("forward", "backward")[index // 2], (0, 1, 1, 0)[index]
     with messages.raises(UserError) as caught:
@@ -49,17 +48,17 @@ def test_a_cell_that_computes_nothing_is_named(index: int, messages: Messages) -
     assert f"no {part} ops" in str(caught.value)
 
 
-def test_what_has_nothing_to_train_needs_no_backward_pass() -> None:
+def test_what_has_nothing_to_train_needs_no_backward_pass():
     check_stage_replicas(RIGHT[:3], DEVICES, backward=[(0, 1)])
 
 
-def test_a_few_of_many_are_shown() -> None:
+def test_a_few_of_many_are_shown():
     ops = [op._replace(device="CPU:4") for op in RIGHT[:4]]
     with pytest.raises(UserError, match="and 1 more"):
         check_stage_replicas(ops, DEVICES, backward=DEVICES)
 
 
-def test_replicas_that_compute_no_gradients() -> None:
+def test_replicas_that_compute_no_gradients():
     with pytest.raises(UserError, match="no backward ops") as caught:
         check_replicas(RIGHT, ["CPU:0", "CPU:1", "CPU:2"])
     assert caught.value.record == "CPU:2"
@@ -67,7 +66,7 @@ def test_replicas_that_compute_no_gradients() -> None:
         check_replicas(RIGHT, ["CPU:0"])
 
 
-def test_records_what_is_first_called_in_the_block_and_nothing_after() -> None:
+def test_records_what_is_first_called_in_the_block_and_nothing_after():
     def function(name: str) -> None:
         @tf.function
         def compute(value: tf.Tensor) -> tf.Tensor:

@@ -1,5 +1,3 @@
-"""Trainings of several processes, whole: from TF_CONFIG to what the chief writes."""
-
 from __future__ import annotations
 
 import json
@@ -88,9 +86,7 @@ def _devices(folder: str) -> set[str]:
 
 
 @pytest.mark.full
-def test_workers_in_step(
-    train: Callable[..., types.SimpleNamespace], tmp_path: pathlib.Path
-) -> None:
+def test_workers_in_step(train, tmp_path):
     alone = train("alone")
     two = {"parallel_strategy": "multi_worker_mirrored", "parallel_workers": 2}
     together = train("together", **two)
@@ -127,7 +123,7 @@ def test_workers_in_step(
 
 
 @pytest.mark.full
-def test_parameter_server(train: Callable[..., types.SimpleNamespace]) -> None:
+def test_parameter_server(train):
     alone = train("alone")
     served = train("served", parallel_strategy="parameter_server")
     _assert_close(_state(served, 6), _state(alone, 6))
@@ -140,7 +136,7 @@ def test_parameter_server(train: Callable[..., types.SimpleNamespace]) -> None:
 
 
 @pytest.mark.slow
-def test_three_stages(train: Callable[..., types.SimpleNamespace]) -> None:
+def test_three_stages(train):
     stages = {"parallel_strategy": "grid", "parallel_stages": 3, "parallel_virtual_devices": 3}
     alone, split = train("alone"), train("split", **stages, parallel_timeline_step=3)
     _assert_close(_state(split, 6), _state(alone, 6))

@@ -1,5 +1,3 @@
-"""Which files count as read while a user's function builds its model."""
-
 from __future__ import annotations
 
 import os
@@ -47,7 +45,7 @@ READERS: dict[str, tuple[str, Read, Read]] = {
 
 
 @pytest.mark.parametrize("how", READERS)
-def test_what_is_read_is_seen(how: str, tmp_path: pathlib.Path) -> None:
+def test_what_is_read_is_seen(how, tmp_path):
     name, write, read = READERS[how]
     write(tmp_path / name)
     with opened_files.recording() as recorded:
@@ -59,7 +57,7 @@ def test_what_is_read_is_seen(how: str, tmp_path: pathlib.Path) -> None:
     assert recorded.files() == []
 
 
-def test_a_checkpoint_is_all_of_its_files(tmp_path: pathlib.Path) -> None:
+def test_a_checkpoint_is_all_of_its_files(tmp_path):
     prefix = tf.train.Checkpoint(w=tf.Variable([1.0])).write(str(tmp_path / "c"))
     expected = [f"{prefix}.data-00000-of-00001", f"{prefix}.index"]
     for read in (
@@ -71,7 +69,7 @@ def test_a_checkpoint_is_all_of_its_files(tmp_path: pathlib.Path) -> None:
         assert recorded.files() == expected
 
 
-def test_a_saved_model_is_its_graph_and_variables(tmp_path: pathlib.Path) -> None:
+def test_a_saved_model_is_its_graph_and_variables(tmp_path):
     module = tf.Module()
     module.w = tf.Variable([1.0])
     tf.saved_model.save(module, str(tmp_path))
@@ -82,7 +80,7 @@ def test_a_saved_model_is_its_graph_and_variables(tmp_path: pathlib.Path) -> Non
     assert found >= {*wanted, "variables/variables.data-00000-of-00001"}
 
 
-def test_what_does_not_count(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_count(tmp_path, monkeypatch):
     code = tmp_path / "some_code.py"
     code.write_text("")
     fifo = tmp_path / "fifo"
@@ -107,7 +105,7 @@ def test_what_does_not_count(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
     assert recorded.files() == []
 
 
-def test_a_reader_works_as_before_and_is_left_as_it_was(tmp_path: pathlib.Path) -> None:
+def test_a_reader_works_as_before_and_is_left_as_it_was(tmp_path):
     (tmp_path / "x").write_text("1")
     before = (h5py.File.__init__, tf.io.read_file)
     with opened_files.recording(), opened_files.recording() as inner:
@@ -123,7 +121,7 @@ def test_a_reader_works_as_before_and_is_left_as_it_was(tmp_path: pathlib.Path) 
     assert (h5py.File.__init__, tf.io.read_file) == before
 
 
-def test_a_folder_that_is_gone_harms_nobody(tmp_path: pathlib.Path) -> None:
+def test_a_folder_that_is_gone_harms_nobody(tmp_path):
     (tmp_path / "file").write_text("1")
     here, gone = os.getcwd(), tmp_path / "gone"
     gone.mkdir()
@@ -184,7 +182,7 @@ def _names(files: list[str]) -> list[str]:
     return [pathlib.Path(file).stem for file in files]
 
 
-def test_all_that_a_function_reads_however_often_it_is_built(module: str) -> None:
+def test_all_that_a_function_reads_however_often_it_is_built(module):
     for _ in range(2):  # the second reads less: the module is there, and keeps a file's content
         found = registry.files_read(f"{module}:model", num_classes=7)
         assert _names(found) == ["classes7", "import", "kept", "late"]
@@ -192,13 +190,11 @@ def test_all_that_a_function_reads_however_often_it_is_built(module: str) -> Non
     assert _names(found) == ["classes10", "classes7", "import", "kept", "late"]
 
 
-def test_a_model_that_cannot_be_built_has_read_what_it_has(module: str) -> None:
+def test_a_model_that_cannot_be_built_has_read_what_it_has(module):
     assert _names(registry.files_read(f"{module}:broken")) == ["import", "kept"]
 
 
-def test_a_model_is_built_once_for_all_who_ask(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_built_once_for_all_who_ask(module, monkeypatch):
     built = []
     call = registry._call
     monkeypatch.setattr(registry, "_call", lambda *a: (built.append(a), call(*a))[1])

@@ -13,7 +13,7 @@ def _gradients(scale: float = 1.0) -> list[tf.Tensor]:
 
 
 @pytest.mark.parametrize("clip_norm", [0.5, 100.0])
-def test_as_tensorflow_does_it(clip_norm: float) -> None:
+def test_as_tensorflow_does_it(clip_norm):
     gradients = _gradients()
     # In parts, as they lie on two devices.
     squared = clipping.squared_norm(gradients[:1]) + clipping.squared_norm(gradients[1:])
@@ -23,20 +23,20 @@ def test_as_tensorflow_does_it(clip_norm: float) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-6)  # a few roundings of float32
 
 
-def test_what_is_small_enough_keeps_its_bits() -> None:
+def test_what_is_small_enough_keeps_its_bits():
     gradients = _gradients()
     by = clipping.factor(clipping.squared_norm(gradients), 100.0)
     for one, other in zip(clipping.scaled(gradients, by), gradients, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_zero_gradients_stay_zero() -> None:
+def test_zero_gradients_stay_zero():
     zeros = [tf.zeros([3])]
     by = clipping.factor(clipping.squared_norm(zeros), 1.0)
     np.testing.assert_array_equal(clipping.scaled(zeros, by)[0], np.zeros(3))
 
 
-def test_squares_of_float16_do_not_overflow() -> None:
+def test_squares_of_float16_do_not_overflow():
     gradients = [tf.constant([1e4, 1e4], tf.float16)]
     squared = clipping.squared_norm(gradients)
     assert squared.dtype == tf.float32
@@ -44,7 +44,7 @@ def test_squares_of_float16_do_not_overflow() -> None:
     assert clipping.scaled(gradients, squared)[0].dtype == tf.float16
 
 
-def test_float64_stays_float64() -> None:
+def test_float64_stays_float64():
     gradients = [tf.constant([3.0, 4.0], tf.float64)]
     by = clipping.factor(clipping.squared_norm(gradients), 1.0)
     assert by.dtype == tf.float64

@@ -1,7 +1,3 @@
-"""Shadows follow the weights by the formula, faster at first."""
-
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
@@ -11,11 +7,11 @@ from stagecraft.trainer_module.optimization import ema
 
 
 @pytest.mark.parametrize(("step", "decay"), [(0, 0.1), (1, 2 / 11), (10**6, 0.99)])
-def test_decay_grows_to_what_was_asked_for(step: int, decay: float) -> None:
+def test_decay_grows_to_what_was_asked_for(step, decay):
     assert float(ema.decay_at(0.99, tf.constant(step, tf.int64))) == pytest.approx(decay)
 
 
-def test_ema_weights_follow() -> None:
+def test_ema_weights_follow():
     weight = keras.Variable(np.asarray([1.0, -2.0]))
     (average,) = ema.create([weight])
     np.testing.assert_array_equal(average, [1.0, -2.0])

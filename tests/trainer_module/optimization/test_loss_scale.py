@@ -13,7 +13,7 @@ def _numbers(scale: LossScale) -> tuple[float, ...]:
     return tuple(float(variable) for variable in scale.variables().values())
 
 
-def test_halves_when_a_gradient_is_not_finite() -> None:
+def test_halves_when_a_gradient_is_not_finite():
     scale = LossScale()
     scale.update(tf.constant(True))
     assert _numbers(scale) == (loss_scale.INITIAL, 1, 0)
@@ -23,7 +23,7 @@ def test_halves_when_a_gradient_is_not_finite() -> None:
     assert int(scale.skipped) == 1
 
 
-def test_doubles_after_enough_good_steps_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doubles_after_enough_good_steps_in_a_row(monkeypatch):
     monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 3)
     scale = LossScale()
     scales = []
@@ -34,7 +34,7 @@ def test_doubles_after_enough_good_steps_in_a_row(monkeypatch: pytest.MonkeyPatc
     assert _numbers(scale)[1:] == (1, 1)
 
 
-def test_a_scale_of_one_cannot_be_the_cause() -> None:
+def test_a_scale_of_one_cannot_be_the_cause():
     scale = LossScale()
     scale.variables()["loss_scale/scale"].assign(2.0)
     assert bool(scale.update(tf.constant(False)))
@@ -44,7 +44,7 @@ def test_a_scale_of_one_cannot_be_the_cause() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_one_entry_decides(value: float) -> None:
+def test_one_entry_decides(value):
     good = [tf.zeros([3, 4]), tf.constant([1.0, 65504.0], tf.float16)]
     assert bool(all_finite(good))
     assert not bool(all_finite([*good, tf.constant([0.0, value])]))

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
@@ -74,6 +73,6 @@ def test_late_steps_of_a_very_long_training_stay_apart():
     assert float(rate(total // 2)) == pytest.approx(0.5 / 0.7)
 
 
-def test_a_warm_up_longer_than_the_training_is_refused(messages: Messages):
+def test_a_warm_up_longer_than_the_training_is_refused(messages):
     with messages.raises(UserError):
         learning_rate(TrainSettings(warmup_steps=101), TOTAL)

@@ -1,14 +1,10 @@
-"""Settings and machine give devices, or a refusal that names the field and a value."""
-
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import devices, topology
@@ -48,14 +44,14 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return shown
 
 
-def test_one_device() -> None:
+def test_one_device():
     found = topology.resolve(ParallelSettings())
     assert found.strategy == "one_device"
     assert found.replicas == found.global_replicas == found.stages == 1
     assert found.device(0, 0) == found.devices[0]
 
 
-def test_replica_by_replica_its_stages_in_order() -> None:
+def test_replica_by_replica_its_stages_in_order():
     names = tuple(f"CPU:{index}" for index in range(6))
     grid = Topology(strategy="grid", devices=names, stages=3)
     assert grid.replicas == 2
@@ -63,7 +59,7 @@ def test_replica_by_replica_its_stages_in_order() -> None:
     assert [grid.device(1, stage) for stage in range(3)] == ["CPU:3", "CPU:4", "CPU:5"]
 
 
-def test_every_replica_has_a_part_of_the_batch() -> None:
+def test_every_replica_has_a_part_of_the_batch():
     three = Topology(strategy="mirrored", devices=("CPU:0", "CPU:1", "CPU:2"))
     assert [three.fitting_batch(size) for size in (1, 3, 4, 500)] == [3, 3, 6, 501]
     workers = Topology(
@@ -73,7 +69,7 @@ def test_every_replica_has_a_part_of_the_batch() -> None:
     assert workers.fitting_batch(500) == 504
 
 
-def test_more_replicas_than_devices() -> None:
+def test_more_replicas_than_devices():
     there = _cpus()
     parallel = ParallelSettings(strategy="mirrored", replicas=there + 1)
     with pytest.raises(UserError) as caught:
@@ -83,10 +79,7 @@ def test_more_replicas_than_devices() -> None:
     assert f"parallel.virtual_devices: {there + 1}" in message
 
 
-def test_a_larger_grid_than_devices(
-    gpus: list[str],
-    messages: Messages,
-) -> None:
+def test_a_larger_grid_than_devices(gpus, messages):
     parallel = ParallelSettings(strategy="grid", replicas=2, stages=2)
     with pytest.raises(UserError) as caught:
         topology.resolve(parallel)
@@ -98,10 +91,7 @@ def test_a_larger_grid_than_devices(
         topology.resolve(ParallelSettings(strategy="grid", stages=4))
 
 
-def test_devices_that_are_named(
-    gpus: list[str],
-    messages: Messages,
-) -> None:
+def test_devices_that_are_named(gpus, messages):
     parallel = ParallelSettings(strategy="grid", stages=2, devices="GPU:2,GPU:0")
     assert topology.resolve(parallel).devices == ("GPU:2", "GPU:0")
     assert gpus == ["untouched"]
@@ -118,36 +108,32 @@ def test_devices_that_are_named(
         ({"devices": "CPU:0"}, ("CPU:0",), []),
     ],
 )
-def test_a_worker_sees_no_gpus_but_its_own(
-    gpus: list[str], asked: dict[str, Any], devices: tuple[str, ...], shown: list[str]
-) -> None:
+def test_a_worker_sees_no_gpus_but_its_own(gpus, asked, devices, shown):
     parallel = ParallelSettings(strategy="multi_worker_mirrored", **asked)
     assert topology.resolve(parallel).devices == devices
     assert gpus == shown
 
 
-def test_replicas_of_a_worker_without_gpus(
-    monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_replicas_of_a_worker_without_gpus(monkeypatch, messages):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     parallel = ParallelSettings(strategy="multi_worker_mirrored", replicas=2)
     with messages.raises(UserError):
         topology.resolve(parallel)
 
 
-def test_nccl_without_gpus(messages: Messages) -> None:
+def test_nccl_without_gpus(messages):
     parallel = ParallelSettings(strategy="mirrored", all_reduce="nccl")
     with messages.raises(UserError):
         topology.resolve(parallel)
     topology.resolve(ParallelSettings(strategy="mirrored"))
 
 
-def test_nccl_with_gpus(gpus: list[str]) -> None:
+def test_nccl_with_gpus(gpus):
     parallel = ParallelSettings(strategy="mirrored", replicas=3, all_reduce="nccl")
     assert topology.resolve(parallel).devices == ("GPU:0", "GPU:1", "GPU:2")
 
 
-def test_workers_come_from_tf_config(gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_come_from_tf_config(gpus, monkeypatch):
     config = {
         "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]},
         "task": {"type": "worker", "index": 1},
@@ -158,9 +144,7 @@ def test_workers_come_from_tf_config(gpus: list[str], monkeypatch: pytest.Monkey
     assert topology.resolve(ParallelSettings(strategy="mirrored", replicas=2)).workers == 1
 
 
-def test_workers_of_a_grid_keep_their_gpus(
-    gpus: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_of_a_grid_keep_their_gpus(gpus, monkeypatch):
     config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     parallel = ParallelSettings(strategy="grid", workers=2, stages=2, devices="GPU:2,GPU:0")
@@ -170,9 +154,7 @@ def test_workers_of_a_grid_keep_their_gpus(
     assert gpus == ["untouched"]
 
 
-def test_a_second_topology_whose_collectives_clash(
-    gpus: list[str], monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_a_second_topology_whose_collectives_clash(gpus, monkeypatch, messages):
     one = ParallelSettings(strategy="multi_worker_mirrored")
     grid = ParallelSettings(strategy="grid", replicas=2)
     topology.resolve(grid)
@@ -201,10 +183,7 @@ def test_a_second_topology_whose_collectives_clash(
     topology.resolve(grid)
 
 
-def test_no_tpu(
-    monkeypatch: pytest.MonkeyPatch,
-    messages: Messages,
-) -> None:
+def test_no_tpu(monkeypatch, messages):
     import tensorflow as tf
 
     def none() -> None:  # as TensorFlow does, without asking Google Cloud first
@@ -215,10 +194,7 @@ def test_no_tpu(
         topology.resolve(ParallelSettings(strategy="tpu"))
 
 
-def test_replicas_are_the_tpus_cores(
-    monkeypatch: pytest.MonkeyPatch,
-    messages: Messages,
-) -> None:
+def test_replicas_are_the_tpus_cores(monkeypatch, messages):
     monkeypatch.setattr(tpu, "_cores", lambda: 8)
     with messages.raises(UserError):
         topology.resolve(ParallelSettings(strategy="tpu"))
@@ -227,21 +203,21 @@ def test_replicas_are_the_tpus_cores(
     assert found.device(7, 0) == "TPU:7"
 
 
-def test_virtual_devices_after_tensorflow_has_started(messages: Messages) -> None:
+def test_virtual_devices_after_tensorflow_has_started(messages):
     there = _cpus()
     topology.configure_devices(ParallelSettings(virtual_devices=there))  # enough are there
     with messages.raises(UserError):
         topology.configure_devices(ParallelSettings(virtual_devices=there + 1))
 
 
-def test_importing_it_starts_nothing() -> None:
+def test_importing_it_starts_nothing():
     _in_a_new_process(
         "import sys, stagecraft.trainer_module.parallel.topology\n"
         "assert 'tensorflow' not in sys.modules"
     )
 
 
-def test_virtual_devices() -> None:
+def test_virtual_devices():
     _in_a_new_process("""
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings

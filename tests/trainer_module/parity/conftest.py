@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from stagecraft.trainer_module.parity import processes
+from stagecraft.trainer_module.parity import check
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """``fake(mirrored="die")``: what the processes of a strategy do, in place of computing."""
     script = pathlib.Path(__file__).with_name("fake_worker.py")
-    monkeypatch.setattr(processes, "_WORKER", (str(script),))
+    monkeypatch.setattr(check, "_WORKER", (str(script),))
 
     def behave(**strategies: str) -> None:
         monkeypatch.setenv("FAKE", json.dumps(strategies))

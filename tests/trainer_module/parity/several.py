@@ -29,33 +29,29 @@ from stagecraft.trainer_module.parity.task import Notes, Results, Task, save
 from stagecraft.trainer_module.parity.worker import measure
 
 
-def _first(
-    found: replica_pipeline.PartialSums, other: replica_pipeline.PartialSums
-) -> replica_pipeline.PartialSums:
+def _first(found: Any, other: Any) -> Any:
     """A sum over microbatches that leaves the others out."""
     del other
     return found
 
 
-def _twice(
-    found: replica_pipeline.PartialSums, other: replica_pipeline.PartialSums
-) -> replica_pipeline.PartialSums:
+def _twice(found: Any, other: Any) -> Any:
     """A sum over microbatches that takes the others twice."""
     return tf.nest.map_structure(
         lambda one, two: one + 2 * two if one.dtype.is_floating else two, found, other
     )
 
 
-def _own(context: Any, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def _own(tensors: Sequence[tf.Tensor], reduce: Any) -> list[tf.Tensor]:
     """An all-reduce in which each replica keeps what it has."""
-    del context
+    del reduce
     return list(tensors)
 
 
 FAULTS = {
-    "dropped": (replica_pipeline.PartialSums, "plus", _first),
-    "doubled": (replica_pipeline.PartialSums, "plus", _twice),
-    "not reduced": (strategy, "_all_reduce", _own),
+    "dropped": (replica_pipeline, "plus", _first),
+    "doubled": (replica_pipeline, "plus", _twice),
+    "not reduced": (strategy, "by_dtype", _own),
 }
 """What is patched, and by what."""
 

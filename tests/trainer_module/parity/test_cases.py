@@ -1,9 +1,6 @@
-"""Names of topologies, and what each of them is compared with."""
-
 from __future__ import annotations
 
 import pytest
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parity import cases
@@ -18,30 +15,21 @@ def _select(names: str, **parallel: object) -> list[Case]:
     return cases.select(names, settings, steps=8, batch_size=24)
 
 
-def test_all_are_all_names_and_the_configured_one() -> None:
+def test_all_are_all_names_and_the_configured_one():
     assert [case.name for case in _select("all")] == list(NAMED)
     own = _select("all", strategy="grid", stages=2, microbatches=4, accumulate=2, virtual_devices=2)
     assert [case.name for case in own] == [*NAMED, "configured"]
 
 
-def test_a_configured_topology_that_has_a_name_runs_once() -> None:
+def test_a_configured_topology_that_has_a_name_runs_once():
     found = _select("all", strategy="mirrored", replicas=2, virtual_devices=2)
     assert [case.name for case in found] == list(NAMED)
     assert [case.name for case in _select("stages-2, stages-2")] == ["stages-2"]
 
 
-def test_nothing_is_augmented_and_all_else_is_kept() -> None:
-    settings = TrainingSettings.model_validate(
-        {
-            "train": {
-                "model": "resnet20",
-                "optimizer": "adamw",
-                "seed": 7,
-                "epochs": 3,
-                "warmup_steps": 500,
-            }
-        }
-    )
+def test_nothing_is_augmented_and_all_else_is_kept():
+    asked = {"model": "resnet20", "optimizer": "adamw", "seed": 7, "epochs": 3, "warmup_steps": 500}
+    settings = TrainingSettings.model_validate({"train": asked})
     (case,) = cases.select("grid-2x2", settings, steps=8, batch_size=24)
     train = case.settings.train
     assert (train.augment, train.steps, train.epochs) == ("none", 8, None)
@@ -49,7 +37,7 @@ def test_nothing_is_augmented_and_all_else_is_kept() -> None:
     assert train.warmup_steps == 2, "no longer than the trajectory"
 
 
-def test_the_batch_is_rounded_up_to_what_is_divided() -> None:
+def test_the_batch_is_rounded_up_to_what_is_divided():
     settings = TrainingSettings()
     sizes = {
         case.name: case.settings.train.batch_size
@@ -59,35 +47,31 @@ def test_the_batch_is_rounded_up_to_what_is_divided() -> None:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_each_has_a_reference_on_one_device(name: str) -> None:
+def test_each_has_a_reference_on_one_device(name):
     (case,) = _select(name)
     for same_parts in (True, False):
         reference = case.reference(same_parts=same_parts)
         assert reference.train == case.settings.train
         assert reference.parallel.strategy == "one_device"
-        assert reference.parallel.parts == (case.parts if same_parts else 1)
+        assert reference.parallel.parts == (case.settings.parallel.parts if same_parts else 1)
         assert reference.parallel.precision == case.settings.parallel.precision
         assert not reference.parallel.remat
 
 
-def test_a_named_topology_keeps_precision_and_remat() -> None:
+def test_a_named_topology_keeps_precision_and_remat():
     (case,) = _select("stages-2", precision="mixed_float16", remat=True)
-    assert (case.settings.parallel.precision, case.settings.parallel.remat) == (
-        "mixed_float16",
-        True,
-    )
+    parallel = case.settings.parallel
+    assert (parallel.precision, parallel.remat) == ("mixed_float16", True)
 
 
-def test_what_does_not_go_together_is_left_out_of_all_and_refused_by_name(
-    messages: Messages,
-) -> None:
+def test_what_does_not_go_together_is_left_out_of_all_and_refused_by_name(messages):
     half = [case.name for case in _select("all", precision="mixed_float16")]
     assert set(NAMED) - set(half) == {"parameter_server-1"}
     with messages.raises(UserError):
         _select("parameter_server-1", precision="mixed_float16")
 
 
-def test_in_float64_the_learning_rate_is_small_and_constant() -> None:
+def test_in_float64_the_learning_rate_is_small_and_constant():
     (case,) = _select("mirrored-2")
     exact = cases.in_float64(case.settings)
     assert (exact.train.learning_rate, exact.train.schedule) == (1e-3, "constant")
@@ -104,17 +88,15 @@ def test_in_float64_the_learning_rate_is_small_and_constant() -> None:
         ("configured", None, ""),
     ],
 )
-def test_other_names_are_refused(
-    names: str, value: str | None, suggestion: str, messages: Messages
-) -> None:
+def test_other_names_are_refused(names, value, suggestion, messages):
     with messages.raises(UserError) as caught:
         _select(names)
     assert (caught.value.value, caught.value.suggestion) == (value, suggestion)
 
 
-def test_one_device_has_nothing_to_prove() -> None:
+def test_one_device_has_nothing_to_prove():
     assert cases.configured(TrainingSettings(), steps=8, batch_size=24) is None
     turns = TrainingSettings.model_validate({"parallel": {"accumulate": 2}})
     case = cases.configured(turns, steps=8, batch_size=24)
     assert case is not None
-    assert case.parts == 2
+    assert case.settings.parallel.parts == 2

@@ -1,18 +1,11 @@
-"""From processes to rows: references are shared, and every failure is a row."""
-
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable
-
-from messages import Messages
 
 from stagecraft.trainer_module.parity import cases, report
 from stagecraft.trainer_module.parity.check import Check
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.settings import TrainingSettings
-
-Fake = Callable[..., None]
 
 
 def _rows(folder: pathlib.Path, names: str) -> tuple[list[Row], list[str]]:
@@ -27,7 +20,7 @@ def _rows(folder: pathlib.Path, names: str) -> tuple[list[Row], list[str]]:
     return list(check.rows(chosen)), started
 
 
-def test_a_reference_serves_all_that_it_fits(fake: Fake, tmp_path: pathlib.Path) -> None:
+def test_a_reference_serves_all_that_it_fits(fake, tmp_path):
     rows, started = _rows(tmp_path, "mirrored-2,stages-2,microbatches-4,clip")
     assert all(row.equal for row in rows)
     assert started == [
@@ -40,9 +33,7 @@ def test_a_reference_serves_all_that_it_fits(fake: Fake, tmp_path: pathlib.Path)
     ]
 
 
-def test_a_difference_names_the_variable(
-    fake: Fake, tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_a_difference_names_the_variable(fake, tmp_path, messages):
     fake(mirrored="differs")
     (row,), _ = _rows(tmp_path, "mirrored-2")
     assert row.verdict == "differs"
@@ -50,36 +41,32 @@ def test_a_difference_names_the_variable(
     messages.check(row.reason)
 
 
-def test_drift_is_a_difference(fake: Fake, tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_drift_is_a_difference(fake, tmp_path, messages):
     fake(mirrored="drifts")
     (row,), _ = _rows(tmp_path, "mirrored-2")
     messages.check(row.reason)
 
 
-def test_a_topology_that_dies_is_a_failed_row_and_the_next_ones_run(
-    fake: Fake, tmp_path: pathlib.Path
-) -> None:
+def test_a_topology_that_dies_is_a_failed_row_and_the_next_ones_run(fake, tmp_path):
     fake(mirrored="die")
     (died, lived), _ = _rows(tmp_path, "mirrored-2,stages-2")
     assert (died.verdict, lived.verdict) == ("failed", "equal")
     assert "exit code 4" in died.reason
 
 
-def test_a_reference_that_fails_fails_what_it_is_for(fake: Fake, tmp_path: pathlib.Path) -> None:
+def test_a_reference_that_fails_fails_what_it_is_for(fake, tmp_path):
     fake(one_device="error")
     (row,), _ = _rows(tmp_path, "mirrored-2")
     assert row.reason.startswith("one device: ")
 
 
-def test_16_bits_are_compared_in_the_same_parts(
-    fake: Fake, tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_16_bits_are_compared_in_the_same_parts(fake, tmp_path, messages):
     (row,), _ = _rows(tmp_path, "bfloat16")
     messages.check(row.reference)
     assert [finding.criterion for finding in row.findings] == ["gradients"]
 
 
-def test_tables_have_a_line_a_topology(fake: Fake, tmp_path: pathlib.Path) -> None:
+def test_tables_have_a_line_a_topology(fake, tmp_path):
     fake(mirrored="differs", grid="die")
     rows, _ = _rows(tmp_path, "accumulate-4,mirrored-2,stages-2")
     lines = report.text(rows).splitlines()
@@ -91,9 +78,7 @@ def test_tables_have_a_line_a_topology(fake: Fake, tmp_path: pathlib.Path) -> No
     assert "error" not in rows[0].as_json()
 
 
-def test_layers_that_stay_float32_are_noted(
-    fake: Fake, tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_layers_that_stay_float32_are_noted(fake, tmp_path, messages):
     fake(one_device="casts")
     rows, _ = _rows(tmp_path, "mirrored-2,stages-2")
     assert all(row.equal for row in rows)

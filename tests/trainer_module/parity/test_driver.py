@@ -1,5 +1,3 @@
-"""What a process computes, in this process: one device, in whole batches and in parts."""
-
 from __future__ import annotations
 
 import pathlib
@@ -75,7 +73,7 @@ def penalties(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return Ran(tmp_path_factory.mktemp("penalties"), "norm_mean_penalties")
 
 
-def test_a_gradient_of_zero_and_a_float32_head_are_equal(zeros: Ran) -> None:
+def test_a_gradient_of_zero_and_a_float32_head_are_equal(zeros):
     assert zeros.found.under("0/gradients/0/").keys() == {
         "conv/kernel", "conv/bias", "head/kernel", "head/bias",
     }  # fmt: skip
@@ -83,7 +81,7 @@ def test_a_gradient_of_zero_and_a_float32_head_are_equal(zeros: Ran) -> None:
     assert zeros.reference.notes.float32 == []
 
 
-def test_the_bias_is_measured_and_the_rest_is_not(zeros: Ran) -> None:
+def test_the_bias_is_measured_and_the_rest_is_not(zeros):
     """Only where terms cancel is a tolerance another one than the derived."""
     lengths = zeros.reference.scalars("depth/")
     magnitudes = zeros.reference.scalars("0/magnitude/0/")
@@ -99,19 +97,19 @@ def test_the_bias_is_measured_and_the_rest_is_not(zeros: Ran) -> None:
 
 
 @pytest.mark.parametrize("path", ["conv/kernel", "head/kernel", "head/bias"])
-def test_every_other_variable_is_judged_as_before(zeros: Ran, path: str) -> None:
+def test_every_other_variable_is_judged_as_before(zeros, path):
     faulty = zeros.changed(lambda n, v: v * 1.1 if n == f"2/gradients/1/{path}" else v)
     assert len(zeros.why(faulty)) == 1
     assert zeros.why(faulty)[0].startswith(f"gradients after 2 steps, {path}:")
 
 
-def test_float64_is_judged_to_1e_10(zeros: Ran) -> None:
+def test_float64_is_judged_to_1e_10(zeros):
     moved = zeros.changed(lambda n, v: v + 2e-10 if n == "float64/model/head/kernel" else v)
     assert len(zeros.why(moved)) == 1
     assert "float64 trajectory after 2 steps, model/head/kernel" in zeros.why(moved)[0]
 
 
-def test_with_statistics_penalties_are_held_against_a_whole_batch(penalties: Ran) -> None:
+def test_with_statistics_penalties_are_held_against_a_whole_batch(penalties):
     assert penalties.reference.notes.has_state
     assert penalties.reference.under("copies/gradients/0/").keys() == (
         penalties.found.under("copies/gradients/0/").keys()
@@ -119,7 +117,7 @@ def test_with_statistics_penalties_are_held_against_a_whole_batch(penalties: Ran
     assert penalties.why() == []
 
 
-def test_a_penalty_that_is_combined_otherwise_is_found(penalties: Ran) -> None:
+def test_a_penalty_that_is_combined_otherwise_is_found(penalties):
     """All but the batch of equal parts is equal: the reference has the same parts."""
     faulty = penalties.changed(lambda n, v: v * 0.9 if n.startswith("copies/") else v)
     (why,) = penalties.why(faulty)

@@ -1,5 +1,3 @@
-"""All layers in float64: those that were given another dtype too, and what no policy reaches."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -7,7 +5,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import parity_models
 import pytest
 
 from stagecraft.trainer_module.models.assemble import assemble
@@ -29,7 +26,7 @@ def _policy() -> Any:
     keras.config.set_floatx(before[1])
 
 
-def test_a_float32_head_is_float64_in_the_block_and_nowhere_else() -> None:
+def test_a_float32_head_is_float64_in_the_block_and_nowhere_else():
     with float64.forced("float64"):
         model = _float64("float32_head")
         assert {variable.dtype for variable in model.variables} == {"float64"}
@@ -40,13 +37,13 @@ def test_a_float32_head_is_float64_in_the_block_and_nowhere_else() -> None:
     assert outside.get_layer("head").variable_dtype == "float32"
 
 
-def test_other_precisions_are_left_alone() -> None:
+def test_other_precisions_are_left_alone():
     with float64.forced("float32"):
         assert keras.layers.Dense(1, dtype="float64").compute_dtype == "float64"
         assert keras.layers.Dense(1, dtype="mixed_bfloat16").compute_dtype == "bfloat16"
 
 
-def test_an_error_restores_the_policies() -> None:
+def test_an_error_restores_the_policies():
     with pytest.raises(RuntimeError), float64.forced("float64"):
         raise RuntimeError
     assert keras.DTypePolicy("mixed_float16").compute_dtype == "float16"
@@ -75,7 +72,7 @@ DTYPES: list[Callable[[], keras.layers.Layer]] = [
 
 @pytest.mark.usefixtures("_policy")
 @pytest.mark.parametrize("make", DTYPES)
-def test_however_a_dtype_is_given(make: Callable[[], keras.layers.Layer]) -> None:
+def test_however_a_dtype_is_given(make):
     with float64.forced("float64"):
         layer = make()
         inputs = keras.ops.ones((3, 4, 2), "float64")
@@ -87,13 +84,13 @@ def test_however_a_dtype_is_given(make: Callable[[], keras.layers.Layer]) -> Non
         assert set(floats) == {"float64"}
 
 
-def test_what_is_no_float_stays() -> None:
+def test_what_is_no_float_stays():
     with float64.forced("float64"):
         assert keras.DTypePolicy("int32").compute_dtype == "int32"
         assert keras.dtype_policies.get("int8_from_float32").compute_dtype == "float32"
 
 
-def test_a_cast_in_code_is_named() -> None:
+def test_a_cast_in_code_is_named():
     with float64.forced("float64"):
         assert float64.exceptions(_float64("cast_inside")) == ["cast"]
 
@@ -109,7 +106,7 @@ class OwnDtype(keras.layers.Layer):
 
 
 @pytest.mark.usefixtures("_policy")
-def test_a_variable_of_its_own_dtype_is_named() -> None:
+def test_a_variable_of_its_own_dtype_is_named():
     with float64.forced("float64"):
         images = keras.Input((32, 32, 3))
         model = keras.Model(images, keras.layers.Flatten()(OwnDtype(name="own")(images)))
@@ -117,7 +114,7 @@ def test_a_variable_of_its_own_dtype_is_named() -> None:
 
 
 @pytest.mark.usefixtures("_policy")
-def test_float32_pictures_are_no_loss() -> None:
+def test_float32_pictures_are_no_loss():
     with float64.forced("float64"):
         images = keras.Input((32, 32, 3), dtype="float32")
         hidden = keras.layers.Dense(2)(keras.layers.Flatten()(images))
@@ -125,7 +122,7 @@ def test_float32_pictures_are_no_loss() -> None:
 
 
 @pytest.mark.usefixtures("_policy")
-def test_a_subclassed_model_is_looked_through() -> None:
+def test_a_subclassed_model_is_looked_through():
     class Casts(keras.Model):
         """Casts in a model's code."""
 
@@ -137,8 +134,3 @@ def test_a_subclassed_model_is_looked_through() -> None:
         model = Casts(name="casts")
         model(np.zeros((1, 32, 32, 3)))
         assert float64.exceptions(model) == ["casts"]
-
-
-def test_cast_inside_is_a_model_like_any_other() -> None:
-    model = parity_models.cast_inside((32, 32, 3), 10)
-    assert model(np.zeros((2, 32, 32, 3), np.float32)).shape == (2, 10)

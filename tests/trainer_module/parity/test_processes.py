@@ -1,25 +1,18 @@
-"""Processes are started with what they need, followed, and never left behind."""
-
 from __future__ import annotations
 
 import os
 import pathlib
 import time
-from collections.abc import Callable
 from typing import Any
 
 import psutil
 import pytest
-from messages import Messages
 
 from stagecraft.trainer_module.parallel.roles import roles
-from stagecraft.trainer_module.parity import processes
-from stagecraft.trainer_module.parity.check import ProcessError
+from stagecraft.trainer_module.parity.check import ProcessError, run
 from stagecraft.trainer_module.parity.task import Results, Task
 from stagecraft.trainer_module.processes.process import WorkerProcess
 from stagecraft.trainer_module.settings import TrainingSettings
-
-Fake = Callable[..., None]
 
 
 def _run(
@@ -39,7 +32,7 @@ def _run(
             reference=None,
         ).write(str(path))
         tasks.append((role, str(path)))
-    processes.run(
+    run(
         tasks,
         folder / "log",
         start_seconds=start_seconds,
@@ -49,7 +42,7 @@ def _run(
     return phases
 
 
-def test_they_write_and_tell(fake: Fake, tmp_path: pathlib.Path) -> None:
+def test_they_write_and_tell(fake, tmp_path):
     assert _run(tmp_path, accumulate=2) == ["float32"]
     results = Results(str(tmp_path / "process.npz"))
     assert results.notes.parts == 1  # the model has no statistics
@@ -62,7 +55,7 @@ def _children() -> set[int]:
     return {child.pid for child in psutil.Process().children() if child.is_running()}
 
 
-def test_those_that_serve_are_ended(fake: Fake, tmp_path: pathlib.Path) -> None:
+def test_those_that_serve_are_ended(fake, tmp_path):
     before = _children()
     _run(tmp_path, strategy="parameter_server")
     assert _children() <= before
@@ -76,23 +69,19 @@ def test_those_that_serve_are_ended(fake: Fake, tmp_path: pathlib.Path) -> None:
         ("error", "^train.model: cannot be cut$"),
     ],
 )
-def test_an_end_without_a_result_is_told(
-    fake: Fake, tmp_path: pathlib.Path, behaviour: str, message: str
-) -> None:
+def test_an_end_without_a_result_is_told(fake, tmp_path, behaviour, message):
     fake(one_device=behaviour)
     with pytest.raises(ProcessError, match=message):
         _run(tmp_path)
 
 
-def test_the_process_of_several_is_named(fake: Fake, tmp_path: pathlib.Path) -> None:
+def test_the_process_of_several_is_named(fake, tmp_path):
     fake(multi_worker_mirrored="error")
     with pytest.raises(ProcessError, match="worker [01]: "):
         _run(tmp_path, strategy="multi_worker_mirrored", workers=2)
 
 
-def test_one_that_never_starts_is_given_up(
-    fake: Fake, tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_one_that_never_starts_is_given_up(fake, tmp_path, messages):
     fake(one_device="silent")
     with messages.raises(ProcessError):
         _run(tmp_path, start_seconds=0.2)
@@ -105,9 +94,7 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def test_one_that_hangs_is_ended_with_its_children(
-    fake: Fake, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_one_that_hangs_is_ended_with_its_children(fake, tmp_path, monkeypatch, messages):
     fake(one_device="hang")
     monkeypatch.setenv("FAKE_PIDS", str(tmp_path / "pids"))
     with messages.raises(ProcessError):
@@ -119,9 +106,7 @@ def test_one_that_hangs_is_ended_with_its_children(
         assert time.monotonic() < deadline, alive
 
 
-def test_an_interrupt_leaves_nothing(
-    fake: Fake, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_leaves_nothing(fake, tmp_path, monkeypatch):
     def interrupt(self: Any) -> None:
         raise KeyboardInterrupt
 
@@ -132,9 +117,7 @@ def test_an_interrupt_leaves_nothing(
     assert _children() <= before
 
 
-def test_another_tf_config_is_not_passed_on(
-    fake: Fake, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_tf_config_is_not_passed_on(fake, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "not even JSON")
     _run(tmp_path)
     assert os.environ["TF_CONFIG"] == "not even JSON"

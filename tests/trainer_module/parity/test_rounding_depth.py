@@ -1,5 +1,3 @@
-"""How many additions a gradient goes through."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -27,13 +25,13 @@ CNN = 2 * (27 + 288 + 576 + 2048 + 128 + 3 + 1)
     ("path", "uses"),
     [("block1_conv/kernel", 32 * 32), ("block3_conv/bias", 8 * 8), ("logits/kernel", 1)],
 )
-def test_the_way_there_and_back_and_the_weights_own_sum(path: str, uses: int) -> None:
+def test_the_way_there_and_back_and_the_weights_own_sum(path, uses):
     settings = _settings()
     found = rounding_depths(assemble(settings.train, 10), settings)
     assert found[path] == CNN + 16 * uses
 
 
-def test_kinks_are_activations_and_max_pooling() -> None:
+def test_kinks_are_activations_and_max_pooling():
     settings = _settings()
     assert count_nonsmooth_ops(assemble(settings.train, 10), settings) == 4 + 3
     resnet = _settings(model="resnet20")
@@ -41,7 +39,7 @@ def test_kinks_are_activations_and_max_pooling() -> None:
     assert count_nonsmooth_ops(assemble(resnet.train, 10), _settings("mixed_bfloat16")) == 0
 
 
-def test_statistics_sum_over_batch_and_positions() -> None:
+def test_statistics_sum_over_batch_and_positions():
     images = keras.Input((8, 8, 3))
     hidden = keras.layers.BatchNormalization(name="norm")(images)
     hidden = keras.layers.GlobalAveragePooling2D()(hidden)
@@ -52,13 +50,13 @@ def test_statistics_sum_over_batch_and_positions() -> None:
     assert found["logits/kernel"] == way + 16
 
 
-def test_16_bits_count_layers() -> None:
+def test_16_bits_count_layers():
     settings = _settings("mixed_bfloat16")
     found = rounding_depths(assemble(settings.train, 10, precision="mixed_bfloat16"), settings)
     assert set(found.values()) == {2 * 9 + 1}
 
 
-def test_every_weight_has_one_whatever_the_model_is_made_of() -> None:
+def test_every_weight_has_one_whatever_the_model_is_made_of():
     class Scaled(keras.Model):
         """A weight of its own, and a model inside."""
 
@@ -96,7 +94,7 @@ class Block(keras.layers.Layer):
         return self.norm(self.conv(inputs)) * self.scale
 
 
-def test_a_layer_of_layers_is_what_they_are() -> None:
+def test_a_layer_of_layers_is_what_they_are():
     images = keras.Input((8, 8, 3))
     hidden = Block(name="block")(images)
     model = keras.Model(images, keras.layers.GlobalAveragePooling2D()(hidden))
@@ -108,7 +106,7 @@ def test_a_layer_of_layers_is_what_they_are() -> None:
     assert count_nonsmooth_ops(model, _settings()) == 1
 
 
-def test_an_attention_is_its_parts() -> None:
+def test_an_attention_is_its_parts():
     tokens = keras.Input((16, 8))
     model = keras.Model(tokens, keras.layers.MultiHeadAttention(2, 4, name="mha")(tokens, tokens))
     found = rounding_depths(model, _settings())
@@ -117,7 +115,7 @@ def test_an_attention_is_its_parts() -> None:
     assert found["mha/key/bias"] >= 2 * 4 * 8 + 16 * 16
 
 
-def test_operations_have_kinks_too() -> None:
+def test_operations_have_kinks_too():
     images = keras.Input((32, 32, 3))
     hidden = keras.ops.relu(keras.layers.Conv2D(4, 3)(images))
     hidden = keras.ops.max_pool(hidden, 2)
@@ -125,7 +123,7 @@ def test_operations_have_kinks_too() -> None:
     assert count_nonsmooth_ops(model, _settings()) == 2
 
 
-def test_a_models_code_has_kinks_too() -> None:
+def test_a_models_code_has_kinks_too():
     class Own(keras.Model):
         """As a port from another framework has it."""
 
@@ -143,7 +141,7 @@ def test_a_models_code_has_kinks_too() -> None:
     assert count_nonsmooth_ops(model, _settings()) == 2
 
 
-def test_normalizations_and_attentions_have_none() -> None:
+def test_normalizations_and_attentions_have_none():
     tokens = keras.Input((16, 8))
     hidden = keras.layers.LayerNormalization()(tokens)
     hidden = keras.layers.MultiHeadAttention(2, 4)(hidden, hidden)
@@ -154,7 +152,7 @@ def test_normalizations_and_attentions_have_none() -> None:
     )
 
 
-def test_a_model_of_nothing_but_weights_is_a_layer() -> None:
+def test_a_model_of_nothing_but_weights_is_a_layer():
     class Linear(keras.Model):
         """No layers inside."""
 

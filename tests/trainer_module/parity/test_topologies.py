@@ -12,13 +12,12 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from stagecraft.trainer_module.parity import cases, criteria, processes
+from stagecraft.trainer_module.parity import cases, check, criteria
 from stagecraft.trainer_module.parity.check import Check, judge
 from stagecraft.trainer_module.parity.report import Row
 from stagecraft.trainer_module.parity.task import Results, Task, save
@@ -70,15 +69,13 @@ def rows(folder: pathlib.Path) -> dict[tuple[str, str, str], Row]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "optimizer", "topology"), PAIRS)
-def test_computes_what_one_device_computes(
-    rows: dict[tuple[str, str, str], Row], model: str, optimizer: str, topology: str
-) -> None:
+def test_computes_what_one_device_computes(rows, model, optimizer, topology):
     row = rows[model, optimizer, topology]
     assert row.equal, row.reason
 
 
 @pytest.mark.slow
-def test_the_tolerance_leaves_room_and_no_more(rows: dict[tuple[str, str, str], Row]) -> None:
+def test_the_tolerance_leaves_room_and_no_more(rows):
     """Rounding is seen, and far below what is allowed for it: 1/10 at most."""
     ratios = {
         key: finding.ratio
@@ -121,13 +118,7 @@ def _one_step_more(results: Results) -> dict[str, np.ndarray]:
         (_one_step_more, criteria.TRAJECTORY),
     ],
 )
-def test_a_fault_in_real_numbers_is_far_outside(
-    rows: dict[tuple[str, str, str], Row],
-    folder: pathlib.Path,
-    tmp_path: pathlib.Path,
-    fault: Callable[[Results], dict[str, np.ndarray]],
-    criterion: str,
-) -> None:
+def test_a_fault_in_real_numbers_is_far_outside(rows, folder, tmp_path, fault, criterion):
     where = folder / "cnn-sgd"
     own = Results(str(where / "accumulate-4-process.npz"))
     arrays = {name: value for name, value in own.under("").items() if name != "notes"}
@@ -139,7 +130,7 @@ def test_a_fault_in_real_numbers_is_far_outside(
 
 
 @pytest.mark.slow
-def test_a_process_ends_with_its_parent(tmp_path: pathlib.Path) -> None:
+def test_a_process_ends_with_its_parent(tmp_path):
     (case,) = cases.select("stages-2", TrainingSettings(), steps=STEPS, batch_size=BATCH)
     task, out, data = (str(tmp_path / name) for name in ("task.json", "out.npz", "data.npz"))
     zeros = np.zeros(BATCH, np.int64)
@@ -149,7 +140,7 @@ def test_a_process_ends_with_its_parent(tmp_path: pathlib.Path) -> None:
     ).write(task)
     reader, writer = os.pipe()
     ended = subprocess.run(  # a pipe that nobody holds open any more
-        [sys.executable, *processes._WORKER, task, str(writer)], input=b"", pass_fds=[writer]
+        [sys.executable, *check._WORKER, task, str(writer)], input=b"", pass_fds=[writer]
     )
     os.close(reader)
     os.close(writer)

@@ -1,5 +1,3 @@
-"""Models as users bring them: nothing differs where nothing does, and each fault is found."""
-
 from __future__ import annotations
 
 import json
@@ -202,9 +200,7 @@ CELLS = [
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("bench", "model", "topology"), CELLS)
-def test_nothing_differs_and_each_fault_is_found(
-    request: pytest.FixtureRequest, bench: str, model: str, topology: str
-) -> None:
+def test_nothing_differs_and_each_fault_is_found(request, bench, model, topology):
     ran: Bench = request.getfixturevalue(bench)
     assert [str(finding) for finding in ran.findings(model, topology) if not finding.equal] == []
     for fault in FAULTS.get(topology, ()):

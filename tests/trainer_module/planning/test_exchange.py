@@ -1,5 +1,3 @@
-"""How long gradients travel: all replicas of all workers, over links and networks."""
-
 from __future__ import annotations
 
 import math
@@ -21,26 +19,26 @@ def seconds(links: Links = LINKS, **parallel: Any) -> float:
     return work.exchange_seconds(ParallelSettings(**given), MB, 1_500.0, links)
 
 
-def test_alone_there_is_nothing_to_send() -> None:
+def test_alone_there_is_nothing_to_send():
     assert seconds() == 0
     assert not work.crosses_hosts(ParallelSettings())
 
 
-def test_inside_a_host_the_largest_stage_takes_longest() -> None:
+def test_inside_a_host_the_largest_stage_takes_longest():
     assert seconds(replicas=4) == pytest.approx(2 * 3 / 4 * 600 / 100)
 
 
-def test_between_hosts_all_stages_share_the_network() -> None:
+def test_between_hosts_all_stages_share_the_network():
     assert seconds(workers=4) == pytest.approx(2 * 3 / 4 * 1_000 / 10)
     assert seconds(workers=4, replicas=2) == pytest.approx(2 * 7 / 8 * 1_000 / 10)
 
 
-def test_the_slowest_link_counts() -> None:
+def test_the_slowest_link_counts():
     fast = Links(devices=1.0, hosts=1_000.0)
     assert seconds(fast, workers=2, replicas=2) == pytest.approx(2 * 3 / 4 * 600 / 1)
 
 
-def test_parameter_servers_share_what_all_workers_fetch_and_send() -> None:
+def test_parameter_servers_share_what_all_workers_fetch_and_send():
     given = {"strategy": "parameter_server", "stages": 1}
     assert seconds(workers=4, ps=2, **given) == pytest.approx((1_500 + 1_000) * 2 / 10)
     assert seconds(workers=2, ps=4, **given) == pytest.approx((1_500 + 1_000) / 10)
@@ -57,9 +55,7 @@ def test_parameter_servers_share_what_all_workers_fetch_and_send() -> None:
         ({"strategy": "parameter_server"}, Links(), False),
     ],
 )
-def test_what_is_not_known_is_not_counted(
-    parallel: dict[str, Any], links: Links, known: bool
-) -> None:
+def test_what_is_not_known_is_not_counted(parallel, links, known):
     settings = ParallelSettings(**parallel)
     assert work.is_known(settings, links) == known
     if not known:

@@ -1,5 +1,3 @@
-"""Layers with ``trainable = False``: no gradients, no slots, no all-reduce, and less to go back."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -23,7 +21,7 @@ def frozen(count: int, *numbers: int) -> keras.Model:
     return model
 
 
-def test_what_is_trained_and_what_is_frozen() -> None:
+def test_what_is_trained_and_what_is_frozen():
     inputs = keras.Input((8, 8, 3))
     inner = keras.Sequential([keras.Input((8, 8, 3)), layers.Conv2D(4, 3), layers.ReLU()])
     inner.trainable = False
@@ -38,13 +36,13 @@ def test_what_is_trained_and_what_is_frozen() -> None:
     ]
 
 
-def test_frozen_and_trained_pieces_are_of_two_kinds() -> None:
+def test_frozen_and_trained_pieces_are_of_two_kinds():
     model = frozen(2, 0)
     found = costs.stage_costs(partition.split(model, ["layer0"]), model.inputs[0])
     assert found[0].kind != found[1].kind
 
 
-def test_frozen_layers_in_front_have_no_backward_pass() -> None:
+def test_frozen_layers_in_front_have_no_backward_pass():
     plan = make(frozen(4, 0, 1), settings(stages=2, cuts="layer1"))
     first, second = plan.stages
     assert first.backward_share == 0 and second.backward_share == pytest.approx(2 / 3)
@@ -53,22 +51,20 @@ def test_frozen_layers_in_front_have_no_backward_pass() -> None:
     assert second.trainable_parameters == 2 * WIDTH**2
 
 
-def test_a_frozen_layer_behind_a_trained_one_passes_the_gradient_on() -> None:
+def test_a_frozen_layer_behind_a_trained_one_passes_the_gradient_on():
     plan = make(frozen(2, 1), settings(stages=2, cuts="layer0"))
     first, second = plan.stages
-    assert (first.backward_share, second.backward_share) == (
-        pytest.approx(2 / 3),
-        pytest.approx(1 / 2),
-    )
+    shares = (first.backward_share, second.backward_share)
+    assert shares == (pytest.approx(2 / 3), pytest.approx(1 / 2))
 
 
-def test_what_is_computed_again_is_computed_for_a_backward_pass() -> None:
+def test_what_is_computed_again_is_computed_for_a_backward_pass():
     plan = make(frozen(3, 0, 2), settings(stages=3, remat=True))
     shares = [stage.backward_share for stage in plan.stages]
     assert shares == [0, pytest.approx(3 / 4), pytest.approx(2 / 3)]
 
 
-def test_the_cuts_know_what_goes_back() -> None:
+def test_the_cuts_know_what_goes_back():
     # Forward 1 each, backward 2: 12 units; four layers of a frozen half are as long as one or two.
     free = make(chain(8), settings(stages=2))
     half = make(frozen(8, 0, 1, 2, 3), settings(stages=2))
@@ -79,7 +75,7 @@ def sizes(model: keras.Model, **given: Any) -> list[int]:
     return [stage.memory_bytes for stage in make(model, settings(**given)).stages]
 
 
-def test_memory_without_gradients_slots_and_activations() -> None:
+def test_memory_without_gradients_slots_and_activations():
     model = frozen(4, 0, 1)
     # In front: the weights; of one example at a time, what goes into a layer and comes out of it.
     # Behind: weight, gradient, momentum; what comes in, and what two layers give.
@@ -92,18 +88,18 @@ def test_memory_without_gradients_slots_and_activations() -> None:
     assert whole == 4 * WEIGHTS + 2 * 2 * WEIGHTS + 32 * (2 + 3) * ROW
 
 
-def test_frozen_layers_behind_keep_their_activations() -> None:
+def test_frozen_layers_behind_keep_their_activations():
     (whole,) = sizes(frozen(2, 1), strategy="one_device")
     assert whole == 2 * WEIGHTS + 2 * WEIGHTS + 32 * 3 * ROW
 
 
-def test_gradients_alone_are_summed() -> None:
+def test_gradients_alone_are_summed():
     given = settings(strategy="mirrored", replicas=2)
     plan = make(frozen(4, 0, 1), given, accelerator=A100)
     assert plan.all_reduce_seconds == pytest.approx(2 * WEIGHTS / 300e9)
 
 
-def test_no_gradient_travels_to_a_stage_that_trains_nothing() -> None:
+def test_no_gradient_travels_to_a_stage_that_trains_nothing():
     given = settings(stages=2, cuts="layer0")
     free, half = (make(model, given, accelerator=A100) for model in (chain(2), frozen(2, 0)))
     passes = [stage.forward_seconds or 0 for stage in half.stages]
@@ -113,7 +109,7 @@ def test_no_gradient_travels_to_a_stage_that_trains_nothing() -> None:
     assert free.step_seconds == pytest.approx(3 * sum(passes) + 2 * copy)
 
 
-def test_measured_pieces_in_front_have_no_backward_pass() -> None:
+def test_measured_pieces_in_front_have_no_backward_pass():
     plan = planner.make_plan(
         frozen(3, 0), settings(strategy="one_device", costs="measured"), ["CPU:0"]
     )
@@ -123,7 +119,7 @@ def test_measured_pieces_in_front_have_no_backward_pass() -> None:
     assert two.stages[0].backward_seconds == 0 and two.stages[1].backward_seconds
 
 
-def test_frozen_statistics_and_a_model_that_cannot_be_seen_into() -> None:
+def test_frozen_statistics_and_a_model_that_cannot_be_seen_into():
     class Tuned(keras.Model):
         def __init__(self) -> None:
             super().__init__()

@@ -1,5 +1,3 @@
-"""The planner's arithmetic: cuts, memory, times, and what is said of them."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -11,7 +9,6 @@ import numpy as np
 import pytest
 from chains import A100, WEIGHTS, WIDTH, chain, make, settings
 from keras import layers
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models import registry
@@ -20,14 +17,14 @@ from stagecraft.trainer_module.models.stages.costs import Times
 from stagecraft.trainer_module.planning import accelerators, measure, schedule
 
 
-def test_automatic_cuts_halve_the_operations() -> None:
+def test_automatic_cuts_halve_the_operations():
     # 18 equal convolutions but for the two that halve the side, and a stem of a fifth: halves
     # meet in the middle of group 2, whose second block is in one stage as a whole.
     plan = make(registry.build("resnet20"), settings(stages=2))
     assert plan.cuts == ["group2_block1_relu"]
 
 
-def test_names_given_are_taken_and_priced(messages: Messages) -> None:
+def test_names_given_are_taken_and_priced(messages):
     plan = make(chain(4), settings(stages=2, cuts="layer0", microbatches=4))
     assert plan.cuts == ["layer0"]
     assert [(stage.first, stage.last, stage.layers) for stage in plan.stages] == [
@@ -38,7 +35,7 @@ def test_names_given_are_taken_and_priced(messages: Messages) -> None:
     messages.check(plan.limit)
 
 
-def test_stages_add_up_to_the_model() -> None:
+def test_stages_add_up_to_the_model():
     model = registry.build("resnet20")
     (whole,) = costs.stage_costs([model], model.inputs[0])
     stages = make(model, settings(stages=4)).stages
@@ -50,7 +47,7 @@ def test_stages_add_up_to_the_model() -> None:
     assert stages[-1].output_bytes == 4 * 10
 
 
-def test_equal_stages_have_the_bubble_of_the_formula() -> None:
+def test_equal_stages_have_the_bubble_of_the_formula():
     plan = make(chain(4), settings(stages=4, microbatches=8))
     assert plan.bubble == schedule.bubble(8, 4)
     assert plan.idle == pytest.approx(plan.bubble)
@@ -61,7 +58,7 @@ def test_equal_stages_have_the_bubble_of_the_formula() -> None:
     assert (plan.microbatch_size, plan.times) == (4, "flops")
 
 
-def test_replicas_multiply_and_one_stage_has_no_bubble() -> None:
+def test_replicas_multiply_and_one_stage_has_no_bubble():
     plan = make(chain(2), settings(strategy="mirrored", replicas=4, accumulate=2))
     assert (plan.speedup, plan.speedup_over_naive, plan.bubble) == (pytest.approx(4), 1, 0)
     assert plan.devices == [["CPU:0"], ["CPU:1"], ["CPU:2"], ["CPU:3"]]
@@ -77,7 +74,7 @@ def sizes(**given: Any) -> list[int]:
     return [stage.memory_bytes for stage in plan.stages]
 
 
-def test_memory_is_weights_and_what_the_schedule_holds() -> None:
+def test_memory_is_weights_and_what_the_schedule_holds():
     row = 4 * WIDTH  # of one example, in or out of a layer
     # Two layers each: weight, gradient, its sum, momentum; in: one row, activations: two.
     held = [2, 1]
@@ -89,7 +86,7 @@ def test_memory_is_weights_and_what_the_schedule_holds() -> None:
     assert sizes(stages=2) == expected
 
 
-def test_memory_by_optimizer_average_and_precision() -> None:
+def test_memory_by_optimizer_average_and_precision():
     plain = sizes(stages=4)[0]
     assert sizes(stages=4, train={"optimizer": "adamw"})[0] - plain == WEIGHTS
     assert sizes(stages=4, train={"ema_decay": 0.9})[0] - plain == WEIGHTS
@@ -97,7 +94,7 @@ def test_memory_by_optimizer_average_and_precision() -> None:
     assert sizes(stages=4, precision="mixed_bfloat16")[0] - plain == WEIGHTS // 2
 
 
-def test_remat_takes_less() -> None:
+def test_remat_takes_less():
     model = registry.build("resnet20")
     plain, less = (
         [stage.memory_bytes for stage in make(model, settings(stages=2, remat=remat)).stages]
@@ -106,7 +103,7 @@ def test_remat_takes_less() -> None:
     assert all(two < 0.6 * one for one, two in zip(plain, less, strict=True))
 
 
-def test_the_cap_moves_the_cuts() -> None:
+def test_the_cap_moves_the_cuts():
     """1F1B holds more in the first stages, which therefore have to be smaller."""
     given: dict[str, Any] = {"stages": 2, "microbatches": 8, "batch_size": 16_384}
     free = make(chain(8), settings(**given))
@@ -118,9 +115,7 @@ def test_the_cap_moves_the_cuts() -> None:
     assert max(stage.memory_bytes for stage in capped.stages) <= cap * 1e6
 
 
-def test_what_does_not_fit_names_the_smallest_number_of_stages_that_does(
-    messages: Messages,
-) -> None:
+def test_what_does_not_fit_names_the_smallest_number_of_stages_that_does(messages):
     model, given = chain(8, width=256), {"batch_size": 64, "memory_mb": 2}
     with messages.raises(UserError) as raised:
         make(model, settings(stages=2, **given))
@@ -132,18 +127,18 @@ def test_what_does_not_fit_names_the_smallest_number_of_stages_that_does(
         make(model, settings(stages=2, cuts="layer0", **given))
 
 
-def test_what_never_fits_says_so(messages: Messages) -> None:
+def test_what_never_fits_says_so(messages):
     with messages.raises(UserError):
         make(chain(4, width=512), settings(stages=2, memory_mb=1))
 
 
-def test_an_accelerator_has_its_memory(messages: Messages) -> None:
+def test_an_accelerator_has_its_memory(messages):
     tiny = dataclasses.replace(A100, memory_gb=0.001)
     with messages.raises(UserError):
         make(chain(4, width=512), settings(stages=2), accelerator=tiny)
 
 
-def test_a_model_that_is_copied_whole_is_to_be_cut() -> None:
+def test_a_model_that_is_copied_whole_is_to_be_cut():
     # A layer takes 3 MB of weights and 1.5 of pictures: one fits, four do not.
     tiny = dataclasses.replace(A100, memory_gb=0.005)
     given = settings(strategy="mirrored", replicas=2)
@@ -162,7 +157,7 @@ class Subclassed(keras.Model):
 
 
 @pytest.mark.parametrize("by", ["flops", "measured"])
-def test_a_subclassed_model_is_priced_as_a_whole(by: str) -> None:
+def test_a_subclassed_model_is_priced_as_a_whole(by):
     model = Subclassed()
     model(np.zeros((1, 32, 32, 3), np.float32))
     plan = make(model, settings(strategy="one_device", costs=by))
@@ -174,7 +169,7 @@ def test_a_subclassed_model_is_priced_as_a_whole(by: str) -> None:
 # --- times ---
 
 
-def test_published_figures() -> None:
+def test_published_figures():
     given = settings(stages=2, microbatches=2, replicas=2)
     plan = make(chain(2), given, accelerator=A100)
     operations = plan.stages[0].flops
@@ -192,7 +187,7 @@ def test_published_figures() -> None:
     assert faster == pytest.approx(8 * (operations / 312e12 + 2 * row / 1_555e9))
 
 
-def test_measured_times_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measured_times_decide(monkeypatch):
     seen: dict[str, Any] = {}
 
     def piece_times(pieces: Any, found: Any, **more: Any) -> list[Times]:
@@ -214,7 +209,7 @@ def test_measured_times_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.stages[0].backward_seconds == pytest.approx(8 * 0.004 * plan.stages[0].layers)
 
 
-def test_pieces_are_really_timed() -> None:
+def test_pieces_are_really_timed():
     model = registry.build("resnet20")
     kinds = []
     given = settings(stages=3, microbatches=4, costs="measured")
@@ -238,7 +233,7 @@ def large() -> keras.Model:
     return chain(8, width=1024)
 
 
-def test_a_faster_topology_is_suggested(messages: Messages) -> None:
+def test_a_faster_topology_is_suggested(messages):
     plan = make(large(), settings(stages=2, microbatches=2, **LARGE), available=4)
     messages.check(plan.limit)
     better = plan.suggestion
@@ -248,7 +243,7 @@ def test_a_faster_topology_is_suggested(messages: Messages) -> None:
     assert make(large(), asked, available=4).suggestion is None
 
 
-def test_replicas_take_the_place_of_stages_where_the_model_fits_into_a_device() -> None:
+def test_replicas_take_the_place_of_stages_where_the_model_fits_into_a_device():
     plan = make(chain(8), settings(stages=4, microbatches=8), available=4)
     better = plan.suggestion
     assert better and (better.strategy, better.replicas, better.stages) == ("grid", 4, 1)
@@ -259,21 +254,21 @@ def test_replicas_take_the_place_of_stages_where_the_model_fits_into_a_device() 
     assert asked.suggestion is None
 
 
-def test_one_device_is_told_of_the_others() -> None:
+def test_one_device_is_told_of_the_others():
     plan = make(chain(4), settings(strategy="one_device"), available=4)
     better = plan.suggestion
     assert better and (better.strategy, better.replicas, better.stages) == ("mirrored", 4, 1)
     assert make(chain(4), settings(strategy="one_device"), available=1).suggestion is None
 
 
-def test_an_all_reduce_that_takes_too_long_speaks_for_stages() -> None:
+def test_an_all_reduce_that_takes_too_long_speaks_for_stages():
     slow = dataclasses.replace(A100, link_gb_per_second=0.01)
     plan = make(large(), settings(strategy="one_device"), available=2, accelerator=slow)
     better = plan.suggestion
     assert better is None or better.replicas == 1
 
 
-def test_suggested_are_only_what_divides_the_batch_and_devices_that_are_there() -> None:
+def test_suggested_are_only_what_divides_the_batch_and_devices_that_are_there():
     given = settings(stages=2, microbatches=1, batch_size=6, **LARGE)
     better = make(large(), given, available=3).suggestion
     assert better and better.stages == 3 and 6 % better.microbatches == 0
@@ -281,7 +276,7 @@ def test_suggested_are_only_what_divides_the_batch_and_devices_that_are_there() 
     assert two.suggestion is None, "eight are four a stage: enough"
 
 
-def test_what_the_rules_refuse_is_not_suggested() -> None:
+def test_what_the_rules_refuse_is_not_suggested():
     given = settings(strategy="mirrored", replicas=2, batch_size=2)
     assert make(chain(4), given, available=8).suggestion is None
     named = settings(stages=2, cuts="layer0", microbatches=4, memory_mb=130)
@@ -289,7 +284,7 @@ def test_what_the_rules_refuse_is_not_suggested() -> None:
     assert better and better.cuts == "auto"
 
 
-def test_of_all_divisions_none_has_a_faster_slowest_stage() -> None:
+def test_of_all_divisions_none_has_a_faster_slowest_stage():
     model = registry.build("resnet20")
     names = [point.layer for point in partition.cut_points(model)]
     pieces = costs.stage_costs(partition.split(model, names), model.inputs[0])
@@ -306,12 +301,12 @@ def test_of_all_divisions_none_has_a_faster_slowest_stage() -> None:
     ("text", "count", "name"),
     [("4xA100-40GB", 4, "A100-40GB"), ("H100-80GB", 1, "H100-80GB"), ("2×t4-16gb", 2, "T4-16GB")],
 )
-def test_devices_by_name(text: str, count: int, name: str) -> None:
+def test_devices_by_name(text, count, name):
     found = accelerators.parse(text)
     assert (found[0], found[1].name) == (count, name)
 
 
 @pytest.mark.parametrize("text", ["", "4xA1000", "0xA100-40GB", "A100-40GBx4", "x", "4 x"])
-def test_devices_that_are_not_known(text: str, messages: Messages) -> None:
+def test_devices_that_are_not_known(text, messages):
     with messages.raises(UserError):
         accelerators.parse(text)

@@ -1,9 +1,6 @@
-"""Which process is frozen, which hangs, and which is only busy."""
-
 from __future__ import annotations
 
 import pytest
-from messages import Messages
 
 from stagecraft.trainer_module.processes import liveness
 from stagecraft.trainer_module.processes.liveness import LivenessMonitor
@@ -45,13 +42,13 @@ def _live(monitor: LivenessMonitor, clock: Clock, seconds: int) -> str:
     return _wait(monitor, clock, seconds, beats=True)
 
 
-def test_silence(monitor: LivenessMonitor, clock: Clock, messages: Messages) -> None:
+def test_silence(monitor, clock, messages):
     monitor.record("worker 1", START)
     assert _wait(monitor, clock, 10) == ""
     messages.check(_wait(monitor, clock, 1))
 
 
-def test_a_pause_of_the_monitor_is_no_silence(monitor: LivenessMonitor, clock: Clock) -> None:
+def test_a_pause_of_the_monitor_is_no_silence(monitor, clock):
     monitor.record("worker 1", START)
     clock.now += 100
     assert monitor.find_frozen() is None
@@ -59,7 +56,7 @@ def test_a_pause_of_the_monitor_is_no_silence(monitor: LivenessMonitor, clock: C
     assert _wait(monitor, clock, 1).startswith("worker 1 ")
 
 
-def test_imports_may_hold_up_everything(monitor: LivenessMonitor, clock: Clock) -> None:
+def test_imports_may_hold_up_everything(monitor, clock):
     assert _wait(monitor, clock, 10 * liveness.BEFORE_START) == ""
     assert _wait(monitor, clock, 1).startswith("worker 1 ")
 
@@ -76,41 +73,37 @@ def training(monitor: LivenessMonitor) -> LivenessMonitor:
     return monitor
 
 
-def test_no_step_for_long(training: LivenessMonitor, clock: Clock, messages: Messages) -> None:
+def test_no_step_for_long(training, clock, messages):
     _step(training, clock, 2)
     assert _live(training, clock, 120) == ""
     messages.check(_live(training, clock, 1))
 
 
-def test_long_steps_have_a_longer_limit(training: LivenessMonitor, clock: Clock) -> None:
+def test_long_steps_have_a_longer_limit(training, clock):
     _step(training, clock, 130)
     assert _live(training, clock, 20 * 130) == ""
     assert "took no step" in _live(training, clock, 1)
 
 
 @pytest.mark.parametrize("phase", ["evaluate", "save", "done"])
-def test_other_phases_have_the_longest_limit(
-    training: LivenessMonitor, clock: Clock, phase: str, messages: Messages
-) -> None:
+def test_other_phases_have_the_longest_limit(training, clock, phase, messages):
     _step(training, clock, 2)
     training.record("worker 1", {"event": "phase", "phase": phase})
     assert _live(training, clock, 3600) == ""
     messages.check(_live(training, clock, 1))
 
 
-def test_first_steps_have_the_longest_limit(
-    training: LivenessMonitor, clock: Clock, messages: Messages
-) -> None:
+def test_first_steps_have_the_longest_limit(training, clock, messages):
     assert _live(training, clock, 3600) == ""
     messages.check(_live(training, clock, 1))
 
 
-def test_a_server_may_wait_for_ever(monitor: LivenessMonitor, clock: Clock) -> None:
+def test_a_server_may_wait_for_ever(monitor, clock):
     monitor.record("worker 1", START)
     assert _live(monitor, clock, 10_000) == ""
 
 
-def test_an_ended_process_is_not_monitored(monitor: LivenessMonitor, clock: Clock) -> None:
+def test_an_ended_process_is_not_monitored(monitor, clock):
     monitor.end("worker 1")
     monitor.record("worker 1", BEAT)
     clock.now += 1000

@@ -1,5 +1,3 @@
-"""What a training on one machine listens on is not there for other machines."""
-
 from __future__ import annotations
 
 import json
@@ -11,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import psutil
 import pytest
@@ -38,7 +35,7 @@ def device(one: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-def test_a_server_is_kept(server: socket.socket, host: str) -> None:
+def test_a_server_is_kept(server, host):
     port = server.getsockname()[1]
     assert loopback.restrict(f"{host}:{port}")
     assert device(server) == b"lo"
@@ -47,12 +44,12 @@ def test_a_server_is_kept(server: socket.socket, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["10.0.0.7", "worker-0.training", "0.0.0.0"])
-def test_others_have_to_reach_one_of_a_cluster(server: socket.socket, host: str) -> None:
+def test_others_have_to_reach_one_of_a_cluster(server, host):
     assert loopback.restrict(f"{host}:{server.getsockname()[1]}")
     assert device(server) == b""
 
 
-def test_only_the_one_of_that_port(server: socket.socket) -> None:
+def test_only_the_one_of_that_port(server):
     with socket.create_server(("", 0)) as other:
         assert loopback.restrict(f"127.0.0.1:{other.getsockname()[1]}")
         assert (device(other), device(server)) == (b"lo", b"")
@@ -62,9 +59,7 @@ def test_only_the_one_of_that_port(server: socket.socket) -> None:
         assert device(client) == b""  # it does not listen
 
 
-def test_where_it_cannot_be_done(
-    server: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_it_cannot_be_done(server, monkeypatch, caplog):
     """On another system than Linux, or an old one."""
     monkeypatch.setattr(loopback, "_DEVICE", b"no-such-device")
     port = server.getsockname()[1]
@@ -100,7 +95,7 @@ print(subprocess.run(enter, capture_output=True, text=True).stderr.splitlines()[
 """
 
 
-def test_from_another_machine() -> None:
+def test_from_another_machine():
     """One that a cable of the kernel's own leads to."""
     spaces = ["unshare", "--user", "--map-root-user", "--net", "bash", "-c"]
     needed = "ip link add near type veth peer name far && nsenter --version"
@@ -116,7 +111,7 @@ def test_from_another_machine() -> None:
     ], done.stderr
 
 
-def test_where_workers_meet() -> None:
+def test_where_workers_meet():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     members = Cluster(
@@ -140,7 +135,7 @@ def test_where_workers_meet() -> None:
     ],
     ids=lambda parallel: str(parallel["strategy"]),
 )
-def test_a_training_of_several_processes(parallel: dict[str, Any]) -> None:
+def test_a_training_of_several_processes(parallel):
     """All that its processes listen on, once they are connected."""
     started = []
     try:

@@ -1,5 +1,3 @@
-"""Processes meet before TensorFlow waits for them; who does not come is named."""
-
 from __future__ import annotations
 
 import signal
@@ -32,7 +30,7 @@ def _worker(ports: list[int], index: int) -> Cluster:
     return Cluster(role="worker", index=index, workers=addresses, ps=(), has_chief=False)
 
 
-def test_all_come() -> None:
+def test_all_come():
     ports = _ports(3)
     met: list[int] = []
 
@@ -55,14 +53,14 @@ def test_all_come() -> None:
     assert sorted(met) == [0, 1, 2]
 
 
-def test_one_does_not_come() -> None:
+def test_one_does_not_come():
     ports = _ports(2)
     named = rf"^worker 1 \(127.0.0.1:{ports[1]}\): not reachable after 1 s"
     with pytest.raises(PeersMissingError, match=named), wait_for_peers(_worker(ports, 0), 1):
         pass
 
 
-def test_a_port_that_is_taken() -> None:
+def test_a_port_that_is_taken():
     ports = _ports(2)
     taken = rf"worker 0: the port of 127.0.0.1:{ports[0]} is in use"
     with (
@@ -73,12 +71,12 @@ def test_a_port_that_is_taken() -> None:
         pass
 
 
-def test_one_alone_waits_for_nobody() -> None:
+def test_one_alone_waits_for_nobody():
     with wait_for_peers(None, 0):
         pass
 
 
-def test_one_that_is_lost_in_between_is_not_waited_for() -> None:
+def test_one_that_is_lost_in_between_is_not_waited_for():
     code = (
         "import re\n"  # a long match holds Python's lock, as TensorFlow does
         "from stagecraft.trainer_module.processes import rendezvous\n"
@@ -90,7 +88,7 @@ def test_one_that_is_lost_in_between_is_not_waited_for() -> None:
     assert done.returncode == -signal.SIGALRM
 
 
-def test_unreachable() -> None:
+def test_unreachable():
     with socket.create_server(("127.0.0.1", 0)) as there:
         here = f"127.0.0.1:{there.getsockname()[1]}"
         (port,) = _ports(1)

@@ -1,11 +1,8 @@
-"""Cores and GPUs of a host, divided among processes."""
-
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel.roles import roles
@@ -27,18 +24,18 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(THREADS, raising=False)
 
 
-def test_cores() -> None:
+def test_cores():
     assert _shares(8, **IN_STEP) == {"worker 0": {THREADS: "4"}, "worker 1": {THREADS: "4"}}
     assert _shares(1, **IN_STEP)["worker 1"] == {THREADS: "1"}
     assert _shares(8, evaluator=True) == {"chief 0": {}, "evaluator 0": {}}
 
 
-def test_what_is_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_set_stays(monkeypatch):
     monkeypatch.setenv(THREADS, "3")
     assert _shares(8, **IN_STEP)["worker 1"] == {THREADS: "3"}
 
 
-def test_gpus() -> None:
+def test_gpus():
     visible = "CUDA_VISIBLE_DEVICES"
     grid = _shares(8, "0 1 5 7", strategy="grid", stages=2, workers=2, evaluator=True)
     assert [share[visible] for share in grid.values()] == ["0,1", "5,7", "-1"]
@@ -52,13 +49,13 @@ def test_gpus() -> None:
     assert _shares(8, "4 5", evaluator=True)["chief 0"][visible] == "4"
 
 
-def test_named_gpus(messages: Messages) -> None:
+def test_named_gpus(messages):
     with messages.raises(UserError):
         _shares(8, "0 1", devices="GPU:1", evaluator=True)
     assert _shares(8, "0 1", devices="GPU:1") == {"process": {"CUDA_VISIBLE_DEVICES": "-1"}}
 
 
-def test_too_few_gpus() -> None:
+def test_too_few_gpus():
     message = "workers: 2 with 2 devices each need 4 GPUs, but this host has 3; .*workers: 1"
     with pytest.raises(UserError, match=message):
         _shares(8, "0 1 2", replicas=2, **IN_STEP)

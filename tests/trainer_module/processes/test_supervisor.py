@@ -1,7 +1,6 @@
-"""A topology's processes are started, watched, restarted, and never left behind."""
-
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -40,11 +39,6 @@ class Run:
         lines = (self._folder / "lives").read_text().splitlines()
         return sorted(line.rpartition(" ")[0] for line in lines)
 
-    @property
-    def alive(self) -> list[int]:
-        pids = [int(x.split()[-1]) for x in (self._folder / "lives").read_text().splitlines()]
-        return [pid for pid in pids if _is_alive(pid)]
-
     def kinds(self, *which: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] in which]
 
@@ -71,14 +65,14 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
         else:
             with pytest.raises(UserError, match=error):
                 training.run()
-        assert result.alive == []
+        assert _alive(tmp_path) == []
         assert _scratches(tmp_path) == []
         return result
 
     return of
 
 
-def test_all_are_started_and_end(run: Callable[..., Run]) -> None:
+def test_all_are_started_and_end(run):
     result = run({}, **IN_STEP)
     assert result.lives == ["worker 0", "worker 1"]
     assert "worker 1: worker 1 does: done" in result.log
@@ -100,9 +94,7 @@ KILLED = "worker 1 was ended by SIGKILL"
         ({"worker 0": ["lost peer", "done"]}, "worker 0: UnavailableError: connection reset"),
     ],
 )
-def test_a_lost_process_restarts_all(
-    run: Callable[..., Run], plan: dict[str, list[str]], cause: str
-) -> None:
+def test_a_lost_process_restarts_all(run, plan, cause):
     result = run(plan, **IN_STEP)
     assert result.lives == ["worker 0", "worker 0", "worker 1", "worker 1"]
     assert [event["message"] for event in result.kinds("lost")] == [cause]
@@ -119,9 +111,7 @@ def test_a_lost_process_restarts_all(
         ({"worker 0": ["error of TensorFlow's"]}, "InternalError: ring aborted"),
     ],
 )
-def test_a_permanent_error_is_not_retried(
-    run: Callable[..., Run], plan: dict[str, list[str]], error: str
-) -> None:
+def test_a_permanent_error_is_not_retried(run, plan, error):
     assert run(plan, error=error, **IN_STEP).lives == ["worker 0", "worker 1"]
 
 
@@ -132,13 +122,13 @@ def test_a_permanent_error_is_not_retried(
         (0, "^Training stopped: worker 1 was ended by SIGKILL$"),
     ],
 )
-def test_the_number_of_restarts_is_limited(run: Callable[..., Run], limit: int, error: str) -> None:
+def test_the_number_of_restarts_is_limited(run, limit, error):
     result = run({"worker 1": ["kill"]}, error=error, max_restarts=limit, **IN_STEP)
     assert len(result.lives) == 2 * (limit + 1)
     assert [event["number"] for event in result.kinds("restart")] == [*range(1, limit + 1)]
 
 
-def test_the_pause_before_a_restart_grows() -> None:
+def test_the_pause_before_a_restart_grows():
     training = Supervisor(
         ParallelSettings(max_restarts=2000, **IN_STEP),
         [],
@@ -150,39 +140,35 @@ def test_the_pause_before_a_restart_grows() -> None:
     assert pauses[:7] == [1, 2, 4, 8, 16, 30, 30] and pauses[-1] == 30
 
 
-def test_a_child_that_holds_the_pipe_hides_no_end(
-    run: Callable[..., Run], tmp_path: pathlib.Path
-) -> None:
+def test_a_child_that_holds_the_pipe_hides_no_end(run, tmp_path):
     started = time.monotonic()
     run({"worker 1": ["leave a child", "done"]}, **IN_STEP)
     assert time.monotonic() - started < 30
     assert not _is_alive(int((tmp_path / "child").read_text()))
 
 
-def test_one_that_has_nothing_more_to_tell_is_ended(run: Callable[..., Run]) -> None:
+def test_one_that_has_nothing_more_to_tell_is_ended(run):
     result = run({"worker 1": ["close", "done"]}, **IN_STEP)
     assert result.lives.count("worker 1") == 2
 
 
 @pytest.mark.parametrize("end", ["done, and die", "done, and stay"])
-def test_what_is_done_is_done(run: Callable[..., Run], end: str) -> None:
+def test_what_is_done_is_done(run, end):
     assert run({"worker 1": [end]}, **IN_STEP).lives == ["worker 0", "worker 1"]
 
 
-def test_an_evaluator_keeps_nobody_waiting(run: Callable[..., Run]) -> None:
+def test_an_evaluator_keeps_nobody_waiting(run):
     result = run({"evaluator 0": ["forever"]}, evaluator=True)
     assert result.lives == ["chief 0", "evaluator 0"]
 
 
-def test_an_evaluator_that_cannot_be_had_is_done_without(run: Callable[..., Run]) -> None:
+def test_an_evaluator_that_cannot_be_had_is_done_without(run):
     plan = {"chief 0": ["until evaluator 0 3"], "evaluator 0": ["kill"]}
     result = run(plan, evaluator=True, max_restarts=2)
     assert result.lives.count("evaluator 0") == 3 and result.lives.count("chief 0") == 1
 
 
-def test_all_are_ended_also_when_the_log_cannot_be_written(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_all_are_ended_also_when_the_log_cannot_be_written(tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps({f"worker {i}": ["forever"] for i in (0, 1)}))
 
     def full(line: str) -> None:
@@ -198,10 +184,10 @@ def test_all_are_ended_also_when_the_log_cannot_be_written(
     )
     with pytest.raises(OSError, match="no space"):
         training.run()
-    assert not [pid for pid in _lives(tmp_path) if _is_alive(pid)]
+    assert _alive(tmp_path) == []
 
 
-def test_one_that_is_frozen_counts_as_lost(run: Callable[..., Run]) -> None:
+def test_one_that_is_frozen_counts_as_lost(run):
     started = time.monotonic()
     result = run(
         {"worker 0": ["forever", "done"], "worker 1": ["freeze", "done"]},
@@ -225,37 +211,35 @@ def test_one_that_is_frozen_counts_as_lost(run: Callable[..., Run]) -> None:
         ),
     ],
 )
-def test_a_worker_of_a_parameter_server_restarts_alone(
-    run: Callable[..., Run], own: dict[str, Any], other: dict[str, Any], restarted: list[str]
-) -> None:
+def test_a_worker_of_a_parameter_server_restarts_alone(run, own, other, restarted):
     plan = {"chief 0": [f"until {next(iter(own))} 2"], "worker 0": ["forever"], **own, **other}
     result = run(plan, silence_timeout_seconds=2, **BY_A_CHIEF)
     assert result.lives == sorted(["chief 0", "ps 0", "worker 0", "worker 1", *restarted])
     assert len(result.kinds("restart")) == 1
 
 
-def test_an_evaluator_restarts_alone(run: Callable[..., Run]) -> None:
+def test_an_evaluator_restarts_alone(run):
     plan = {"chief 0": ["until evaluator 0 2"], "evaluator 0": ["kill", "done"]}
     assert run(plan, evaluator=True).lives == ["chief 0", "evaluator 0", "evaluator 0"]
 
 
-def test_asked_to_stop_they_may_save(tmp_path: pathlib.Path) -> None:
+def test_asked_to_stop_they_may_save(tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps({"worker 0": ["save"], "worker 1": ["save"]}))
     parent = _parent(tmp_path)
     _wait_for(lambda: len([*tmp_path.glob("* would save")]) == 2)
     parent.send_signal(signal.SIGINT)
     assert parent.wait(20) != 0
     assert len([*tmp_path.glob("* saved")]) == 2
-    assert not [pid for pid in _lives(tmp_path) if _is_alive(pid)]
+    assert _alive(tmp_path) == []
 
 
-def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: pathlib.Path) -> None:
+def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps({f"worker {i}": ["forever"] for i in (0, 1)}))
     parent = _parent(tmp_path)
     _wait_for(lambda: len(_lives(tmp_path)) == 2)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait(5)
-    _wait_for(lambda: not [pid for pid in _lives(tmp_path) if _is_alive(pid)])
+    _wait_for(lambda: not _alive(tmp_path))
     assert _scratches(tmp_path) == []
 
 
@@ -267,10 +251,9 @@ def _scratches(folder: pathlib.Path) -> list[str]:
 
 
 def _is_alive(pid: int) -> bool:
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return False
 
 
 def _parent(folder: pathlib.Path) -> subprocess.Popen[bytes]:
@@ -289,9 +272,12 @@ def _parent(folder: pathlib.Path) -> subprocess.Popen[bytes]:
 
 def _lives(folder: pathlib.Path) -> list[int]:
     path = folder / "lives"
-    return (
-        [int(line.split()[-1]) for line in path.read_text().splitlines()] if path.exists() else []
-    )
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [int(line.split()[-1]) for line in lines]
+
+
+def _alive(folder: pathlib.Path) -> list[int]:
+    return [pid for pid in _lives(folder) if _is_alive(pid)]
 
 
 def _wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:

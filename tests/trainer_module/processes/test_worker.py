@@ -1,5 +1,3 @@
-"""What a training's process tells, and how it ends."""
-
 from __future__ import annotations
 
 import json
@@ -35,49 +33,34 @@ class Ended:
 @pytest.fixture
 def worker(tmp_path: pathlib.Path) -> Callable[..., Ended]:
     def run(what: str, *, in_cluster: bool = False) -> Ended:
-        process, reader = _start(tmp_path, what, in_cluster=in_cluster)
-        log = process.communicate_later()
+        process, reader = _start(tmp_path, what, in_cluster)
         with os.fdopen(reader) as pipe:
             events = [json.loads(line) for line in pipe]
-        return Ended(process.wait(), events, log())
+        code = process.wait(60)
+        assert process.stdin is not None
+        process.stdin.close()
+        return Ended(code, events, (tmp_path / "log").read_text())
 
     return run
 
 
-class _Process:
-    def __init__(self, process: subprocess.Popen[bytes], log: pathlib.Path):
-        self.process, self._log = process, log
-
-    def communicate_later(self) -> Callable[[], str]:
-        return self._log.read_text
-
-    def wait(self) -> int:
-        code = self.process.wait(60)
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        return code
-
-
-def _start(folder: pathlib.Path, what: str, *, in_cluster: bool) -> tuple[_Process, int]:
+def _start(
+    folder: pathlib.Path, what: str, in_cluster: bool = False
+) -> tuple[subprocess.Popen[bytes], int]:
+    custom_config = {"settings": {}}
     fn_args = types.SimpleNamespace(
-        train_files=what, data_accessor=print, custom_config={"settings": {}}
+        train_files=what, data_accessor=print, custom_config=custom_config
     )
-    (folder / "task.json").write_text(task_of("stand_in.run_fn", fn_args))
+    task = folder / "task.json"
+    task.write_text(task_of("stand_in.run_fn", fn_args))
     reader, writer = os.pipe()
     environment = os.environ | {"PYTHONPATH": str(HERE)}
     environment.pop("TF_CONFIG", None)
     if in_cluster:
         environment["TF_CONFIG"] = json.dumps(CLUSTER)
-    log = folder / "log"
-    with log.open("wb") as output:
+    with (folder / "log").open("wb") as output:
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "stagecraft.trainer_module.worker",
-                folder / "task.json",
-                str(writer),
-            ],
+            [sys.executable, "-m", "stagecraft.trainer_module.worker", task, str(writer)],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
@@ -86,10 +69,10 @@ def _start(folder: pathlib.Path, what: str, *, in_cluster: bool) -> tuple[_Proce
             start_new_session=True,
         )
     os.close(writer)
-    return _Process(process, log), reader
+    return process, reader
 
 
-def test_it_does_its_part(worker: Callable[..., Ended]) -> None:
+def test_it_does_its_part(worker):
     ended = worker("good")
     assert ended.code == 0, ended.log
     kinds = [event["event"] for event in ended.events if event["event"] != "beat"]
@@ -110,29 +93,27 @@ def test_it_does_its_part(worker: Callable[..., Ended]) -> None:
         ("preempted", True, 143, "stopped after step 7"),
     ],
 )
-def test_it_says_why_it_ends(
-    worker: Callable[..., Ended], what: str, in_cluster: bool, code: int, message: str
-) -> None:
+def test_it_says_why_it_ends(worker, what, in_cluster, code, message):
     ended = worker(what, in_cluster=in_cluster)
     assert (ended.code, ended.message) == (code, message), ended.log
     assert "Traceback" in ended.log  # for who reads the log
 
 
-def test_a_foreign_message_has_no_terminal_codes() -> None:
+def test_a_foreign_message_has_no_terminal_codes():
     code, message = worker_module._classify(ValueError("\x1b[1mred\x1b[0m array([1.5, 2.5])"))
     assert (code, message) == (1, "ValueError: red array(shape=(2,), dtype=float64)")
 
 
-def test_sigterm_with_nothing_to_save(worker: Callable[..., Ended]) -> None:
+def test_sigterm_with_nothing_to_save(worker):
     ended = worker("terminated")
     assert ended.code == 143
     assert not [event for event in ended.events if event["event"] == "failed"]
 
 
-def test_it_ends_with_who_started_it(tmp_path: pathlib.Path) -> None:
-    process, reader = _start(tmp_path, "forever", in_cluster=False)
+def test_it_ends_with_who_started_it(tmp_path):
+    process, reader = _start(tmp_path, "forever")
     with os.fdopen(reader) as pipe:
         assert json.loads(pipe.readline()) == {"event": "beat"}
-        assert process.process.stdin is not None
-        process.process.stdin.close()
-        assert process.process.wait(10) == -9  # with its whole group
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(10) == -9  # with its whole group

@@ -1,11 +1,6 @@
-"""Errors for a loss that is not finite."""
-
-from __future__ import annotations
-
 import math
 
 import pytest
-from messages import Messages
 
 from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
 from stagecraft.trainer_module.training import diverged
@@ -25,9 +20,7 @@ KEPT = " (/checkpoints)"
         (7, math.nan, "mixed_float16"),
     ],
 )
-def test_the_cause_depends_on_step_and_precision(
-    step: int, loss: float, precision: str, messages: Messages
-) -> None:
+def test_the_cause_depends_on_step_and_precision(step, loss, precision, messages):
     error = diverged.in_training(NonFiniteLossError(step, loss), precision, KEPT)
     assert (error.updates, error.precision) == (step - 1, precision)
     messages.check(error)
@@ -35,7 +28,7 @@ def test_the_cause_depends_on_step_and_precision(
     assert ("Lower train.learning_rate" in str(error)) == (step > 1)
 
 
-def test_of_the_val_split(messages: Messages) -> None:
+def test_of_the_val_split(messages):
     error = diverged.in_evaluation(4, math.inf, "float32", KEPT)
     assert (error.updates, error.loss) == (4, math.inf)
     messages.check(error)

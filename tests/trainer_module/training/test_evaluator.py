@@ -1,15 +1,14 @@
-"""Another process evaluates the checkpoints; those that train wait for its last word alone."""
-
 from __future__ import annotations
 
+import itertools
 import pathlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
-from messages import Messages
+from counting import CountingEngine, QuietReporter
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import resume
@@ -24,58 +23,17 @@ TOTAL = 8
 ACCURACIES = {2: 0.2, 4: 0.9, 6: 0.3, 8: 0.4}
 
 
-class Engine:
-    """Its only weight is its step."""
-
-    learning_rate = 0.1
-    repeated = 0
+class Engine(CountingEngine):
+    """Notes what it evaluates."""
 
     def __init__(self, accuracies: Mapping[int, float] = ACCURACIES):
-        self.step = 0
-        self._accuracies = accuracies
+        super().__init__(accuracies)
         self.evaluated: list[int] = []
-
-    @property
-    def batches(self) -> int:
-        return self.step
-
-    def feed(self, dataset: Iterator[int]) -> Iterator[int]:
-        return dataset
-
-    def train(self, batches: Iterator[int], steps: int) -> Metrics:
-        self.step += steps
-        return Metrics(1.0, 0.5, steps)
 
     def evaluate(self, dataset: Any) -> Metrics:
         self.evaluated.append(self.step)
         accuracy = self._accuracies[self.step]
         return Metrics(1 - accuracy, accuracy, 10)
-
-    def state(self) -> dict[str, np.ndarray]:
-        return {"step": np.asarray(self.step)}
-
-    def snapshot(self) -> dict[str, np.ndarray]:
-        return self.state()
-
-    def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        self.step = int(state["step"])
-
-    def sum_over_workers(self, values: Sequence[float]) -> list[float]:
-        return list(values)
-
-
-class Reporter:
-    def train(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def log(self, *_: Any) -> None:
-        pass
-
-    def resumed(self, *_: Any) -> None:
-        pass
-
-    def evaluation(self, *_: Any) -> None:
-        pass
 
 
 @pytest.fixture(autouse=True)
@@ -88,12 +46,12 @@ def _train(root: pathlib.Path, engine: Engine, total: int = TOTAL, keep: int = 1
         return loop.Loop(
             engine,  # type: ignore[arg-type]
             store,
-            Reporter(),  # type: ignore[arg-type]
+            QuietReporter(),  # type: ignore[arg-type]
             total=total,
             eval_every=2,
             settings=SETTINGS,
             evaluations=Evaluations(root),
-        ).run(lambda first: iter(()), None)
+        ).run(itertools.count, None)
 
 
 def _evaluate(root: pathlib.Path, engine: Engine, total: int = TOTAL) -> None:
@@ -101,7 +59,7 @@ def _evaluate(root: pathlib.Path, engine: Engine, total: int = TOTAL) -> None:
         engine,  # type: ignore[arg-type]
         (),
         Checkpoints(root, writes=False),
-        Reporter(),  # type: ignore[arg-type]
+        QuietReporter(),  # type: ignore[arg-type]
         resume.resolved(SETTINGS, total),
         lambda phase: None,
     )
@@ -122,9 +80,7 @@ def beside(tmp_path: pathlib.Path) -> Iterator[Callable[[Engine], None]]:
         assert not thread.is_alive()
 
 
-def test_the_best_of_what_another_found(
-    tmp_path: pathlib.Path, beside: Callable[[Engine], None]
-) -> None:
+def test_the_best_of_what_another_found(tmp_path, beside):
     trained, looking = Engine(), Engine()
     beside(looking)
     outcome = _train(tmp_path, trained)
@@ -135,9 +91,7 @@ def test_the_best_of_what_another_found(
     assert trained.evaluated == []
 
 
-def test_what_is_not_evaluated_stays(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_evaluated_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(evaluator, "EVALUATOR_SECONDS", 0.05)  # it never comes
     outcome = _train(tmp_path, Engine())
     assert outcome.best is None
@@ -148,9 +102,7 @@ def test_what_is_not_evaluated_stays(
     assert again.best is not None and again.best.step == 4
 
 
-def test_those_of_other_settings_are_not_looked_at(
-    tmp_path: pathlib.Path, beside: Callable[[Engine], None]
-) -> None:
+def test_those_of_other_settings_are_not_looked_at(tmp_path, beside):
     for step in (2, TOTAL):  # of whatever was here before
         Evaluations(tmp_path).add(Evaluation(step, 0.0, 1.0))
     looking = Engine({**ACCURACIES, 10: 0.5, 12: 0.1})
@@ -164,16 +116,14 @@ def test_those_of_other_settings_are_not_looked_at(
     assert looking.evaluated == [2, 4, 6, 8]
 
 
-def test_a_loss_that_is_no_number(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_a_loss_that_is_no_number(tmp_path, monkeypatch, messages):
     monkeypatch.setattr(evaluator, "EVALUATOR_SECONDS", 0.05)
     _train(tmp_path, Engine())
     with messages.raises(UserError):
         _evaluate(tmp_path, Engine(dict.fromkeys(ACCURACIES, float("nan"))))
 
 
-def test_evaluations_are_kept_in_order(tmp_path: pathlib.Path) -> None:
+def test_evaluations_are_kept_in_order(tmp_path):
     found = Evaluations(tmp_path)
     assert found.read() == []
     for step, accuracy in ((4, 0.4), (2, 0.2), (4, 0.5)):

@@ -1,5 +1,3 @@
-"""The exported model: whole, device-free, and at home in plain TensorFlow."""
-
 from __future__ import annotations
 
 import json
@@ -88,7 +86,7 @@ def _without_label(serialized: bytes) -> bytes:
     return example.SerializeToString()
 
 
-def test_gives_the_same_in_plain_tensorflow(exported: Exported, tmp_path: pathlib.Path) -> None:
+def test_gives_the_same_in_plain_tensorflow(exported, tmp_path):
     given = {"examples": np.array(exported.serialized, dtype=object), "images": exported.images}
     np.savez(tmp_path / "given.npz", **given)
     command = [exported.folder, tmp_path / "given.npz", tmp_path / "results.npz"]
@@ -96,11 +94,8 @@ def test_gives_the_same_in_plain_tensorflow(exported: Exported, tmp_path: pathli
         [sys.executable, "-I", "-c", PLAIN, *command], capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr[-3000:]
-    assert json.loads(run.stdout.splitlines()[-1]) == [
-        "serving_default",
-        "serving_images",
-        "transform_features",
-    ]
+    signatures = ["serving_default", "serving_images", "transform_features"]
+    assert json.loads(run.stdout.splitlines()[-1]) == signatures
     results = np.load(tmp_path / "results.npz")
 
     layer = exported.transform.transform_features_layer()
@@ -114,25 +109,22 @@ def test_gives_the_same_in_plain_tensorflow(exported: Exported, tmp_path: pathli
         np.testing.assert_array_equal(variable.numpy(), exported.weights[variable.path])
     logits = exported.model(transformed[features.IMAGE], training=False)
     for signature in ("serving_default", "serving_images"):
-        found = {
-            key: results[f"{signature}/{key}"]
-            for key in ("logits", "probabilities", "class_id", "class_name")
-        }
+        keys = ("logits", "probabilities", "class_id", "class_name")
+        found = {key: results[f"{signature}/{key}"] for key in keys}
         assert found["logits"].dtype == np.float32
         # Eager and graph kernels may differ by a rounding of each of the sums' terms.
         np.testing.assert_allclose(found["logits"], logits, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(found["probabilities"].sum(axis=1), 1, rtol=1e-6)
         assert found["class_id"].dtype == np.int64
         np.testing.assert_array_equal(found["class_id"], found["logits"].argmax(axis=1))
-        assert [NAMES.index(name.decode()) for name in found["class_name"]] == list(
-            found["class_id"]
-        )
+        named = [NAMES.index(name.decode()) for name in found["class_name"]]
+        assert named == list(found["class_id"])
     np.testing.assert_array_equal(
         results["serving_default/logits"], results["serving_images/logits"]
     )
 
 
-def test_a_request_needs_no_label(exported: Exported) -> None:
+def test_a_request_needs_no_label(exported):
     serving = tf.saved_model.load(str(exported.folder)).signatures["serving_default"]
     bare = [_without_label(serialized) for serialized in exported.serialized]
     np.testing.assert_array_equal(
@@ -141,7 +133,7 @@ def test_a_request_needs_no_label(exported: Exported) -> None:
     )
 
 
-def test_names_no_device(exported: Exported) -> None:
+def test_names_no_device(exported):
     saved = saved_model_pb2.SavedModel.FromString((exported.folder / "saved_model.pb").read_bytes())
     devices = set()
     for graph in saved.meta_graphs:
@@ -152,9 +144,7 @@ def test_names_no_device(exported: Exported) -> None:
     assert devices <= {"", "*", "/device:CPU:*", "/device:CPU:0"}, devices
 
 
-def test_leaves_nothing_when_it_fails(
-    exported: Exported, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leaves_nothing_when_it_fails(exported, tmp_path, monkeypatch):
     def fill_the_disk(_: Any, folder: str, **__: Any) -> None:
         pathlib.Path(folder, "half").write_text("written")
         raise tf.errors.ResourceExhaustedError(None, None, f"{folder}/x; No space left on device")
@@ -165,20 +155,20 @@ def test_leaves_nothing_when_it_fails(
     assert os.listdir(tmp_path) == []
 
 
-def test_tells_any_bytes_apart(exported: Exported) -> None:
+def test_tells_any_bytes_apart(exported):
     every = np.arange(256 * 12, dtype=np.uint8).reshape(1, 32, 32, 3)
     images = np.concatenate([every, 255 - every])
     to_bytes: Callable[[Any], tf.Tensor] = export_module._to_bytes
     assert to_bytes(tf.constant(images)).numpy().tolist() == [image.tobytes() for image in images]
 
 
-def test_each_weight_is_stored_once(exported: Exported) -> None:
+def test_each_weight_is_stored_once(exported):
     stored = tf.train.list_variables(str(exported.folder / "variables" / "variables"))
     shapes = sorted(tuple(shape) for name, shape in stored if "VARIABLE_VALUE" in name)
     assert shapes == sorted(tuple(variable.shape) for variable in exported.model.variables)
 
 
-def test_a_model_with_a_table(training_data: Any, tmp_path: pathlib.Path) -> None:
+def test_a_model_with_a_table(training_data, tmp_path):
     """Which is no variable of Keras's."""
     model = keras.Sequential(
         [

@@ -1,10 +1,6 @@
-"""What TensorFlow would keep of a training for as long as the process lives."""
-
 from __future__ import annotations
 
 import gc
-import pathlib
-import types
 import weakref
 from collections.abc import Callable
 
@@ -26,7 +22,7 @@ def _traced() -> weakref.ref:
     return weakref.ref(graph)
 
 
-def test_a_graph_dies_with_the_last_that_needs_it() -> None:
+def test_a_graph_dies_with_the_last_that_needs_it():
     with gradient_registry.cleaned_up():
         graph = _traced()
         gc.collect()
@@ -35,7 +31,7 @@ def test_a_graph_dies_with_the_last_that_needs_it() -> None:
     assert graph() is None
 
 
-def test_what_was_there_before_stays() -> None:
+def test_what_was_there_before_stays():
     function = tf.function(doubled, autograph=False)
     function.get_concrete_function(tf.TensorSpec([]))
     with gradient_registry.cleaned_up():
@@ -46,9 +42,7 @@ def test_what_was_there_before_stays() -> None:
     assert tape.gradient(result, value).numpy() == 2.0
 
 
-def test_a_training_leaves_no_graph(
-    make_fn_args: Callable[..., types.SimpleNamespace], tmp_path: pathlib.Path
-) -> None:
+def test_a_training_leaves_no_graph(make_fn_args, tmp_path):
     def kept() -> set[str]:
         return {name for name in ops.gradient_registry.list() if name.startswith("Custom")}
 

@@ -1,17 +1,13 @@
-"""Steps, evaluations, the best weights and checkpoints, with an engine that only counts."""
-
 from __future__ import annotations
 
 import errno
 import json
 import os
-import pathlib
 import types
 from typing import Any
 
 import pytest
 from counting import SETTINGS, CountingEngine, QuietReporter, Watch, train
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import checkpoint_files
@@ -22,7 +18,7 @@ from stagecraft.trainer_module.training import loop
 from stagecraft.trainer_module.training.diverged import DivergedError
 
 
-def test_evaluates_at_every_boundary_and_at_the_end(tmp_path: pathlib.Path) -> None:
+def test_evaluates_at_every_boundary_and_at_the_end(tmp_path):
     reporter = QuietReporter()
     outcome = train(CountingEngine({4: 0.1, 8: 0.2, 10: 0.3}), tmp_path, reporter)
     assert (outcome.steps, outcome.batches, outcome.repeated) == (10, 10, 0)
@@ -35,14 +31,14 @@ def test_evaluates_at_every_boundary_and_at_the_end(tmp_path: pathlib.Path) -> N
 
 
 @pytest.mark.parametrize("step", [1, 4, 5, 7, 10])
-def test_one_step_is_watched_by_itself(tmp_path: pathlib.Path, step: int) -> None:
+def test_one_step_is_watched_by_itself(tmp_path, step):
     engine = CountingEngine({4: 0.1, 8: 0.2, 10: 0.3})
     watch = Watch(step, engine)
     assert train(engine, tmp_path, timeline=watch).steps == 10
     assert watch.seen == [(step - 1, step)]
 
 
-def test_a_step_that_is_over_or_never_comes_is_not_watched(tmp_path: pathlib.Path) -> None:
+def test_a_step_that_is_over_or_never_comes_is_not_watched(tmp_path):
     constant = SETTINGS | {"train_schedule": "constant"}
     for step, total in ((0, 4), (3, 8), (20, 10)):
         engine = CountingEngine({4: 0.1, 8: 0.2, 10: 0.3})
@@ -60,9 +56,7 @@ def test_a_step_that_is_over_or_never_comes_is_not_watched(tmp_path: pathlib.Pat
         ({4: 0.3, 8: 0.3, 10: 0.3}, 10),  # the lowest loss
     ],
 )
-def test_ends_with_the_best_weights(
-    tmp_path: pathlib.Path, accuracies: dict[int, float], best: int
-) -> None:
+def test_ends_with_the_best_weights(tmp_path, accuracies, best):
     engine = CountingEngine(accuracies)
     outcome = train(engine, tmp_path)
     assert outcome.best is not None and outcome.best.step == best
@@ -70,7 +64,7 @@ def test_ends_with_the_best_weights(
     assert outcome.steps == 10
 
 
-def test_a_skipped_batch_is_no_step_and_is_not_taken_again(tmp_path: pathlib.Path) -> None:
+def test_a_skipped_batch_is_no_step_and_is_not_taken_again(tmp_path):
     accuracies = {4: 0.1, 8: 0.2, 10: 0.3}
     with pytest.raises(KeyboardInterrupt):
         train(CountingEngine(accuracies, fails_at=9, skips=[0, 5]), tmp_path)
@@ -79,14 +73,14 @@ def test_a_skipped_batch_is_no_step_and_is_not_taken_again(tmp_path: pathlib.Pat
     assert engine.batches == 13
 
 
-def test_without_a_val_split_the_last_weights_count(tmp_path: pathlib.Path) -> None:
+def test_without_a_val_split_the_last_weights_count(tmp_path):
     engine = CountingEngine({})
     outcome = train(engine, tmp_path, val=False)
     assert outcome.best is None
     assert engine.weight == 10
 
 
-def test_goes_on_from_the_newest_checkpoint(tmp_path: pathlib.Path) -> None:
+def test_goes_on_from_the_newest_checkpoint(tmp_path):
     accuracies = {4: 0.9, 8: 0.2, 10: 0.3}
     with pytest.raises(KeyboardInterrupt):
         train(CountingEngine(accuracies, fails_at=9), tmp_path)
@@ -98,7 +92,7 @@ def test_goes_on_from_the_newest_checkpoint(tmp_path: pathlib.Path) -> None:
     assert engine.weight == 4
 
 
-def test_a_finished_training_is_not_trained_again(tmp_path: pathlib.Path) -> None:
+def test_a_finished_training_is_not_trained_again(tmp_path):
     accuracies = {4: 0.1, 8: 0.3, 10: 0.2}
     first = train(CountingEngine(accuracies), tmp_path)
     engine = CountingEngine(accuracies)
@@ -113,7 +107,7 @@ def test_a_finished_training_is_not_trained_again(tmp_path: pathlib.Path) -> Non
     assert again.resumed_from == 10
 
 
-def test_a_damaged_best_checkpoint_means_the_next_best(tmp_path: pathlib.Path) -> None:
+def test_a_damaged_best_checkpoint_means_the_next_best(tmp_path):
     accuracies = {4: 0.9, 8: 0.5, 10: 0.3}
     train(CountingEngine(accuracies), tmp_path)
     (tmp_path / "4" / "state.index").write_bytes(b"")
@@ -123,29 +117,14 @@ def test_a_damaged_best_checkpoint_means_the_next_best(tmp_path: pathlib.Path) -
     assert engine.weight == 8
 
 
-def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(
-    tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path, messages):
     with messages.raises(DivergedError) as raised:
         train(CountingEngine({4: 0.1}, nan_at=7), tmp_path)
     assert (raised.value.updates, raised.value.precision) == (6, "float32")
     assert Checkpoints(tmp_path).steps() == [4]
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
-def test_before_the_first_update_no_learning_rate_is_to_blame(
-    tmp_path: pathlib.Path, precision: str, messages: Messages
-) -> None:
-    given = SETTINGS | {"parallel_precision": precision}
-    with messages.raises(DivergedError) as raised:
-        train(CountingEngine({}, nan_at=1), tmp_path, settings=given)
-    assert (raised.value.updates, raised.value.precision) == (0, precision)
-    assert "Lower train.learning_rate" not in str(raised.value)
-
-
-def test_weights_that_give_no_finite_loss_are_not_saved(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_weights_that_give_no_finite_loss_are_not_saved(tmp_path, monkeypatch, messages):
     engine = CountingEngine({})
     monkeypatch.setattr(engine, "evaluate", lambda _: Metrics(float("inf"), 0.1, 100))
     with messages.raises(UserError):
@@ -153,9 +132,7 @@ def test_weights_that_give_no_finite_loss_are_not_saved(
     assert Checkpoints(tmp_path).steps() == []
 
 
-def test_another_models_checkpoint_is_refused(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_models_checkpoint_is_refused(tmp_path, monkeypatch):
     train(CountingEngine({4: 0.1, 8: 0.3, 10: 0.2}), tmp_path)
     engine = CountingEngine({})
 
@@ -167,7 +144,7 @@ def test_another_models_checkpoint_is_refused(
         train(engine, tmp_path)
 
 
-def test_checkpoints_between_evaluations(tmp_path: pathlib.Path) -> None:
+def test_checkpoints_between_evaluations(tmp_path):
     accuracies, reporter = {4: 0.9, 8: 0.2, 10: 0.3}, QuietReporter()
     engine = CountingEngine(accuracies, fails_at=8)
     with pytest.raises(KeyboardInterrupt):
@@ -180,9 +157,7 @@ def test_checkpoints_between_evaluations(tmp_path: pathlib.Path) -> None:
     assert Checkpoints(tmp_path).steps() == [4, 10]
 
 
-def test_saves_once_where_both_are_due(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saves_once_where_both_are_due(tmp_path, monkeypatch):
     saved, save = [], Checkpoints.save
 
     def note(self: Checkpoints, step: int, *args: Any, **more: Any) -> None:
@@ -194,7 +169,7 @@ def test_saves_once_where_both_are_due(
     assert saved == [2, 4, 6, 8, 10]
 
 
-def test_phases(tmp_path: pathlib.Path) -> None:
+def test_phases(tmp_path):
     phases: list[str] = []
     accuracies = {4: 0.1, 8: 0.2, 10: 0.3}
     train(CountingEngine(accuracies), tmp_path, checkpoint_every=6, on_phase=phases.append)
@@ -202,9 +177,7 @@ def test_phases(tmp_path: pathlib.Path) -> None:
     assert phases == [*evaluated, *saved, *evaluated, *evaluated, "done"]
 
 
-def test_a_checkpoint_that_could_not_be_written_stops_the_training(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_a_checkpoint_that_could_not_be_written_stops_the_training(tmp_path, monkeypatch, messages):
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -230,7 +203,7 @@ def test_a_checkpoint_that_could_not_be_written_stops_the_training(
         ({"epochs": 2, "eval_every": 3}, 16, 3),
     ],
 )
-def test_steps_from_settings(settings: dict[str, Any], total: int, between: int) -> None:
+def test_steps_from_settings(settings, total, between):
     train = TrainSettings(batch_size=128, **settings)
     assert train.total_steps(1000) == total
     assert train.steps_between_evaluations(1000) == between

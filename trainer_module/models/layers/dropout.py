@@ -1,9 +1,4 @@
-"""Dropout and noise layers that draw for each example, independent of its batch and device.
-
-key_layers(model, seed)                    # once, on the template
-with random_scope(step, positions):        # inside the traced function
-    outputs = model(inputs, training=True)
-"""
+"""Dropout and noise layers that draw for each example, independent of its batch and device."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Scopes for Keras layers: the default float dtype, and assignments to trainable weights.
 
 ``SpectralNormalization`` assigns its layer's kernel in each training call. In Keras's own
-``train_step``, the variable then holds the assigned value, the gradient is taken at the values that
-the layer read, and the optimizer updates the assigned value. In a plain ``keras.StatelessScope``,
-the assigned value is a tensor computed from the old one, so the gradient would be that of the old
-value.
+``train_step``, the gradient is taken at the values that the layer read, and the optimizer updates
+the assigned value. In a plain ``keras.StatelessScope``, the assigned value is a tensor computed
+from the old one, so the gradient would be that of the old value.
 """
 
 from __future__ import annotations

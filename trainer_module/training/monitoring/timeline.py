@@ -32,7 +32,6 @@ from stagecraft.trainer_module.training.monitoring.spans import (
 DATA, TRACE = "timeline.json", "timeline.trace.json"
 
 _WAITING = {"_Recv", "_HostRecv"}
-"""Ops whose time is waiting."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +41,6 @@ class Timeline:
     """Records one step, and writes its timeline."""
 
     step: int
-    """From 1; 0: none."""
     folder: str
     microbatches: int
     """Of the schedule, for the predicted bubble."""
@@ -89,7 +87,6 @@ def _as_json(span: Span) -> dict[str, Any]:
 
 
 _FIELDS = {"kind": "what", "accumulation_step": "turn"}
-"""Names of fields in ``timeline.json``."""
 
 
 def chrome_trace(spans: Iterable[Span]) -> dict[str, Any]:

@@ -1,5 +1,3 @@
-"""Sums over two and three devices: the same bits on all of them."""
-
 from __future__ import annotations
 
 import numpy as np
@@ -11,7 +9,7 @@ from stagecraft.trainer_module.engines.collectives import Group
 
 @pytest.mark.parametrize("hint", ["auto", "ring"])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_sums(size: int, hint: str) -> None:
+def test_sums(size, hint):
     devices = [f"CPU:{index + 1}" for index in range(size)]
     group = Group(devices, hint)
     draw = np.random.RandomState(0)
@@ -43,7 +41,7 @@ def test_sums(size: int, hint: str) -> None:
                 assert other[index].numpy().tobytes() == sum_.numpy().tobytes()
 
 
-def test_two_groups_do_not_meet() -> None:
+def test_two_groups_do_not_meet():
     groups = [Group(["CPU:0", "CPU:1"], "auto"), Group(["CPU:2", "CPU:3", "CPU:4"], "auto")]
 
     @tf.function
@@ -59,7 +57,7 @@ def test_two_groups_do_not_meet() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
-def test_one_group_sums_whatever_it_is_given(dtype: str) -> None:
+def test_one_group_sums_whatever_it_is_given(dtype):
     devices = ["CPU:0", "CPU:1"]
     group = Group(devices, "auto")
     for size in (3, 5, 3):
@@ -75,5 +73,5 @@ def test_one_group_sums_whatever_it_is_given(dtype: str) -> None:
         assert [value.numpy().tolist() for value in reduce()] == [[2] * size] * 2
 
 
-def test_nothing_to_sum() -> None:
+def test_nothing_to_sum():
     assert Group(["CPU:0", "CPU:1"], "auto").all_reduce(0, []) == []

@@ -1,5 +1,3 @@
-"""Iterators that end at once: no thread of theirs sleeps between two tunings."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -14,9 +12,7 @@ CENTRAL: dict[str, Any] = {"strategy": "central_storage", "replicas": 2}
 
 
 @pytest.mark.parametrize("parallel", [ONE, MIRRORED, CENTRAL, GRID], ids=label)
-def test_nothing_is_tuned_behind_an_iterator(
-    parallel: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_tuned_behind_an_iterator(parallel, monkeypatch):
     # What tf.data makes an iterator of: on the host, and on each device, where there are several.
     seen: list[tf.data.Dataset] = []
     finalize = tf.data.Dataset._apply_debug_options
@@ -36,7 +32,7 @@ def test_nothing_is_tuned_behind_an_iterator(
     assert engine.step == 2
 
 
-def test_what_strategies_make_is_as_it_was_afterwards() -> None:
+def test_what_strategies_make_is_as_it_was_afterwards():
     before = multi_device_iterator_ops._create_device_dataset
     driving.feed(driving.make(MIRRORED))
     assert multi_device_iterator_ops._create_device_dataset is before

@@ -1,5 +1,3 @@
-"""What one device computes: clipped, accumulated, penalised, frozen, sparse, in any stages."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -16,7 +14,7 @@ FIVE: dict[str, Any] = {"strategy": "grid", "stages": 5, "microbatches": 2}
 
 
 @pytest.mark.parametrize("parallel", [slow(ONE), slow(MIRRORED), STAGES, slow(GRID)], ids=label)
-def test_clips_by_the_norm_over_all_stages(parallel: dict[str, Any]) -> None:
+def test_clips_by_the_norm_over_all_stages(parallel):
     # One step of plain SGD without weight decay takes rate * clipped gradient off each weight.
     train = {"momentum": 0.0, "weight_decay": 0.0, "learning_rate": 1.0}
     _, gradients = driving.gradients(driving.make(ONE))
@@ -34,7 +32,7 @@ def test_clips_by_the_norm_over_all_stages(parallel: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_accumulation_and_microbatches_compose() -> None:
+def test_accumulation_and_microbatches_compose():
     _, expected = driving.gradients(driving.make(ONE, "drop", batch_size=16), size=16)
     engine = driving.make({**GRID, "accumulate": 2}, "drop", batch_size=16)
     _, found = driving.gradients(engine, size=16)
@@ -57,7 +55,7 @@ def test_accumulation_and_microbatches_compose() -> None:
     ],
     ids=label,
 )
-def test_any_model_as_on_one_device(model: str, parallel: dict[str, Any]) -> None:
+def test_any_model_as_on_one_device(model, parallel):
     one, split = driving.make(ONE, model), driving.make(parallel, model)
     loss, expected = driving.gradients(one)
     split_loss, found = driving.gradients(split)
@@ -73,7 +71,7 @@ def test_any_model_as_on_one_device(model: str, parallel: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("parallel", [slow(ONE), STAGES], ids=label)
-def test_constraints_hold(parallel: dict[str, Any]) -> None:
+def test_constraints_hold(parallel):
     engine = driving.make(parallel, "penalised")
     engine.train(driving.feed(engine), 2)
     norms = np.linalg.norm(engine.weights()["conv1/kernel"].reshape(-1, 6), axis=0)
@@ -83,7 +81,7 @@ def test_constraints_hold(parallel: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "parallel", [slow(ONE), slow(MIRRORED), STAGES, slow({**STAGES, "remat": True})], ids=label
 )
-def test_what_is_frozen_stays_as_it_is(parallel: dict[str, Any]) -> None:
+def test_what_is_frozen_stays_as_it_is(parallel):
     if "stages" in parallel:
         parallel = {**parallel, "cuts": "drop0,tanh1"}  # the first stage has nothing to train
     engine = driving.make(parallel, "frozen", optimizer="adamw")
@@ -96,12 +94,12 @@ def test_what_is_frozen_stays_as_it_is(parallel: dict[str, Any]) -> None:
     assert changed == {f"{layer}/{name}" for layer in layers for name in ("kernel", "bias")}
 
 
-def test_a_layer_in_two_stages_is_refused() -> None:
+def test_a_layer_in_two_stages_is_refused():
     with pytest.raises(UserError, match="0 cut points"):
         driving.make({**GRID, "replicas": 1}, "sharing")
 
 
-def test_a_subclassed_model_is_not_cut() -> None:
+def test_a_subclassed_model_is_not_cut():
     with pytest.raises(UserError, match="subclassed.*list of models") as caught:
         driving.make(STAGES, "subclassed")
     assert caught.value.setting == "parallel.stages"

@@ -1,9 +1,4 @@
-"""Compiled with XLA, the whole model or each stage by itself: the same gradients."""
-
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import driving
 import pytest
@@ -14,7 +9,7 @@ from stagecraft.trainer_module.engines import placement
 
 @pytest.mark.parametrize("remat", [slow(False), True])
 @pytest.mark.parametrize("parallel", [slow(ONE), slow(MIRRORED), STAGES], ids=label)
-def test_computes_the_same(parallel: dict[str, Any], remat: bool) -> None:
+def test_computes_the_same(parallel, remat):
     _, expected = driving.gradients(driving.make(ONE, "drop"))
     engine = driving.make({**parallel, "jit": True, "remat": remat}, "drop")
     _, found = driving.gradients(engine)
@@ -25,7 +20,7 @@ def test_computes_the_same(parallel: dict[str, Any], remat: bool) -> None:
 
 
 @pytest.mark.slow
-def test_batch_statistics_and_accumulation() -> None:
+def test_batch_statistics_and_accumulation():
     same_parts = driving.make({**ONE, "accumulate": 4}, "norm")
     _, expected = driving.gradients(same_parts)
     engine = driving.make({**STAGES, "accumulate": 2, "jit": True}, "norm")
@@ -38,7 +33,7 @@ def test_batch_statistics_and_accumulation() -> None:
     assert engine.state()[name] == pytest.approx(same_parts.state()[name], abs=1e-6)
 
 
-def test_the_check_sees_the_compiled_calls() -> None:
+def test_the_check_sees_the_compiled_calls():
     engine = driving.make({**GRID, "jit": True})
     with placement.recording() as ops:
         engine.gradients(next(driving.feed(engine)))

@@ -1,5 +1,3 @@
-"""Every op on the device of its stage, read from the graphs as they were executed."""
-
 from __future__ import annotations
 
 import collections
@@ -34,7 +32,7 @@ def _devices_of_parts(ops: list[placement.Op]) -> dict[str, set[str]]:
     [slow({**STAGES, "accumulate": 2}), GRID, slow({**GRID, "accumulate": 2})],
     ids=label,
 )
-def test_every_stage_is_on_its_device(parallel: dict[str, Any], grid: Any) -> None:
+def test_every_stage_is_on_its_device(parallel, grid):
     if parallel == GRID:
         _, ops = grid
     else:
@@ -57,13 +55,13 @@ def test_every_stage_is_on_its_device(parallel: dict[str, Any], grid: Any) -> No
 
 
 @pytest.mark.parametrize("parallel", [STAGES, slow(GRID)], ids=label)
-def test_a_layer_that_chooses_its_device_is_caught(parallel: dict[str, Any]) -> None:
+def test_a_layer_that_chooses_its_device_is_caught(parallel):
     engine = driving.make(parallel, "misplaced")
     with pytest.raises(UserError, match=r"own\d.* on CPU:0 instead of CPU:\d.*tf.device"):
         engine.train(driving.feed(engine), 1)
 
 
-def test_a_cell_on_another_device_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_on_another_device_is_caught(monkeypatch):
     scope = StageReplica.scope
 
     @contextlib.contextmanager
@@ -78,7 +76,7 @@ def test_a_cell_on_another_device_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(("parallel", "devices"), [(MIRRORED, "CPU:3,CPU:1"), (ONE, "CPU:3")])
-def test_replicas_are_where_they_should_be(parallel: dict[str, Any], devices: str) -> None:
+def test_replicas_are_where_they_should_be(parallel, devices):
     engine = driving.make({**parallel, "devices": devices})
     engine._placement_checked = True
     with placement.recording() as ops:
@@ -88,7 +86,7 @@ def test_replicas_are_where_they_should_be(parallel: dict[str, Any], devices: st
 
 
 @pytest.mark.parametrize("parallel", [ONE, slow(GRID)], ids=label)
-def test_recording_changes_nothing_and_leaves_nothing_behind(parallel: dict[str, Any]) -> None:
+def test_recording_changes_nothing_and_leaves_nothing_behind(parallel):
     recorded, unseen = driving.make(parallel, "norm"), driving.make(parallel, "norm")
     unseen._placement_checked = True
     for engine in (recorded, unseen):

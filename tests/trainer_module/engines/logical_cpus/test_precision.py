@@ -1,5 +1,3 @@
-"""16 and 64 bits; what a gradient that is not finite does to a step, and what it does not."""
-
 from __future__ import annotations
 
 import math
@@ -18,9 +16,7 @@ HALF: dict[str, Any] = {"precision": "mixed_float16"}
 
 @pytest.mark.parametrize("parallel", [slow(ONE), slow(MIRRORED), slow(STAGES), GRID], ids=label)
 @pytest.mark.parametrize("value", [math.nan, slow(math.inf)])
-def test_a_gradient_that_is_not_finite_changes_nothing(
-    parallel: dict[str, Any], value: float
-) -> None:
+def test_a_gradient_that_is_not_finite_changes_nothing(parallel, value):
     # Batch 2 is bad in its last example alone: in the last replica, turn and microbatch.
     train = {"optimizer": "adamw", "ema_decay": 0.9, "clip_norm": 1.0}
     engine = driving.make({**parallel, **HALF}, "norm", **train)
@@ -50,7 +46,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(
 
 
 @pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), GRID], ids=label)
-def test_a_diverged_training_stops(parallel: dict[str, Any]) -> None:
+def test_a_diverged_training_stops(parallel):
     engine = driving.make({**parallel, **HALF})
     before = engine.state()
     with pytest.raises(NonFiniteLossError, match="loss nan") as raised:
@@ -64,7 +60,7 @@ def test_a_diverged_training_stops(parallel: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("parallel", [ONE, GRID], ids=label)
-def test_without_a_scale_a_loss_that_is_not_finite_stops_at_once(parallel: dict[str, Any]) -> None:
+def test_without_a_scale_a_loss_that_is_not_finite_stops_at_once(parallel):
     engine = driving.make(parallel)
     with pytest.raises(NonFiniteLossError, match="loss nan") as raised:
         engine.train(driving.feed(engine, spoilt={2: math.nan}), 6)
@@ -74,7 +70,7 @@ def test_without_a_scale_a_loss_that_is_not_finite_stops_at_once(parallel: dict[
 
 @pytest.mark.parametrize("parallel", [slow(MIRRORED), STAGES], ids=label)
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16", "float64"])
-def test_gradients_of_any_precision(parallel: dict[str, Any], precision: str) -> None:
+def test_gradients_of_any_precision(parallel, precision):
     # Units of rounding, relative to the largest gradient: bfloat16 has 8 bits of fraction,
     # float16 11, float64 53. Both topologies round each example's activations in the same way;
     # kernels' gradients are sums over at most 8 * 49 positions, of which the parts are rounded
@@ -94,7 +90,7 @@ def test_gradients_of_any_precision(parallel: dict[str, Any], precision: str) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", [ONE, MIRRORED, STAGES], ids=label)
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16", "float64"])
-def test_trains_in_any_precision(parallel: dict[str, Any], precision: str) -> None:
+def test_trains_in_any_precision(parallel, precision):
     engine = driving.make({**parallel, "precision": precision}, "norm", ema_decay=0.9)
     first = engine.train(driving.feed(engine, batches=1), 1).loss
     last = [engine.train(driving.feed(engine, batches=1), 1).loss for _ in range(11)][-1]

@@ -1,5 +1,3 @@
-"""A checkpoint knows no topology: another one goes on from it with the same numbers."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -7,13 +5,16 @@ from typing import Any
 import driving
 import numpy as np
 import pytest
+import tensorflow as tf
 from driving import GRID, MIRRORED, ONE, STAGES, label, slow
+
+from stagecraft.trainer_module.data.input_data import Batch
 
 GRIDS = [{"strategy": "grid", "stages": stages, "microbatches": 2} for stages in (1, 2, 3, 5)]
 
 
 @pytest.mark.slow
-def test_any_topology_goes_on_from_three_stages() -> None:
+def test_any_topology_goes_on_from_three_stages():
     train = {"optimizer": "adamw", "ema_decay": 0.9, "clip_norm": 0.5, "learning_rate": 1e-3}
 
     # In float64 what differs is rounding alone, even where Adam divides by it.
@@ -40,7 +41,7 @@ def test_any_topology_goes_on_from_three_stages() -> None:
         driving.assert_no_drift(second)
 
 
-def test_another_models_state_is_refused() -> None:
+def test_another_models_state_is_refused():
     engine = driving.make(GRID)
     with pytest.raises(ValueError, match="another model's state: .*norm"):
         engine.restore(driving.make(GRID, "norm").state())
@@ -50,7 +51,7 @@ CENTRAL = {"strategy": "central_storage", "replicas": 2}
 
 
 @pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), CENTRAL, GRID], ids=label)
-def test_a_snapshot_stays_what_it_was(parallel: dict[str, Any], grid: Any) -> None:
+def test_a_snapshot_stays_what_it_was(parallel, grid):
     train = {"optimizer": "adamw", "ema_decay": 0.9}
     engine = grid[0] if parallel == GRID else driving.make(parallel, "drop", **train)
     batches = driving.feed(engine)
@@ -59,3 +60,16 @@ def test_a_snapshot_stays_what_it_was(parallel: dict[str, Any], grid: Any) -> No
     engine.train(batches, 3)
     driving.assert_same_bits({k: np.asarray(v) for k, v in snapshot.items()}, before)
     assert not np.array_equal(engine.state()["model/dense/kernel"], before["model/dense/kernel"])
+
+
+@pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED), slow(CENTRAL), GRID], ids=label)
+def test_evaluates_every_example_once(parallel, grid):
+    engine = grid[0] if parallel == GRID else driving.make(parallel)
+    whole = driving.examples(21)
+    places = np.arange(24)
+    padded = Batch(*(part[np.minimum(places, 20)] for part in whole))
+    padded = padded._replace(weights=(places < 21).astype(np.float32))
+    batches = tf.data.Dataset.from_tensor_slices(padded).batch(driving.BATCH, True)
+    found = engine.evaluate(batches)
+    assert found.examples == 21
+    assert found.accuracy * 21 == pytest.approx(round(found.accuracy * 21), abs=1e-6)

@@ -1,9 +1,4 @@
-"""A real step under the profiler: every pass is seen, in the order of the schedule."""
-
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import driving
 import pytest
@@ -24,7 +19,7 @@ from stagecraft.trainer_module.training.monitoring.timeline import record_ops
     ],
     ids=label,
 )
-def test_passes_are_in_order(parallel: dict[str, Any], grid: Any) -> None:
+def test_passes_are_in_order(parallel, grid):
     engine = grid[0] if parallel == GRID else driving.make(parallel, "norm")
     batches = driving.feed(engine)
     engine.train(batches, 1)
@@ -63,7 +58,7 @@ def test_passes_are_in_order(parallel: dict[str, Any], grid: Any) -> None:
 
 
 @pytest.mark.parametrize("parallel", [ONE, slow(MIRRORED)], ids=label)
-def test_turns_follow_each_other(parallel: dict[str, Any]) -> None:
+def test_turns_follow_each_other(parallel):
     engine = driving.make({**parallel, "accumulate": 2}, "norm")
     batches = driving.feed(engine)
     engine.train(batches, 1)

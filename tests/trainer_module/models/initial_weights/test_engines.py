@@ -1,11 +1,8 @@
-"""A training begins with them on every topology, once, and needs them no longer at its end."""
-
 from __future__ import annotations
 
 import functools
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,8 +20,6 @@ from stagecraft.trainer_module.training import record
 
 CLASSES = 4
 """Of the test data."""
-
-MakeFnArgs = Callable[..., Any]
 
 TOPOLOGIES: dict[str, dict[str, Any]] = {
     "one_device": {},
@@ -48,9 +43,7 @@ def weights(tmp_path: pathlib.Path) -> tuple[str, dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
-def test_every_topology_begins_with_them(
-    name: str, weights: tuple[str, dict[str, np.ndarray]]
-) -> None:
+def test_every_topology_begins_with_them(name, weights):
     file, values = weights
     train = {"model": "user_models:tiny", "initial_weights": file, "ema_decay": 0.9, "steps": 4}
     settings = TrainingSettings.model_validate({"train": train, "parallel": TOPOLOGIES[name]})
@@ -72,11 +65,8 @@ def test_every_topology_begins_with_them(
 
 
 def test_a_training_reads_them_once_and_goes_on_from_its_checkpoint(
-    make_fn_args: MakeFnArgs,
-    weights: tuple[str, dict[str, np.ndarray]],
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    make_fn_args, weights, tmp_path, monkeypatch
+):
     file, values = weights
     overrides = {"train_initial_weights": file, "train_learning_rate": 1e-9}
     fn_args = make_fn_args(tmp_path / "first", **overrides)

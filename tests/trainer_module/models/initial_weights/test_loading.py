@@ -1,11 +1,9 @@
-"""Weights out of each kind of file, into a model: all of them, or a list of what does not match."""
-
 from __future__ import annotations
 
 import json
 import pathlib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import h5py
@@ -14,7 +12,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
-from messages import Messages
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.models.assemble import assemble
@@ -165,14 +162,11 @@ def _saved_model(model: keras.Model, folder: pathlib.Path, data: Any) -> pathlib
 
 
 KINDS = [_keras, _weights_h5, _checkpoint, _saved_model]
-Save = Callable[[keras.Model, pathlib.Path, Any], pathlib.Path]
 
 
 @pytest.mark.parametrize("save", KINDS)
 @pytest.mark.parametrize("model", ["net", "sub"])
-def test_all_weights_are_loaded(
-    save: Save, model: str, tmp_path: pathlib.Path, training_data: Any
-) -> None:
+def test_all_weights_are_loaded(save, model, tmp_path, training_data):
     donor = _trained(model)
     path = save(donor, tmp_path, training_data)
     told: list[Loaded] = []
@@ -185,9 +179,7 @@ def test_all_weights_are_loaded(
 
 
 @pytest.mark.parametrize("save", KINDS)
-def test_what_does_not_match_is_listed_or_skipped(
-    save: Save, tmp_path: pathlib.Path, training_data: Any
-) -> None:
+def test_what_does_not_match_is_listed_or_skipped(save, tmp_path, training_data):
     path = save(_trained(), tmp_path, training_data)
     whole = {"initial_weights": str(path)}
     donor = _values(assemble(_settings(**whole), CLASSES))
@@ -222,7 +214,7 @@ def test_what_does_not_match_is_listed_or_skipped(
     np.testing.assert_array_equal(_values(renamed)["norm/beta"], donor["norm/beta"])
 
 
-def test_layers_of_equal_shapes_go_by_name(tmp_path: pathlib.Path) -> None:
+def test_layers_of_equal_shapes_go_by_name(tmp_path):
     donor = _trained("ab")
     donor.save_weights(tmp_path / "m.weights.h5")
     whole = {"initial_weights": str(tmp_path / "m.weights.h5")}
@@ -231,7 +223,7 @@ def test_layers_of_equal_shapes_go_by_name(tmp_path: pathlib.Path) -> None:
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-def test_a_skip_that_skips_nothing_or_all_is_refused(tmp_path: pathlib.Path) -> None:
+def test_a_skip_that_skips_nothing_or_all_is_refused(tmp_path):
     path = _weights_h5(_trained(), tmp_path, None)
     for skip, patterns in (("haed", ("haed",)), ("hea", ("hea",)), ("*", ("*",))):
         settings = _settings(initial_weights=str(path), initial_weights_skip=skip)
@@ -240,15 +232,13 @@ def test_a_skip_that_skips_nothing_or_all_is_refused(tmp_path: pathlib.Path) -> 
         assert caught.value.patterns == patterns
 
 
-def test_a_layer_that_stores_in_its_own_way_is_refused(
-    tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_a_layer_that_stores_in_its_own_way_is_refused(tmp_path, messages):
     path = _weights_h5(_trained("own"), tmp_path, None)
     with messages.raises(InitialWeightsError):
         assemble(_settings("own", initial_weights=str(path)), CLASSES)
 
 
-def test_averages_take_their_weights_places(tmp_path: pathlib.Path) -> None:
+def test_averages_take_their_weights_places(tmp_path):
     model = _trained()
     state = {f"model/{variable.path}": variable.numpy() for variable in model.variables}
     state["ema/head/bias"] = np.full(CLASSES, 0.25, np.float32)
@@ -260,9 +250,7 @@ def test_averages_take_their_weights_places(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-def test_values_that_are_not_finite_are_refused(
-    tmp_path: pathlib.Path, value: float, messages: Messages
-) -> None:
+def test_values_that_are_not_finite_are_refused(tmp_path, value, messages):
     path = _weights_h5(_trained(), tmp_path, None)
     with h5py.File(path, "r+") as file:
         del file["layers/dense/vars/1"]
@@ -271,7 +259,7 @@ def test_values_that_are_not_finite_are_refused(
         assemble(_settings(initial_weights=str(path)), CLASSES)
 
 
-def test_text_is_no_weight(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_text_is_no_weight(tmp_path, messages):
     path = _weights_h5(_trained(), tmp_path, None)
     with h5py.File(path, "r+") as file:
         del file["layers/dense/vars/1"]
@@ -280,7 +268,7 @@ def test_text_is_no_weight(tmp_path: pathlib.Path, messages: Messages) -> None:
         assemble(_settings(initial_weights=str(path)), CLASSES)
 
 
-def test_random_layers_store_what_is_no_weight(tmp_path: pathlib.Path) -> None:
+def test_random_layers_store_what_is_no_weight(tmp_path):
     path = _weights_h5(_trained("noisy"), tmp_path, None)
     whole = {"initial_weights": str(path)}
     found = _values(assemble(_settings("noisy", **whole), CLASSES))
@@ -289,7 +277,7 @@ def test_random_layers_store_what_is_no_weight(tmp_path: pathlib.Path) -> None:
     np.testing.assert_array_equal(quiet["head/kernel"], found["head/kernel"])
 
 
-def test_float64_takes_them_too(tmp_path: pathlib.Path) -> None:
+def test_float64_takes_them_too(tmp_path):
     donor = _trained()
     path = _weights_h5(donor, tmp_path, None)
     model = assemble(_settings(initial_weights=str(path)), CLASSES, precision="float64")
@@ -317,13 +305,7 @@ def _garbage(path: pathlib.Path) -> None:
         (_saved_model, f"17/{VARIABLE_PATHS}"),
     ],
 )
-def test_damage_is_one_sentence(
-    save: Save,
-    file: str,
-    damage: Callable[[pathlib.Path], None],
-    tmp_path: pathlib.Path,
-    training_data: Any,
-) -> None:
+def test_damage_is_one_sentence(save, file, damage, tmp_path, training_data):
     path = save(_trained(), tmp_path, training_data)
     damage(tmp_path / file)
     with pytest.raises(InitialWeightsError) as caught:
@@ -332,9 +314,7 @@ def test_damage_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_an_exported_model_without_paths_is_refused(
-    tmp_path: pathlib.Path, training_data: Any, messages: Messages
-) -> None:
+def test_an_exported_model_without_paths_is_refused(tmp_path, training_data, messages):
     path = _saved_model(_trained(), tmp_path, training_data)
     paths = path / VARIABLE_PATHS
     assert "head/kernel" in json.loads(paths.read_text())
@@ -343,16 +323,14 @@ def test_an_exported_model_without_paths_is_refused(
         assemble(_settings(initial_weights=str(path)), CLASSES)
 
 
-def test_a_keras_file_of_another_time_is_refused(
-    tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_a_keras_file_of_another_time_is_refused(tmp_path, messages):
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
         archive.writestr("config.json", "{}")
     with messages.raises(InitialWeightsError):
         assemble(_settings(initial_weights=str(tmp_path / "m.keras")), CLASSES)
 
 
-def test_a_file_that_leads_to_another_is_refused(tmp_path: pathlib.Path) -> None:
+def test_a_file_that_leads_to_another_is_refused(tmp_path):
     path = _weights_h5(_trained(), tmp_path, None)
     (tmp_path / "elsewhere").write_bytes(bytes(40))
     with h5py.File(path, "r+") as file:
@@ -364,7 +342,7 @@ def test_a_file_that_leads_to_another_is_refused(tmp_path: pathlib.Path) -> None
 
 
 @pytest.mark.parametrize("scope", ["mirrored", "cpu"])
-def test_every_copy_begins_with_them(tmp_path: pathlib.Path, scope: str) -> None:
+def test_every_copy_begins_with_them(tmp_path, scope):
     donor = _trained()
     path = _weights_h5(donor, tmp_path, None)
     strategy = tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(2)])

@@ -1,14 +1,8 @@
-"""What ``train.initial_weights`` names, by its name and what lies in it."""
-
-from __future__ import annotations
-
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
-from messages import Messages
 
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError, Kind, find
 
@@ -22,7 +16,7 @@ from stagecraft.trainer_module.models.initial_weights.source import InitialWeigh
         ("w/state.index", Kind.CHECKPOINT),
     ],
 )
-def test_kinds(file: str, kind: Kind, tmp_path: pathlib.Path) -> None:
+def test_kinds(file, kind, tmp_path):
     path = tmp_path / file
     path.parent.mkdir()
     path.write_bytes(b"")
@@ -31,7 +25,7 @@ def test_kinds(file: str, kind: Kind, tmp_path: pathlib.Path) -> None:
     assert find(str(named)).files() == [path]
 
 
-def test_a_home_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "m.keras").write_bytes(b"")
     assert find("~/m.keras").path == tmp_path / "m.keras"
@@ -49,13 +43,7 @@ def test_a_home_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) 
         (("x/y",), "x"),
     ],
 )
-def test_refusals(
-    files: tuple[str, ...],
-    named: str,
-    messages: Messages,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_refusals(files, named, messages, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for file in files:
         path = tmp_path / file
@@ -66,13 +54,13 @@ def test_refusals(
     assert (caught.value.setting, caught.value.file) == ("train.initial_weights", named)
 
 
-def test_what_is_no_file_is_refused(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_what_is_no_file_is_refused(tmp_path, messages):
     os.mkfifo(tmp_path / "m.keras")
     with messages.raises(InitialWeightsError):
         find(str(tmp_path / "m.keras"))
 
 
-def test_imports_no_tensorflow() -> None:
+def test_imports_no_tensorflow():
     module = "stagecraft.trainer_module.models.initial_weights.source"
     check = f"import sys, {module}; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0

@@ -1,5 +1,3 @@
-"""docs/reference/layers.md has all of Keras's layers, and says what is so."""
-
 from __future__ import annotations
 
 import inspect
@@ -21,7 +19,7 @@ SELECTED = (
 
 
 @pytest.mark.parametrize("module", ["layers", "regularizers", "constraints"])
-def test_each_public_class_has_a_row(module: str) -> None:
+def test_each_public_class_has_a_row(module):
     public = {
         kind
         for kind in vars(getattr(keras, module)).values()
@@ -31,26 +29,26 @@ def test_each_public_class_has_a_row(module: str) -> None:
     assert {kind.__name__ for kind in public - covered} == set()
 
 
-def test_each_row_is_on_the_page_once() -> None:
+def test_each_row_is_on_the_page_once():
     names = [row.name for row in run.all_rows()]
     assert len(set(names)) == len(names)
     assert set(names) - set(page.read()[0]) == set()
 
 
 @pytest.mark.slow
-def test_the_page_says_what_some_rows_give() -> None:
+def test_the_page_says_what_some_rows_give():
     _holds(page.measure(list(page.COLUMNS), SELECTED))
 
 
 @pytest.mark.slow
-def test_the_page_says_what_one_device_gives() -> None:
+def test_the_page_says_what_one_device_gives():
     """Keras's own ``train_step`` is the oracle of one device; the other topologies follow it."""
     _holds(page.measure(["one_device"]))
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_the_page_says_what_all_give() -> None:
+def test_the_page_says_what_all_give():
     _holds(page.measure(list(page.COLUMNS)))
 
 

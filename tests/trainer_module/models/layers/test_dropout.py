@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 import math
 import threading
@@ -123,12 +121,9 @@ def test_normal_draws_are_normal():
     assert noise.mean() == pytest.approx(0, abs=4 * 0.5 / 316)
     assert noise.var() == pytest.approx(0.25, abs=4 * 0.25 * 2**0.5 / 316)
     # Within one and two deviations: 0.6827 and 0.9545; binomial.
-    assert (abs(noise) < 0.5).mean() == pytest.approx(
-        0.6827, abs=4 * (0.6827 * 0.3173 / 1e5) ** 0.5
-    )
-    assert (abs(noise) < 1.0).mean() == pytest.approx(
-        0.9545, abs=4 * (0.9545 * 0.0455 / 1e5) ** 0.5
-    )
+    for bound, share in ((0.5, 0.6827), (1.0, 0.9545)):
+        deviation = (share * (1 - share) / 1e5) ** 0.5
+        assert (abs(noise) < bound).mean() == pytest.approx(share, abs=4 * deviation)
 
 
 def test_normal_draws_have_tails():

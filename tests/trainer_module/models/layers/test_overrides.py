@@ -1,5 +1,3 @@
-"""Models that say how they are to be trained."""
-
 from __future__ import annotations
 
 import types
@@ -24,21 +22,21 @@ def functional() -> keras.Model:
     return keras.Model(images, keras.layers.Dense(2)(images), name="mine")
 
 
-def test_models_that_leave_the_training_to_us_pass() -> None:
+def test_models_that_leave_the_training_to_us_pass():
     overrides.check([functional(), Plain(), keras.Sequential([keras.layers.Dense(2)])])
 
 
 @pytest.mark.parametrize(
     "method", ["train_step", "test_step", "compute_loss", "compute_metrics", "fit"]
 )
-def test_a_method_that_would_not_be_called_is_refused(method: str) -> None:
+def test_a_method_that_would_not_be_called_is_refused(method):
     kind = type("Mine", (Plain,), {method: lambda self, *args, **kwargs: None})
     with pytest.raises(ModelRefusedError) as caught:
         overrides.check([functional(), type("Derived", (kind,), {})()])
     assert caught.value.part == f"Mine.{method}"
 
 
-def test_a_method_that_is_set_on_the_model_is_refused() -> None:
+def test_a_method_that_is_set_on_the_model_is_refused():
     model = functional()
     model.train_step = types.MethodType(lambda self, data: {}, model)
     with pytest.raises(ModelRefusedError) as caught:
@@ -46,7 +44,7 @@ def test_a_method_that_is_set_on_the_model_is_refused() -> None:
     assert caught.value.part == "mine.train_step"
 
 
-def test_a_compiled_model_is_refused_with_what_it_was_compiled_with() -> None:
+def test_a_compiled_model_is_refused_with_what_it_was_compiled_with():
     model = functional()
     model.compile(keras.optimizers.Adam(), "mse")
     with pytest.raises(ModelRefusedError) as caught:
@@ -57,7 +55,7 @@ def test_a_compiled_model_is_refused_with_what_it_was_compiled_with() -> None:
     assert "train.optimizer" in caught.value.advice
 
 
-def test_stateful_layers_are_refused() -> None:
+def test_stateful_layers_are_refused():
     layers = [keras.layers.LSTM(3, stateful=True, name="goes_on"), keras.layers.Dense(2)]
     with pytest.raises(ModelRefusedError) as caught:
         overrides.check([keras.Sequential([keras.Input((2, 2), batch_size=2), *layers])])

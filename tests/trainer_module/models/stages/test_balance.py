@@ -1,7 +1,3 @@
-"""Sequences are divided as evenly as possible."""
-
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
 from keras import layers
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models import registry
@@ -90,7 +87,7 @@ def test_frozen_layers_stay_frozen():
     assert [len(part.trainable_variables) for part in parts] == [2, 0]
 
 
-def test_a_nested_model_is_one_layer(messages: Messages):
+def test_a_nested_model_is_one_layer(messages):
     inner = keras.Sequential([keras.Input((4,)), _dense("x"), _dense("y")], name="inner")
     model = _functional(lambda value: _dense("b")(inner(_dense("a")(value))))
     assert _names(model) == ["a", "inner"]
@@ -106,7 +103,7 @@ def test_bare_operations_are_places_too():
     _assert_parts_are_the_model(partition.split(model, [second]), model)
 
 
-def test_weights_are_not_used_on_both_sides(messages: Messages):
+def test_weights_are_not_used_on_both_sides(messages):
     shared = _dense("shared")
 
     def body(value):
@@ -177,13 +174,13 @@ def test_a_layer_of_two_outputs():
         ("a", 2, "a"),
     ],
 )
-def test_names_that_are_no_cut_points(model, stages, cuts, messages: Messages):
+def test_names_that_are_no_cut_points(model, stages, cuts, messages):
     with messages.raises(UserError) as caught:
         partition.named_cuts(_residual() if model == "residual" else _chain(*model), stages, cuts)
     assert caught.value.setting == "parallel.cuts"
 
 
-def test_more_stages_than_there_can_be(messages: Messages):
+def test_more_stages_than_there_can_be(messages):
     model = _chain("a", "b", "c")
     assert partition.all_cuts(model, 3) == ["a", "b"]
     with messages.raises(UserError) as caught:
@@ -210,7 +207,7 @@ class _FunctionalWithCall(keras.Model):
 
 
 @pytest.mark.parametrize("make", [_Subclassed, _FunctionalWithCall, _two_outputs])
-def test_models_that_cannot_be_cut(make, messages: Messages):
+def test_models_that_cannot_be_cut(make, messages):
     model = make()
     assert partition.all_cuts(model, 1) == []
     assert partition.segments(model) == [model]

@@ -1,9 +1,3 @@
-"""How many points are kept of a training, and that they are kept from attempt to attempt."""
-
-from __future__ import annotations
-
-import pathlib
-
 import pytest
 from counting import CountingEngine, QuietReporter, train
 
@@ -11,7 +5,7 @@ from stagecraft.trainer_module.training.monitoring import curve
 from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
 
 
-def test_a_long_training_keeps_few_points() -> None:
+def test_a_long_training_keeps_few_points():
     found = Curve()
     for step in range(1, 10_001):
         found.add(Point(step, loss=step, accuracy=0.5, learning_rate=step, images_per_second=7.0))
@@ -25,15 +19,13 @@ def test_a_long_training_keeps_few_points() -> None:
         assert point.images_per_second == pytest.approx(7.0)
 
 
-def test_what_is_written_is_read(tmp_path: pathlib.Path) -> None:
+def test_what_is_written_is_read(tmp_path):
     points = [Point(1, 2.5, 0.25, 0.1, 900.0), Point(3, 2.0, 0.5, 0.1, 800.0)]
     Curve(points).write(tmp_path)
     assert curve.read((tmp_path / curve.FILE_NAME).read_text()) == points
 
 
-def test_a_training_that_goes_on_has_the_points_of_the_attempts_before(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_a_training_that_goes_on_has_the_points_of_the_attempts_before(tmp_path):
     accuracies, first, second, third = {4: 0.1, 8: 0.2, 10: 0.3}, *(QuietReporter() for _ in "123")
     with pytest.raises(KeyboardInterrupt):
         train(CountingEngine(accuracies, fails_at=9), tmp_path, first)

@@ -1,11 +1,7 @@
-"""Seconds by phase, with a clock of the test's own."""
-
-from __future__ import annotations
-
 from stagecraft.trainer_module.training.monitoring.progress import Phases
 
 
-def test_each_phase_has_its_own_seconds() -> None:
+def test_each_phase_has_its_own_seconds():
     now = 0.0
     phases = Phases(lambda: now)
     assert phases.seconds() == {}

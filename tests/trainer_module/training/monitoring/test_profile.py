@@ -1,8 +1,4 @@
-"""The profile of some steps: of these and no others, and a file that TensorBoard finds."""
-
 from __future__ import annotations
-
-import pathlib
 
 import pytest
 import tensorflow as tf
@@ -21,13 +17,7 @@ from stagecraft.trainer_module.training.monitoring.profile import Profile
         ("11:99", 8, [(9, 10), (11, 12)], [(10, 12)]),  # the training ends first
     ],
 )
-def test_which_steps(
-    steps: str,
-    first: int,
-    calls: list[tuple[int, int]],
-    watched: list[tuple[int, int]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_which_steps(steps, first, calls, watched, monkeypatch):
     step, begun, found = first, 0, []
 
     def start(folder: str) -> None:
@@ -46,7 +36,7 @@ def test_which_steps(
     assert (made, found) == (calls, watched)
 
 
-def test_tensorboard_finds_it(tmp_path: pathlib.Path) -> None:
+def test_tensorboard_finds_it(tmp_path):
     with Profile("1:1", str(tmp_path)) as profile:
         assert profile.before(0, 5) == 1
         tf.linalg.matmul(tf.ones([8, 8]), tf.ones([8, 8]))

@@ -1,10 +1,7 @@
-"""From the profiler's events to spans, the bubble, and files."""
-
 from __future__ import annotations
 
 import contextlib
 import json
-import pathlib
 from collections.abc import Iterator
 
 import pytest
@@ -33,7 +30,7 @@ def times(spans: list[Span]) -> dict[tuple[int, str, int | None], tuple[float, f
     }
 
 
-def test_spans_are_from_the_first_op_to_the_last_one() -> None:
+def test_spans_are_from_the_first_op_to_the_last_one():
     ops = [
         op(1, "forward0", 7.0, 8.5),
         op(0, "forward0", 5.0, 6.0),
@@ -51,7 +48,7 @@ def test_spans_are_from_the_first_op_to_the_last_one() -> None:
     }
 
 
-def test_a_pass_ends_when_the_next_one_begins() -> None:
+def test_a_pass_ends_when_the_next_one_begins():
     """Moving statistics are computed when there is time; nothing waits for them."""
     ops = [op(0, "forward0", 0.0, 1.0), op(0, "forward0", 1.4, 1.6), op(0, "forward1", 1.2, 2.0)]
     assert times(find_spans(ops)) == {
@@ -60,7 +57,7 @@ def test_a_pass_ends_when_the_next_one_begins() -> None:
     }
 
 
-def test_a_pass_begins_when_the_one_that_it_needs_has_ended() -> None:
+def test_a_pass_begins_when_the_one_that_it_needs_has_ended():
     """Derivatives of activations need no gradient that comes in, and are computed ahead."""
     ops = [
         op(0, "forward0", 0.0, 2.0),
@@ -85,7 +82,7 @@ def test_a_pass_begins_when_the_one_that_it_needs_has_ended() -> None:
     assert timeline.describe(1, spans, 2)["shares"] == pytest.approx([8 / 14, 6 / 14])
 
 
-def test_passes_of_other_replicas_and_turns_need_nothing_of_each_other() -> None:
+def test_passes_of_other_replicas_and_turns_need_nothing_of_each_other():
     inner = LOOP + "while/body/_7/"
     first = [
         *(op(0, "forward0", 0.0, 1.0), op(1, "forward0", 1.0, 2.0)),
@@ -120,7 +117,7 @@ def test_passes_of_other_replicas_and_turns_need_nothing_of_each_other() -> None
         ]
 
 
-def test_a_pass_done_ahead_as_a_whole_takes_no_time() -> None:
+def test_a_pass_done_ahead_as_a_whole_takes_no_time():
     ops = [op(0, "forward0", 0.0, 2.0), op(1, "forward0", 0.5, 1.0), op(1, "gradient0", 2.0, 3.0)]
     assert times(find_spans(ops)) == {
         (0, "forward", 0): (0.0, 2.0),
@@ -129,7 +126,7 @@ def test_a_pass_done_ahead_as_a_whole_takes_no_time() -> None:
     }
 
 
-def test_the_all_reduce_and_the_update_come_after_the_passes() -> None:
+def test_the_all_reduce_and_the_update_come_after_the_passes():
     ops = [
         op(0, "update", 0.0, 0.1),  # the learning rate
         op(0, "forward0", 0.0, 1.0),
@@ -145,7 +142,7 @@ def test_the_all_reduce_and_the_update_come_after_the_passes() -> None:
     }
 
 
-def test_turns_are_told_apart() -> None:
+def test_turns_are_told_apart():
     """The first is before the loop of the others, in which names are the same each time."""
     inner = LOOP + "while/body/_7/"
     ops = [
@@ -167,7 +164,7 @@ def test_turns_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("name", schedule.SCHEDULES)
-def test_the_bubble_of_an_ideal_step_is_the_formula(name: str) -> None:
+def test_the_bubble_of_an_ideal_step_is_the_formula(name):
     slots = schedule.timetable(schedule.passes(name, 4, 3), [1.0] * 3, [2.0] * 3)
     ops = [
         op(done.stage, f"{done.direction}{done.microbatch}", begin, end)
@@ -182,12 +179,12 @@ def test_the_bubble_of_an_ideal_step_is_the_formula(name: str) -> None:
     assert found["shares"] == pytest.approx([1 / 3] * 3)
 
 
-def test_nothing_seen_is_no_error() -> None:
+def test_nothing_seen_is_no_error():
     assert find_spans([]) == []
     assert timeline.describe(1, [], 1)["seconds"] == 0
 
 
-def test_the_trace_has_a_row_for_each_stage() -> None:
+def test_the_trace_has_a_row_for_each_stage():
     spans = [Span(0.0, 0.5, 0, 1, "forward", 3, 0), Span(0.5, 0.75, 0, 1, "update", None, 0)]
     trace = timeline.chrome_trace(spans)
     names = [event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"]
@@ -218,7 +215,7 @@ def space(*planes: tuple[str, list[tuple[str, int, int, dict[str, str]]]]) -> xp
     return made
 
 
-def test_ops_of_the_host() -> None:
+def test_ops_of_the_host():
     """Asynchronous ones, as XLA's computations are, from start to done."""
     start, done = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
     call = "replica0_stage0/forward0/PartitionedCall"
@@ -236,7 +233,7 @@ def test_ops_of_the_host() -> None:
     assert found[1].end - found[1].begin == pytest.approx(22e-6)
 
 
-def test_on_gpus_kernels_count_and_not_their_launches() -> None:
+def test_on_gpus_kernels_count_and_not_their_launches():
     kernels = [("volta_gemm", 3, 4, {"tf_op": "replica0_stage0/forward0/conv:Conv2D"})]
     host = [("replica0_stage0/forward0/conv:Conv2D", 0, 1, {})]
     found = list(timeline._ops(space(("/host:CPU", host), ("/device:GPU:0", kernels))))
@@ -244,7 +241,7 @@ def test_on_gpus_kernels_count_and_not_their_launches() -> None:
     assert found[0].end - found[0].begin == pytest.approx(4e-6)
 
 
-def test_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files(tmp_path, monkeypatch):
     @contextlib.contextmanager
     def recorded() -> Iterator[list[Op]]:
         ops: list[Op] = []

@@ -1,5 +1,3 @@
-"""Where one pass hands over to the next, among ops that are early or late."""
-
 from __future__ import annotations
 
 import pytest
@@ -26,19 +24,15 @@ def ops(*times: tuple[float, float]) -> list[Op]:
     ],
     ids=["at once", "a gap", "early", "late", "both", "overlap", "ahead as a whole", "no time"],
 )
-def test_two(
-    before: list[tuple[float, float]],
-    after: list[tuple[float, float]],
-    expected: list[tuple[float, float]],
-) -> None:
+def test_two(before, after, expected):
     assert spans.windows([ops(*before), ops(*after)]) == expected
 
 
-def test_one_has_all_of_its_ops() -> None:
+def test_one_has_all_of_its_ops():
     assert spans.windows([ops((3, 4), (1, 2))]) == [(1, 4)]
 
 
-def test_each_begins_after_the_one_before_it_whatever_was_seen() -> None:
+def test_each_begins_after_the_one_before_it_whatever_was_seen():
     found = spans.windows([ops((8, 9)), ops((5, 6)), ops((0, 2)), ops((1, 4), (7, 9))])
     times = [time for window in found for time in window]
     assert times == sorted(times)

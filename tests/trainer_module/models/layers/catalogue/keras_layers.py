@@ -64,15 +64,8 @@ def _merging() -> Iterator[Row]:
     def both(layer: Any, hidden: Any) -> Any:
         return layer([L.Dense(6)(hidden), L.Dense(6, activation="relu")(hidden)])
 
-    for kind in (
-        L.Add,
-        L.Average,
-        L.Concatenate,
-        L.Maximum,
-        L.Minimum,
-        L.Multiply,
-        L.Subtract,
-    ):
+    kinds = (L.Add, L.Average, L.Concatenate, L.Maximum, L.Minimum, L.Multiply, L.Subtract)
+    for kind in kinds:
         yield row(kind, vector, call=both)
     yield row(lambda: L.Dot(axes=1), vector, call=both)
 
@@ -177,7 +170,7 @@ def _recurrent() -> Iterator[Row]:
     yield row(lambda: L.LSTM(3, unroll=True), SEQUENCE, name="LSTM, unroll")
     for kind in (L.SimpleRNNCell, L.GRUCell, L.LSTMCell):
         yield row(
-            functools.partial(_rnn, kind),
+            lambda kind=kind: L.RNN(kind(3)),
             SEQUENCE,
             name=f"RNN of {kind.__name__}",
             covers=(kind,),
@@ -199,10 +192,6 @@ def _stateful() -> keras.Model:
     inputs = keras.Input((32, 32, 3), batch_size=8)
     hidden = L.LSTM(3, stateful=True)(L.Reshape((8, 384))(inputs))
     return keras.Model(inputs, L.Dense(3)(hidden))
-
-
-def _rnn(kind: Any) -> Any:
-    return L.RNN(kind(3))
 
 
 def _random() -> Iterator[Row]:
@@ -275,11 +264,7 @@ def _images() -> Iterator[Row]:
     yield row(lambda: L.Equalization(**RANGE), image, call=_inside)
     yield row(lambda: L.Resizing(3, 3), image)
     yield row(lambda: L.Solarization(**RANGE), image)
-    yield row(
-        lambda: L.Pipeline([L.Rescaling(2.0), L.RandomFlip()]),
-        image,
-        draws="own",
-    )
+    yield row(lambda: L.Pipeline([L.Rescaling(2.0), L.RandomFlip()]), image, draws="own")
 
 
 def _tables() -> Iterator[Row]:
@@ -330,12 +315,8 @@ def _others() -> Iterator[Row]:
         )
     yield row(_Doubled, vector, name="Layer of one's own", covers=(L.Layer,))
     yield row(lambda: _Wrapped(L.Dense(5)), vector, name="Wrapper", covers=(L.Wrapper,))
-    yield row(_saved, vector, name="TFSMLayer")
-    yield row(
-        lambda: L.MaxNumBoundingBoxes(3),
-        image,
-        name="MaxNumBoundingBoxes",
-    )
+    yield row(lambda: L.TFSMLayer(_saved_model(), call_endpoint="serve"), vector, name="TFSMLayer")
+    yield row(lambda: L.MaxNumBoundingBoxes(3), image)
     yield row(
         lambda: L.JaxLayer(lambda params, x: x, lambda rng, x: {}),
         vector,
@@ -381,7 +362,3 @@ def _saved_model() -> str:
     folder = tempfile.mkdtemp()
     tf.saved_model.save(module, folder, signatures=module.serve)
     return folder
-
-
-def _saved() -> Any:
-    return L.TFSMLayer(_saved_model(), call_endpoint="serve")

@@ -100,8 +100,11 @@ def _layers() -> Iterator[Row]:
         name="SpectralNormalization, called twice",
         call=twice,
     )
-    yield row(_frozen, vector, name="a frozen layer")
-    yield row(_frozen_statistics, image, name="a frozen BatchNormalization")
+    yield row(
+        lambda: L.Dense(5, kernel_regularizer="l2", trainable=False), vector, name="a frozen layer"
+    )
+    frozen = "a frozen BatchNormalization"
+    yield row(lambda: L.BatchNormalization(trainable=False), image, name=frozen)
     yield _own("a state that is a mean", _Mean)
     yield _own("a state that is read after it was assigned", _ReadAfter)
     yield _own("a state that is a maximum", _Largest_so_far)
@@ -133,14 +136,6 @@ def _without_gradient() -> keras.Model:
     inputs = keras.Input((32, 32, 3))
     hidden = L.Dense(CLASSES)(L.Flatten()(L.AveragePooling2D(8)(inputs)))
     return keras.Model(inputs, L.Lambda(keras.ops.stop_gradient)(hidden))
-
-
-def _frozen() -> Any:
-    return L.Dense(5, kernel_regularizer="l2", trainable=False)
-
-
-def _frozen_statistics() -> Any:
-    return L.BatchNormalization(trainable=False)
 
 
 class _Mean(keras.layers.Layer):
