@@ -41,9 +41,7 @@ BY_SETTING = {
 
 
 def model_family(name: str) -> tuple[Any, dict[str, int]]:
-    """The family that a model's name belongs to, and its sizes.
-
-    ``(None, {})`` for a user's ``package.module:function``.
+    """A model's family, and the sizes in its name; ``(None, {})`` for a user's function.
 
     Raises:
         SettingError: no family has a model of this name.
@@ -67,10 +65,9 @@ def model_family(name: str) -> tuple[Any, dict[str, int]]:
 
 
 def code(flat: Mapping[str, Any]) -> list[str]:
-    """Modules that a training's settings name, for a fingerprint of its code.
+    """Modules that a training's flat settings name, for a fingerprint of its code.
 
-    ``flat``: name of a setting, such as ``train_optimizer``, to its value. A value that is no text
-    is a runtime parameter, which may become any built-in entry.
+    A value that is no text is a runtime parameter, which may become any built-in entry.
     """
     return sorted({module for entry in _used(flat) for module in entry.code})
 

@@ -1,10 +1,9 @@
-"""Lets one training at a time write to a folder of checkpoints.
+"""Lets one training at a time write to a folder of checkpoints, by a lock and a lease.
 
-A lock and a lease exclude the others. The kernel frees the lock on ``.lock`` when its process
-ends, even by SIGKILL. But some file systems have no locks, or separate ones for each machine (SMB,
-FUSE). The lease (:mod:`~stagecraft.trainer_module.checkpointing.volume_lease`) works across
-machines, and names its holder. A killed process leaves its lease behind for a minute. On the same
-machine the lock shows that the process is gone; another machine waits.
+The kernel frees the lock on ``.lock`` when its process ends, even by SIGKILL. But some file systems
+have no locks, or separate ones for each machine (SMB, FUSE). The lease works across machines. A
+killed process leaves its lease behind for a minute: on the same machine the lock shows that the
+process is gone; another machine waits.
 """
 
 from __future__ import annotations

@@ -28,10 +28,7 @@ _groups = itertools.count(GROUP_KEY_BASE)
 
 
 class Group:
-    """The same stage on all replicas of all workers.
-
-    Workers identify a group by its number: each of them makes the same groups in the same order.
-    """
+    """The same stage on all replicas of all workers."""
 
     def __init__(self, devices: Sequence[str], all_reduce: str, workers: int = 1):
         """Makes a token on each device: one device per replica, equally many in each worker."""

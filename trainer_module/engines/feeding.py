@@ -36,10 +36,7 @@ def _untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 @contextlib.contextmanager
 def _untuned_on_devices() -> Iterator[None]:
-    """Turns tuning off in the datasets that strategies make on each device, to copy ahead.
-
-    It patches a private function, because strategies set no options on these datasets.
-    """
+    """Turns tuning off in the datasets that strategies make on each device, to copy ahead."""
     create = multi_device_iterator_ops._create_device_dataset
 
     def create_untuned(*args: Any, **more: Any) -> tf.data.Dataset:

@@ -17,17 +17,10 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.engines import placement
+from stagecraft.trainer_module.engines import placement, step_metrics
 from stagecraft.trainer_module.engines.collectives import Group
 from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline
 from stagecraft.trainer_module.engines.stage_replica import COUNTERS, StageReplica
-from stagecraft.trainer_module.engines.step_metrics import (
-    StepMetrics,
-    accumulate,
-    check_connected,
-    evaluation_sums,
-    plus,
-)
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
 from stagecraft.trainer_module.engines.workers import Workers
@@ -81,7 +74,7 @@ class GridEngine(Engine):
             for column in zip(*self._grid, strict=True)
         ]
 
-    def _global_step(self, batch: Batch) -> tuple[StepMetrics, tf.Tensor]:
+    def _global_step(self, batch: Batch) -> tuple[step_metrics.StepMetrics, tf.Tensor]:
         sums = self._reduced(batch)
         metrics = self._metrics(sums)
         finite = None
@@ -117,7 +110,7 @@ class GridEngine(Engine):
                 for replica, pipeline in enumerate(self._pipelines)
             ]
 
-        sums = accumulate(accumulation_step, steps, self._plus)
+        sums = step_metrics.accumulate(accumulation_step, steps, self._plus)
         return [
             [self._all_reduce(replica, number, row[number], factor) for number in range(len(row))]
             for replica, row in enumerate(sums)
@@ -131,7 +124,7 @@ class GridEngine(Engine):
             added = []
             for stage_replica, one, two in zip(*row, strict=True):
                 with stage_replica.scope("accumulate"):
-                    added.append(plus(one, two))
+                    added.append(step_metrics.plus(one, two))
             result.append(added)
         return result
 
@@ -155,10 +148,10 @@ class GridEngine(Engine):
             changed = sums.changed | dict(zip(means, rest, strict=False))
             return PartialSums(gradients, changed, rest[len(means) :])
 
-    def _metrics(self, sums: list[list[PartialSums]]) -> StepMetrics:
+    def _metrics(self, sums: list[list[PartialSums]]) -> step_metrics.StepMetrics:
         """Of the global batch: the stages' penalties are part of the loss."""
         with tf.device("CPU:0"):
-            return StepMetrics(
+            return step_metrics.StepMetrics(
                 tf.add_n([partial.metrics[0] for partial in sums[0]]),
                 tf.identity(sums[0][-1].metrics[1]),
             )
@@ -166,7 +159,7 @@ class GridEngine(Engine):
     def _update(self, sums: list[list[PartialSums]]) -> None:
         """Applies the gradients and writes the state, on every stage replica by itself."""
         train = self._settings.train
-        check_connected(
+        step_metrics.check_connected(
             [each for stage_replica in self._grid[0] for each in stage_replica.connected]
         )
         with tf.device("CPU:0"):
@@ -240,7 +233,7 @@ class GridEngine(Engine):
                         stage_replica.averaged(), state, tf.identity(hidden)
                     )
             with row[-1].scope("evaluate"):
-                sums.append(evaluation_sums(hidden, part, self._dtype))
+                sums.append(step_metrics.evaluation_sums(hidden, part, self._dtype))
         with tf.device("CPU:0"):
             return self._workers.all_reduce(tf.add_n(sums))
 

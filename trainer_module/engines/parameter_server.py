@@ -16,11 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.engines import feeding
-from stagecraft.trainer_module.engines.step_metrics import (
-    Metrics,
-    NonFiniteLossError,
-)
+from stagecraft.trainer_module.engines import feeding, step_metrics
 from stagecraft.trainer_module.engines.strategy import StrategyEngine
 from stagecraft.trainer_module.parallel import cluster
 from stagecraft.trainer_module.processes import loopback
@@ -44,7 +40,7 @@ class ParameterServerEngine(StrategyEngine):
         """Iterator over global batches, on the chief."""
         return feeding.on_host(dataset)
 
-    def train(self, batches: Iterator[Batch], steps: int) -> Metrics:
+    def train(self, batches: Iterator[Batch], steps: int) -> step_metrics.Metrics:
         """Takes ``steps`` global batches, each on a worker that is free."""
         begin = self.step
         taken: list[tuple[float, float]] = []
@@ -62,9 +58,9 @@ class ParameterServerEngine(StrategyEngine):
         losses, correct = (sum(metrics) for metrics in zip(*taken, strict=True))
         if not math.isfinite(losses):
             index = next(i for i, (loss, _) in enumerate(taken) if not math.isfinite(loss))
-            raise NonFiniteLossError(begin + index + 1, taken[index][0])
+            raise step_metrics.NonFiniteLossError(begin + index + 1, taken[index][0])
         examples = steps * self._settings.train.batch_size
-        return Metrics(losses / steps, correct / examples, examples)
+        return step_metrics.Metrics(losses / steps, correct / examples, examples)
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
         # Scheduled functions run on a worker, the others here.

@@ -10,14 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from stagecraft.trainer_module.engines import step_metrics
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
-from stagecraft.trainer_module.engines.step_metrics import (
-    connected,
-    example_losses,
-    metrics_dtype,
-    num_correct,
-    plus,
-)
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -42,7 +36,7 @@ class ReplicaPipeline:
         """``parts``: into how many the global batch is divided, over all replicas."""
         self.stages = stages
         self._train = settings.train
-        self._dtype = metrics_dtype(settings)
+        self._dtype = step_metrics.metrics_dtype(settings)
         parallel = settings.parallel
         self._passes = schedule.in_order(parallel.schedule, parallel.microbatches, len(stages))
         self._parts = parts
@@ -62,9 +56,8 @@ class ReplicaPipeline:
     ) -> list[PartialSums]:
         """All microbatches forward and backward; the sums of each stage.
 
-        Across stages, data dependencies order the passes. Within a stage, each pass waits for the
-        one before it. Without that, the executor would alternate between all microbatches, and all
-        would leave the stage together.
+        Data dependencies order the passes across stages. Within a stage, each pass waits for the
+        one before it: otherwise the executor would alternate between all microbatches.
 
         Args:
             batch: images, labels, weights and rows, each ``[microbatches, examples, ...]``.
@@ -97,7 +90,7 @@ class ReplicaPipeline:
                     incoming[k - 1, m] = [back] if self.passes_back[k] else []
             with self.stages[k].scope("accumulate"):
                 new = PartialSums(gradients, forward.changed, self._metrics(forward))
-                sums[k] = plus(sums[k], new) if k in sums else new
+                sums[k] = step_metrics.plus(sums[k], new) if k in sums else new
         return [sums[k] for k in range(len(self.stages))]
 
     def _forward(
@@ -118,8 +111,10 @@ class ReplicaPipeline:
             result = self.stages[number].stage(*values, inputs, step, rows)
             if number == len(self.stages) - 1:
                 smoothing = self._train.label_smoothing
-                losses = example_losses(result.outputs, labels, weights, smoothing, self._dtype)
-                correct = num_correct(result.outputs, labels, weights, self._dtype)
+                losses = step_metrics.example_losses(
+                    result.outputs, labels, weights, smoothing, self._dtype
+                )
+                correct = step_metrics.num_correct(result.outputs, labels, weights, self._dtype)
         return _Forward(tape, inputs, *result, losses, correct)
 
     def _backward(
@@ -143,7 +138,7 @@ class ReplicaPipeline:
             one = tf.ones_like(value) if scale is None else tf.cast(scale, value.dtype)
             seeds.append(one / divisor)
         raw = passed.tape.gradient(targets, list(sources), output_gradients=seeds)
-        gradients, has_gradient = connected(raw, sources)
+        gradients, has_gradient = step_metrics.connected(raw, sources)
         stage = self.stages[number]
         stage.connected = has_gradient[: len(stage.weights)]
         # Nothing goes back through a gradient that a layer stops.

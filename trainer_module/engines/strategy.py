@@ -18,18 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.engines import feeding, placement
+from stagecraft.trainer_module.engines import feeding, placement, step_metrics
 from stagecraft.trainer_module.engines.collectives import by_dtype
-from stagecraft.trainer_module.engines.step_metrics import (
-    StepMetrics,
-    accumulate,
-    check_connected,
-    connected,
-    evaluation_sums,
-    example_losses,
-    num_correct,
-    plus,
-)
 from stagecraft.trainer_module.engines.training import Engine, Variable, unique
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
@@ -85,7 +75,7 @@ class StrategyEngine(Engine):
             return feeding.on_host(dataset)  # there is no device to copy ahead to
         return feeding.on_replicas(self._strategy, dataset)
 
-    def _global_step(self, batch: Batch) -> tuple[StepMetrics, tf.Tensor]:
+    def _global_step(self, batch: Batch) -> tuple[step_metrics.StepMetrics, tf.Tensor]:
         strategy, scale = self._strategy, self._loss_scale
         self._optimizer.learning_rate.assign(self._rate(self._step))
         self._optimizer.iterations.assign(self._step)
@@ -99,12 +89,12 @@ class StrategyEngine(Engine):
             strategy.run(self._update, args=(gradients,))
             self._finish_step()
 
-        metrics = StepMetrics(*map(self._first, metrics))
+        metrics = step_metrics.StepMetrics(*map(self._first, metrics))
         return metrics, self._commit(finite, metrics.loss, apply)
 
     def _replica_gradients(
         self, batch: Batch
-    ) -> tuple[list[tf.Tensor], StepMetrics, dict[int, tf.Tensor]]:
+    ) -> tuple[list[tf.Tensor], step_metrics.StepMetrics, dict[int, tf.Tensor]]:
         """Summed over all replicas: the gradients, the metrics, and what layers assigned."""
         settings = self._settings
         context = tf.distribute.get_replica_context()
@@ -123,7 +113,9 @@ class StrategyEngine(Engine):
             part_rows = rows if steps == 1 else cut_rows[index]
             return self._part(weights, state, part, part_rows, step, scale)
 
-        gradients, loss, correct, changed = accumulate(accumulation_step, steps, plus)
+        gradients, loss, correct, changed = step_metrics.accumulate(
+            accumulation_step, steps, step_metrics.plus
+        )
 
         # One all-reduce for everything; integers (a seed) are the same on all replicas.
         parts = steps * self._strategy.num_replicas_in_sync
@@ -132,7 +124,7 @@ class StrategyEngine(Engine):
         changed |= dict(zip(means, rest, strict=False))
         if scale is not None:
             gradients = clipping.scaled(gradients, 1 / scale)
-        return gradients, StepMetrics(*rest[-2:]), changed
+        return gradients, step_metrics.StepMetrics(*rest[-2:]), changed
 
     def _reduce(
         self, context: Any, gradients: list[tf.Tensor], rest: list[tf.Tensor]
@@ -159,13 +151,13 @@ class StrategyEngine(Engine):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
             logits, changed, penalty = self._stage(weights, state, batch.images, step, rows)
-            losses = example_losses(
+            losses = step_metrics.example_losses(
                 logits, batch.labels, batch.weights, train.label_smoothing, self._dtype
             )
             loss = losses / train.batch_size + tf.cast(penalty, losses.dtype) / parts
             target = loss if scale is None else loss * scale
-        gradients, self._connected = connected(tape.gradient(target, weights), weights)
-        correct = num_correct(logits, batch.labels, batch.weights, self._dtype)
+        gradients, self._connected = step_metrics.connected(tape.gradient(target, weights), weights)
+        correct = step_metrics.num_correct(logits, batch.labels, batch.weights, self._dtype)
         return gradients, tf.cast(loss, self._dtype), correct, changed
 
     def _update(self, gradients: list[tf.Tensor]) -> None:
@@ -174,7 +166,7 @@ class StrategyEngine(Engine):
         if clip_norm:
             by = clipping.factor(clipping.squared_norm(gradients), clip_norm)
             gradients = clipping.scaled(gradients, by)
-        check_connected(self._connected)
+        step_metrics.check_connected(self._connected)
         pairs = zip(gradients, self._stage.trainable, self._connected, strict=True)
         used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
         self._optimizer.apply(*map(list, zip(*used, strict=True)))
@@ -228,7 +220,7 @@ class StrategyEngine(Engine):
         tensors = [tf.convert_to_tensor(variable) for variable in weights]
         state = [tf.convert_to_tensor(variable) for variable in self._stage.state]
         logits = self._stage.infer(tensors, state, batch.images)
-        return evaluation_sums(logits, batch, self._dtype)
+        return step_metrics.evaluation_sums(logits, batch, self._dtype)
 
     def weights(self) -> dict[str, np.ndarray]:
         """Variable path -> value; averaged weights where EMA is on."""

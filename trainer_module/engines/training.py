@@ -12,13 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.engines import feeding, placement
-from stagecraft.trainer_module.engines.step_metrics import (
-    Metrics,
-    NonFiniteLossError,
-    StepMetrics,
-    metrics_dtype,
-)
+from stagecraft.trainer_module.engines import feeding, placement, step_metrics
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
 from stagecraft.trainer_module.planning.plan import Plan
@@ -40,7 +34,7 @@ class Engine(abc.ABC):
 
     def __init__(self, settings: TrainingSettings, total_steps: int):
         self._settings = settings
-        self._dtype = metrics_dtype(settings)
+        self._dtype = step_metrics.metrics_dtype(settings)
         self._rate = learning_rate(settings.train, total_steps, self._dtype)
         # An optimizer's own counter is wrong under some strategies.
         self._step = self._host_variable(0, tf.int64)
@@ -56,7 +50,7 @@ class Engine(abc.ABC):
         return feeding.on_host(dataset)
 
     @abc.abstractmethod
-    def _global_step(self, batch: Any) -> tuple[StepMetrics, tf.Tensor]:
+    def _global_step(self, batch: Any) -> tuple[step_metrics.StepMetrics, tf.Tensor]:
         """One optimizer step; its metrics, and whether training can go on (bool scalar)."""
 
     @abc.abstractmethod
@@ -98,7 +92,7 @@ class Engine(abc.ABC):
         """Of the last step."""
         return float(self._rate(max(self.step - 1, 0)))
 
-    def train(self, batches: Iterator[Any], steps: int) -> Metrics:
+    def train(self, batches: Iterator[Any], steps: int) -> step_metrics.Metrics:
         """Takes ``steps`` global batches, each of them a step unless the loss scale skips it.
 
         Raises a NonFiniteLossError if a loss is not finite, and a UserError if an op of the first
@@ -115,9 +109,9 @@ class Engine(abc.ABC):
         done, healthy, last, losses, correct = (float(part) for part in result)
         if not healthy:
             # With a loss scale the step was not taken.
-            raise NonFiniteLossError(self.step + (self._loss_scale is not None), last)
+            raise step_metrics.NonFiniteLossError(self.step + (self._loss_scale is not None), last)
         examples = round(done) * self._settings.train.batch_size
-        return Metrics(losses / done, correct / examples, examples)
+        return step_metrics.Metrics(losses / done, correct / examples, examples)
 
     @contextlib.contextmanager
     def _compiling(self) -> Iterator[None]:
@@ -173,13 +167,13 @@ class Engine(abc.ABC):
         loss, gradients = self._gradients_graph(batch)
         return float(loss), {path: gradient.numpy() for path, gradient in gradients.items()}
 
-    def evaluate(self, dataset: tf.data.Dataset) -> Metrics:
+    def evaluate(self, dataset: tf.data.Dataset) -> step_metrics.Metrics:
         """Loss and accuracy over the examples of ``dataset``, each by its weight (0 is padding)."""
         sums = np.zeros(3)
         for batch in self.feed(dataset):
             sums += self._evaluate_graph(batch).numpy()
         losses, correct, examples = sums.tolist()
-        return Metrics(losses / examples, correct / examples, round(examples))
+        return step_metrics.Metrics(losses / examples, correct / examples, round(examples))
 
     def state(self) -> dict[str, np.ndarray]:
         """Step, model, optimizer and EMA weights, by variable path; independent of devices."""

@@ -52,11 +52,7 @@ class Recording:
             self._written.add(absolute)
 
     def files(self) -> list[str]:
-        """Absolute paths, sorted, of the files that were read and still exist.
-
-        Excludes code, files of Python's installation and of the system, and files that the build
-        itself wrote into the folder for temporary files.
-        """
+        """Absolute paths, sorted, of the files that were read and still exist."""
         temporary = os.path.realpath(tempfile.gettempdir())
         return sorted(
             path

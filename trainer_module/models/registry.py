@@ -79,8 +79,7 @@ def files_read(
 ) -> list[str]:
     """Absolute paths of the files that a user's function reads while it builds its model.
 
-    Builds the model, unless it was built in an open :func:`files_shared`. If the build fails, the
-    result has the files read until then; :func:`build` raises the error.
+    Builds the model, unless an open :func:`files_shared` has; ignores errors of the build.
     """
     if ":" not in name:
         return []

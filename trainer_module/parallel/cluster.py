@@ -69,14 +69,10 @@ def is_evaluator(parallel: ParallelSettings) -> bool:
 def adopt_job(flat: Mapping[str, Any]) -> None:
     """Makes ``TF_CONFIG``, if it is unset, from the environment of a pod of an Indexed Job.
 
-    The job's pods are the topology's processes in the order of ``roles.jobs``. A pod's place is
-    ``JOB_COMPLETION_INDEX``. Behind a headless service, the first part of its host name ends in
-    that number, like those of its peers
+    A pod's place, in the order of ``roles.jobs``, is ``JOB_COMPLETION_INDEX``. Behind a headless
+    service, the first part of its host name ends in that number, like those of its peers
     (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). They listen on
     ``STAGECRAFT_PORT``, by default 2222.
-
-    Raises:
-        UserError: one of the variables is wrong.
     """
     index = os.environ.get("JOB_COMPLETION_INDEX")
     prefix = "parallel_"

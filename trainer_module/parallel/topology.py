@@ -57,8 +57,7 @@ def _refuse_a_second(topology: Topology) -> None:
     """Refuses a topology that cannot follow those that this process has had.
 
     Collectives between workers are set up before anything else uses TensorFlow, and every
-    ``MultiWorkerMirroredStrategy`` numbers its groups from 1, where an earlier group of another
-    size fails it. The other strategies have no groups, or, as the grid, new numbers for each.
+    ``MultiWorkerMirroredStrategy`` numbers its groups from 1, as an earlier one did.
     """
     found = strategy.find(topology.strategy)
     for earlier in _resolved:

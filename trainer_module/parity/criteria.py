@@ -24,12 +24,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stagecraft.trainer_module.parity.tolerances import (
-    DEVIATIONS,
-    TRAJECTORY_TOLERANCE,
-    measured_tolerance,
-    tolerance,
-)
+from stagecraft.trainer_module.parity import tolerances
 
 GRADIENTS, TRAJECTORY, DRIFT = "gradients", "float64 trajectory", "drift"
 
@@ -86,8 +81,8 @@ def gradients(
     for name in actual.keys() & expected.keys():
         difference = _norm(_minus(actual[name], expected[name]))
         bound = max(
-            tolerance(precision, depths[name], magnitudes[name], nonsmooth_ops),
-            measured_tolerance(precision, depths[name], magnitudes, roundings[name]),
+            tolerances.tolerance(precision, depths[name], magnitudes[name], nonsmooth_ops),
+            tolerances.measured_tolerance(precision, depths[name], magnitudes, roundings[name]),
         )
         findings.append(Finding(GRADIENTS, name, difference, bound, where))
     return worst(findings)
@@ -100,7 +95,7 @@ def trajectory(
     findings = [_names(TRAJECTORY, actual, expected, where)]
     for name in actual.keys() & expected.keys():
         difference = largest(_minus(actual[name], expected[name]))
-        bound = max(TRAJECTORY_TOLERANCE, DEVIATIONS * amplified[name])
+        bound = max(tolerances.TRAJECTORY_TOLERANCE, tolerances.DEVIATIONS * amplified[name])
         findings.append(Finding(TRAJECTORY, name, difference, bound, where))
     return worst(findings)
 

@@ -143,8 +143,7 @@ class Driver:
     def compares_copies(self, settings: TrainingSettings) -> bool:
         """Whether to compare a batch of equal parts: the model has penalties, but no random layer.
 
-        With batch statistics, the penalties of parts and of the whole batch are comparable only if
-        each part has the statistics of the whole. Random layers draw other numbers for each part.
+        Random layers draw other numbers for each part.
         """
         model = self.model(settings)
         images = np.zeros((2, *self._images.shape[2:]), np.float32)

@@ -66,10 +66,7 @@ def _loses(cast: Any) -> bool:
 
 
 def _layer(op: str, layers: set[str]) -> str:
-    """``model/layer_1/Cast`` -> ``layer``; a cast outside of all layers keeps its name.
-
-    TensorFlow numbers a name scope that is opened again.
-    """
+    """``model/layer_1/Cast`` -> ``layer``; a cast outside of all layers keeps its name."""
     for scope in reversed(op.split("/")[:-1]):
         for name in (scope, scope.rpartition("_")[0]):
             if name in layers:

@@ -41,8 +41,7 @@ class Process:
     """``python PROGRAM … ARGUMENT … DESCRIPTOR`` in a session of its own.
 
     The process writes its events to DESCRIPTOR. Its standard input closes when this process ends,
-    even by SIGKILL (see :func:`end_with_parent`). It has a temporary folder, which :meth:`close`
-    removes: only a normal exit would remove the files that TensorFlow's AutoGraph writes there.
+    even by SIGKILL. :meth:`close` removes its temporary folder, with TensorFlow's files.
     """
 
     def __init__(

@@ -75,10 +75,7 @@ def _listening(name: str, address: str) -> Iterator[None]:
 
 
 def _server(host: str, port: int, local: bool) -> socket.socket:
-    """Listens at a local address, or at all addresses of this host, as TensorFlow does.
-
-    Another host name may resolve to an address that is not this host's, such as a load balancer's.
-    """
+    """Listens at a local address, or at all addresses of this host, as TensorFlow does."""
     if local:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)

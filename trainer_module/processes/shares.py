@@ -19,8 +19,7 @@ def environments(
     """The environment variables of each role, in order.
 
     Processes that compute gradients share the cores evenly, unless ``TF_NUM_INTRAOP_THREADS`` is
-    set. Each gets as many GPUs as the topology says; servers and evaluators get none. ``gpus`` are
-    named as in ``CUDA_VISIBLE_DEVICES``; if there are none, the variable stays as it is.
+    set. Each gets as many of the ``gpus``, if there are any, as the topology says.
     """
     by_workers = any(role.job == "worker" for role in roles)
     computing = [role for role in roles if role.job == ("worker" if by_workers else "chief")]

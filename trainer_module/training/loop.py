@@ -15,11 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.checkpointing import resume
-from stagecraft.trainer_module.checkpointing.checkpoint_files import (
-    Checkpoint,
-    UnreadableCheckpointError,
-)
+from stagecraft.trainer_module.checkpointing import checkpoint_files, resume
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
 from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
@@ -142,7 +138,7 @@ class Loop:
         _log.info("Resuming from step %d of %d, %s", checkpoint.step, self.total, checkpoints.root)
         self.reporter.resumed(checkpoint.step, self.total)
 
-    def _find_start(self) -> Checkpoint | None:
+    def _find_start(self) -> checkpoint_files.Checkpoint | None:
         """The checkpoint to resume from; removes those of a finished, different training."""
         checkpoint = self._newest()
         if checkpoint is None:
@@ -163,7 +159,7 @@ class Loop:
         )
         return None
 
-    def _newest(self) -> Checkpoint | None:
+    def _newest(self) -> checkpoint_files.Checkpoint | None:
         """The chief's newest checkpoint."""
         newest = self.checkpoints.newest()
         step = newest.step if newest else -1
@@ -174,7 +170,7 @@ class Loop:
             return None
         try:
             return self.checkpoints.load(agreed)
-        except UnreadableCheckpointError as error:
+        except checkpoint_files.UnreadableCheckpointError as error:
             raise UserError(
                 f"{error}: the chief resumes from this checkpoint, and this worker cannot read it; "
                 "use a folder that all workers share",
@@ -268,7 +264,7 @@ class Loop:
                 try:
                     self.engine.restore(self.checkpoints.load(best.step).state)
                     return best
-                except UnreadableCheckpointError as error:
+                except checkpoint_files.UnreadableCheckpointError as error:
                     _log.warning("Unreadable checkpoint; using the next best: %s", error)
         return None
 

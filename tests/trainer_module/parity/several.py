@@ -21,7 +21,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from stagecraft.trainer_module.engines import replica_pipeline, strategy
+from stagecraft.trainer_module.engines import step_metrics, strategy
 from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.parity.driver import Driver
@@ -49,8 +49,8 @@ def _own(tensors: Sequence[tf.Tensor], reduce: Any) -> list[tf.Tensor]:
 
 
 FAULTS = {
-    "dropped": (replica_pipeline, "plus", _first),
-    "doubled": (replica_pipeline, "plus", _twice),
+    "dropped": (step_metrics, "plus", _first),
+    "doubled": (step_metrics, "plus", _twice),
     "not reduced": (strategy, "by_dtype", _own),
 }
 """What is patched, and by what."""

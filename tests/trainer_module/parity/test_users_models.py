@@ -94,7 +94,7 @@ class Bench:
         )
 
     def _parts(self, model: str, topology: str) -> int:
-        return _case(model, topology).parts if model in STATISTICS else 1
+        return _case(model, topology).settings.parallel.parts if model in STATISTICS else 1
 
     def _process(self, name: str, jobs: list[dict[str, str | None]]) -> None:
         path = self._folder / f"{name}.jobs.json"

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.trainer_module.models.family import (
-    ModelFamily,
-    classifier,
-    convolution,
-    depth_problem,
-    groups,
-    normalisation,
-)
+from stagecraft.trainer_module.models import family
 
 FILTERS = (16, 32, 64)
 
 
-class ResNet(ModelFamily):
+class ResNet(family.ModelFamily):
     """``depth = 6n + 2`` layers: a convolution, three groups of n blocks, and a dense layer.
 
     ResNet-20 has 0.27 million weights, ResNet-56 0.85 million (table 6 of the paper).
@@ -29,7 +22,7 @@ class ResNet(ModelFamily):
 
     def problem(self, **sizes: int) -> str:
         """Of the depth."""
-        return depth_problem(sizes["depth"], 2)
+        return family.depth_problem(sizes["depth"], 2)
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int, **sizes: int) -> Any:
         """The network of a depth."""
@@ -41,7 +34,7 @@ class ResNet(ModelFamily):
         images = keras.Input(input_shape, name="images")
         hidden = _convolution(images, FILTERS[0], 1, "stem")
         hidden = layers.ReLU(name="stem_relu")(hidden)
-        logits = classifier(groups(hidden, FILTERS, blocks, _block), num_classes)
+        logits = family.classifier(family.groups(hidden, FILTERS, blocks, _block), num_classes)
         return keras.Model(images, logits, name=f"resnet{depth}")
 
 
@@ -64,4 +57,6 @@ def _block(inputs: Any, filters: int, strides: int, name: str) -> Any:
 
 def _convolution(inputs: Any, filters: int, strides: int, name: str) -> Any:
     """A 3 by 3 convolution and batch normalisation."""
-    return normalisation(convolution(inputs, filters, 3, strides, f"{name}_conv"), name)
+    return family.normalisation(
+        family.convolution(inputs, filters, 3, strides, f"{name}_conv"), name
+    )

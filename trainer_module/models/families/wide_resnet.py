@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagecraft.trainer_module.models.family import (
-    ModelFamily,
-    classifier,
-    convolution,
-    depth_problem,
-    groups,
-    normalisation,
-)
+from stagecraft.trainer_module.models import family
 
 FILTERS = (16, 32, 64)
 """Of the three groups, times the width."""
 
 
-class WideResNet(ModelFamily):
+class WideResNet(family.ModelFamily):
     """WRN-depth-width, ``depth = 6n + 4``: three groups of n blocks of two convolutions.
 
     Batch normalisation and ReLU come before each convolution; where a block changes the shape,
@@ -37,7 +30,7 @@ class WideResNet(ModelFamily):
         """Of the depth or the width."""
         if sizes["width"] < 1:
             return "has a width of less than 1"
-        return depth_problem(sizes["depth"], 4)
+        return family.depth_problem(sizes["depth"], 4)
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int, **sizes: int) -> Any:
         """The network of a depth, with as many times the filters of a ResNet as its width."""
@@ -46,9 +39,9 @@ class WideResNet(ModelFamily):
         depth, width = sizes["depth"], sizes["width"]
         blocks = (depth - 4) // 6
         images = keras.Input(input_shape, name="images")
-        hidden = convolution(images, FILTERS[0], 3, 1, "stem_conv")
-        hidden = groups(hidden, [width * each for each in FILTERS], blocks, _block)
-        logits = classifier(_norm_relu(hidden, "head"), num_classes)
+        hidden = family.convolution(images, FILTERS[0], 3, 1, "stem_conv")
+        hidden = family.groups(hidden, [width * each for each in FILTERS], blocks, _block)
+        logits = family.classifier(_norm_relu(hidden, "head"), num_classes)
         return keras.Model(images, logits, name=f"wide_resnet_{depth}_{width}")
 
 
@@ -61,13 +54,13 @@ def _block(inputs: Any, filters: int, strides: int, name: str) -> Any:
     activated = _norm_relu(inputs, f"{name}_1")
     shortcut = inputs
     if strides != 1 or inputs.shape[-1] != filters:
-        shortcut = convolution(activated, filters, 1, strides, f"{name}_shortcut")
-    hidden = convolution(activated, filters, 3, strides, f"{name}_1_conv")
-    hidden = convolution(_norm_relu(hidden, f"{name}_2"), filters, 3, 1, f"{name}_2_conv")
+        shortcut = family.convolution(activated, filters, 1, strides, f"{name}_shortcut")
+    hidden = family.convolution(activated, filters, 3, strides, f"{name}_1_conv")
+    hidden = family.convolution(_norm_relu(hidden, f"{name}_2"), filters, 3, 1, f"{name}_2_conv")
     return layers.Add(name=f"{name}_add")([shortcut, hidden])
 
 
 def _norm_relu(inputs: Any, name: str) -> Any:
     from keras import layers
 
-    return layers.ReLU(name=f"{name}_relu")(normalisation(inputs, name))
+    return layers.ReLU(name=f"{name}_relu")(family.normalisation(inputs, name))

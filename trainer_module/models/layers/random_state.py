@@ -88,9 +88,8 @@ def mix(value: tf.Tensor) -> tf.Tensor:
     """The finaliser of SplitMix64: a bijection on uint64 in which every bit affects every other.
 
     ``mix(state + i * GAMMA)`` for ``i`` of 1, 2, … are the outputs of the generator with the seed
-    ``state``. Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators"; the
-    constants are Stafford's "Mix13". Integer operations give the same bits on every device, in
-    every batch and under every compiler.
+    ``state`` (Steele, Lea and Flood 2014; constants of Stafford's "Mix13"). Integer operations give
+    the same bits on every device, in every batch and under every compiler.
     """
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         value = tf.bitwise.bitwise_xor(value, tf.bitwise.right_shift(value, u64(shift)))

@@ -66,11 +66,7 @@ def all_cuts(model: keras.Model, stages: int) -> list[str]:
 
 
 def split(model: keras.Model, cuts: Sequence[str]) -> list[keras.Model]:
-    """The models between the cuts; their chain is the model.
-
-    They share the model's layers and variables, with their paths. ``model`` is functional unless
-    there are no cuts; ``cuts`` are in order.
-    """
+    """The models between the cuts; their chain is the model."""
     if not cuts:
         return [model]
     _check_names(model, cuts)

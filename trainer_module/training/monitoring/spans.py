@@ -110,9 +110,8 @@ def _order(key: _Key) -> tuple[bool, int]:
 def _without_overlaps(spans: Iterable[Span]) -> list[Span]:
     """Cuts the spans of each stage so that each ends before the next one begins.
 
-    A pass ends when the next one begins: ops that no op waits for, such as those of moving
-    statistics, may run late. ``reduce`` and ``update`` begin after the last pass: some of their
-    ops have no inputs, and run early.
+    Ops that no op waits for, such as those of moving statistics, may run late; some ops of
+    ``reduce`` and ``update`` have no inputs, and run early.
     """
     stages: dict[tuple[int, int], list[Span]] = collections.defaultdict(list)
     for span in spans:
@@ -152,11 +151,9 @@ def idle(spans: list[Span]) -> float:
 def windows(passes: Sequence[Sequence[Op]]) -> list[tuple[float, float]]:
     """Begin and end of passes, each of which needs the one before it, by the ops of each.
 
-    An executor runs an op as soon as its inputs are ready, so the ops of two passes overlap even
-    where one needs the other: some run early, such as the derivative of an activation, some late,
-    such as moving statistics. Both are few and short. So the first op of a pass, or the last, is a
-    poor boundary; the time with the least work on the wrong side is a better one. A pass whose ops
-    are all on the wrong side takes no time.
+    An executor runs an op as soon as its inputs are ready, so some ops run early, such as the
+    derivative of an activation, some late, such as moving statistics. The boundary of two passes is
+    the time with the least work on the wrong side. A pass with all of its work there takes no time.
     """
     every = [op for ops in passes for op in ops]
     first, last = min(op.begin for op in every), max(op.end for op in every)
