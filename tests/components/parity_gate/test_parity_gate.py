@@ -19,7 +19,7 @@ from stagecraft.pipeline.local import nodes
 from stagecraft.pipeline.pipeline import create_pipeline
 from stagecraft.pipeline.settings import load
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.parity import processes
+from stagecraft.trainer_module.parity import check
 from stagecraft.trainer_module.settings import TrainingSettings
 
 FAKE_WORKER = pathlib.Path(__file__).parents[2] / "trainer_module" / "parity" / "fake_worker.py"
@@ -66,7 +66,7 @@ def run(training_data: Any, tmp_path: pathlib.Path):
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch):
     """What the processes of a strategy do, in place of computing."""
-    monkeypatch.setattr(processes, "_WORKER", (str(FAKE_WORKER),))
+    monkeypatch.setattr(check, "_WORKER", (str(FAKE_WORKER),))
 
     def behave(**strategies: str) -> None:
         monkeypatch.setenv("FAKE", json.dumps(strategies))
@@ -103,7 +103,7 @@ def test_a_topology_that_does_not_run_stops_it_too(run, fake) -> None:
 def test_one_device_has_nothing_to_prove(
     run, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    monkeypatch.setattr(processes, "_WORKER", ("there is nothing to start",))
+    monkeypatch.setattr(check, "_WORKER", ("there is nothing to start",))
     report = run({})
     assert report.get_int_custom_property("topologies") == 0
     messages.check(report.get_string_custom_property("verdict"))

@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from stagecraft.trainer_module.parity import processes
+from stagecraft.trainer_module.parity import check
 
 FAKE_WORKER = pathlib.Path(__file__).parents[3] / "trainer_module" / "parity" / "fake_worker.py"
 
@@ -16,7 +16,7 @@ FAKE_WORKER = pathlib.Path(__file__).parents[3] / "trainer_module" / "parity" / 
 def parity(stagecraft, monkeypatch, tmp_path):
     """``parity("--json", mirrored="die")`` -> Ran."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # logs of failures are kept
-    monkeypatch.setattr(processes, "_WORKER", (str(FAKE_WORKER),))
+    monkeypatch.setattr(check, "_WORKER", (str(FAKE_WORKER),))
 
     def parity(*arguments: str, **strategies: str):
         return stagecraft("parity", *arguments, fake=strategies)
