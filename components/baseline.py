@@ -33,7 +33,6 @@ class LatestBlessedBaseline(ResolverStrategy):
         """Selects the baseline.
 
         Args:
-          store: not used; the artifacts have all data.
           input_dict: ``candidate`` (usually one Model), ``model`` (all Models of the pipeline) and
             ``model_blessing`` (all ModelBlessings). Other inputs are passed on unchanged.
 

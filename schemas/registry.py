@@ -33,7 +33,6 @@ class Entry(abc.ABC):
 
     name: str
     """As settings give it: the name of the file, or of the entry point."""
-
     description: str
     """A phrase for ``stagecraft config --describe``."""
 
@@ -77,11 +76,7 @@ class Registry:
         return [*self._built_in, *sorted(self._added.keys() - set(self._built_in))]
 
     def entries(self) -> list[Any]:
-        """All entries, in the order of :meth:`names`; imports them.
-
-        Raises:
-            EntryPointError: an entry point cannot be imported, or is something else.
-        """
+        """All entries, in the order of :meth:`names`; imports them."""
         return [self.get(name) for name in self.names()]
 
     def built_in(self) -> list[Any]:

@@ -18,8 +18,7 @@ from stagecraft.schemas.errors import UserError
 LEFT_OUT = "…"
 """Replaces a secret."""
 
-_LEAST = 4
-"""Least characters of a secret that is searched in text."""
+_LEAST = 4  # least characters of a secret that is searched in text
 
 _WORDS = (
     "secret|passw(?:or)?d|passphrase|credential|signature|api[_-]?key|access[_-]?key|"
@@ -57,12 +56,6 @@ class SecretInAddress(UserError, ValueError):
     """An address that contains user and password, or a signature."""
 
     def __init__(self, address: str, advice: str) -> None:
-        """Makes the message without the secret.
-
-        Args:
-            address: the address.
-            advice: how to pass credentials instead.
-        """
         redacted = redact(address)
         what = "user and password" if has_user_info(address) else "signature"
         super().__init__(
@@ -74,10 +67,6 @@ class SecretInAddress(UserError, ValueError):
 
 def refuse_in_address(address: str, advice: str) -> None:
     """Refuses an address that contains credentials; any other text passes.
-
-    Args:
-        address: such as ``s3://bucket/folder``.
-        advice: how to pass credentials instead.
 
     Raises:
         SecretInAddress: it contains user info or a signed query.
@@ -113,10 +102,6 @@ def redact(text: str) -> str:
 def redact_tree(value: Any, name: str = "") -> Any:
     """Settings without their secrets.
 
-    Args:
-        value: mappings, sequences and plain values, nested as in JSON.
-        name: key of ``value``.
-
     Returns:
         A copy. Values of secret names are replaced entirely, other text by :func:`redact`.
     """
@@ -145,7 +130,6 @@ def redact_arguments(arguments: Iterable[Any], *, all_values: bool = False) -> I
     """A command's arguments without secrets, including ``b`` in ``--secret b``.
 
     Args:
-        arguments: strings, or trees for :func:`redact_tree`.
         all_values: redact the values of all options, because any may be a secret.
     """
     before = ""
@@ -168,9 +152,6 @@ def redact_arguments(arguments: Iterable[Any], *, all_values: bool = False) -> I
 
 def replacements(arguments: Sequence[str]) -> dict[str, str]:
     """Replacements for a command's arguments in logs.
-
-    Args:
-        arguments: of the command.
 
     Returns:
         Each argument with a value -> the argument without it. Also values alone: secrets by name,

@@ -29,7 +29,6 @@ class AnomaliesError(UserError):
     """The data does not conform to its schema."""
 
     def __init__(self, findings: list[Finding]):
-        """Takes at least one finding."""
         super().__init__(checks.report(findings), record=findings[0].feature)
         self.findings = tuple(findings)
 
@@ -40,12 +39,7 @@ class Executor(base_executor.BaseExecutor):
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the component.
-
-        Raises:
-          AnomaliesError: the data does not conform to the schema.
-          UserError: the data cannot be read.
-        """
+        """See the component."""
         examples = artifact_utils.get_single_instance(input_dict["examples"])
         statistics = artifact_utils.get_single_instance(input_dict["statistics"])
         schema_folder = artifact_utils.get_single_uri(input_dict["schema"])

@@ -24,8 +24,7 @@ _BATCH = 256
 _PARALLEL_FILES = 8
 _READ_BUFFER = 1 << 20  # bytes per file
 
-_KINDS = ("none", "several", "outside")
-"""Kinds of violations of a rule."""
+_KINDS = ("none", "several", "outside")  # kinds of violations of a rule
 
 _NO_ID = -(2**63)  # marks an example without one (or with several)
 
@@ -36,8 +35,7 @@ class _Offence(NamedTuple):
     file: int
     record: int
     example_id: int
-    detail: int
-    """The value or length that is out of bounds, or the number of values."""
+    detail: int  # the value or length that is out of bounds, or the number of values
 
 
 def scan(

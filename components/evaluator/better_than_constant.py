@@ -40,8 +40,6 @@ class _Counts(NamedTuple):
 
 
 class _CountCombiner(ExampleCombiner):
-    """Counts correct predictions and labels."""
-
     def create_accumulator(self) -> _Counts:
         return _Counts(0, collections.Counter())
 

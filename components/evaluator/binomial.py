@@ -20,11 +20,6 @@ def confidence(num_correct: int, most_frequent: int, examples: int) -> float:
     """Confidence, 0 to 1, that an accuracy is above the share of the most frequent label.
 
     It is ``P(X < num_correct)`` for X from Binomial(examples, most_frequent / examples).
-
-    Args:
-        num_correct: correct predictions.
-        most_frequent: examples of the most frequent label.
-        examples: all of them.
     """
     from scipy import special  # TFMA depends on it
 

@@ -128,8 +128,6 @@ def _calibration(key: MetricKey, eval_config: Any) -> metric_types.MetricComputa
 
 
 class _TableCombiner(ExampleCombiner):
-    """Computes a :data:`Table`."""
-
     def create_accumulator(self) -> Table:
         return np.zeros([BINS, 5])
 

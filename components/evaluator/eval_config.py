@@ -22,11 +22,6 @@ def make_eval_config(
 
     A Keras 3 model is evaluated through its signature on raw examples. Labels are not transformed,
     and TFMA would pass transformed images through every step for nothing.
-
-    Args:
-        min_accuracy: least accuracy of a blessed model.
-        not_worse: whether a blessed model must be as accurate as the last blessed one.
-        better_than_constant: whether a blessed model must be better than a constant.
     """
     threshold = _at_least(min_accuracy)
     if not_worse:

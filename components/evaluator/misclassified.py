@@ -49,8 +49,6 @@ def read(text: str) -> list[Mistake]:
 
 
 class _MistakeCombiner(ExampleCombiner):
-    """Keeps the most confident mistakes in a heap."""
-
     def create_accumulator(self) -> list[Mistake]:
         return []
 

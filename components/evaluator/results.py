@@ -18,15 +18,13 @@ from stagecraft.components.evaluator import (
 )
 from stagecraft.components.evaluator.evaluation import CalibrationBin, Evaluation, Mistake
 
-_DIFFERENCE = "_diff"
-"""Suffix of a metric's name: the candidate's value minus the baseline's."""
+_DIFFERENCE = "_diff"  # suffix of a metric's name: the candidate's value minus the baseline's
 
 
 def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluation:
     """Reads the folder that the Evaluator wrote (its ``evaluation`` artifact).
 
     Args:
-        directory: the folder.
         class_names: in the order of the labels. Without them, sentences say ``label 3``.
     """
     overall: dict[str, float] = {}

@@ -29,12 +29,7 @@ class Driver(base_driver.BaseDriver, portable_base_driver.BaseDriver):
         portable_base_driver.BaseDriver.__init__(self, metadata_handle)
 
     def run(self, execution_info: data_types.ExecutionInfo) -> driver_output_pb2.DriverOutput:
-        """Returns execution properties that differ exactly if the content differs.
-
-        Raises:
-          UserError: the source does not exist, or its download fails.
-          OutputExistsError: the output folder of this new execution is not empty.
-        """
+        """Returns execution properties that differ exactly if the content differs."""
         # If the executor raised this, TFX would remove the folder.
         if execution_info.pipeline_node is not None:  # in a container, an attempt may be repeated
             outputs.check_empty(execution_info.output_dict)

@@ -29,11 +29,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the component.
-
-        Raises:
-          UserError: the source is invalid, or the output cannot be written.
-        """
+        """See the component."""
         self._log_startup(input_dict, output_dict, exec_properties)
         # The driver replaced these properties by a fingerprint. TFX records the original values.
         node = self._context.pipeline_node if self._context else None

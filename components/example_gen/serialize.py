@@ -35,7 +35,6 @@ def serialize(labels: Labels, planes: Planes, ids: Ids) -> Iterator[bytes]:
 
 
 def _interleave(planes: Planes) -> Iterator[bytes]:
-    """Yields the bytes of each image in HWC order."""
     n, pixels = len(planes), features.IMAGE_BYTES
     channels = features.IMAGE_SHAPE[-1]
     hwc = np.empty((n, pixels // channels, channels), np.uint8)

@@ -24,10 +24,8 @@ class Plan(NamedTuple):
     val_fraction: float
     shards: int
     """Files per split."""
-
     folders: Mapping[str, str]
     """Split -> output folder."""
-
     scratch: str
     """A folder on the same file system, for unfinished files."""
 

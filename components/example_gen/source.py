@@ -27,10 +27,8 @@ class Source(NamedTuple):
     dataset: str
     path: str
     """Archive or folder; ``sample`` for the generated sample."""
-
     train: int
     """Images in the sample's train part."""
-
     test: int
 
     @property

@@ -67,14 +67,7 @@ def code_fingerprint(*dotted: str, files: Sequence[str] = ()) -> str:
 
 
 def check_exists(dotted: str) -> None:
-    """Checks that a module and a name in it exist; imports nothing.
-
-    Args:
-      dotted: as for :func:`code_fingerprint`.
-
-    Raises:
-      UserError: as :func:`code_fingerprint`.
-    """
+    """Checks that a module and a name in it exist; imports nothing."""
     importlib.invalidate_caches()
     _resolve_root(dotted)
 
@@ -83,11 +76,6 @@ def imported_names(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[
     """Absolute dotted names that a module's code imports, at any depth of its syntax tree.
 
     ``from a import b`` yields ``a.b``: the caller checks whether ``b`` is a module.
-
-    Args:
-      tree: the parsed module.
-      module: its dotted name, to resolve relative imports.
-      is_package: whether it is a package's ``__init__``.
     """
     waiting: list[ast.AST] = [tree]
     while waiting:

@@ -25,7 +25,6 @@ def fingerprints(
     Builds a user's model to see which files its function reads. These count as code.
 
     Args:
-        code: dotted paths of the component's code.
         settings: flat ones, or runtime parameters in their place. The code of the strategy, the
             optimizer and so on that they name counts.
         num_classes: argument of the model's function; None: 10.

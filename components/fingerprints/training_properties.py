@@ -44,10 +44,6 @@ def parameters() -> dict[str, component_spec.ExecutionParameter]:
 def read(exec_properties: dict[str, Any], component: str) -> TrainingSettings:
     """The settings among a component's execution properties.
 
-    Args:
-        exec_properties: those of ``parameters()``, and any others.
-        component: name, for errors.
-
     Raises:
         UserError: a setting is invalid, which is possible for a runtime parameter.
     """

@@ -25,8 +25,7 @@ Problem = Literal[
 
 _MAGIC = b"SQLite format 3\0"
 
-_PATIENCE_SECONDS = 5.0
-"""How long to wait for a lock. A run holds it for milliseconds at a time."""
+_PATIENCE_SECONDS = 5.0  # how long to wait for a lock. A run holds it for milliseconds at a time.
 
 _VERSIONS = re.compile(r"database version (\d+) is (?:greater|older) than library version (\d+)")
 
@@ -37,14 +36,7 @@ class MetadataFileError(UserError):
     """A file that ML Metadata cannot work with."""
 
     def __init__(self, path: str, problem: Problem, why: str, remedy: str):
-        """Makes the message ``PATH: WHY; REMEDY``.
-
-        Args:
-            path: of the file.
-            problem: kind of the problem.
-            why: the problem in words.
-            remedy: what works.
-        """
+        """Makes the message ``PATH: WHY; REMEDY``."""
         super().__init__(f"{path}: {why}; {remedy}", file=path, suggestion=remedy)
         self.problem = problem
 
@@ -99,7 +91,6 @@ def open_store(path: str | os.PathLike[str], *, write: bool = False) -> ml_metad
     """Opens the store in a file.
 
     Args:
-        path: of the file.
         write: whether to open for writing, and to create a missing file.
 
     Raises:
@@ -124,11 +115,7 @@ def _header(path: str) -> bytes:
 
 
 def _check_size(path: str) -> None:
-    """Compares a file's size with the number of pages in its header (section 1.3.7).
-
-    Raises:
-        MetadataFileError: the file is shorter.
-    """
+    """Compares a file's size with the number of pages in its header (section 1.3.7)."""
     header, size = _header(path), os.path.getsize(path)
     page = int.from_bytes(header[16:18], "big")
     page = 1 << 16 if page == 1 else page

@@ -30,22 +30,12 @@ class OutputExistsError(UserError):
     """An output folder has files of another execution."""
 
     def __init__(self, folder: str, why: str, remedy: str):
-        """Makes the message ``FOLDER: WHY; REMEDY``.
-
-        Args:
-            folder: the folder that is not empty.
-            why: the problem in words.
-            remedy: what works.
-        """
+        """Makes the message ``FOLDER: WHY; REMEDY``."""
         super().__init__(f"{folder}: {why}; {remedy}", file=folder, suggestion=remedy)
 
 
 def check_known(metadata_db: str | os.PathLike[str], pipeline_root: str | os.PathLike[str]) -> None:
     """Refuses a pipeline root with outputs of executions that are not in the metadata store.
-
-    Args:
-        metadata_db: SQLite file; may be missing.
-        pipeline_root: folder of the outputs.
 
     Raises:
         OutputExistsError: such outputs exist; the error names the newest folder.
@@ -74,9 +64,6 @@ def check_empty(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
 
     TFX removes the output folders of an executor that fails. Executors therefore call
     :func:`keep_and_refuse`.
-
-    Raises:
-        OutputExistsError: a folder is not empty.
     """
     for folder in _filled(outputs):
         raise OutputExistsError(folder, _UNKNOWN, _REMEDY)

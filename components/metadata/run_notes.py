@@ -20,25 +20,16 @@ class Notes(NamedTuple):
 
     nodes: tuple[str, ...] = ()
     """IDs of the pipeline's nodes, in order."""
-
     skipped: tuple[str, ...] = ()
     """IDs of the nodes that a partial run skips."""
-
     command: str = ""
     """The command line, without secrets."""
-
     settings: str = ""
     """YAML of the settings that differ from the default."""
 
 
 def write(store: ml_metadata.MetadataStore, run_id: str, notes: Notes) -> None:
-    """Adds notes to the context of a run.
-
-    Args:
-        store: open for writing; has the run's context.
-        run_id: name of the context.
-        notes: of the run.
-    """
+    """Adds notes to the context of a run."""
     run = store.get_context_by_type_and_name("pipeline_run", run_id)
     run.custom_properties[_NODES].string_value = json.dumps(notes.nodes)
     run.custom_properties[_SKIPPED].string_value = json.dumps(notes.skipped)

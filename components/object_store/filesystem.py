@@ -33,10 +33,8 @@ class Stat(NamedTuple):
 
     length: int
     """Bytes."""
-
     mtime_nsec: int
     """Time of the last write, in nanoseconds since 1970; 0 for a folder of an object store."""
-
     is_directory: bool
 
 
@@ -186,7 +184,6 @@ def write_atomically(uri: str, content: bytes) -> None:
 
     Args:
         uri: a local path or an address, also before :func:`register`.
-        content: sent in one request.
     """
     place = _place(uri)
     if place is not None and not place.root:

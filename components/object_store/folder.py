@@ -51,7 +51,6 @@ class StoredFolder:
     """
 
     def __init__(self, address: str, sleep: Callable[[float], Any] = time.sleep):
-        """Sends no request yet."""
         from tfx.dsl.io import fileio  # imports TensorFlow
 
         filesystem.register()

@@ -19,8 +19,7 @@ from stagecraft.trainer_module.checkpointing.lease_record import Record
 
 NAME = "lease.json"
 
-_SECONDS = 30.0
-"""Of one request."""
+_SECONDS = 30.0  # of one request
 
 
 class GcsLease(Lease):

@@ -41,7 +41,6 @@ class S3Lease(Lease):
     """A :class:`Lease` in an object of S3."""
 
     def __init__(self, address: str, *, name: str, seconds: float, grace: float):
-        """Sends no request yet."""
         super().__init__(address, name=name, seconds=seconds, grace=grace)
         self._place = locate(f"{address}/{NAME}")
 
@@ -98,12 +97,7 @@ class S3Lease(Lease):
 
 
 def _put(place: Location, content: bytes, **condition: str) -> str:
-    """Writes an object, and returns its ETag.
-
-    Raises:
-        Conflict: the condition was not met.
-        _UnknownConditionError: the store does not support the condition.
-    """
+    """Writes an object, and returns its ETag."""
     bucket, key = _split(place)
     with explained(place.uri):
         try:

@@ -1,8 +1,4 @@
-"""The lease on a folder of an object store.
-
-Each store's lease is one file: ``lease_s3``, ``lease_gcs``. The protocol is
-:class:`~stagecraft.trainer_module.checkpointing.lease.Lease`.
-"""
+"""The lease on a folder of an object store."""
 
 from __future__ import annotations
 
@@ -18,12 +14,6 @@ from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
 
 def open_lease(address: str, *, name: str, seconds: float, grace: float) -> Lease:
     """Opens the lease on a folder of a store; claims nothing.
-
-    Args:
-        address: of the folder.
-        name: of the holder.
-        seconds: see :class:`Lease`.
-        grace: see :class:`Lease`.
 
     Raises:
         UserError: the store cannot be used.

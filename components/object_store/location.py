@@ -14,8 +14,7 @@ from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
 
-_SUBFOLDERS = {"gs": "gcs"}
-"""Folders that differ from their scheme, as KFP's launcher names them."""
+_SUBFOLDERS = {"gs": "gcs"}  # folders that differ from their scheme, as KFP's launcher names them
 
 # Addresses in path style: virtual hosts of buckets need DNS entries. Only required checksums:
 # older versions of MinIO support no others.
@@ -33,15 +32,11 @@ class Location(NamedTuple):
 
     store: Any
     """The fsspec file system."""
-
     path: str
-    """In the store."""
 
     root: str
     """Prefix of the path that the address does not have: STAGECRAFT_STORE's folder."""
-
     uri: str
-    """The address."""
 
     def uri_of(self, path: str) -> str:
         """The address of another path in the same store."""

@@ -67,13 +67,10 @@ class ParityGate(base_component.BaseComponent):
 
         Args:
             examples: Examples with the split train, raw or as Transform materialised them.
-            transform_graph: Transform's graph.
             schema: the raw examples' schema, which names the classes.
-            settings: those of the Trainer.
             steps: of the trajectories.
             batch_size: minimum of examples per step; rounded up to a multiple for the topology.
             timeout_seconds: time limit for the topology, and for the one device.
-            num_classes: as for the Trainer.
 
         Raises:
             UserError: the module of ``train.model`` or ``train.initial_weights`` is not found.

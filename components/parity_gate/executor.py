@@ -39,12 +39,7 @@ class Executor(base_executor.BaseExecutor):
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the component.
-
-        Raises:
-            UserError: a setting is invalid, the topology does not run, or it computes other numbers
-                than one device. The error names criterion, variable, difference and tolerance.
-        """
+        """See the component."""
         settings = training_properties.read(exec_properties, "ParityGate")
         training_fingerprints.check_weights(exec_properties, settings)
         # Kubeflow passes numbers as doubles.

@@ -40,10 +40,6 @@ def find(model: str, folder: str) -> Version | None:
     Two SavedModels are the same model if their weights and assets have the same bytes, and their
     graphs differ only in the numbers of names.
 
-    Args:
-        model: folder of a SavedModel.
-        folder: holds the versions, each named by its number.
-
     Returns:
         None if the newest version is another model or unreadable, or if there is no version.
     """

@@ -29,11 +29,9 @@ SAVED_MODEL = r"saved_model\.(pb|pbtxt|cpb)"
 HIGHEST = 2**63 - 1
 """TensorFlow Serving stores a version as int64."""
 
-_TEMPORARY = ".pushing-"
-"""Prefix of a folder that becomes a version when it has all files."""
+_TEMPORARY = ".pushing-"  # prefix of a folder that becomes a version when it has all files
 
-_ABANDONED = 24 * 3600
-"""Seconds after its last change until such a folder counts as abandoned."""
+_ABANDONED = 24 * 3600  # seconds after its last change until such a folder counts as abandoned
 
 
 class Version(NamedTuple):
@@ -47,8 +45,6 @@ def next_version(folder: str, names: Iterable[str], now: float) -> int:
     """The number of a new version: the time, or the highest version plus one.
 
     Args:
-        folder: name for the error.
-        names: of the folder's entries.
         now: seconds since 1970.
 
     Raises:
@@ -71,10 +67,6 @@ def write_version(model: str, folder: str) -> Version:
 
     On a disk, this function copies the model to a hidden folder, and renames it. An object store
     cannot rename: there, ``saved_model.pb`` is written last, and a failed copy is removed.
-
-    Args:
-        model: folder of a SavedModel.
-        folder: of the versions; created if missing.
 
     Raises:
         UserError: the SavedModel is missing or cannot be written.

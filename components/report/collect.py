@@ -62,11 +62,8 @@ def collect(
 
     Args:
         artifacts: by role, see ``ROLES``. Parts whose artifacts are missing stay empty.
-        pipeline: name of the pipeline.
-        run_id: of the run.
-        metadata_db: SQLite file of ML Metadata, for the time per component; may be empty. A step
-            on Kubeflow cannot reach its store.
-        settings: YAML of the settings that differ from the default.
+        metadata_db: SQLite file of ML Metadata, for the time per component; may be empty. A step on
+            Kubeflow cannot reach its store.
 
     Raises:
         UserError: the schema names no classes.

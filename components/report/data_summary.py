@@ -26,8 +26,7 @@ from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
-_SHOWN = 6
-"""Images that are shown with their augmentations, each of another class."""
+_SHOWN = 6  # images that are shown with their augmentations, each of another class
 
 Artifacts = Mapping[str, Artifact]
 
@@ -39,9 +38,6 @@ def read(
 
     Args:
         artifacts: by role. Parts whose artifacts are missing stay empty.
-        names: of the classes.
-        training: the Trainer's results.
-        ids: of the examples whose images are read.
 
     Returns:
         The summary, None without examples; and images by id.

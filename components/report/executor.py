@@ -26,11 +26,7 @@ class Executor(base_executor.BaseExecutor):
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the class.
-
-        Raises:
-            UserError: the schema has no class names.
-        """
+        """See the class."""
         data = collect(
             {role: inputs[0] for role, inputs in input_dict.items() if inputs},
             pipeline=exec_properties["pipeline_name"],

@@ -31,10 +31,8 @@ class Scan(NamedTuple):
 
     counts: list[int]
     """Examples per class."""
-
     first: dict[int, bytes]
     """The first serialized example of each class."""
-
     wanted: dict[int, Pixels]
     """Images by id."""
 
@@ -44,8 +42,6 @@ def scan(files: Sequence[str], classes: int, ids: Collection[int] = ()) -> Scan:
 
     Args:
         files: paths or patterns of TFRecords of raw examples.
-        classes: number of classes.
-        ids: of the examples whose images are wanted.
 
     Raises:
         UserError: no file matches.
@@ -85,10 +81,6 @@ def augmented(
     """Augments some examples as the Trainer does in the first epochs.
 
     Args:
-        records: raw serialized examples.
-        labels: class names of the examples.
-        transform_graph: folder of Transform's output.
-        seed: of the training.
         augmentations: names. Without names, the result is empty.
     """
     if not augmentations:

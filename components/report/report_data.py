@@ -13,8 +13,7 @@ from stagecraft.components.evaluator.evaluation import CalibrationBin, Mistake
 from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
-_NORMAL_95 = 1.959964
-"""Standard deviations around the mean that hold 95 % of a normal distribution."""
+_NORMAL_95 = 1.959964  # standard deviations around the mean that hold 95 % of a normal distribution
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

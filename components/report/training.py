@@ -20,10 +20,6 @@ from stagecraft.trainer_module.training.monitoring import curve, timeline
 def read(model_run: Artifact, model: Artifact | None) -> Training | None:
     """Reads the Trainer's results.
 
-    Args:
-        model_run: has ``record.json``, ``curve.json`` and, if a step was profiled, a timeline.
-        model: the exported model.
-
     Returns:
         None if a user's own ``run_fn`` wrote no record.
     """

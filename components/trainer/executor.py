@@ -36,12 +36,7 @@ class Executor(GenericExecutor):
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the component.
-
-        Raises:
-            UserError: an output folder has files of another execution, a runtime parameter is
-                invalid, a split is missing, the initial weights changed, or ``run_fn`` raised.
-        """
+        """See the component."""
         # In a container, an attempt of the same execution may be repeated.
         if self._context is not None and self._context.pipeline_node is not None:
             outputs.keep_and_refuse(output_dict)

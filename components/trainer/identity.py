@@ -22,9 +22,6 @@ def training_key(
 
     Args:
         folders: role -> folders of the input (splits, transform graph, schema).
-        code: fingerprint of the code.
-        resume_id: ``train.resume_id``, which distinguishes trainings of the same data and code.
-        weights: digest of ``train.initial_weights``; empty without them.
     """
     identity = {
         "data": {

@@ -66,12 +66,8 @@ def run_local(
     """Trains in processes on this host, and waits for their end.
 
     Args:
-        path: dotted path of ``run_fn``.
-        fn_args: of TFX's Trainer.
-        parallel: the topology.
         on_event: receives events of chief and supervisor; None: log them as progress.
         write_log: receives each line that the processes print; None: standard error.
-        program: of the processes.
 
     Raises:
         UserError: the training failed; the error is the first cause.

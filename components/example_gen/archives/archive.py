@@ -27,12 +27,10 @@ from stagecraft.schemas.errors import UserError
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the total bytes."""
 
-_SHOWN = 10
-"""Names of files in a message."""
+_SHOWN = 10  # names of files in a message
 
 
-_GZIP = b"\x1f\x8b"
-"""First bytes of a gzip file: RFC 1952, 2.3.1."""
+_GZIP = b"\x1f\x8b"  # first bytes of a gzip file: RFC 1952, 2.3.1
 
 
 class Block(NamedTuple):
@@ -40,10 +38,8 @@ class Block(NamedTuple):
 
     part: str
     """``train`` or ``test``, a part of the data set."""
-
     batch: int
     """The file's position among those of its part, from 0."""
-
     labels: records.Labels
     planes: records.Planes
 
@@ -52,9 +48,7 @@ class _File(NamedTuple):
     name: str
     size: int
     stream: IO[bytes]
-    done: Callable[[], int]
-    """Bytes of the source read so far."""
-
+    done: Callable[[], int]  # bytes of the source read so far
     total: int
 
 
@@ -69,11 +63,10 @@ def read(
     Args:
       source: path of a ``.tar.gz`` or of a folder.
       dataset: key of ``features.DATASETS``.
-      progress: called after each block.
 
     Raises:
-      UserError: the source is damaged, unsafe, incomplete or another data set. The error
-        names the file and, if known, the record.
+      UserError: the source is damaged, unsafe, incomplete or another data set. The error names the
+        file and, if known, the record.
     """
     walk = _walk_folder(source) if files.is_folder(source) else _walk_tar(source)
     places: dict[Place, str] = {}
@@ -97,9 +90,6 @@ def read(
 
 def check_kind(source: str) -> None:
     """Refuses a source that cannot be a data set, without reading a record.
-
-    Args:
-      source: path of a file or a folder on this machine.
 
     Raises:
       UserError: it is a folder without batches, a pipe or a device, or a file that is not a

@@ -26,8 +26,7 @@ _BY_HAND = "Download the archive by other means, and use its path as the source.
 _SITE = "https://www.cs.toronto.edu/~kriz/"
 _CHUNK = 1 << 18
 _ATTEMPTS = 5
-_TIMEOUT = (10.0, 60.0)
-"""Seconds to connect, and to wait for more bytes."""
+_TIMEOUT = (10.0, 60.0)  # seconds to connect, and to wait for more bytes
 
 
 class Published(NamedTuple):
@@ -56,8 +55,6 @@ def fetch(published: Published, cache_dir: str, *, backoff: float = 1.0) -> str:
     processes call this at the same time, one downloads and the others wait.
 
     Args:
-      published: what to fetch.
-      cache_dir: a folder; created if missing.
       backoff: seconds before the first retry; doubles with each retry.
 
     Raises:
@@ -132,12 +129,7 @@ def _download(published: Published, part: pathlib.Path, backoff: float) -> None:
 
 
 def _receive(url: str, part: pathlib.Path) -> None:
-    """Appends the missing bytes to ``part``.
-
-    Raises:
-      requests.RequestException, urllib3.exceptions.HTTPError, EOFError: a retry may help.
-      UserError: a retry does not help.
-    """
+    """Appends the missing bytes to ``part``."""
     have = _size(part)
     # A content encoding would be decoded here, which changes the MD5.
     headers = {"Accept-Encoding": "identity"}

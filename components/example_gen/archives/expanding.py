@@ -30,13 +30,6 @@ class Expanding(gzip.GzipFile):
     """
 
     def __init__(self, raw: IO[bytes], name: str, compressed: int) -> None:
-        """Wraps an open file.
-
-        Args:
-          raw: the file.
-          name: of the file, for errors.
-          compressed: size of the file in bytes.
-        """
         super().__init__(fileobj=raw, mode="rb")
         self._source, self._limit = name, FREE + RATIO * compressed
         self._header_left: int | None = HEADER  # None: not reading a header
@@ -50,11 +43,7 @@ class Expanding(gzip.GzipFile):
             self._header_left = None
 
     def read(self, size: int | None = -1) -> bytes:
-        """As :meth:`gzip.GzipFile.read`.
-
-        Raises:
-          UserError: it expands beyond the limit.
-        """
+        """As :meth:`gzip.GzipFile.read`."""
         self._check_limit(self.tell() + max(size or 0, 0))
         if self._header_left is not None and size is not None:
             self._header_left -= size
@@ -63,11 +52,7 @@ class Expanding(gzip.GzipFile):
         return super().read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As :meth:`gzip.GzipFile.seek`, which expands skipped bytes; forward only.
-
-        Raises:
-          UserError: it expands beyond the limit.
-        """
+        """As :meth:`gzip.GzipFile.seek`, which expands skipped bytes; forward only."""
         if whence == os.SEEK_SET:
             self._check_limit(offset)
             if offset < self.tell():  # tarfile would loop forever (CVE-2025-8194)

@@ -22,7 +22,6 @@ class Label(NamedTuple):
 
     dataset: str
     """Key of ``features.DATASETS`` for a training on this label."""
-
     key: str
     """Its name in the pickled layout. In the binary one, labels are bytes in this order."""
 
@@ -38,14 +37,11 @@ class Layout(NamedTuple):
     name: str
     family: str
     """Name of the data set."""
-
     pickled: bool
     folder: str
     """What the official archive unpacks to."""
-
     train: str
     """Pattern of a training batch's base name; group 1, if any, is its number from 1."""
-
     test: str
     labels: tuple[Label, ...]
 
@@ -110,7 +106,6 @@ class Place(NamedTuple):
     layout: Layout
     part: str
     """``train`` or ``test``."""
-
     batch: int
     """Its position among the files of its part, from 0."""
 

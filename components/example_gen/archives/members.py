@@ -6,16 +6,11 @@ import tarfile
 
 from stagecraft.schemas.errors import UserError
 
-_LONGEST_NAME = 255
-"""Bytes: NAME_MAX of Linux."""
+_LONGEST_NAME = 255  # bytes: NAME_MAX of Linux
 
 
 def check(source: str, member: tarfile.TarInfo) -> None:
-    """Refuses a member that is unsafe to unpack. We unpack nothing, but the archive is malicious.
-
-    Raises:
-      UserError: the member leaves its folder, has too long a name, or is not a plain file.
-    """
+    """Refuses a member that is unsafe to unpack: the archive is malicious."""
     if member.name.startswith("/") or ".." in member.name.split("/"):
         raise _unsafe(source, member.name, "would be unpacked outside its folder")
     if any(len(part.encode(errors="replace")) > _LONGEST_NAME for part in member.name.split("/")):

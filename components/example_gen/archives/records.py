@@ -32,11 +32,7 @@ def read(
     """Yields all records of a file, in its order.
 
     Args:
-      stream: the file.
-      size: its bytes.
-      layout: of the file.
       dataset: key of ``features.DATASETS``; chooses among the labels of a record.
-      where: name of the file, for errors.
 
     Raises:
       UserError: the file or a record does not conform to the layout.
@@ -119,7 +115,6 @@ def _unpickle(stream: IO[bytes], layout: Layout, where: str) -> dict[str, Any]:
 
 
 def _labels(values: Any, label: Label, expected: int, where: str) -> Labels:
-    """Returns checked labels, uint8 ``[expected]``."""
     if type(values) is not list or len(values) != expected:
         found = f"{len(values):,}" if type(values) is list else _kind(values)
         raise UserError(

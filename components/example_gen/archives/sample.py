@@ -84,12 +84,7 @@ negative inside, in coordinates where the shape fills about ``[-1, 1]``."""
 
 
 def blocks(train: int, test: int) -> Iterator[Block]:
-    """Yields the sample's images, always the same for the same numbers.
-
-    Args:
-      train: images in the train part.
-      test: images in the test part.
-    """
+    """Yields the sample's images, always the same for the same numbers."""
     for part, count, seed in ((TRAIN, train, _SEED), (TEST, test, _SEED + 1)):
         for first in range(0, count, BLOCK):
             random = np.random.default_rng([seed, first])

@@ -125,11 +125,7 @@ def call(
 
 
 def version(client: kubernetes.client.ApiClient) -> tuple[int, int]:
-    """Major and minor version of the API server.
-
-    Raises:
-        UserError: the server does not report its version.
-    """
+    """Major and minor version of the API server."""
     with explained("The version of the cluster cannot be read"):
         answer = call(client, "GET", "/version")
     try:  # some clusters report 31+
@@ -143,7 +139,6 @@ def explained(problem: str, remedy: str = "") -> Iterator[None]:
     """Turns the client's errors in the block into sentences.
 
     Args:
-        problem: as "Pods of namespace kubeflow cannot be listed".
         remedy: for 401 and 403, how to get the permission.
 
     Raises:
@@ -173,7 +168,6 @@ def parse_time(text: str) -> datetime.datetime:
 
 
 def _message(error: ApiException) -> str:
-    """The message of the server's ``Status``."""
     body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else error.body
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         message: str = json.loads(body or "")["message"]

@@ -21,7 +21,6 @@ class Objects:
     """The objects of one namespace."""
 
     def __init__(self, client: kubernetes.client.ApiClient, namespace: str):
-        """Sends no request yet."""
         self._client = client
         self._namespace = namespace
 
@@ -30,7 +29,6 @@ class Objects:
 
         Raises:
             Refused: 409 where it exists.
-            Unreachable: the server did not answer.
         """
         return self._call("POST", "create", body, self._collection(body), body)
 
@@ -59,7 +57,6 @@ class Objects:
         """Deletes an object, if it exists, and in the background the objects that it owns.
 
         Args:
-            body: has its kind and name.
             uid: deletes only the object of this uid.
             version: deletes only the object of this ``resourceVersion``.
         """
@@ -75,10 +72,6 @@ class Objects:
 
     def warnings(self, name: str, since: datetime.datetime) -> list[tuple[str, str]]:
         """Events of type Warning about objects whose names begin with ``name``.
-
-        Args:
-            name: of an object; its pods' names begin with it.
-            since: leaves out older events.
 
         Returns:
             Kind and name, and the message.

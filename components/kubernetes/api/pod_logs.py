@@ -137,18 +137,11 @@ def merged(
     """Lines of several pods as they are written, each with its pod.
 
     Args:
-        client: the connection.
-        namespace: of the pods.
         present: returns the existing pods, and whether more may start; called repeatedly.
-        container: of the logs.
         tail: last existing lines of each log; default: all.
         on_refused: called when a log cannot be read; default: raises the error.
         linger: seconds to read logs after the last pod has started.
         every: seconds between calls of ``present``.
-        sleep: waits for seconds.
-
-    Raises:
-        UserError: logs cannot be read.
     """
     written: queue.Queue[tuple[Pod, str] | Exception] = queue.Queue()
     readers: dict[str, threading.Thread] = {}

@@ -25,7 +25,6 @@ class CheckResult:
     found: str
     verdict: str = "ok"
     """``ok``; ``note``: a training may run; ``missing``: a training cannot run."""
-
     advice: str = ""
     """What to apply or to set."""
 
@@ -34,7 +33,6 @@ class Reader:
     """Reads one cluster's API."""
 
     def __init__(self, client: kubernetes.client.ApiClient):
-        """Sends no request yet."""
         self._client = client
 
     @property

@@ -16,8 +16,7 @@ from stagecraft.components.object_store import leases
 from stagecraft.components.object_store.folder import StoredFolder, files, is_address, patiently
 from stagecraft.trainer_module.checkpointing import mirror
 
-_STAGED = "staged://"
-"""Prefix of paths in a task: the pod's scratch folder."""
+_STAGED = "staged://"  # prefix of paths in a task: the pod's scratch folder
 
 
 def portable(task: str, local: str) -> str:
@@ -31,9 +30,6 @@ def staged(folder: str) -> Iterator[str]:
 
     Afterwards, uploads the outputs, also those of a failed training, for the next attempt.
     Checkpoints are uploaded when they are written.
-
-    Args:
-        folder: of the job.
 
     Raises:
         UserError: the object store cannot be used.
@@ -61,7 +57,6 @@ def _check(checkpoints: str, job: str) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _downloaded(folder: str, scratch: pathlib.Path) -> Iterator[str]:
-    """Yields the task."""
     if not is_address(folder):
         yield pathlib.Path(folder, TASK).read_text()
         return

@@ -23,7 +23,6 @@ class Permission(NamedTuple):
     group: str
     resource: str
     """Plural, with a subresource as ``pods/log``."""
-
     verbs: tuple[str, ...]
     without: str = ""
     """What the step lacks without an optional permission; empty: the permission is required."""
@@ -34,15 +33,11 @@ class RequiredObject(NamedTuple):
 
     check: str
     """Name of the check in ``stagecraft doctor``."""
-
     path: str
-    """In the API."""
 
     title: str
     """Kind and name, for people."""
-
     advice: str
-    """How to create it."""
 
 
 class JobState(NamedTuple):
@@ -50,9 +45,7 @@ class JobState(NamedTuple):
 
     state: str
     """``running``, ``done`` or ``failed``."""
-
     message: str = ""
-    """Why the job failed."""
 
 
 class ClusterJob(Entry, abc.ABC):
@@ -62,22 +55,16 @@ class ClusterJob(Entry, abc.ABC):
     version: str
     kind: str
     """In the Kubernetes API, such as ``Job``."""
-
     controller: str
     """The software that runs jobs of this kind."""
-
     needs_operator: bool = True
     """Whether people install the controller themselves."""
-
     container: str
     """Name of the container that trains, in each pod."""
-
     succeeded: str = "Complete"
     """Type of the condition of a job that succeeded."""
-
     resources_by_role: bool = False
     """Whether each role has resources of its own; otherwise all processes get a worker's."""
-
     quota: tuple[str, ...]
     """Keys of a ResourceQuota that one job counts for. Objects that the controller creates are not
     all listed."""
@@ -94,6 +81,15 @@ class ClusterJob(Entry, abc.ABC):
         Raises:
             SettingError: a job of this kind has no field for a setting.
         """
+
+    def body(self, request: JobRequest, spec: Json) -> Json:
+        """The job, with its kind and its metadata."""
+        return {
+            "apiVersion": f"{self.group}/{self.version}",
+            "kind": self.kind,
+            "metadata": request.metadata(),
+            "spec": spec,
+        }
 
     def permissions(self) -> list[Permission]:
         """What the Trainer's step does with the rendered objects."""
@@ -136,8 +132,6 @@ class ClusterJob(Entry, abc.ABC):
         """The role of a pod, such as ``worker 1``; None where labels do not tell.
 
         Args:
-            labels: of the pod.
-            annotations: of the pod.
             roles: of all processes, by their index in the job.
         """
         index: Any = annotations.get(_INDEX) or labels.get(_INDEX)

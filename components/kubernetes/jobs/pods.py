@@ -13,14 +13,7 @@ GRACE_SECONDS = 30
 
 
 def template(request: JobRequest, role: str, *, container: str, **spec: object) -> Json:
-    """A pod template.
-
-    Args:
-        request: the training.
-        role: chief, worker, ps or evaluator.
-        container: name of the container.
-        **spec: further fields of the pod's specification.
-    """
+    """A pod template."""
     pod, job = request.pod, request.job
     return {
         "metadata": {

@@ -29,16 +29,6 @@ class ClusterLease(Lease):
     def __init__(
         self, client: Any, namespace: str, folder: str, *, name: str, seconds: float, grace: float
     ):
-        """Sends no request yet.
-
-        Args:
-            client: connection to the cluster.
-            namespace: of the object.
-            folder: path or address of the checkpoints.
-            name: of the holder.
-            seconds: see :class:`Lease`.
-            grace: see :class:`Lease`.
-        """
         super().__init__(folder, name=name, seconds=seconds, grace=grace)
         self._objects = Objects(client, namespace)
         self._body: Json = {

@@ -33,8 +33,6 @@ def leases_for(
     """The leases that a step needs; claims none.
 
     Args:
-        client: connection to the cluster.
-        namespace: of the job.
         folder: path or address of the checkpoints.
         name: of the job, which is the same for all attempts of the step.
         seconds: term of a lease without renewal.
@@ -65,7 +63,6 @@ def held(leases: list[Lease], is_over: Callable[[], bool]) -> Iterator[None]:
     """Holds all of them during the block.
 
     Args:
-        leases: claimed one after the other.
         is_over: whether the pods have ended, or end now. Otherwise a failure leaves the leases
             until they expire.
 
@@ -73,7 +70,12 @@ def held(leases: list[Lease], is_over: Callable[[], bool]) -> Iterator[None]:
         LeaseHeldError: another training has a lease.
         UserError: the cluster or the store cannot be used.
     """
-    _claim(leases)
+    for index, lease in enumerate(leases):  # all, or none
+        try:
+            connection.patiently(functools.partial(patiently, lease.claim))
+        except BaseException:
+            _release(leases[:index], 0.0)
+            raise
     try:
         with contextlib.ExitStack() as stack:
             for lease in leases:
@@ -84,26 +86,6 @@ def held(leases: list[Lease], is_over: Callable[[], bool]) -> Iterator[None]:
             _release(leases, GRACE_SECONDS)  # the pods save first
         raise
     _release(leases, 0.0)
-
-
-def check(leases: list[Lease]) -> None:
-    """Checks that all leases are held.
-
-    Raises:
-        LeaseLostError: one is lost.
-    """
-    for lease in leases:
-        lease.check()
-
-
-def _claim(leases: list[Lease]) -> None:
-    """Claims all leases, or none."""
-    for index, lease in enumerate(leases):
-        try:
-            connection.patiently(functools.partial(patiently, lease.claim))
-        except BaseException:
-            _release(leases[:index], 0.0)
-            raise
 
 
 def _release(leases: list[Lease], after: float) -> None:

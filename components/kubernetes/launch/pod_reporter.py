@@ -30,14 +30,6 @@ class PodReporter:
         write_log: Callable[[str], Any],
         clock: Callable[[], float],
     ):
-        """Reports nothing yet.
-
-        Args:
-            kind: of the job.
-            roles: names of the processes, such as ``worker 1``, by their index in the job.
-            write_log: takes a line at a time.
-            clock: monotonic seconds.
-        """
         self._kind, self._roles, self._write_log, self._clock = kind, roles, write_log, clock
         self._last: dict[str, collections.deque[str]] = {}
         self._reported: set[tuple[str, str]] = set()
@@ -57,9 +49,6 @@ class PodReporter:
 
     def check(self, pods: Sequence[Pod]) -> None:
         """Reports why pods do not start, and how pods ended.
-
-        Args:
-            pods: all that exist now.
 
         Raises:
             UserError: a pod has waited for too long.

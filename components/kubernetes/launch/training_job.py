@@ -73,15 +73,9 @@ class TrainingJob:
         """Creates nothing yet.
 
         Args:
-            client: connection to the cluster.
-            namespace: of the job.
-            kind: of the job.
-            objects: as the kind renders them.
             roles: names of the processes, such as ``worker 1``, by their index in the job.
             adopts: whether to follow an existing job; otherwise it is replaced.
             max_lost_pods: lost pods after which the training fails; None: the controller counts.
-            write_log: takes a line that a pod printed, with its role in front.
-            sleep: waits for seconds.
             check: raises LeaseLostError if another training took the checkpoints.
         """
         self._client, self._namespace = client, namespace
@@ -146,11 +140,7 @@ class TrainingJob:
             _log.error("%s Its pods end when the heartbeat expires.", error)
 
     def _start(self) -> datetime.datetime:
-        """Creates the job, or adopts the job of an earlier attempt.
-
-        Returns:
-            When the job was created.
-        """
+        """Creates the job, or adopts the job of an earlier attempt."""
         begun = time.monotonic()
         while (job := self._create_or_adopt(time.monotonic() - begun)) is None:
             self._check_lease()
@@ -267,11 +257,7 @@ class TrainingJob:
         return ended
 
     def _check(self, since: datetime.datetime) -> None:
-        """Reports problems of pods, and why some are missing.
-
-        Raises:
-            UserError: a problem will not go away.
-        """
+        """Reports problems of pods, and why some are missing."""
         self._reporter.check(self._pods)
         begun = [pod for pod in self._pods if pod.phase not in ("Pending", "Failed")]
         if len(begun) < self._count and time.monotonic() - self._events_read > EVENTS_SECONDS:
@@ -290,7 +276,6 @@ class TrainingJob:
             )
 
     def _report_refused(self, request: str, error: Refused | Unreachable) -> None:
-        """Reports an error once for all pods."""
         key = (request, error.status if isinstance(error, Refused) else 0)
         if key not in self._refused:
             self._refused.add(key)

@@ -33,9 +33,6 @@ def check(
     """A result for the subject, and one for each permission.
 
     Args:
-        reader: the cluster.
-        namespace: of the job.
-        kind: of the job.
         account: name of the service account in the namespace; None: the current user.
 
     Raises:

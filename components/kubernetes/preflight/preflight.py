@@ -14,13 +14,12 @@ from stagecraft.components.kubernetes.jobs.cluster_job import (
     RequiredObject,
     needs_newer_kubernetes,
 )
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.components.kubernetes.preflight import access, capacity, volumes
 from stagecraft.schemas.errors import UserError
 
-_TESTED = (1, 29)
-"""The oldest version of whose schemas tests check the objects."""
+_TESTED = (1, 29)  # the oldest version of whose schemas tests check the objects
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,13 +29,10 @@ class PlannedTraining:
     request: JobRequest
     folder: str
     """``kubeflow.job.folder``"""
-
     checkpoints: str
     """``kubeflow.checkpoints``"""
-
     default_image: str
     """Default of ``kubeflow.image``."""
-
     account: str | None = None
     """Service account of the Trainer's step; None: the current user."""
 

@@ -21,9 +21,6 @@ def check_folder(setting: str, path: str, request: JobRequest, example: str) -> 
     """Whether a folder for all pods is on one of the volumes, or in an object store.
 
     Args:
-        setting: names the folder.
-        path: the folder.
-        request: the training.
         example: a name for the folder on a volume.
     """
     name, volumes = setting.rpartition(".")[2], request.pod.volumes
@@ -62,8 +59,6 @@ def check_claims(
     """A result for each claim.
 
     Args:
-        reader: the cluster.
-        request: the training.
         written: folders to which all pods write.
     """
     volumes = request.pod.volumes

@@ -15,8 +15,7 @@ from stagecraft.components.report.pages.svg import STYLE, Ink, inline
 from stagecraft.components.report.report_data import Training
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
-_SIZE = (6.2, 3.3)
-"""Inches, of 72 units."""
+_SIZE = (6.2, 3.3)  # inches, of 72 units
 
 
 class Chart(NamedTuple):

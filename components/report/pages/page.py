@@ -19,11 +19,9 @@ from stagecraft.components.report.pages import (
 from stagecraft.components.report.pages.charts import Chart
 from stagecraft.components.report.report_data import Quality, ReportData
 
-_MATRIX = 20
-"""Most classes of a confusion matrix that the page shows as a table."""
+_MATRIX = 20  # most classes of a confusion matrix that the page shows as a table
 
-_STRONGEST = 50
-"""Most percent of colour in a cell; text stays readable on it."""
+_STRONGEST = 50  # most percent of colour in a cell; text stays readable on it
 
 
 class Section(NamedTuple):

@@ -22,8 +22,7 @@ _INK = {
 }
 """Kind of work -> colour."""
 
-_WIDTH = 15.0
-"""Inches, of 72 units."""
+_WIDTH = 15.0  # inches, of 72 units
 
 _BACKWARD = 2 / 3
 """Share of the backward pass in a stage's time, for old plans that do not record it."""

@@ -73,7 +73,6 @@ def inline(
     Args:
         figure: drawn in the colours of ``Ink``, 72 units an inch.
         name: letters; unique on the page.
-        description: alternative text for screen readers.
         tips: an artist's ``gid`` -> its tooltip.
     """
     stream = io.StringIO()

@@ -113,7 +113,6 @@ def unprofiled(record: dict[str, Any], command: str) -> str:
     """Why there is no timeline, and the command that records one.
 
     Args:
-        record: of the training.
         command: command line of the run; empty: unknown.
     """
     step = record["settings"]["parallel_timeline_step"]

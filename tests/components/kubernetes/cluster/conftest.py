@@ -19,9 +19,13 @@ from tfx import types
 from tfx.types import artifact_utils, standard_artifacts
 
 from stagecraft.components.kubernetes.api import connection
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, ClusterSettings, JobSettings
+from stagecraft.components.kubernetes.jobs.job_settings import (
+    CLUSTER,
+    CLUSTER_JOBS,
+    ClusterSettings,
+    JobSettings,
+)
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings, Secret, Volume
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch import training_job
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor

@@ -107,7 +107,7 @@ def test_when_its_model_was_taken(step: Any, cluster: Any, monkeypatch: pytest.M
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(shared_folder._VolumeFolder, "clear", kill)
+        patch.setattr(shared_folder.VolumeFolder, "clear", kill)
         with pytest.raises(Killed):
             one.run(IN_STEP, run_fn="stub_training.done")
     one.run(IN_STEP, run_fn="stub_training.done")

@@ -11,8 +11,7 @@ from messages import Messages
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.connection import Refused
 from stagecraft.components.kubernetes.job_folder.exchange import UnsharedFolderError
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch.cluster_lease import ClusterLease
 from stagecraft.components.kubernetes.launch.training_job import MissingKindError
 from stagecraft.schemas.errors import SettingError, UserError

@@ -13,8 +13,7 @@ from messages import Messages
 
 from stagecraft.components.kubernetes.api.connection import connect
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, RequiredObject
-from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS, JobSettings
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.kubernetes.preflight import preflight

@@ -17,7 +17,7 @@ from messages import Messages
 
 from stagecraft.components.kubernetes.api.connection import Refused, connect
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch import training_job
 from stagecraft.components.kubernetes.launch.cluster_lease import ClusterLease
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
