@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
 from stagecraft.schemas import features
@@ -36,7 +35,6 @@ class Rule(NamedTuple):
     """Minimum of the value, or of the length in bytes; None: unbounded."""
     high: int | None
     expected: str
-    """The bounds in words."""
 
     @property
     def unit(self) -> str:
@@ -160,13 +158,6 @@ def report(findings: Sequence[Finding]) -> str:
         + (f" And {more} more." if more else "")
         + " Correct the data. If the data is correct, edit the schema (ImportSchema's file)."
     )
-
-
-def validate(
-    statistics: statistics_pb2.DatasetFeatureStatisticsList, schema: schema_pb2.Schema
-) -> anomalies_pb2.Anomalies:
-    """TFDV's validation of one split."""
-    return tfdv.validate_statistics(statistics=statistics, schema=schema)
 
 
 def _sentence(info: anomalies_pb2.AnomalyInfo) -> str:

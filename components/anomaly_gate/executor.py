@@ -48,12 +48,13 @@ class Executor(base_executor.BaseExecutor):
         splits = artifact_utils.decode_split_names(examples.split_names)
         views = {split: _statistics(statistics, split) for split in splits}
         wholes = {s: view.get_default_slice_or_die().proto() for s, view in views.items()}
-        files = {split: _files(examples, split) for split in splits}
+        folders = {split: artifact_utils.get_split_uri([examples], split) for split in splits}
+        files = {s: sorted(fileio.glob(os.path.join(path, "*"))) for s, path in folders.items()}
 
         rules, findings = checks.readable(wholes, checks.rules(schema))
         scanned, ids = scan(files, rules)
         findings += scanned
-        validated = {split: checks.validate(views[split].proto(), schema) for split in splits}
+        validated = {s: tfdv.validate_statistics(views[s].proto(), schema) for s in splits}
         for split in splits:
             findings += checks.statistics_findings(split, wholes[split], validated[split], findings)
         findings += duplicates(ids)
@@ -80,8 +81,3 @@ def _statistics(statistics: types.Artifact, split: str) -> tfdv.DatasetListView:
             record=split,
         )
     return stats_artifact_utils.load_statistics(statistics, split)
-
-
-def _files(examples: types.Artifact, split: str) -> list[str]:
-    folder = artifact_utils.get_split_uri([examples], split)
-    return sorted(fileio.glob(os.path.join(folder, "*")))

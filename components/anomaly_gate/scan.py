@@ -199,7 +199,6 @@ def _check(records: tf.Tensor, rules: Sequence[Rule]) -> dict[str, tf.Tensor]:
 
 
 def _unreadable(error: Exception, files: Sequence[str]) -> UserError:
-    """The error with its file and record, which TensorFlow does not name."""
     expected = "Expected TFRecords of tf.train.Examples; delete the file's folder and run again."
     for file in files:
         record = 0

@@ -10,7 +10,7 @@ from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.metrics.metric_types import MetricKey
 
 from stagecraft.components.evaluator.binomial import BETTER_THAN_CONSTANT, confidence
-from stagecraft.components.evaluator.example_metric import ExampleCombiner, per_key
+from stagecraft.components.evaluator.example_metric import ExampleCombiner, combined
 
 
 class BetterThanConstant(metric_types.Metric):
@@ -21,14 +21,7 @@ class BetterThanConstant(metric_types.Metric):
     """
 
     def __init__(self, name: str = BETTER_THAN_CONSTANT):
-        computations = per_key(
-            lambda key, config: [
-                metric_types.MetricComputation(
-                    [key], preprocessors=None, combiner=_CountCombiner(key, config)
-                )
-            ]
-        )
-        super().__init__(computations, name=name)
+        super().__init__(combined(_CountCombiner), name=name)
 
 
 metric_types.register_metric(BetterThanConstant)

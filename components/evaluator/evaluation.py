@@ -26,7 +26,6 @@ class CalibrationBin(NamedTuple):
     accuracy: float
     """Share of the predictions that are correct."""
     confidence: float
-    """Mean probability of the predicted class."""
 
 
 class Evaluation(NamedTuple):

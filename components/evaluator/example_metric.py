@@ -35,6 +35,19 @@ def per_key(
     return metric_util.merge_per_key_computations(computations)
 
 
+def combined(
+    combiner: type[ExampleCombiner], preprocessors: list[Any] | None = None
+) -> Callable[..., metric_types.MetricComputations]:
+    """The computations of a metric whose value is what a combiner extracts."""
+    return per_key(
+        lambda key, config: [
+            metric_types.MetricComputation(
+                [key], preprocessors=preprocessors, combiner=combiner(key, config)
+            )
+        ]
+    )
+
+
 class ExampleCombiner(beam.CombineFn):
     """Base of combiners that turn a classifier's predictions into the value of one key."""
 

@@ -70,7 +70,6 @@ def _without_differences(values: dict[str, float]) -> dict[str, float]:
 
 
 def _plots(directory: str) -> list[Any]:
-    """The candidate's plots over all examples."""
     # load_eval_result keeps only one plot per slice.
     return [
         plot
@@ -96,20 +95,16 @@ def _confusion(plots: list[Any]) -> list[list[int]]:
 
 
 def _calibration(plots: list[Any]) -> list[CalibrationBin]:
-    buckets = [
-        bucket
+    return [
+        CalibrationBin(
+            round(count),
+            bucket.total_weighted_label.value / count,
+            bucket.total_weighted_refined_prediction.value / count,
+        )
         for plot in plots
         if plot.key.name == classification.PLOT_NAME
         for bucket in plot.value.calibration_histogram_buckets.buckets
-        if bucket.num_weighted_examples.value
-    ]
-    return [
-        CalibrationBin(
-            round(bucket.num_weighted_examples.value),
-            bucket.total_weighted_label.value / bucket.num_weighted_examples.value,
-            bucket.total_weighted_refined_prediction.value / bucket.num_weighted_examples.value,
-        )
-        for bucket in buckets
+        if (count := bucket.num_weighted_examples.value)
     ]
 
 

@@ -35,10 +35,10 @@ class Driver(base_driver.BaseDriver, portable_base_driver.BaseDriver):
             outputs.check_empty(execution_info.output_dict)
         fingerprint = source.resolve(execution_info.exec_properties).fingerprint()
         result = driver_output_pb2.DriverOutput()
-        for name, value in original_properties(execution_info.pipeline_node).items():
-            neutral = type(value)()
-            data_types_utils.set_metadata_value(result.exec_properties[name], neutral)
-        data_types_utils.set_metadata_value(result.exec_properties[FINGERPRINT], fingerprint)
+        original = original_properties(execution_info.pipeline_node)
+        neutral = {name: type(value)() for name, value in original.items()}
+        for name, value in (neutral | {FINGERPRINT: fingerprint}).items():
+            data_types_utils.set_metadata_value(result.exec_properties[name], value)
         return result
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import posixpath
 from collections.abc import Iterator
 from typing import Any
@@ -96,19 +98,13 @@ def _stage(resolved: source.Source, exec_properties: dict[str, Any], folder: str
 
 @contextlib.contextmanager
 def _unwritable_is_a_user_error(folder: str) -> Iterator[None]:
-    """Turns errors of a full or read-only disk into a UserError that names the folder."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
         # Beam passes on the text of a worker's exception, not the exception.
-        for cause in (
-            "No space left on device",
-            "Disk quota exceeded",
-            "Read-only file system",
-            "Permission denied",
-        ):
+        for cause in map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)):
             if cause in str(error):
                 raise UserError(
                     f"{folder}: cannot be written: {cause}. The output needs about twice the "

@@ -28,7 +28,6 @@ class Source(NamedTuple):
     path: str
     """Archive or folder; ``sample`` for the generated sample."""
     train: int
-    """Images in the sample's train part."""
     test: int
 
     @property

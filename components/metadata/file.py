@@ -36,7 +36,6 @@ class MetadataFileError(UserError):
     """A file that ML Metadata cannot work with."""
 
     def __init__(self, path: str, problem: Problem, why: str, remedy: str):
-        """Makes the message ``PATH: WHY; REMEDY``."""
         super().__init__(f"{path}: {why}; {remedy}", file=path, suggestion=remedy)
         self.problem = problem
 
@@ -189,7 +188,6 @@ def _broken(path: str, problem: Problem, detail: str) -> MetadataFileError:
 
 
 def _unknown(path: str, message: str) -> MetadataFileError:
-    """The error for a file that SQLite can open and ML Metadata cannot."""
     if match := _VERSIONS.search(message):
         stored, supported = match.groups()
         return MetadataFileError(

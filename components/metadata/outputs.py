@@ -30,7 +30,6 @@ class OutputExistsError(UserError):
     """An output folder has files of another execution."""
 
     def __init__(self, folder: str, why: str, remedy: str):
-        """Makes the message ``FOLDER: WHY; REMEDY``."""
         super().__init__(f"{folder}: {why}; {remedy}", file=folder, suggestion=remedy)
 
 

@@ -32,7 +32,6 @@ class Stat(NamedTuple):
     """Metadata of a file, under TensorFlow's names (``tf.io.gfile.stat``)."""
 
     length: int
-    """Bytes."""
     mtime_nsec: int
     """Time of the last write, in nanoseconds since 1970; 0 for a folder of an object store."""
     is_directory: bool
@@ -97,10 +96,7 @@ class ObjectStore(filesystem.Filesystem):
         """Does nothing: a folder exists from its first file on."""
         locate(path)
 
-    @staticmethod
-    def mkdir(path: PathType) -> None:
-        """Does nothing, as :meth:`makedirs`."""
-        locate(path)
+    mkdir = makedirs
 
     @staticmethod
     def remove(path: PathType) -> None:
@@ -152,8 +148,8 @@ class ObjectStore(filesystem.Filesystem):
             if onerror is not None:
                 onerror(error)
             return
-        folders = sorted(name for name, is_folder in entries.items() if is_folder)
-        files = sorted(name for name, is_folder in entries.items() if not is_folder)
+        folders = sorted(name for name in entries if entries[name])
+        files = sorted(entries.keys() - folders)
         if topdown:
             yield folder, folders, files
         for name in folders:
@@ -174,9 +170,11 @@ def register() -> None:
     If STAGECRAFT_STORE is set, its folder serves all addresses, also ``gs://``.
     """
     # TFX's plugin for TensorFlow claims gs:// and s3:// with priority 10; lower wins.
-    filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY.register(
-        FolderStore if os.environ.get(STORE) else ObjectStore, priority=0
-    )
+    filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY.register(_store(), priority=0)
+
+
+def _store() -> type[ObjectStore]:
+    return FolderStore if os.environ.get(STORE) else ObjectStore
 
 
 def write_atomically(uri: str, content: bytes) -> None:
@@ -213,8 +211,7 @@ def read(uri: str) -> bytes | None:
 
 def _place(uri: str) -> Location | None:
     """The location; None if TensorFlow or the operating system serves the address."""
-    store = FolderStore if os.environ.get(STORE) else ObjectStore
-    return locate(uri) if uri.startswith(tuple(store.SUPPORTED_SCHEMES)) else None
+    return locate(uri) if uri.startswith(tuple(_store().SUPPORTED_SCHEMES)) else None
 
 
 def _fileio() -> Any:

@@ -60,15 +60,13 @@ class StoredFolder:
 
     def names(self) -> list[str]:
         """Names of all files, at any depth."""
-
-        def walk() -> list[str]:
-            return sorted(
+        return self._patiently(
+            lambda: sorted(
                 posixpath.relpath(posixpath.join(parent, name), self.address)
                 for parent, _, names in self._files.walk(self.address)
                 for name in names
             )
-
-        return self._patiently(walk)
+        )
 
     def read(self, name: str) -> bytes | None:
         """Content of a small file; None: it does not exist."""

@@ -97,7 +97,6 @@ class S3Lease(Lease):
 
 
 def _put(place: Location, content: bytes, **condition: str) -> str:
-    """Writes an object, and returns its ETag."""
     bucket, key = _split(place)
     with explained(place.uri):
         try:
@@ -123,7 +122,6 @@ async def _get(store: Any, bucket: str, key: str) -> tuple[bytes, str]:
 
 
 def _status(error: OSError) -> int:
-    """HTTP status of the answer behind an OSError of s3fs."""
     answer = getattr(error.__cause__, "response", None) or {}
     return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 

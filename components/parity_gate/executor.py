@@ -74,7 +74,6 @@ class Executor(base_executor.BaseExecutor):
 
 
 def _save_batches(case: Case, input_dict: Artifacts, path: pathlib.Path) -> None:
-    """Saves the Trainer's first batches, without augmentation."""
     (examples,) = input_dict["examples"]
     if features.TRAIN not in artifact_utils.decode_split_names(examples.split_names):
         raise UserError(

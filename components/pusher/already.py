@@ -16,7 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tfx.dsl.io import fileio
 
 from stagecraft.components.object_store import filesystem
-from stagecraft.components.pusher.versions import Version
+from stagecraft.components.pusher.versions import Version, entries
 
 ALREADY = "already_pushed"
 """Property of a PushedModel: 1 if an earlier run pushed the model."""
@@ -46,23 +46,14 @@ def find(model: str, folder: str) -> Version | None:
     if "://" in model or "://" in folder:
         filesystem.register()
     try:
-        newest = _newest(folder)
-        return newest if newest and _same(model, newest.path) else None
+        names = [name for name in entries(folder) if re.fullmatch("[0-9]{1,19}", name)]
+        if not names:
+            return None
+        name = max(names, key=int)
+        newest = Version(posixpath.join(folder, name), int(name))
+        return newest if _same(model, newest.path) else None
     except (OSError, tf.errors.OpError):  # such as a version that cannot be read
         return None
-
-
-def _newest(folder: str) -> Version | None:
-    names = fileio.listdir(folder) if fileio.isdir(folder) else []
-    numbered = {int(name): name for name in map(_plain, names) if re.fullmatch("[0-9]{1,19}", name)}
-    if not numbered:
-        return None
-    number = max(numbered)
-    return Version(posixpath.join(folder, numbered[number]), number)
-
-
-def _plain(name: str) -> str:
-    return name.rstrip("/")
 
 
 def _same(one: str, other: str) -> bool:

@@ -74,7 +74,7 @@ def write_version(model: str, folder: str) -> Version:
     if "://" in model or "://" in folder:
         filesystem.register()
     with _explained(folder):
-        main = [name for name in _names(model) if re.fullmatch(SAVED_MODEL, name)]
+        main = [name for name in entries(model) if re.fullmatch(SAVED_MODEL, name)]
         if not main:
             raise UserError(
                 f"{model}: has no saved_model.pb to push. Run the Trainer again, for example with "
@@ -103,12 +103,12 @@ def _copy(model: str, folder: str) -> Version:
             return Version(path, number)
     except BaseException:  # Ctrl-C too
         with contextlib.suppress(OSError, tf.errors.OpError):
-            _remove(temporary)
+            fileio.rmtree(temporary)
         raise
 
 
 def _upload(model: str, folder: str, main: list[str]) -> Version:
-    number = next_version(folder, _names(folder), time.time())
+    number = next_version(folder, entries(folder), time.time())
     path = posixpath.join(folder, str(number))
     try:
         paths = [posixpath.join(model.rstrip("/"), name) for name in main]
@@ -119,35 +119,30 @@ def _upload(model: str, folder: str, main: list[str]) -> Version:
             io_utils.copy_file(each, posixpath.join(path, posixpath.basename(each)))
     except BaseException:
         with contextlib.suppress(OSError, UserError, tf.errors.OpError):
-            _remove(path)
+            fileio.rmtree(path)
         raise
     return Version(path, number)
 
 
 def _remove_abandoned(folder: str) -> None:
-    """Removes the temporary folders of killed pushes."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         if not name.startswith(_TEMPORARY):
             continue
-        with contextlib.suppress(FileNotFoundError):  # it was renamed to a version in the meantime
+        with contextlib.suppress(
+            FileNotFoundError, fileio.NotFoundError
+        ):  # it was renamed to a version in the meantime
             if os.path.getmtime(path) < time.time() - _ABANDONED:
-                _remove(path)
+                fileio.rmtree(path)
 
 
-def _names(folder: str) -> list[str]:
+def entries(folder: str) -> list[str]:
     """Names of a folder's entries; empty if the folder does not exist."""
     return [name.rstrip("/") for name in fileio.listdir(folder)] if fileio.isdir(folder) else []
 
 
-def _remove(path: str) -> None:
-    if fileio.exists(path):
-        fileio.rmtree(path)
-
-
 @contextlib.contextmanager
 def _explained(folder: str) -> Iterator[None]:
-    """Turns file errors into a UserError that names the folder."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:

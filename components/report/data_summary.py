@@ -115,15 +115,11 @@ def _common(feature: Any) -> tuple[Any, str]:
         return stats.common_stats, f"{stats.min:,.0f} to {stats.max:,.0f}, mean {stats.mean:,.1f}"
     if feature.HasField("bytes_stats"):
         stats = feature.bytes_stats
-        return stats.common_stats, _byte_lengths(stats.min_num_bytes, stats.max_num_bytes)
+        least, most = stats.min_num_bytes, stats.max_num_bytes
+        lengths = f"{least:,.0f} to {most:,.0f} bytes"
+        return stats.common_stats, f"{most:,.0f} bytes each" if least == most else lengths
     stats = feature.string_stats
     return stats.common_stats, f"{stats.unique:,} different values"
-
-
-def _byte_lengths(least: float, most: float) -> str:
-    if least == most:
-        return f"{most:,.0f} bytes each"
-    return f"{least:,.0f} to {most:,.0f} bytes"
 
 
 def _anomalies(artifact: Artifact) -> dict[str, list[str]]:

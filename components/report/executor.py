@@ -14,7 +14,7 @@ from tfx.types import artifact_utils
 
 from stagecraft.components.report import artifacts
 from stagecraft.components.report.collect import collect
-from stagecraft.components.report.pages import markdown, model_card
+from stagecraft.components.report.pages import model_card
 from stagecraft.components.report.report_data import ReportData
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -37,26 +37,24 @@ class Executor(base_executor.BaseExecutor):
         from stagecraft.components.report.pages import page  # and matplotlib, which takes a second
 
         outputs = {key: artifact_utils.get_single_instance(output_dict[key]) for key in output_dict}
-        _write(outputs["report"], {artifacts.REPORT: page.render(data)})
-        _write(outputs["summary"], {artifacts.SUMMARY: markdown.summary(data)})
+        for key, name, text in (
+            ("report", artifacts.REPORT, page.render(data)),
+            ("summary", artifacts.SUMMARY, page.summary(data)),
+        ):
+            _write(outputs[key].uri, {name: text})
+            outputs[key].set_string_custom_property(artifacts.FILE, name)
         _set_metrics(outputs, data)
         card = model_card.as_json(data)
         files = {
             model_card.JSON: json.dumps(card, indent=1, ensure_ascii=False) + "\n",
-            model_card.MARKDOWN: markdown.card(data, card),
+            model_card.MARKDOWN: page.card(data, card),
         }
-        _write(outputs["model_card"], files)
+        _write(outputs["model_card"].uri, files)
         if data.pushed_to and fileio.exists(data.pushed_to):
-            _write_files(data.pushed_to, files)
+            _write(data.pushed_to, files)
 
 
-def _write(artifact: types.Artifact, files: dict[str, str]) -> None:
-    _write_files(artifact.uri, files)
-    if len(files) == 1:
-        artifact.set_string_custom_property(artifacts.FILE, next(iter(files)))
-
-
-def _write_files(folder: str, files: dict[str, str]) -> None:
+def _write(folder: str, files: dict[str, str]) -> None:
     fileio.makedirs(folder)
     for name, text in files.items():
         join = posixpath.join if "://" in folder else os.path.join

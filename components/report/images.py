@@ -34,7 +34,6 @@ class Scan(NamedTuple):
     first: dict[int, bytes]
     """The first serialized example of each class."""
     wanted: dict[int, Pixels]
-    """Images by id."""
 
 
 def scan(files: Sequence[str], classes: int, ids: Collection[int] = ()) -> Scan:

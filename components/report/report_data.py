@@ -84,7 +84,6 @@ class Training:
     timeline: dict[str, Any] | None
     """Of the profiled step, from ``training.monitoring.timeline.describe``."""
     parameters: int | None
-    """Weights of the exported model."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,3 +177,9 @@ class ReportData:
     def broken(self) -> ComponentRun | None:
         """The component that failed or was stopped; None if the run completed."""
         return next((each for each in self.components if each.state in ("failed", "stopped")), None)
+
+    @property
+    def code_fingerprint(self) -> str:
+        """Of the code that trained; empty: unknown."""
+        found = [each.properties.get("code_fingerprint", "") for each in self.lineage]
+        return next(filter(None, found), "")

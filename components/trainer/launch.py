@@ -20,8 +20,8 @@ from stagecraft.trainer_module.worker import task_of
 RUN_FN = "run_fn"
 """In ``custom_config``: dotted path of the function that trains."""
 
-HANDOVER = "handover"
-"""In ``custom_config``: data shared with a cluster job; None without one."""
+JOB_FOLDER = "job_folder"
+"""In ``custom_config``: the folder of a cluster job; None without a job."""
 
 _progress = logging.getLogger("stagecraft.progress")
 _log = logging.getLogger(__name__)
@@ -33,12 +33,13 @@ def run(fn_args: Any) -> None:
     Raises:
         UserError: the training failed.
     """
-    path, handover = fn_args.custom_config.pop(RUN_FN), fn_args.custom_config.pop(HANDOVER, None)
-    parallel = TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel
+    config = fn_args.custom_config
+    path, job_folder = config.pop(RUN_FN), config.pop(JOB_FOLDER, None)
+    parallel = TrainingSettings.from_flat(config["settings"]).parallel
     if parallel.launcher == "kubernetes":
         from stagecraft.components.kubernetes.launch import launch
 
-        launch.run(path, fn_args, parallel, handover)
+        launch.run(path, fn_args, parallel, job_folder)
         return
     if is_local(parallel):
         run_local(path, fn_args, parallel)
@@ -89,7 +90,6 @@ def run_local(
 
 
 def _show(event: Event) -> None:
-    """Logs the chief's progress as that of the training, and restarts."""
     fields = {key: value for key, value in event.items() if key != "event"}
     if event["event"] == "progress":
         values = [event.get("step"), event.get("total")]

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import IO, NamedTuple
 
-from stagecraft.components.example_gen.archives import files, members, records
+from stagecraft.components.example_gen.archives import files, records
 from stagecraft.components.example_gen.archives.expanding import Expanding
 from stagecraft.components.example_gen.archives.layouts import (
     LAYOUTS,
@@ -26,6 +26,8 @@ from stagecraft.schemas.errors import UserError
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the total bytes."""
+
+_LONGEST_NAME = 255  # bytes: NAME_MAX of Linux
 
 _SHOWN = 10  # names of files in a message
 
@@ -118,7 +120,7 @@ def _walk_tar(source: str) -> Generator[_File, None, None]:
         headers = iter(tar)
         while (member := data.header(lambda: next(headers, None))) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # saves memory
-            members.check(source, member)
+            _check_member(source, member)
             stream = tar.extractfile(member) if member.isfile() else None
             if stream is not None:
                 yield _File(member.name, member.size, stream, raw.tell, total)
@@ -128,6 +130,26 @@ def _walk_tar(source: str) -> Generator[_File, None, None]:
             raise EOFError("no end marker after the last file")
         while data.read(1 << 20):
             pass
+
+
+def _check_member(source: str, member: tarfile.TarInfo) -> None:
+    name, parts, problem = member.name, member.name.split("/"), ""
+    if name.startswith("/") or ".." in parts:
+        problem = "would be unpacked outside its folder"
+    elif any(len(part.encode(errors="replace")) > _LONGEST_NAME for part in parts):
+        name, problem = name[:40], f"has a name of more than {_LONGEST_NAME} bytes"
+    elif member.issparse():
+        problem = "is a file with holes, which a CIFAR archive never has"
+    elif not (member.isfile() or member.isdir()):
+        kind = "a link" if member.issym() or member.islnk() else "a device or a pipe"
+        problem = f"is {kind}, which a CIFAR archive never has"
+    if problem:
+        raise UserError(
+            f"{source}: member {name!r} {problem}. Do not unpack this archive; download it from a "
+            "trusted source.",
+            file=source,
+            record=name,
+        )
 
 
 def _walk_folder(source: str) -> Generator[_File, None, None]:
@@ -183,9 +205,8 @@ def _check_place(spot: Place, places: dict[Place, str], dataset: str, where: str
 
 def _check_complete(source: str, places: dict[Place, str]) -> None:
     if not places:
-        archives = [name for name in files.names(source) if name.endswith(".tar.gz")] if (
-            files.is_folder(source)
-        ) else []  # fmt: skip
+        names = files.names(source) if files.is_folder(source) else []
+        archives = [name for name in names if name.endswith(".tar.gz")]
         advice = (
             f"Use the archive itself, such as {posixpath.join(source, archives[0])}."
             if archives

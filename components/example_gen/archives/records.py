@@ -64,7 +64,8 @@ def _read_binary(
             raise EOFError("unexpected end of file")
         rows = np.frombuffer(data, np.uint8).reshape(count, length)
         for position, label in enumerate(layout.labels):
-            _check_range(rows[:, position], label, first, where)
+            for bad in np.flatnonzero(rows[:, position] >= label.num_classes).tolist():
+                raise _bad_label(int(rows[bad, position]), label, first + bad, where)
         yield rows[:, column], rows[:, len(layout.labels) :]
 
 
@@ -127,12 +128,6 @@ def _labels(values: Any, label: Label, expected: int, where: str) -> Labels:
         if type(value) is not int or not 0 <= value < label.num_classes:
             raise _bad_label(value, label, record, where)
     return np.array(values, np.uint8)
-
-
-def _check_range(labels: Labels, label: Label, first: int, where: str) -> None:
-    bad = np.flatnonzero(labels >= label.num_classes)
-    if len(bad):
-        raise _bad_label(int(labels[bad[0]]), label, first + int(bad[0]), where)
 
 
 def _bad_label(value: Any, label: Label, record: int, where: str) -> UserError:

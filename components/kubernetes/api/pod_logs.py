@@ -114,10 +114,6 @@ def followed(
 
 
 def _age(stamp: str, heard: float) -> int:
-    """Seconds since a line was written, rounded up.
-
-    A line may arrive long after it was written, and clocks may differ.
-    """
     written = time.time() - dateutil.parse_rfc3339(stamp).timestamp()
     return int(max(written, time.monotonic() - heard) + _SLACK_SECONDS)
 

@@ -130,7 +130,6 @@ def fetch_outputs(job_folder: JobFolder) -> None:
 
 
 def _upload(sources: dict[str, str], local: pathlib.Path, stored: StoredFolder) -> None:
-    """Links the sources into the local folder, and uploads them once for all attempts."""
     for name, source in sources.items():
         (local / name).parent.mkdir(parents=True, exist_ok=True)
         (local / name).symlink_to(source, target_is_directory=True)
@@ -141,7 +140,6 @@ def _upload(sources: dict[str, str], local: pathlib.Path, stored: StoredFolder) 
 
 
 def _sweep(folder: str, seconds: float) -> None:
-    """Removes folders of jobs whose heartbeat ended so many seconds ago."""
     for name in shared_folder.at(folder).folders_with(heartbeat.NAME):
         if not _JOB.fullmatch(name):
             continue
@@ -156,7 +154,6 @@ def _sweep(folder: str, seconds: float) -> None:
 
 @contextlib.contextmanager
 def _moved(folders: dict[types.Artifact, pathlib.Path]) -> Iterator[None]:
-    """Gives artifacts other URIs during the block."""
     uris = {artifact: artifact.uri for artifact in folders}
     try:
         for artifact, path in folders.items():

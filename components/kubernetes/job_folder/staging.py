@@ -79,6 +79,5 @@ def _downloaded(folder: str, scratch: pathlib.Path) -> Iterator[str]:
 
 
 def _written(folder: pathlib.Path) -> dict[pathlib.Path, tuple[int, int]]:
-    """Size and modification time of each file."""
     stats = {path: path.stat() for path in files(folder)}
     return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}

@@ -115,5 +115,4 @@ def _record(found: Json) -> Record | None:
 
 
 def _micro(time: datetime.datetime) -> str:
-    """A time as Kubernetes' MicroTime."""
     return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -140,7 +140,6 @@ class TrainingJob:
             _log.error("%s Its pods end when the heartbeat expires.", error)
 
     def _start(self) -> datetime.datetime:
-        """Creates the job, or adopts the job of an earlier attempt."""
         begun = time.monotonic()
         while (job := self._create_or_adopt(time.monotonic() - begun)) is None:
             self._check_lease()
@@ -257,7 +256,6 @@ class TrainingJob:
         return ended
 
     def _check(self, since: datetime.datetime) -> None:
-        """Reports problems of pods, and why some are missing."""
         self._reporter.check(self._pods)
         begun = [pod for pod in self._pods if pod.phase not in ("Pending", "Failed")]
         if len(begun) < self._count and time.monotonic() - self._events_read > EVENTS_SECONDS:

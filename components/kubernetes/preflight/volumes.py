@@ -65,11 +65,8 @@ def check_claims(
     holding = (_holding(path, volumes) for path in written)
     shared = {volume.claim for volume in holding if volume}
     for claim in dict.fromkeys(volume.claim for volume in volumes):
-        name = f"claim {claim}"
-        yield from as_allowed(
-            name,
-            lambda: _claim(reader, request, claim, claim in shared),  # noqa: B023
-        )
+        check = _claim(reader, request, claim, claim in shared)
+        yield from as_allowed(f"claim {claim}", check)
 
 
 def _holding(path: str, volumes: Sequence[Volume]) -> Volume | None:

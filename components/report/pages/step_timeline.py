@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
@@ -81,7 +80,7 @@ def planned(plan: dict[str, Any]) -> Chart | None:
             begin,
             end,
             done.direction,
-            str(done.microbatch),
+            f"{done.microbatch}",
             f"{done.direction} {done.microbatch}",
         )
         for done, begin, end in slots
@@ -111,7 +110,26 @@ def _chart(
         tips = {}
         for number, bar in enumerate(bars):
             gid = f"bar-{number}"
-            _draw(axes, bar, gid, length)
+            axes.barh(
+                bar.row,
+                bar.end - bar.begin,
+                left=bar.begin,
+                height=0.78,
+                color=_INK[bar.what],
+                edgecolor=Ink.ON_COLOUR,
+                linewidth=0.8,
+                gid=gid,
+            )
+            if bar.text and bar.end - bar.begin > 0.012 * length:
+                axes.text(
+                    (bar.begin + bar.end) / 2,
+                    bar.row,
+                    bar.text,
+                    color=Ink.ON_COLOUR,
+                    fontsize=11,
+                    horizontalalignment="center",
+                    verticalalignment="center_baseline",
+                )
             tips[gid] = bar.tip
         axes.set_yticks(range(len(rows)), rows)
         axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -132,26 +150,3 @@ def _chart(
             labelcolor=Ink.MUTED,
         )
         return inline(figure, name, alt, tips)
-
-
-def _draw(axes: Axes, bar: Bar, gid: str, length: float) -> None:
-    axes.barh(
-        bar.row,
-        bar.end - bar.begin,
-        left=bar.begin,
-        height=0.78,
-        color=_INK[bar.what],
-        edgecolor=Ink.ON_COLOUR,
-        linewidth=0.8,
-        gid=gid,
-    )
-    if bar.text and bar.end - bar.begin > 0.012 * length:
-        axes.text(
-            (bar.begin + bar.end) / 2,
-            bar.row,
-            bar.text,
-            color=Ink.ON_COLOUR,
-            fontsize=11,
-            horizontalalignment="center",
-            verticalalignment="center_baseline",
-        )

@@ -21,15 +21,6 @@ class Tile(NamedTuple):
     note: str = ""
 
 
-class Option(NamedTuple):
-    """A setting of the training."""
-
-    name: str
-    value: str
-    changed: bool
-    """Whether it differs from the default."""
-
-
 def tiles(report: ReportData) -> list[Tile]:
     """The key numbers of a run."""
     found = []
@@ -166,10 +157,10 @@ def idle_text(training: Training) -> str:
     return f"{text}, the planned stages for {percent(plan['idle'])}." if plan else f"{text}."
 
 
-def options(training: Training) -> list[Option]:
-    """All settings of the training."""
+def options(training: Training) -> list[tuple[str, str, bool]]:
+    """Name and value of all settings of the training, and whether it differs from the default."""
     default = TrainingSettings().flat()
     return [
-        Option(name.replace("_", ".", 1), str(value), value != default.get(name))
+        (name.replace("_", ".", 1), str(value), value != default.get(name))
         for name, value in training.record["settings"].items()
     ]

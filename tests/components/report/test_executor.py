@@ -12,7 +12,7 @@ import yaml
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
 from stagecraft.components.object_store import permanent_uris
-from stagecraft.components.report import artifacts, collect, training
+from stagecraft.components.report import artifacts, collect
 from stagecraft.components.report.component import TrainingReport, TrainingReportSpec
 from stagecraft.components.report.executor import Executor
 from stagecraft.components.report.report_data import ReportData
@@ -115,7 +115,7 @@ def test_a_run_fn_without_a_record(given: Any, tmp_path: pathlib.Path) -> None:
 
 
 def test_the_curves_are_what_was_noted(given: Any, tmp_path: pathlib.Path) -> None:
-    found = training.read(given["model_run"][0], None)
+    found = collect.read_training(given["model_run"][0], None)
     assert found is not None
     assert found.curve[1] == Point(20, 0.05, 20 / 30, 0.01, 900.0)
     assert len(found.curve) == 3

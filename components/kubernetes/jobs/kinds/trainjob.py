@@ -83,7 +83,6 @@ class TrainJob(ClusterJob):
         return "a TrainJob"
 
     def _patch(self, request: JobRequest) -> Json:
-        """What the field ``trainer`` has no place for."""
         mounts = pods.mounts(request.pod)
         spec = {
             **pods.present("serviceAccountName", request.job.service_account),
