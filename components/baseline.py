@@ -46,7 +46,7 @@ class LatestBlessedBaseline(ResolverStrategy):
             if model.id not in candidates and fileio.exists(model.uri)
         }
         # Sort by blessing, not by model: a model trained earlier may be blessed again later.
-        for blessing in sorted(input_dict["model_blessing"], key=_artifact_id, reverse=True):
+        for blessing in sorted(input_dict["model_blessing"], key=lambda each: -int(each.id)):
             model_id = blessing.get_int_custom_property(
                 constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY
             )
@@ -54,7 +54,3 @@ class LatestBlessedBaseline(ResolverStrategy):
             if blessed and model_id in models:
                 return {**input_dict, "model": [models[model_id]], "model_blessing": [blessing]}
         return {**input_dict, "model": [], "model_blessing": []}
-
-
-def _artifact_id(artifact: types.Artifact) -> int:
-    return artifact.id

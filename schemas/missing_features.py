@@ -25,11 +25,7 @@ class MissingFeatureError(UserError):
 
 
 def check(where: str, present: Iterable[str], required: Sequence[str], advice: str) -> None:
-    """Checks that all required features exist.
-
-    Raises:
-        MissingFeatureError: at least one is missing.
-    """
+    """Checks that all required features exist."""
     names = sorted(present)
     if missing := [name for name in required if name not in names]:
         raise MissingFeatureError(where, missing, names, advice)

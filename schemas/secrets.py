@@ -15,11 +15,8 @@ import yaml
 
 from stagecraft.schemas.errors import UserError
 
-LEFT_OUT = "…"
-"""Replaces a secret."""
-
+LEFT_OUT = "…"  # replaces a secret
 _LEAST = 4  # least characters of a secret that is searched in text
-
 _WORDS = (
     "secret|passw(?:or)?d|passphrase|credential|signature|api[_-]?key|access[_-]?key|"
     "private[_-]?key|account[_-]?key|signing[_-]?key|connection[_-]?string|authorization|"
@@ -59,18 +56,12 @@ class SecretInAddress(UserError, ValueError):
         redacted = redact(address)
         what = "user and password" if has_user_info(address) else "signature"
         super().__init__(
-            f"{redacted}: expected no {what} in a URI; {advice}",
-            value=redacted,
-            suggestion=advice,
+            f"{redacted}: expected no {what} in a URI; {advice}", value=redacted, suggestion=advice
         )
 
 
 def refuse_in_address(address: str, advice: str) -> None:
-    """Refuses an address that contains credentials; any other text passes.
-
-    Raises:
-        SecretInAddress: it contains user info or a signed query.
-    """
+    """Refuses an address that contains credentials; any other text passes."""
     if has_user_info(address) or ("://" in address and _QUERY.search(address)):
         raise SecretInAddress(address, advice)
 

@@ -29,10 +29,8 @@ class Rule(NamedTuple):
     """Each example must have exactly one value of a feature, within bounds."""
 
     feature: str
-    is_bytes: bool
-    """bytes, else int64"""
-    low: int | None
-    """Minimum of the value, or of the length in bytes; None: unbounded."""
+    is_bytes: bool  # bytes, else int64
+    low: int | None  # minimum of the value, or of the length in bytes; None: unbounded
     high: int | None
     expected: str
 
@@ -46,11 +44,9 @@ class Finding(NamedTuple):
     """An anomaly."""
 
     split: str
-    feature: str
-    """Empty: the finding is about the whole split."""
+    feature: str  # empty: the finding is about the whole split
     expected: str
-    found: str
-    """With the number of examples, and the place of the first one."""
+    found: str  # with the number of examples, and the place of the first one
 
     def __str__(self) -> str:
         feature = f", feature {self.feature}" if self.feature else ""
@@ -58,11 +54,7 @@ class Finding(NamedTuple):
 
 
 def rules(schema: schema_pb2.Schema) -> list[Rule]:
-    """Rules for the features image, label and id, as far as the schema has them.
-
-    Raises:
-      UserError: the annotation of the image's shape is invalid.
-    """
+    """Rules for the features image, label and id, as far as the schema has them."""
     known = {feature.name: feature for feature in schema.feature}
     made = []
     if features.IMAGE in known:

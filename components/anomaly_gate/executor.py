@@ -15,8 +15,7 @@ from tfx.utils import io_utils, writer_utils
 
 from stagecraft.components.anomaly_gate import checks
 from stagecraft.components.anomaly_gate.checks import Finding
-from stagecraft.components.anomaly_gate.ids import duplicates
-from stagecraft.components.anomaly_gate.scan import scan
+from stagecraft.components.anomaly_gate.scan import duplicates, scan
 from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]

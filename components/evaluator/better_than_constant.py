@@ -9,14 +9,14 @@ from typing import NamedTuple
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.metrics.metric_types import MetricKey
 
-from stagecraft.components.evaluator.binomial import BETTER_THAN_CONSTANT, confidence
+from stagecraft.components.evaluator.evaluation import BETTER_THAN_CONSTANT, confidence
 from stagecraft.components.evaluator.example_metric import ExampleCombiner, combined
 
 
 class BetterThanConstant(metric_types.Metric):
     """Confidence, 0 to 1, that the accuracy is above that of always the most frequent label.
 
-    See :mod:`stagecraft.components.evaluator.binomial`. Each example counts once, whatever its
+    See :mod:`stagecraft.components.evaluator.evaluation`. Each example counts once, whatever its
     weight.
     """
 

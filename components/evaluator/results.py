@@ -10,13 +10,14 @@ from typing import Any
 import tensorflow_model_analysis as tfma
 from tfx.dsl.io import fileio
 
-from stagecraft.components.evaluator import (
-    better_than_constant,
-    binomial,
-    classification,
-    misclassified,
+from stagecraft.components.evaluator import better_than_constant, classification, misclassified
+from stagecraft.components.evaluator.evaluation import (
+    BETTER_THAN_CONSTANT,
+    ENOUGH,
+    CalibrationBin,
+    Evaluation,
+    Mistake,
 )
-from stagecraft.components.evaluator.evaluation import CalibrationBin, Evaluation, Mistake
 
 _DIFFERENCE = "_diff"  # suffix of a metric's name: the candidate's value minus the baseline's
 
@@ -128,7 +129,7 @@ def _failures(directory: str, confusion: list[list[int]], class_names: Sequence[
     for by_slice in validation.metric_validations_per_slice:
         for failure in by_slice.failures:
             value = failure.metric_value.double_value.value
-            if failure.metric_key.name == binomial.BETTER_THAN_CONSTANT:
+            if failure.metric_key.name == BETTER_THAN_CONSTANT:
                 sentences.append(_no_better(value, confusion, class_names))
             elif failure.metric_key.is_diff:
                 sentences.append(
@@ -141,7 +142,7 @@ def _failures(directory: str, confusion: list[list[int]], class_names: Sequence[
 
 
 def _no_better(value: float, confusion: list[list[int]], class_names: Sequence[str]) -> str:
-    enough = f"{binomial.ENOUGH:.0%}"
+    enough = f"{ENOUGH:.0%}"
     if not confusion:  # an Evaluator with other metrics
         return (
             "the confidence that the model is better than always predicting the most frequent "

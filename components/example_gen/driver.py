@@ -13,8 +13,7 @@ from tfx.proto.orchestration import driver_output_pb2, pipeline_pb2
 from stagecraft.components.example_gen import source
 from stagecraft.components.metadata import outputs
 
-FINGERPRINT = "fingerprint"
-"""Execution property: SHA-256 of the content, hexadecimal."""
+FINGERPRINT = "fingerprint"  # execution property: SHA-256 of the content, hexadecimal
 
 
 class Driver(base_driver.BaseDriver, portable_base_driver.BaseDriver):

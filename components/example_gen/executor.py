@@ -17,9 +17,9 @@ from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
-from stagecraft.components.example_gen import driver, source, splits, staging
+from stagecraft.components.example_gen import driver, source, splits
 from stagecraft.components.example_gen.archives.progress import Progress
-from stagecraft.components.example_gen.shards import Plan, WriteShard
+from stagecraft.components.example_gen.shards import Plan, Staged, WriteShard, stage
 from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -85,8 +85,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         progress(total, total)
 
 
-def _stage(resolved: source.Source, exec_properties: dict[str, Any], folder: str) -> staging.Staged:
-    staged = staging.write(resolved.blocks(Progress("read", "bytes")), folder)
+def _stage(resolved: source.Source, exec_properties: dict[str, Any], folder: str) -> Staged:
+    staged = stage(resolved.blocks(Progress("read", "bytes")), folder)
     fingerprint = resolved.fingerprint()
     if exec_properties.setdefault(driver.FINGERPRINT, fingerprint) != fingerprint:
         raise UserError(

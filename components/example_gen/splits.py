@@ -22,9 +22,6 @@ def split_ids(n_train: int, n_test: int, val_fraction: float) -> dict[str, Ids]:
 
     ``val`` has exactly ``round(n_train * val_fraction)`` examples: those with the smallest hashed
     ids. The choice depends only on these numbers, not on the random generator of a library.
-
-    Raises:
-      SettingError: train or val would be empty.
     """
     count = round(n_train * val_fraction)
     if not 0 < count < n_train:

@@ -24,9 +24,7 @@ Problem = Literal[
 ]
 
 _MAGIC = b"SQLite format 3\0"
-
 _PATIENCE_SECONDS = 5.0  # how long to wait for a lock. A run holds it for milliseconds at a time.
-
 _VERSIONS = re.compile(r"database version (\d+) is (?:greater|older) than library version (\d+)")
 
 _AWAY = "move it and the folder pipeline_root away to start a new history"
@@ -46,10 +44,6 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
     Args:
         path: of the file. A missing or empty file passes, because ML Metadata creates it.
         write: whether the caller will write. Then a lock against writers is refused, too.
-
-    Raises:
-        MetadataFileError: the file is not an SQLite database, is truncated, damaged or locked, or
-            belongs to another program.
     """
     path = os.fspath(path)
     try:
@@ -66,9 +60,12 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
         raise MetadataFileError(
             path, "not SQLite", "is not an SQLite database", f"restore a copy of it, or {_AWAY}"
         )
+    uri = f"{pathlib.Path(path).absolute().as_uri()}?mode={'rw' if write else 'ro'}"
     with (
         _translated(path, write=write),
-        contextlib.closing(_connect(path, write=write)) as connection,
+        contextlib.closing(
+            sqlite3.connect(uri, uri=True, timeout=_PATIENCE_SECONDS, isolation_level=None)
+        ) as connection,
     ):
         connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE 1")}
@@ -126,15 +123,6 @@ def _check_size(path: str) -> None:
         raise _broken(path, "truncated", f"{size:,}{whole} bytes")
 
 
-def _connect(path: str, *, write: bool) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{pathlib.Path(path).absolute().as_uri()}?mode={'rw' if write else 'ro'}",
-        uri=True,
-        timeout=_PATIENCE_SECONDS,
-        isolation_level=None,
-    )
-
-
 @contextlib.contextmanager
 def _translated(path: str, *, write: bool) -> Iterator[None]:
     try:
@@ -180,10 +168,7 @@ def _holder(path: str) -> str:
 
 def _broken(path: str, problem: Problem, detail: str) -> MetadataFileError:
     return MetadataFileError(
-        path,
-        problem,
-        f"the database is {problem} ({detail})",
-        f"restore a copy of it, or {_AWAY}",
+        path, problem, f"the database is {problem} ({detail})", f"restore a copy of it, or {_AWAY}"
     )
 
 

@@ -13,7 +13,6 @@ from ml_metadata.proto import metadata_store_pb2
 from stagecraft.components.metadata import file, run_notes
 
 Properties = dict[str, Any]
-
 _RUN = "pipeline_run"  # TFX's type of a run's context
 
 
@@ -34,11 +33,7 @@ class RunMetadata:
 
     @classmethod
     def open(cls, metadata_db: str | os.PathLike[str], run_id: str) -> RunMetadata | None:
-        """The run in an SQLite file; None if the file or the run does not exist.
-
-        Raises:
-            MetadataFileError: the file cannot be opened.
-        """
+        """The run in an SQLite file; None if the file or the run does not exist."""
         if not os.path.exists(metadata_db):
             return None
         return cls.find(file.open_store(metadata_db), run_id)

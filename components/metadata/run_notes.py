@@ -18,12 +18,9 @@ class Notes(NamedTuple):
     """Notes of one run; an empty field is unknown."""
 
     nodes: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-    """IDs of the nodes that a partial run skips."""
-    command: str = ""
-    """The command line, without secrets."""
-    settings: str = ""
-    """YAML of the settings that differ from the default."""
+    skipped: tuple[str, ...] = ()  # IDs of the nodes that a partial run skips
+    command: str = ""  # the command line, without secrets
+    settings: str = ""  # YAML of the settings that differ from the default
 
 
 def write(store: ml_metadata.MetadataStore, run_id: str, notes: Notes) -> None:

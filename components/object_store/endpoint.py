@@ -40,11 +40,7 @@ class NoBucketError(UserError):
 
 
 def endpoint_of(uri: str) -> str | None:
-    """URL of the store's server; None means AWS.
-
-    Raises:
-        SettingError: the variable holds no URL.
-    """
+    """URL of the store's server; None means AWS."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         if url := os.environ.get(name):
             if not url.startswith(("http://", "https://")):

@@ -15,8 +15,12 @@ from typing import Any, TypeVar
 from tfx.dsl.io.filesystem import NotFoundError
 
 from stagecraft.components.object_store import filesystem
-from stagecraft.components.object_store.endpoint import NoBucketError
+from stagecraft.components.object_store.endpoint import STORE, NoBucketError
+from stagecraft.components.object_store.lease_s3 import S3Lease
+from stagecraft.components.object_store.location import locate
 from stagecraft.schemas.errors import TransientError, UserError
+from stagecraft.trainer_module.checkpointing.lease import Lease
+from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
 
 ADDRESSES = ("s3://", "minio://", "gs://")
 
@@ -166,3 +170,15 @@ def files(folder: pathlib.Path) -> list[pathlib.Path]:
         for parent, _, names in os.walk(folder, followlinks=True)
         for name in names
     )
+
+
+def open_lease(address: str, *, name: str, seconds: float, grace: float) -> Lease:
+    """Opens the lease on a folder of a store; claims nothing."""
+    if os.environ.get(STORE):
+        root = pathlib.Path(locate(address).path)
+        return VolumeLease(root, name=name, seconds=seconds, grace=grace)
+    if address.startswith("gs://"):
+        from stagecraft.components.object_store.lease_gcs import GcsLease
+
+        return GcsLease(address, name=name, seconds=seconds, grace=grace)
+    return S3Lease(address, name=name, seconds=seconds, grace=grace)

@@ -45,12 +45,7 @@ class S3Lease(Lease):
         self._place = locate(f"{address}/{NAME}")
 
     def check_store(self) -> None:
-        """Checks that the store has conditional writes, with an object that it removes.
-
-        Raises:
-            NoLeasesError: the store has none.
-            UserError: the store cannot be used.
-        """
+        """Checks that the store has conditional writes, with an object that it removes."""
         store = f"the object store at {endpoint_of(self.place) or 'AWS'}"
         probe = locate(f"{self.place}/.{uuid.uuid4().hex}.probe")
         try:

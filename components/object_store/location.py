@@ -30,12 +30,10 @@ _BUFFER = 1 << 20  # bytes
 class Location(NamedTuple):
     """An address with its store."""
 
-    store: Any
-    """The fsspec file system."""
+    store: Any  # the fsspec file system
     path: str
 
-    root: str
-    """Prefix of the path that the address does not have: STAGECRAFT_STORE's folder."""
+    root: str  # prefix of the path that the address does not have: STAGECRAFT_STORE's folder
     uri: str
 
     def uri_of(self, path: str) -> str:
@@ -100,11 +98,7 @@ class Location(NamedTuple):
 
 
 def locate(address: str | bytes) -> Location:
-    """Finds the store of an address; sends no request.
-
-    Raises:
-        UserError: the address names no bucket or holds credentials, or s3fs is not installed.
-    """
+    """Finds the store of an address; sends no request."""
     uri = os.fsdecode(address)
     secrets.refuse_in_address(uri, Settings.credentials_advice)
     scheme, _, within = uri.partition("://")

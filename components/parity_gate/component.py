@@ -7,7 +7,7 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import artifact, component_spec
 
 from stagecraft.components.fingerprints import training_properties
-from stagecraft.components.fingerprints.training_fingerprints import fingerprints
+from stagecraft.components.fingerprints.training_properties import fingerprints
 from stagecraft.components.parity_gate import executor
 from stagecraft.trainer_module.settings import TrainingSettings
 

@@ -16,7 +16,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
-from stagecraft.components.fingerprints import training_fingerprints, training_properties
+from stagecraft.components.fingerprints import training_properties
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data import input_data, labels
@@ -25,9 +25,7 @@ from stagecraft.trainer_module.parity.cases import Case
 from stagecraft.trainer_module.parity.check import Check
 from stagecraft.trainer_module.parity.report import Row
 
-BATCHES = 8
-"""Batches of the split train that the steps repeat."""
-
+BATCHES = 8  # batches of the split train that the steps repeat
 JSON, MARKDOWN = "parity.json", "parity.md"
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -41,7 +39,7 @@ class Executor(base_executor.BaseExecutor):
     ) -> None:
         """See the component."""
         settings = training_properties.read(exec_properties, "ParityGate")
-        training_fingerprints.check_weights(exec_properties, settings)
+        training_properties.check_weights(exec_properties, settings)
         # Kubeflow passes numbers as doubles.
         steps, size = (int(exec_properties[f"parity_{name}"]) for name in ("steps", "batch_size"))
         case = cases.configured(settings, steps=steps, batch_size=size)

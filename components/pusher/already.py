@@ -18,13 +18,9 @@ from tfx.dsl.io import fileio
 from stagecraft.components.object_store import filesystem
 from stagecraft.components.pusher.versions import Version, entries
 
-ALREADY = "already_pushed"
-"""Property of a PushedModel: 1 if an earlier run pushed the model."""
-
+ALREADY = "already_pushed"  # property of a PushedModel: 1 if an earlier run pushed the model
 _GRAPH = "saved_model.pb"
-
 _LEFT_OUT = (_GRAPH, "fingerprint.pb")  # the second has a checksum of the first
-
 _BLOCK = 1 << 20
 
 _TRACED = re.compile(r"\b(__(?:inference|forward|backward)_\w*?)(?:_\d+)+\b")

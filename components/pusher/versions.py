@@ -26,11 +26,8 @@ from stagecraft.schemas.errors import UserError
 SAVED_MODEL = r"saved_model\.(pb|pbtxt|cpb)"
 """Pattern of a SavedModel's main file. A reader that finds it assumes a complete model."""
 
-HIGHEST = 2**63 - 1
-"""TensorFlow Serving stores a version as int64."""
-
+HIGHEST = 2**63 - 1  # TensorFlow Serving stores a version as int64
 _TEMPORARY = ".pushing-"  # prefix of a folder that becomes a version when it has all files
-
 _ABANDONED = 24 * 3600  # seconds after its last change until such a folder counts as abandoned
 
 
@@ -46,9 +43,6 @@ def next_version(folder: str, names: Iterable[str], now: float) -> int:
 
     Args:
         now: seconds since 1970.
-
-    Raises:
-        UserError: no number is left.
     """
     versions = (int(name) for name in names if re.fullmatch("[0-9]{1,19}", name))
     number = max(int(now), 1 + max(versions, default=0))
@@ -67,9 +61,6 @@ def write_version(model: str, folder: str) -> Version:
 
     On a disk, this function copies the model to a hidden folder, and renames it. An object store
     cannot rename: there, ``saved_model.pb`` is written last, and a failed copy is removed.
-
-    Raises:
-        UserError: the SavedModel is missing or cannot be written.
     """
     if "://" in model or "://" in folder:
         filesystem.register()

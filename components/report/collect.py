@@ -69,9 +69,6 @@ def collect(
         artifacts: by role, see ``ROLES``. Parts whose artifacts are missing stay empty.
         metadata_db: SQLite file of ML Metadata, for the time per component; may be empty. A step on
             Kubeflow cannot reach its store.
-
-    Raises:
-        UserError: the schema names no classes.
     """
     schema = artifacts.get("schema")
     names = labels.class_names(io_utils.get_only_uri_in_dir(schema.uri)) if schema else ()

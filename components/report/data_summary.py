@@ -27,7 +27,6 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 _SHOWN = 6  # images that are shown with their augmentations, each of another class
-
 Artifacts = Mapping[str, Artifact]
 
 

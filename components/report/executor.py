@@ -15,7 +15,6 @@ from tfx.types import artifact_utils
 from stagecraft.components.report import artifacts
 from stagecraft.components.report.collect import collect
 from stagecraft.components.report.pages import model_card
-from stagecraft.components.report.report_data import ReportData
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -43,7 +42,12 @@ class Executor(base_executor.BaseExecutor):
         ):
             _write(outputs[key].uri, {name: text})
             outputs[key].set_string_custom_property(artifacts.FILE, name)
-        _set_metrics(outputs, data)
+        for name, value in artifacts.metrics(data.quality, data.training).items():
+            outputs["metrics"].set_float_custom_property(name, float(value))
+        if data.quality:
+            outputs["classification_metrics"].set_json_value_custom_property(
+                "confusionMatrix", artifacts.confusion_matrix(data.quality)
+            )
         card = model_card.as_json(data)
         files = {
             model_card.JSON: json.dumps(card, indent=1, ensure_ascii=False) + "\n",
@@ -60,12 +64,3 @@ def _write(folder: str, files: dict[str, str]) -> None:
         join = posixpath.join if "://" in folder else os.path.join
         with fileio.open(join(folder, name), "w") as file:
             file.write(text)
-
-
-def _set_metrics(outputs: dict[str, types.Artifact], data: ReportData) -> None:
-    for name, value in artifacts.metrics(data.quality, data.training).items():
-        outputs["metrics"].set_float_custom_property(name, float(value))
-    if data.quality:
-        outputs["classification_metrics"].set_json_value_custom_property(
-            "confusionMatrix", artifacts.confusion_matrix(data.quality)
-        )

@@ -21,18 +21,14 @@ from stagecraft.trainer_module.data.augment import augment
 _BATCH = 2048
 
 _EPOCHS = 5
-
-Pixels = npt.NDArray[np.uint8]
-"""``[height, width, channels]``."""
+Pixels = npt.NDArray[np.uint8]  # ``[height, width, channels]``
 
 
 class Scan(NamedTuple):
     """The result of one pass over a split."""
 
-    counts: list[int]
-    """Examples per class."""
-    first: dict[int, bytes]
-    """The first serialized example of each class."""
+    counts: list[int]  # examples per class
+    first: dict[int, bytes]  # the first serialized example of each class
     wanted: dict[int, Pixels]
 
 
@@ -41,9 +37,6 @@ def scan(files: Sequence[str], classes: int, ids: Collection[int] = ()) -> Scan:
 
     Args:
         files: paths or patterns of TFRecords of raw examples.
-
-    Raises:
-        UserError: no file matches.
     """
     spec = {
         name: tf.io.FixedLenFeature([], tf.int64, default_value=-1)

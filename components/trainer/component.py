@@ -14,7 +14,7 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
 
 from stagecraft.components.fingerprints import training_properties
-from stagecraft.components.fingerprints.training_fingerprints import fingerprints
+from stagecraft.components.fingerprints.training_properties import fingerprints
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.trainer_module.settings import TrainingSettings
 

@@ -18,8 +18,8 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils, proto_utils
 
-from stagecraft.components.fingerprints import training_fingerprints, training_properties
-from stagecraft.components.fingerprints.content_digest import folder_digest
+from stagecraft.components.fingerprints import training_properties
+from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.metadata import outputs
 from stagecraft.components.trainer import launch
 from stagecraft.schemas import features
@@ -43,7 +43,7 @@ class Executor(GenericExecutor):
         if self._context is not None and self._context.pipeline_node is not None:
             outputs.keep_and_refuse(output_dict)
         settings = training_properties.read(exec_properties, "Trainer")
-        weights = training_fingerprints.check_weights(exec_properties, settings)
+        weights = training_properties.check_weights(exec_properties, settings)
         for examples in input_dict["examples"]:
             splits = artifact_utils.decode_split_names(examples.split_names)
             for split in (features.TRAIN, features.VAL):

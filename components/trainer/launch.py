@@ -17,22 +17,14 @@ from stagecraft.trainer_module.processes.supervisor import WORKER, Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.worker import task_of
 
-RUN_FN = "run_fn"
-"""In ``custom_config``: dotted path of the function that trains."""
-
-JOB_FOLDER = "job_folder"
-"""In ``custom_config``: the folder of a cluster job; None without a job."""
-
+RUN_FN = "run_fn"  # in ``custom_config``: dotted path of the function that trains
+JOB_FOLDER = "job_folder"  # in ``custom_config``: the folder of a cluster job; None without a job
 _progress = logging.getLogger("stagecraft.progress")
 _log = logging.getLogger(__name__)
 
 
 def run(fn_args: Any) -> None:
-    """Stands in for the ``run_fn`` that ``custom_config`` names; TFX's Trainer calls it.
-
-    Raises:
-        UserError: the training failed.
-    """
+    """Stands in for the ``run_fn`` that ``custom_config`` names; TFX's Trainer calls it."""
     config = fn_args.custom_config
     path, job_folder = config.pop(RUN_FN), config.pop(JOB_FOLDER, None)
     parallel = TrainingSettings.from_flat(config["settings"]).parallel
@@ -69,21 +61,15 @@ def run_local(
     Args:
         on_event: receives events of chief and supervisor; None: log them as progress.
         write_log: receives each line that the processes print; None: standard error.
-
-    Raises:
-        UserError: the training failed; the error is the first cause.
     """
     Supervisor(
         parallel,
         ["-"],
         first_line=task_of(path, fn_args),
-        write_log=write_log or _print,
+        write_log=write_log or (lambda line: print(line, file=sys.stderr)),
         on_event=on_event or _show,
         environments=lambda roles: shares.environments(
-            parallel,
-            roles,
-            cores=len(os.sched_getaffinity(0)),
-            gpus=shares.gpus(parallel),
+            parallel, roles, cores=len(os.sched_getaffinity(0)), gpus=shares.gpus(parallel)
         ),
         program=program,
     ).run()
@@ -104,7 +90,3 @@ def _show(event: Event) -> None:
             event["message"],
             extra={"progress": {"phase": "restart", "done": event["number"], **fields}},
         )
-
-
-def _print(line: str) -> None:
-    sys.stderr.write(f"{line}\n")

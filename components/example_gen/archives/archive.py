@@ -24,24 +24,17 @@ from stagecraft.components.example_gen.archives.layouts import (
 )
 from stagecraft.schemas.errors import UserError
 
-Progress = Callable[[int, int], None]
-"""Called with the bytes done and the total bytes."""
-
+Progress = Callable[[int, int], None]  # called with the bytes done and the total bytes
 _LONGEST_NAME = 255  # bytes: NAME_MAX of Linux
-
 _SHOWN = 10  # names of files in a message
-
-
 _GZIP = b"\x1f\x8b"  # first bytes of a gzip file: RFC 1952, 2.3.1
 
 
 class Block(NamedTuple):
     """Some consecutive records of one file."""
 
-    part: str
-    """``train`` or ``test``, a part of the data set."""
-    batch: int
-    """The file's position among those of its part, from 0."""
+    part: str  # ``train`` or ``test``, a part of the data set
+    batch: int  # the file's position among those of its part, from 0
     labels: records.Labels
     planes: records.Planes
 
@@ -91,12 +84,7 @@ def read(
 
 
 def check_kind(source: str) -> None:
-    """Refuses a source that cannot be a data set, without reading a record.
-
-    Raises:
-      UserError: it is a folder without batches, a pipe or a device, or a file that is not a
-        ``.tar.gz``.
-    """
+    """Refuses a source that cannot be a data set, without reading a record."""
     files.check_regular(source)
     try:
         if os.path.isdir(source):

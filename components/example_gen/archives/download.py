@@ -54,9 +54,6 @@ def fetch(published: Published, cache_dir: str, *, backoff: float = 1.0) -> str:
 
     Args:
       backoff: seconds before the first retry; doubles with each retry.
-
-    Raises:
-      UserError: the download fails, or the file is not the published archive.
     """
     folder = pathlib.Path(cache_dir).expanduser()
     path = folder / published.name

@@ -9,9 +9,7 @@ from typing import IO, TypeVar
 
 from stagecraft.schemas.errors import UserError
 
-FREE = 1 << 30
-"""Bytes that an archive of any size may expand to."""
-
+FREE = 1 << 30  # bytes that an archive of any size may expand to
 RATIO = 100
 """Most expansion of larger archives. DEFLATE reaches 1,032
 (https://www.zlib.net/zlib_tech.html); images hardly compress."""

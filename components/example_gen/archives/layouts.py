@@ -19,10 +19,8 @@ TRAIN, TEST = "train", "test"
 class Label(NamedTuple):
     """One of the labels of a record."""
 
-    dataset: str
-    """Key of ``features.DATASETS`` for a training on this label."""
-    key: str
-    """Its name in the pickled layout. In the binary one, labels are bytes in this order."""
+    dataset: str  # key of ``features.DATASETS`` for a training on this label
+    key: str  # its name in the pickled layout. In the binary one, labels are bytes in this order.
 
     @property
     def num_classes(self) -> int:
@@ -72,8 +70,7 @@ class Place(NamedTuple):
 
     layout: Layout
     part: str
-    batch: int
-    """Its position among the files of its part, from 0."""
+    batch: int  # its position among the files of its part, from 0
 
 
 def place(base_name: str) -> Place | None:

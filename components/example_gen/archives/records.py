@@ -14,16 +14,9 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
 
 _DAMAGED = "The file is damaged or has another format; download the archive again."
-
-BLOCK = 1024
-"""Records per block: 3 MB."""
-
-
-Labels = npt.NDArray[np.uint8]
-"""``[n]``."""
-
-Planes = npt.NDArray[np.uint8]
-"""``[n, 3072]``: each image's red, green and blue planes, row by row."""
+BLOCK = 1024  # records per block: 3 MB
+Labels = npt.NDArray[np.uint8]  # ``[n]``
+Planes = npt.NDArray[np.uint8]  # ``[n, 3072]``: each image's red, green and blue planes, row by row
 
 
 def read(
@@ -33,10 +26,6 @@ def read(
 
     Args:
       dataset: key of ``features.DATASETS``; chooses among the labels of a record.
-
-    Raises:
-      UserError: the file or a record does not conform to the layout.
-      EOFError: the file ends early.
     """
     if layout.pickled:
         yield from _read_pickled(stream, layout, dataset, where)

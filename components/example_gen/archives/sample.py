@@ -16,9 +16,7 @@ from stagecraft.components.example_gen.archives.archive import Block
 from stagecraft.components.example_gen.archives.layouts import TEST, TRAIN
 from stagecraft.components.example_gen.archives.records import BLOCK, Planes
 
-Field = npt.NDArray[np.float32]
-"""Most often ``[n, 32, 32]``: one value a pixel."""
-
+Field = npt.NDArray[np.float32]  # most often ``[n, 32, 32]``: one value a pixel
 SIDE = 32
 DARK, BRIGHT, ANY = (0.0, 0.65), (0.35, 1.0), (0.0, 1.0)
 ROTATION = 0.7

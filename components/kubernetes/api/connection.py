@@ -40,9 +40,7 @@ class Unreachable(UserError):
     transient = True
 
 
-PATIENCE_SECONDS = 300.0
-"""How long the API may fail or not answer."""
-
+PATIENCE_SECONDS = 300.0  # how long the API may fail or not answer
 Answer = TypeVar("Answer")
 
 
@@ -69,9 +67,6 @@ def connect(context: str | None = None) -> kubernetes.client.ApiClient:
 
     Args:
         context: of kubectl's configuration; default: the pod's cluster, or the current context.
-
-    Raises:
-        UserError: there is no cluster to connect to.
     """
     configuration = kubernetes.client.Configuration()
     configuration.retries = False
@@ -140,10 +135,6 @@ def explained(problem: str, remedy: str = "") -> Iterator[None]:
 
     Args:
         remedy: for 401 and 403, how to get the permission.
-
-    Raises:
-        Refused: the server answered with an error.
-        Unreachable: the server did not answer.
     """
     try:
         yield

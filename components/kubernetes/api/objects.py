@@ -80,10 +80,18 @@ class Objects:
             path = f"/api/v1/namespaces/{self._namespace}/events"
             events = call(self._client, "GET", path, fieldSelector="type=Warning")["items"]
         return [
-            (f"{about.get('kind')} {about['name']}", _message(event))
+            (
+                f"{about.get('kind')} {about['name']}",
+                ": ".join(filter(None, (event.get("reason"), event.get("message")))),
+            )
             for event in events
             if (about := event["involvedObject"]).get("name", "").startswith(name)
-            and _time(event) >= since
+            and parse_time(
+                event.get("lastTimestamp")
+                or event.get("eventTime")
+                or event["metadata"]["creationTimestamp"]
+            )
+            >= since
         ]
 
     def _call(self, method: str, verb: str, of: Json, path: str, body: Json | None = None) -> Json:
@@ -102,18 +110,3 @@ class Objects:
         version = body["apiVersion"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         return f"{root}/namespaces/{self._namespace}/{body['kind'].lower()}s"
-
-
-def created(of: Json) -> datetime.datetime:
-    """When an object was created, by the server's clock, in whole seconds."""
-    return parse_time(of["metadata"]["creationTimestamp"])
-
-
-def _time(event: Json) -> datetime.datetime:
-    last = event.get("lastTimestamp") or event.get("eventTime")
-    return parse_time(last) if last else created(event)
-
-
-def _message(event: Json) -> str:
-    """Both fields are optional."""
-    return ": ".join(filter(None, (event.get("reason"), event.get("message"))))

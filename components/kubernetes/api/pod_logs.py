@@ -17,10 +17,7 @@ from stagecraft.components.kubernetes.api.connection import Refused, Unreachable
 from stagecraft.components.kubernetes.api.pod_status import REMEDY, Pod, pods
 
 __all__ = ["Pod", "followed", "lines", "merged", "pods"]
-
-PATIENCE_SECONDS = 300.0
-"""How long the API server may fail or not answer while a log is followed."""
-
+PATIENCE_SECONDS = 300.0  # how long the API server may fail or not answer while a log is followed
 _SILENCE_SECONDS = 600.0
 """After so long without data, the reader reconnects: the other end may be gone."""
 

@@ -22,21 +22,15 @@ class Pod(NamedTuple):
     """A pod, without the fields that logs and reports do not need."""
 
     name: str
-    phase: str
-    """Pending, Running, Succeeded, Failed or Unknown."""
+    phase: str  # Pending, Running, Succeeded, Failed or Unknown
     labels: dict[str, str]
     annotations: dict[str, str]
     created: datetime.datetime
-    waiting: str | None
-    """Why a container has not begun, such as ImagePullBackOff."""
-    exit_code: int | None
-    """Of its container; None: the container has not ended."""
-    reason: str
-    """Why it ended, in addition to the exit code, such as Evicted or OOMKilled."""
-    uid: str
-    """Differs from that of the next pod of the same name."""
-    unscheduled: str = ""
-    """Why it has no node."""
+    waiting: str | None  # why a container has not begun, such as ImagePullBackOff
+    exit_code: int | None  # of its container; None: the container has not ended
+    reason: str  # why it ended, in addition to the exit code, such as Evicted or OOMKilled
+    uid: str  # differs from that of the next pod of the same name
+    unscheduled: str = ""  # why it has no node
     disrupted: bool = False
     """Whether the cluster ended it: its node was drained, or another pod preempted it."""
 

@@ -23,10 +23,8 @@ class CheckResult:
 
     name: str
     found: str
-    verdict: str = "ok"
-    """``ok``; ``note``: a training may run; ``missing``: a training cannot run."""
-    advice: str = ""
-    """What to apply or to set."""
+    verdict: str = "ok"  # ``ok``; ``note``: a training may run; ``missing``: a training cannot run
+    advice: str = ""  # what to apply or to set
 
 
 class Reader:
@@ -41,12 +39,7 @@ class Reader:
         return str(self._client.configuration.host)
 
     def get(self, path: str) -> Json | None:
-        """The object or list at a path; None: it does not exist.
-
-        Raises:
-            Refused: it may not be read, or the server failed.
-            Unreachable: the server did not answer.
-        """
+        """The object or list at a path; None: it does not exist."""
         try:
             return self._call("GET", path)
         except Refused as error:

@@ -29,17 +29,14 @@ TASK = "task.json"
 _JOB = re.compile(r"train-[0-9a-f]{16}")
 
 _log = logging.getLogger(__name__)
-
 _INPUTS = "inputs.json"  # in a store: all inputs are complete
 
 
 class JobFolder(TypedDict):
     """The folder of one job."""
 
-    folder: str
-    """Path or address that the pods read; its last part is the name of the job."""
-    local: str
-    """Path in this process: the same folder, or a local copy of it."""
+    folder: str  # path or address that the pods read; its last part is the name of the job
+    local: str  # path in this process: the same folder, or a local copy of it
 
 
 class UnsharedFolderError(SettingError):
@@ -47,11 +44,7 @@ class UnsharedFolderError(SettingError):
 
 
 def check(path: str, volumes: Sequence[Volume], setting: str) -> None:
-    """Checks that the job's pods reach a folder.
-
-    Raises:
-        UnsharedFolderError: the folder is in no object store, and on none of the volumes.
-    """
+    """Checks that the job's pods reach a folder."""
     if is_address(path) or any(shared_folder.is_below(path, each.path) for each in volumes):
         return
     mounted = ", ".join(each.path for each in volumes) or "none"
@@ -75,9 +68,6 @@ def shared(
     Copies inputs into the job folder once for all attempts, unless they are on a volume. After
     success, copies outputs to their URIs, and removes the folder. Also removes folders of failed
     jobs that no attempt has used for ``kubeflow.job.ttl_seconds``.
-
-    Raises:
-        UserError: the pods cannot reach a folder, or it cannot be written.
     """
     volumes = cluster.pod.volumes
     check(cluster.job.folder, volumes, "kubeflow.job.folder")

@@ -38,12 +38,7 @@ def renew(folder: str, seconds: float) -> None:
 
 
 def seconds_left(folder: str) -> float:
-    """Seconds that the pods may run; negative when they must end.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: the object store cannot be used.
-    """
+    """Seconds that the pods may run; negative when they must end."""
     content = shared_folder.at(folder).read(NAME)
     if content is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path(folder))

@@ -65,9 +65,6 @@ def copy_once(sources: Mapping[str, str], folder: pathlib.Path) -> None:
 
     Args:
         sources: name in ``folder`` -> path of a source.
-
-    Raises:
-        UserError: the folder cannot be written.
     """
     with writable(folder):
         for name, source in sources.items():

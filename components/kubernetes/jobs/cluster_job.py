@@ -31,20 +31,17 @@ class Permission(NamedTuple):
 class RequiredObject(NamedTuple):
     """An object that must exist before the job is created."""
 
-    check: str
-    """Name of the check in ``stagecraft doctor``."""
+    check: str  # name of the check in ``stagecraft doctor``
     path: str
 
-    title: str
-    """Kind and name, for people."""
+    title: str  # kind and name, for people
     advice: str
 
 
 class JobState(NamedTuple):
     """The state of a job, as its controller reports it."""
 
-    state: str
-    """``running``, ``done`` or ``failed``."""
+    state: str  # ``running``, ``done`` or ``failed``
     message: str = ""
 
 
@@ -53,16 +50,11 @@ class ClusterJob(Entry, abc.ABC):
 
     group: str
     version: str
-    kind: str
-    """In the Kubernetes API, such as ``Job``."""
-    controller: str
-    """The software that runs jobs of this kind."""
-    needs_operator: bool = True
-    """Whether people install the controller themselves."""
-    container: str
-    """Name of the container that trains, in each pod."""
-    succeeded: str = "Complete"
-    """Type of the condition of a job that succeeded."""
+    kind: str  # in the Kubernetes API, such as ``Job``
+    controller: str  # the software that runs jobs of this kind
+    needs_operator: bool = True  # whether people install the controller themselves
+    container: str  # name of the container that trains, in each pod
+    succeeded: str = "Complete"  # type of the condition of a job that succeeded
     resources_by_role: bool = False
     """Whether each role has resources of its own; otherwise all processes get a worker's."""
     quota: tuple[str, ...]
@@ -76,11 +68,7 @@ class ClusterJob(Entry, abc.ABC):
 
     @abc.abstractmethod
     def render(self, request: JobRequest) -> list[Json]:
-        """Makes the objects, in the order in which to create them; the job is the last one.
-
-        Raises:
-            SettingError: a job of this kind has no field for a setting.
-        """
+        """Makes the objects, in the order in which to create them; the job is the last one."""
 
     def body(self, request: JobRequest, spec: Json) -> Json:
         """The job, with its kind and its metadata."""

@@ -62,10 +62,7 @@ def _container(request: JobRequest, role: str, name: str) -> Json:
         "command": list(request.command),
         "env": environment(request),
         "ports": [{"name": "tfjob-port", "containerPort": PORT}],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         **present("imagePullPolicy", request.pod.image_pull_policy),
         **present("resources", resources(request.pod, role)),
         **present("volumeMounts", mounts(request.pod)),

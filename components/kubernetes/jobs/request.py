@@ -14,14 +14,9 @@ from stagecraft.trainer_module.parallel import roles, strategy
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 Json = dict[str, Any]
-
-PORT = 2222
-"""Of each process: the training operator's default."""
-
+PORT = 2222  # of each process: the training operator's default
 PART_OF = "app.kubernetes.io/part-of"
-JOB_LABEL = "stagecraft.dev/job"
-"""Label of each object and each pod of a training: the job's name."""
-
+JOB_LABEL = "stagecraft.dev/job"  # label of each object and each pod of a training: the job's name
 ROLES = ("chief", "worker", "ps", "evaluator")
 
 _NAMES = (
@@ -58,23 +53,19 @@ class JobRequest:
         SettingError: Kubernetes would refuse a name.
     """
 
-    name: str
-    """Of the job: a DNS label of at most 40 characters, the same for the same training."""
+    name: str  # of the job: a DNS label of at most 40 characters, the same for the same training
     namespace: str
     image: str
-    command: tuple[str, ...]
-    """Of each process; its environment tells the process its role."""
+    command: tuple[str, ...]  # of each process; its environment tells the process its role
     processes: Mapping[str, int]
     """How many of each role, in the order of ``trainer_module.parallel.roles.jobs``."""
     serves: frozenset[str] = frozenset()
     """The roles that never end by themselves (parameter_server's workers and ps)."""
-    max_restarts: int = 3
-    """Of a lost process."""
+    max_restarts: int = 3  # of a lost process
     pod: PodSettings = dataclasses.field(default_factory=PodSettings)
     """What each pod gets; a ps gets no GPUs, an evaluator one."""
     job: JobSettings = dataclasses.field(default_factory=JobSettings)
-    owner: Json | None = None
-    """An owner reference: Kubernetes deletes the job with its owner."""
+    owner: Json | None = None  # an owner reference: Kubernetes deletes the job with its owner
 
     def __post_init__(self) -> None:
         values = {"name": self.name, "namespace": self.namespace}

@@ -35,11 +35,7 @@ _OWN_NAMESPACE, _POD, _POD_UID = "STAGECRAFT_NAMESPACE", "KFP_POD_NAME", "KFP_PO
 
 
 def settings() -> ClusterSettings:
-    """Reads the step's environment.
-
-    Raises:
-        UserError: the step was not compiled with ``parallel.launcher: kubernetes``.
-    """
+    """Reads the step's environment."""
     try:
         return ClusterSettings.model_validate_json(os.environ.get(CLUSTER, ""))
     except ValidationError as error:
@@ -59,9 +55,6 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
 
     Args:
         fn_args: as TFX gives them, with paths in the job folder's local copy.
-
-    Raises:
-        UserError: the job failed, or could not start.
     """
     cluster, folder, namespace = settings(), job_folder["folder"], _namespace()
     wanted = JobRequest.of_training(
@@ -77,11 +70,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
     _check_version(client, kind, wanted)
     shared = shared_folder.at(folder)
     checkpoint_leases = leases.leases_for(
-        client,
-        namespace,
-        fn_args.working_dir,
-        name=wanted.name,
-        seconds=cluster.job.lease_seconds,
+        client, namespace, fn_args.working_dir, name=wanted.name, seconds=cluster.job.lease_seconds
     )
     training = TrainingJob(
         client,

@@ -11,9 +11,7 @@ from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import exit_codes
 
-STUCK_SECONDS = 300.0
-"""How long a container may wait for an image, a secret or a volume."""
-
+STUCK_SECONDS = 300.0  # how long a container may wait for an image, a secret or a volume
 _LAST_LINES = 20
 
 _SECONDARY = (exit_codes.LOST_PEER, exit_codes.PREEMPTED)
@@ -48,11 +46,7 @@ class PodReporter:
             self._write_log(f"{subject}: {message}")
 
     def check(self, pods: Sequence[Pod]) -> None:
-        """Reports why pods do not start, and how pods ended.
-
-        Raises:
-            UserError: a pod has waited for too long.
-        """
+        """Reports why pods do not start, and how pods ended."""
         now = self._clock()
         present = {pod.uid: pod for pod in pods}
         for uid, pod in self._seen.items():

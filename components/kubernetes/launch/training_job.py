@@ -11,9 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from stagecraft.components.kubernetes.api import objects as cluster
 from stagecraft.components.kubernetes.api import pod_logs
-from stagecraft.components.kubernetes.api.connection import Refused, Unreachable, patiently
+from stagecraft.components.kubernetes.api.connection import (
+    Refused,
+    Unreachable,
+    parse_time,
+    patiently,
+)
 from stagecraft.components.kubernetes.api.objects import Json, Objects
 from stagecraft.components.kubernetes.api.pod_status import Pod
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, JobState
@@ -27,9 +31,7 @@ _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 POLL_SECONDS = 2.0
-
-EVENTS_SECONDS = 15.0
-"""Between requests for the cluster's events, while processes are missing."""
+EVENTS_SECONDS = 15.0  # between requests for the cluster's events, while processes are missing
 
 
 class MissingKindError(UserError):
@@ -86,8 +88,7 @@ class TrainingJob:
         self._write_log, self._sleep, self._check_lease = write_log, sleep, check
         self._reporter = PodReporter(kind, roles, write_log, lambda: time.monotonic())
         self._uid: str | None = None
-        self.is_over = False
-        """Whether its pods have ended, or end now."""
+        self.is_over = False  # whether its pods have ended, or end now
 
         self._ended = threading.Lock()
         self._pods: list[Pod] = []
@@ -101,13 +102,7 @@ class TrainingJob:
         return f"{self._job['kind']} {self._job['metadata']['name']}"
 
     def run(self) -> None:
-        """Returns when the training is done. Any error deletes the job.
-
-        Raises:
-            LeaseLostError: another training has the checkpoints.
-            JobFailedError: the job failed.
-            UserError: the job cannot run, or the cluster cannot be used.
-        """
+        """Returns when the training is done. Any error deletes the job."""
         ended = JobState("running")
         try:
             ended = self._follow(self._start())
@@ -155,7 +150,7 @@ class TrainingJob:
             owned = helper | {"metadata": helper["metadata"] | {"ownerReferences": [owner]}}
             while not self._create_helper(owned):
                 self._sleep(POLL_SECONDS)
-        return cluster.created(job)
+        return parse_time(job["metadata"]["creationTimestamp"])
 
     def _create_or_adopt(self, waited: float) -> Json | None:
         """The job; None: not yet."""

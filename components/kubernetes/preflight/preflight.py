@@ -22,23 +22,14 @@ class PlannedTraining:
     """A training that has not started yet."""
 
     request: JobRequest
-    folder: str
-    """``kubeflow.job.folder``"""
-    checkpoints: str
-    """``kubeflow.checkpoints``"""
-    default_image: str
-    """Default of ``kubeflow.image``."""
-    account: str | None = None
-    """Service account of the Trainer's step; None: the current user."""
+    folder: str  # ``kubeflow.job.folder``
+    checkpoints: str  # ``kubeflow.checkpoints``
+    default_image: str  # default of ``kubeflow.image``
+    account: str | None = None  # service account of the Trainer's step; None: the current user
 
 
 def check_cluster(client: Any, training: PlannedTraining) -> Iterator[CheckResult]:
-    """All checks, the most fundamental first.
-
-    Raises:
-        Refused: the credentials are not valid (401), or the server fails.
-        Unreachable: the server does not answer.
-    """
+    """All checks, the most fundamental first."""
     reader, request = Reader(client), training.request
     namespace, kind = request.namespace, CLUSTER_JOBS.get(request.job.kind)
     core, folders = f"/api/v1/namespaces/{namespace}", (training.folder, training.checkpoints)

@@ -20,9 +20,7 @@ from stagecraft.components.report.pages import (
 from stagecraft.components.report.report_data import Quality, ReportData, Training
 
 _MATRIX = 20  # most classes of a confusion matrix that the page shows as a table
-
 _STRONGEST = 50  # most percent of colour in a cell; text stays readable on it
-
 _SECTIONS = {
     "training": "Training",
     "quality": "Per-class quality",

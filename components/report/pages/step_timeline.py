@@ -13,16 +13,10 @@ from stagecraft.components.report.pages.charts import Chart
 from stagecraft.components.report.pages.svg import STYLE, Ink, inline
 from stagecraft.trainer_module.planning import schedule
 
-_INK = {
-    "forward": Ink.BLUE,
-    "backward": Ink.ORANGE,
-    "reduce": Ink.VIOLET,
-    "update": Ink.GREEN,
-}
+_INK = {"forward": Ink.BLUE, "backward": Ink.ORANGE, "reduce": Ink.VIOLET, "update": Ink.GREEN}
 """Kind of work -> colour."""
 
 _WIDTH = 15.0  # inches, of 72 units
-
 _BACKWARD = 2 / 3
 """Share of the backward pass in a stage's time, for old plans that do not record it."""
 

@@ -21,12 +21,8 @@ from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL, JobRequest, Json
 from stagecraft.schemas.errors import SettingError
 
-RUNTIME = "stagecraft"
-"""Name of the TrainingRuntime, in the namespace of the job."""
-
-RESTARTS = 3
-"""Of each process, as the runtime says: a TrainJob has no field for restarts."""
-
+RUNTIME = "stagecraft"  # name of the TrainingRuntime, in the namespace of the job
+RESTARTS = 3  # of each process, as the runtime says: a TrainJob has no field for restarts
 _MANAGER = "stagecraft.dev/trainer"
 
 
@@ -41,18 +37,10 @@ class TrainJob(ClusterJob):
     quota = ("count/trainjobs.trainer.kubeflow.org", "count/jobs.batch")
 
     def render(self, request: JobRequest) -> list[Json]:
-        """Makes the TrainJob.
-
-        Raises:
-            SettingError: a TrainJob has no field for a setting.
-        """
+        """Makes the TrainJob."""
         _check(request)
         spec = {
-            "runtimeRef": {
-                "apiGroup": self.group,
-                "kind": "TrainingRuntime",
-                "name": RUNTIME,
-            },
+            "runtimeRef": {"apiGroup": self.group, "kind": "TrainingRuntime", "name": RUNTIME},
             "trainer": {
                 "image": request.pod.image or request.image,
                 "command": list(request.command),
