@@ -15,7 +15,7 @@ import pytest
 from messages import Messages
 from pydantic import ValidationError
 
-from stagecraft.components.fingerprints.training_fingerprints import fingerprints
+from stagecraft.components.fingerprints.training_properties import fingerprints
 from stagecraft.components.report.pages import training_text
 from stagecraft.pipeline.cli import describe_settings
 from stagecraft.schemas.errors import SettingError

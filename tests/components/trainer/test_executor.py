@@ -13,7 +13,7 @@ from tfx import types
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import artifact_utils, standard_artifacts
 
-from stagecraft.components.fingerprints.training_fingerprints import weights_fingerprint
+from stagecraft.components.fingerprints.training_properties import weights_fingerprint
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.components.report import collect
 from stagecraft.components.report.pages import training_text

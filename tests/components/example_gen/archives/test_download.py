@@ -29,8 +29,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.plan: list[str] = []
         self.content = CONTENT
-        self.ranges: list[str | None] = []
-        """The Range header of every request so far."""
+        self.ranges: list[str | None] = []  # the Range header of every request so far
 
     @property
     def url(self) -> str:

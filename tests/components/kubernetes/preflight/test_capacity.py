@@ -16,8 +16,7 @@ from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.preflight import capacity
 
 POD = {"cpu": "8", "memory": "64Gi", "gpus": 2}
-SERVER = {"topology": "parameter-server"}
-"""A chief, two workers, a ps and an evaluator."""
+SERVER = {"topology": "parameter-server"}  # a chief, two workers, a ps and an evaluator
 
 
 def found(
