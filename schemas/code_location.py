@@ -50,10 +50,7 @@ def of(error: BaseException) -> Place | None:
     """The innermost line outside installed packages: of the user's code, or of this project.
 
     A traceback inside a message has precedence, because AutoGraph, Beam's workers and the processes
-    of a training pass on exceptions as text.
-
-    Returns:
-        None if all lines are in packages.
+    of a training pass on exceptions as text. None if all lines are in packages.
     """
     for link in reversed(list(chain(error))):
         frames = traceback.walk_tb(link.__traceback__)

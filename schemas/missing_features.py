@@ -25,7 +25,7 @@ class MissingFeatureError(UserError):
 
 
 def check(where: str, present: Iterable[str], required: Sequence[str], advice: str) -> None:
-    """Checks that all required features exist."""
+    """Refuses features of which a required one is missing."""
     names = sorted(present)
     if missing := [name for name in required if name not in names]:
         raise MissingFeatureError(where, missing, names, advice)

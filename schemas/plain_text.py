@@ -20,9 +20,6 @@ _SURROGATES = re.compile(r"[\ud800-\udfff]")  # bytes of a file name that are no
 
 
 def plain(text: str) -> str:
-    """Text without escape sequences and control characters, with lines that end in ``\\n``.
-
-    Characters that cannot be encoded become U+FFFD.
-    """
+    """Text without escape sequences and control characters, and with ``\\n`` as line ends."""
     text = _NEW_LINE.sub("\n", _ESCAPES.sub("", text))
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", text))

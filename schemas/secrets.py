@@ -91,11 +91,7 @@ def redact(text: str) -> str:
 
 
 def redact_tree(value: Any, name: str = "") -> Any:
-    """Settings without their secrets.
-
-    Returns:
-        A copy. Values of secret names are replaced entirely, other text by :func:`redact`.
-    """
+    """A copy of settings; values of secret names are replaced, other text by :func:`redact`."""
     if isinstance(value, Mapping):
         return {key: redact_tree(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -95,10 +95,7 @@ def _image_shape(feature: schema_pb2.Feature) -> tuple[int, int, int]:
 def readable(
     statistics: Mapping[str, statistics_pb2.DatasetFeatureStatistics], wanted: Sequence[Rule]
 ) -> tuple[list[Rule], list[Finding]]:
-    """The rules whose features have the right type in every split, and findings for the others.
-
-    A rule cannot read a value of another type.
-    """
+    """The rules whose features have the right type in every split, and findings for the others."""
     findings = []
     for split, of_split in statistics.items():
         of_feature = {_name(feature): feature for feature in of_split.features}

@@ -23,11 +23,7 @@ _DIFFERENCE = "_diff"  # suffix of a metric's name: the candidate's value minus 
 
 
 def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluation:
-    """Reads the folder that the Evaluator wrote (its ``evaluation`` artifact).
-
-    Args:
-        class_names: in the order of the labels. Without them, sentences say ``label 3``.
-    """
+    """Reads the Evaluator's folder; ``class_names`` in order of the labels, for sentences."""
     overall: dict[str, float] = {}
     per_class: dict[int, dict[str, float]] = {}
     mistakes: list[Mistake] = []

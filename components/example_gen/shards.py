@@ -109,10 +109,7 @@ class Plan(NamedTuple):
 
 
 class WriteShard(beam.DoFn):
-    """Writes the shard that an element ``(split, number)`` names, as an uncompressed TFRecord.
-
-    Memory is a few blocks of records, whatever the size of the shard.
-    """
+    """Writes the shard of an element ``(split, number)`` as an uncompressed TFRecord, by blocks."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

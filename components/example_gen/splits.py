@@ -43,10 +43,7 @@ def split_ids(n_train: int, n_test: int, val_fraction: float) -> dict[str, Ids]:
 
 
 def shard_ids(ids: Ids, shard: int, shards: int) -> Ids:
-    """The ids in one of a split's shards: consecutive, sizes differing by one at most.
-
-    A split with fewer examples than shards has empty shards.
-    """
+    """The ids in one of a split's shards: consecutive; sizes differ by one at most."""
     return ids[len(ids) * shard // shards : len(ids) * (shard + 1) // shards]
 
 

@@ -70,10 +70,7 @@ def check_exists(dotted: str) -> None:
 
 
 def imported_names(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
-    """Absolute dotted names that a module's code imports, at any depth of its syntax tree.
-
-    ``from a import b`` yields ``a.b``: the caller checks whether ``b`` is a module.
-    """
+    """Absolute dotted names that code imports at any depth; ``from a import b`` yields ``a.b``."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()

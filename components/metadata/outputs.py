@@ -73,10 +73,7 @@ def check_empty(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
 
 
 def keep_and_refuse(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
-    """As :func:`check_empty`, for an executor: first moves the files out of TFX's reach.
-
-    The new folder has the same name with ``.kept`` appended.
-    """
+    """As :func:`check_empty`, for an executor: first renames the folders, for TFX removes them."""
     from tfx.dsl.io import fileio
 
     for folder in _filled(outputs):

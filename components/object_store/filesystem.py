@@ -47,10 +47,7 @@ class ObjectStore(filesystem.Filesystem):
 
     @staticmethod
     def open(name: PathType, mode: str = "r") -> Any:
-        """Opens a file, for text (UTF-8) unless the mode has a ``b``.
-
-        Closing the file completes a write.
-        """
+        """Opens a file, for text (UTF-8) unless the mode has a ``b``; closing completes a write."""
         stream = locate(name).open(mode.strip("bt") + "b")
         return stream if "b" in mode else io.TextIOWrapper(stream, encoding="utf-8")
 
@@ -137,10 +134,7 @@ class ObjectStore(filesystem.Filesystem):
     def walk(
         top: PathType, topdown: bool = True, onerror: Callable[..., None] | None = None
     ) -> Iterator[tuple[str, list[str], list[str]]]:
-        """Yields address, names of folders and names of files, as ``os.walk`` does.
-
-        If the store fails, it raises.
-        """
+        """As ``os.walk``: address, names of folders, names of files; raises if the store fails."""
         folder = os.fsdecode(top)
         try:
             entries = locate(folder).entries()
@@ -178,11 +172,7 @@ def _store() -> type[ObjectStore]:
 
 
 def write_atomically(uri: str, content: bytes) -> None:
-    """Writes a small file atomically: readers see the old content or the new one.
-
-    Args:
-        uri: a local path or an address, also before :func:`register`.
-    """
+    """Writes a small file, local or not: readers see the old content or the new one."""
     place = _place(uri)
     if place is not None and not place.root:
         with explained(uri):

@@ -81,11 +81,7 @@ class StoredFolder:
         self._send(lambda: filesystem.write_atomically(self._of(name), content))
 
     def download(self, name: str, path: pathlib.Path) -> None:
-        """Downloads a file.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Downloads a file; FileNotFoundError if it does not exist."""
 
         def copy() -> None:
             with self._files.open(self._of(name), "rb") as source, path.open("wb") as target:

@@ -31,13 +31,10 @@ _NUMBERED = re.compile(r"\b([A-Za-z]\w*?)_(\d+)\b")
 
 
 def find(model: str, folder: str) -> Version | None:
-    """The newest version, if it is the same model.
+    """The newest version, if it is the same model; else None.
 
     Two SavedModels are the same model if their weights and assets have the same bytes, and their
     graphs differ only in the numbers of names.
-
-    Returns:
-        None if the newest version is another model or unreadable, or if there is no version.
     """
     if "://" in model or "://" in folder:
         filesystem.register()

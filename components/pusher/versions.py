@@ -39,11 +39,7 @@ class Version(NamedTuple):
 
 
 def next_version(folder: str, names: Iterable[str], now: float) -> int:
-    """The number of a new version: the time, or the highest version plus one.
-
-    Args:
-        now: seconds since 1970.
-    """
+    """The number of a new version: the time (s since 1970), or the highest version plus one."""
     versions = (int(name) for name in names if re.fullmatch("[0-9]{1,19}", name))
     number = max(int(now), 1 + max(versions, default=0))
     if number > HIGHEST:

@@ -102,11 +102,7 @@ def collect(
 
 
 def read_training(model_run: Artifact, model: Artifact | None) -> Training | None:
-    """Reads the Trainer's results.
-
-    Returns:
-        None if a user's own ``run_fn`` wrote no record.
-    """
+    """The Trainer's results; None if a user's own ``run_fn`` wrote no record."""
     text = _text(model_run.uri, record.FILE_NAME)
     parsed = None if text is None else record.parse(text, f"{model_run.uri}/{record.FILE_NAME}")
     if parsed is None:

@@ -33,14 +33,7 @@ Artifacts = Mapping[str, Artifact]
 def read(
     artifacts: Artifacts, names: Sequence[str], training: Training | None, ids: Sequence[int]
 ) -> tuple[DataSummary | None, dict[int, Pixels]]:
-    """Summarizes the data, and reads some images of the eval split.
-
-    Args:
-        artifacts: by role. Parts whose artifacts are missing stay empty.
-
-    Returns:
-        The summary, None without examples; and images by id.
-    """
+    """Summarizes the data as far as artifacts exist, and reads some images of eval, by id."""
     examples = artifacts.get("examples")
     if examples is None:
         return None, {}

@@ -33,11 +33,7 @@ class Scan(NamedTuple):
 
 
 def scan(files: Sequence[str], classes: int, ids: Collection[int] = ()) -> Scan:
-    """Reads a split once.
-
-    Args:
-        files: paths or patterns of TFRecords of raw examples.
-    """
+    """Reads a split once; ``files`` are paths or patterns of TFRecords of raw examples."""
     spec = {
         name: tf.io.FixedLenFeature([], tf.int64, default_value=-1)
         for name in (features.LABEL, features.ID)
@@ -70,11 +66,7 @@ def augmented(
     seed: int,
     augmentations: Sequence[str],
 ) -> list[Augmented]:
-    """Augments some examples as the Trainer does in the first epochs.
-
-    Args:
-        augmentations: names. Without names, the result is empty.
-    """
+    """Augments some examples as the Trainer does in the first epochs; none without names."""
     if not augmentations:
         return []
     transform = tft.TFTransformOutput(transform_graph)

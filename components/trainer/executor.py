@@ -104,11 +104,7 @@ class Executor(GenericExecutor):
 def _on_cluster(
     settings: TrainingSettings, inputs: Artifacts, outputs: Artifacts, checkpoint_root: str
 ) -> Iterator[Any]:
-    """For a training in a cluster job, puts artifacts where the job's pods can read them.
-
-    Yields:
-        The job folder; None without a job.
-    """
+    """Puts artifacts where pods of a cluster job can read them; yields the job folder, or None."""
     if settings.parallel.launcher != "kubernetes":
         yield None
         return

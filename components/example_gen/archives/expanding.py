@@ -22,10 +22,7 @@ _T = TypeVar("_T")
 
 
 class Expanding(gzip.GzipFile):
-    """A readable :class:`gzip.GzipFile` with a limit on the expanded size.
-
-    It expands nothing beyond the limit, not even bytes that the reader skips.
-    """
+    """A readable :class:`gzip.GzipFile` that expands nothing beyond a limit, also when it skips."""
 
     def __init__(self, raw: IO[bytes], name: str, compressed: int) -> None:
         super().__init__(fileobj=raw, mode="rb")

@@ -22,11 +22,7 @@ Planes = npt.NDArray[np.uint8]  # ``[n, 3072]``: each image's red, green and blu
 def read(
     stream: IO[bytes], size: int, layout: Layout, dataset: str, where: str
 ) -> Iterator[tuple[Labels, Planes]]:
-    """Yields all records of a file, in its order.
-
-    Args:
-      dataset: key of ``features.DATASETS``; chooses among the labels of a record.
-    """
+    """Yields all records of a file, in its order; ``dataset`` chooses among their labels."""
     if layout.pickled:
         yield from _read_pickled(stream, layout, dataset, where)
     else:

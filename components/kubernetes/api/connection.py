@@ -96,11 +96,7 @@ def call(
     headers: Mapping[str, str] | None = None,
     **query: str,
 ) -> dict[str, Any]:
-    """Sends a request; the answer as the dictionary that its YAML shows.
-
-    Raises:
-        ApiException: or an error of urllib3, see :func:`explained`.
-    """
+    """Sends a request; the answer as its YAML shows it. For its errors, see :func:`explained`."""
     answer: dict[str, Any] = client.call_api(
         path,
         method,

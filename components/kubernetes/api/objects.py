@@ -25,11 +25,7 @@ class Objects:
         self._namespace = namespace
 
     def create(self, body: Json) -> Json:
-        """Creates an object.
-
-        Raises:
-            Refused: 409 where it exists.
-        """
+        """Creates an object; Refused with 409 where it exists."""
         return self._call("POST", "create", body, self._collection(body), body)
 
     def get(self, body: Json) -> Json | None:
@@ -46,11 +42,7 @@ class Objects:
         return self._call("PATCH", "patch", body, self._path(body), change)
 
     def replace(self, body: Json) -> Json:
-        """Writes an object if its ``resourceVersion`` is still the body's.
-
-        Raises:
-            Refused: 409 where it has changed, 404 where it does not exist.
-        """
+        """Writes an object; Refused with 409 if its ``resourceVersion`` is another one now."""
         return self._call("PUT", "update", body, self._path(body), body)
 
     def delete(self, body: Json, uid: str | None = None, version: str | None = None) -> None:
@@ -71,11 +63,7 @@ class Objects:
                 raise
 
     def warnings(self, name: str, since: datetime.datetime) -> list[tuple[str, str]]:
-        """Events of type Warning about objects whose names begin with ``name``.
-
-        Returns:
-            Kind and name, and the message.
-        """
+        """Kind and name, and message of Warnings about objects whose names begin with ``name``."""
         with explained(f"Events of namespace {self._namespace} cannot be listed", _REMEDY):
             path = f"/api/v1/namespaces/{self._namespace}/events"
             events = call(self._client, "GET", path, fieldSelector="type=Warning")["items"]

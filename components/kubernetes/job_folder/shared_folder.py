@@ -61,11 +61,7 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def copy_once(sources: Mapping[str, str], folder: pathlib.Path) -> None:
-    """Copies folders to a volume, each completely, unless an earlier attempt has done so.
-
-    Args:
-        sources: name in ``folder`` -> path of a source.
-    """
+    """Copies sources, by name in ``folder``, to a volume, unless an earlier attempt has done so."""
     with writable(folder):
         for name, source in sources.items():
             target = folder / name

@@ -117,11 +117,7 @@ class ClusterJob(Entry, abc.ABC):
     def role(
         self, labels: Mapping[str, str], annotations: Mapping[str, str], roles: Sequence[str]
     ) -> str | None:
-        """The role of a pod, such as ``worker 1``; None where labels do not tell.
-
-        Args:
-            roles: of all processes, by their index in the job.
-        """
+        """The role of a pod, of all ``roles`` by index, such as ``worker 1``; None: unknown."""
         index: Any = annotations.get(_INDEX) or labels.get(_INDEX)
         return roles[int(index)] if index is not None and int(index) < len(roles) else None
 

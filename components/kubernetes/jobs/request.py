@@ -47,11 +47,7 @@ _NAMES = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobRequest:
-    """One training on a cluster.
-
-    Raises:
-        SettingError: Kubernetes would refuse a name.
-    """
+    """One training on a cluster; a SettingError where Kubernetes would refuse a name."""
 
     name: str  # of the job: a DNS label of at most 40 characters, the same for the same training
     namespace: str

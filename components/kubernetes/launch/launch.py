@@ -72,6 +72,11 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
     checkpoint_leases = leases.leases_for(
         client, namespace, fn_args.working_dir, name=wanted.name, seconds=cluster.job.lease_seconds
     )
+
+    def check() -> None:
+        for lease in checkpoint_leases:
+            lease.check()
+
     training = TrainingJob(
         client,
         namespace,
@@ -81,7 +86,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
         # Without a task, the results of an earlier job are already fetched and removed.
         adopts=shared.read(TASK) is not None,
         max_lost_pods=kind.max_lost_pods(wanted),
-        check=lambda: [lease.check() for lease in checkpoint_leases],
+        check=check,
     )
     preemption.on_sigterm(training.delete)
     task = task_of(path, fn_args)

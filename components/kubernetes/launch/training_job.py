@@ -89,7 +89,6 @@ class TrainingJob:
         self._reporter = PodReporter(kind, roles, write_log, lambda: time.monotonic())
         self._uid: str | None = None
         self.is_over = False  # whether its pods have ended, or end now
-
         self._ended = threading.Lock()
         self._pods: list[Pod] = []
         self._lost: set[str] = set()

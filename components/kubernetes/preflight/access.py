@@ -30,11 +30,7 @@ def needed(kind: ClusterJob) -> list[Permission]:
 def check(
     reader: Reader, namespace: str, kind: ClusterJob, account: str | None
 ) -> Iterator[CheckResult]:
-    """A result for the subject, and one for each permission.
-
-    Args:
-        account: name of the service account in the namespace; None: the current user.
-    """
+    """A result for the subject (``account`` None: the user), and one for each permission."""
     review = _Review(reader, namespace, account)
     who = f"service account {account}" if account else "you"
     answers = [

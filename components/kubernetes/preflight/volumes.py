@@ -18,11 +18,7 @@ _CLAIM = "manifests/base/checkpoints.yaml"
 
 
 def check_folder(setting: str, path: str, request: JobRequest, example: str) -> CheckResult:
-    """Whether a folder for all pods is on one of the volumes, or in an object store.
-
-    Args:
-        example: a name for the folder on a volume.
-    """
+    """Whether a folder for all pods, such as ``example``, is on a volume or in an object store."""
     name, volumes = setting.rpartition(".")[2], request.pod.volumes
     if is_address(path):
         return _stored(name, path, request)
@@ -56,11 +52,7 @@ def _stored(name: str, path: str, request: JobRequest) -> CheckResult:
 def check_claims(
     reader: Reader, request: JobRequest, written: Sequence[str]
 ) -> Iterator[CheckResult]:
-    """A result for each claim.
-
-    Args:
-        written: folders to which all pods write.
-    """
+    """A result for each claim; all pods write to the folders ``written``."""
     volumes = request.pod.volumes
     holding = (_holding(path, volumes) for path in written)
     shared = {volume.claim for volume in holding if volume}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
@@ -95,7 +96,7 @@ def _tip(span: dict[str, Any]) -> str:
 
 def _chart(
     name: str, rows: Sequence[str], bars: Sequence[Bar], alt: str, *, scale: bool = True
-) -> str:
+) -> Markup:
     with matplotlib.rc_context(STYLE):
         height = 0.36 * len(rows) + (0.95 if scale else 0.45)
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
