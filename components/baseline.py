@@ -30,15 +30,7 @@ class LatestBlessedBaseline(ResolverStrategy):
     def resolve_artifacts(
         self, store: MetadataStore, input_dict: dict[str, list[types.Artifact]]
     ) -> dict[str, list[types.Artifact]]:
-        """Selects the baseline.
-
-        Args:
-          input_dict: ``candidate`` (usually one Model), ``model`` (all Models of the pipeline) and
-            ``model_blessing`` (all ModelBlessings). Other inputs are passed on unchanged.
-
-        Returns:
-          The same keys, with at most one artifact each in ``model`` and ``model_blessing``.
-        """
+        """Leaves one artifact at most in ``model`` and ``model_blessing``, and other keys alone."""
         candidates = {artifact.id for artifact in input_dict["candidate"]}
         models = {
             model.id: model

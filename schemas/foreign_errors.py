@@ -24,14 +24,9 @@ def said(error: BaseException) -> str:
 
 
 def cleaned(text: str, limit: int = LIMIT) -> str:
-    """A message of another library in one line.
+    """A message of another library in one line, of at most ``limit`` characters.
 
-    Args:
-        limit: most characters; a longer text ends with an ellipsis.
-
-    Returns:
-        The text without terminal and control characters, with shape and dtype in place of tensors
-        and arrays, and with single spaces.
+    It has no terminal and control characters, and shape and dtype in place of tensors and arrays.
     """
     text = " ".join(plain(text[:_MOST]).split())
     text = _PRINTED.sub(r"tf.Tensor(\1)", text)

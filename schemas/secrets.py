@@ -114,11 +114,7 @@ def redact_yaml(text: str) -> str:
 
 
 def redact_arguments(arguments: Iterable[Any], *, all_values: bool = False) -> Iterator[Any]:
-    """A command's arguments without secrets, including ``b`` in ``--secret b``.
-
-    Args:
-        all_values: redact the values of all options, because any may be a secret.
-    """
+    """Arguments without secrets, also ``b`` in ``--secret b``; ``all_values``: of all options."""
     before = ""
     for argument in arguments:
         if not isinstance(argument, str):

@@ -48,15 +48,11 @@ class Ids(NamedTuple):
 def scan(
     files_of: Mapping[str, Sequence[str]], rules: Sequence[Rule]
 ) -> tuple[list[Finding], list[Ids]]:
-    """Checks every example of every split.
+    """Checks every example of every split; files that end in ``.gz`` are compressed.
 
-    Args:
-      files_of: split -> TFRecords of tf.train.Examples; files that end in ``.gz`` are compressed.
-      rules: to check. The values must have the rules' types, see
-        :func:`stagecraft.components.anomaly_gate.checks.readable`.
-
-    Returns:
-      The findings; and for each split, the ids of the examples that have exactly one id.
+    The values must have the rules' types, see
+    :func:`stagecraft.components.anomaly_gate.checks.readable`. Returns the findings; and for each
+    split, the ids of the examples that have exactly one id.
     """
     files = [file for files in files_of.values() for file in files]
     tallies = {split: _Tally.empty(len(rules)) for split in files_of}

@@ -140,13 +140,7 @@ class WriteShard(beam.DoFn):
 
 
 def serialize(labels: Labels, planes: Planes, ids: splits.Ids) -> Iterator[bytes]:
-    """Yields each image as a serialized tf.Example, its features in order of name.
-
-    Args:
-      labels: uint8 ``[n]``.
-      planes: uint8 ``[n, 3072]``: red, green and blue planes; written in HWC order.
-      ids: int64 ``[n]``.
-    """
+    """Yields images, uint8 planes ``[n, 3072]``, as tf.Examples with features in order of name."""
     # Reusing one Example takes half the time of building new ones.
     example = tf.train.Example()
     feature = example.features.feature

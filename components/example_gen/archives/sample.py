@@ -104,15 +104,10 @@ def _place(
     offset: float,
     rotation: float,
 ) -> Field:
-    """Coordinates u and v of each pixel in shapes of random place, and the shapes' sizes.
+    """Coordinates u and v of each pixel in shapes of random place, and sizes: ``[3, n, 32, 32]``.
 
-    Args:
-      size: range of half the width, in pixels.
-      offset: largest distance from the centre along an axis, in pixels.
-      rotation: largest rotation, in radians, in both directions.
-
-    Returns:
-      ``[3, n, 32, 32]``: u, v and the size.
+    ``size``: range of half the width, and ``offset``: largest distance from the centre along an
+    axis, in pixels; ``rotation``: largest one in both directions, in radians.
     """
     axis = np.arange(SIDE, dtype=np.float32) - (SIDE - 1) / 2
     dx, dy = random.uniform(-offset, offset, (2, n, 1, 1)).astype(np.float32)

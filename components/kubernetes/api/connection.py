@@ -63,11 +63,7 @@ def patiently(
 
 
 def connect(context: str | None = None) -> kubernetes.client.ApiClient:
-    """Connects: in a pod with its service account, elsewhere as kubectl does.
-
-    Args:
-        context: of kubectl's configuration; default: the pod's cluster, or the current context.
-    """
+    """Connects: in a pod with its service account, elsewhere as kubectl does, to ``context``."""
     configuration = kubernetes.client.Configuration()
     configuration.retries = False
     try:
@@ -127,11 +123,7 @@ def version(client: kubernetes.client.ApiClient) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def explained(problem: str, remedy: str = "") -> Iterator[None]:
-    """Turns the client's errors in the block into sentences.
-
-    Args:
-        remedy: for 401 and 403, how to get the permission.
-    """
+    """Turns the client's errors in the block into sentences; ``remedy`` is added to 401 and 403."""
     try:
         yield
     except ApiException as error:

@@ -46,12 +46,7 @@ class Objects:
         return self._call("PUT", "update", body, self._path(body), body)
 
     def delete(self, body: Json, uid: str | None = None, version: str | None = None) -> None:
-        """Deletes an object, if it exists, and in the background the objects that it owns.
-
-        Args:
-            uid: deletes only the object of this uid.
-            version: deletes only the object of this ``resourceVersion``.
-        """
+        """Deletes an object, if it exists (of this uid and version), and later what it owns."""
         options: Json = {"propagationPolicy": "Background"}
         expected = {"uid": uid, "resourceVersion": version}
         if any(expected.values()):

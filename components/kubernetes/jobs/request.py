@@ -87,12 +87,7 @@ class JobRequest:
         folder: str,
         owner: Json | None = None,
     ) -> JobRequest:
-        """The job that a topology needs.
-
-        Args:
-            folder: where the processes look for their task.
-            owner: an owner reference.
-        """
+        """The job that a topology needs; its processes look for their task in ``folder``."""
         return cls(
             name=name,
             namespace=namespace,

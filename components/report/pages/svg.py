@@ -64,12 +64,9 @@ STYLE = {
 def inline(
     figure: Figure, name: str, description: str, tips: Mapping[str, str] | None = None
 ) -> Markup:
-    """The figure as an ``<svg>`` element.
+    """The figure, in colours of ``Ink`` and 72 units an inch, as an ``<svg>`` element.
 
-    Args:
-        figure: drawn in the colours of ``Ink``, 72 units an inch.
-        name: letters; unique on the page.
-        tips: an artist's ``gid`` -> its tooltip.
+    ``name``: letters, unique on the page. ``tips``: tooltips by an artist's ``gid``.
     """
     stream = io.StringIO()
     no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
