@@ -72,6 +72,9 @@ class Cifar10ExampleGen(base_beam_component.BaseBeamComponent):
           sample_train: images in the sample's train part.
           sample_test: images in the sample's test part.
           cache_dir: folder of downloads.
+
+        Raises:
+          SettingError: an argument is invalid.
         """
         if dataset not in DATASETS:
             raise SettingError("dataset", dataset, "is unknown", f"one of {', '.join(DATASETS)}")

@@ -45,6 +45,9 @@ def code_fingerprint(*dotted: str, files: Sequence[str] = ()) -> str:
     Returns:
       16 hexadecimal digits. They depend on module names, sources and contents, but not on folders,
       so they are the same on all machines.
+
+    Raises:
+      UserError: a name does not exist, or a source or file cannot be read or parsed.
     """
     importlib.invalidate_caches()  # to see files that are new
     roots = [_resolve_root(name) for name in dotted]
