@@ -30,16 +30,7 @@ class LatestBlessedBaseline(ResolverStrategy):
     def resolve_artifacts(
         self, store: MetadataStore, input_dict: dict[str, list[types.Artifact]]
     ) -> dict[str, list[types.Artifact]]:
-        """Selects the baseline.
-
-        Args:
-          store: not used; the artifacts have all data.
-          input_dict: ``candidate`` (usually one Model), ``model`` (all Models of the pipeline) and
-            ``model_blessing`` (all ModelBlessings). Other inputs are passed on unchanged.
-
-        Returns:
-          The same keys, with at most one artifact each in ``model`` and ``model_blessing``.
-        """
+        """Leaves one artifact at most in ``model`` and ``model_blessing``, and other keys alone."""
         candidates = {artifact.id for artifact in input_dict["candidate"]}
         models = {
             model.id: model
@@ -47,7 +38,7 @@ class LatestBlessedBaseline(ResolverStrategy):
             if model.id not in candidates and fileio.exists(model.uri)
         }
         # Sort by blessing, not by model: a model trained earlier may be blessed again later.
-        for blessing in sorted(input_dict["model_blessing"], key=_artifact_id, reverse=True):
+        for blessing in sorted(input_dict["model_blessing"], key=lambda each: -int(each.id)):
             model_id = blessing.get_int_custom_property(
                 constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY
             )
@@ -55,7 +46,3 @@ class LatestBlessedBaseline(ResolverStrategy):
             if blessed and model_id in models:
                 return {**input_dict, "model": [models[model_id]], "model_blessing": [blessing]}
         return {**input_dict, "model": [], "model_blessing": []}
-
-
-def _artifact_id(artifact: types.Artifact) -> int:
-    return artifact.id

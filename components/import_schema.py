@@ -71,34 +71,22 @@ class ImportSchema(base_component.BaseComponent):
 
 
 def _read(schema_file: str) -> schema_pb2.Schema:
+    line: int | None = None
     try:
         with fileio.open(schema_file, "rb") as file:
             schema = text_format.Parse(file.read().decode(), schema_pb2.Schema())
+        if schema.feature:
+            return schema
+        problem = "the schema has no features; expected 'feature { … }' sections."
     except text_format.ParseError as error:
         line = error.GetLine()
-        where = f"{schema_file}, line {line}" if line else schema_file
-        cause = str(error).removeprefix(f"{line}:{error.GetColumn()} : ")
-        raise UserError(
-            f"{where}: not a schema: {cause}. Expected a text proto of "
-            "tensorflow_metadata.v0.Schema, with sections such as 'feature { name: \"label\" }'.",
-            file=schema_file,
-            record=str(line or ""),
-        ) from None
+        problem = f"not a schema: {str(error).removeprefix(f'{line}:{error.GetColumn()} : ')}. "
+        problem += "Expected a text proto of tensorflow_metadata.v0.Schema, with sections such as "
+        problem += "'feature { name: \"label\" }'."
     except UnicodeDecodeError:
-        raise UserError(
-            f"{schema_file}: not a schema: expected a text proto, found binary data.",
-            file=schema_file,
-        ) from None
+        problem = "not a schema: expected a text proto, found binary data."
     except Exception as error:  # each file system has its own errors
         cause = getattr(error, "strerror", None) or str(error)
-        raise UserError(
-            f"{schema_file}: cannot read the schema: {cause}. Use the path of a TFDV schema (text "
-            "proto).",
-            file=schema_file,
-        ) from None
-    if not schema.feature:
-        raise UserError(
-            f"{schema_file}: the schema has no features; expected 'feature {{ … }}' sections.",
-            file=schema_file,
-        )
-    return schema
+        problem = f"cannot read the schema: {cause}. Use the path of a TFDV schema (text proto)."
+    where = f"{schema_file}, line {line}" if line else schema_file
+    raise UserError(f"{where}: {problem}", file=schema_file, record=str(line or ""))

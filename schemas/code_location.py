@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import pathlib
 import re
@@ -14,6 +13,7 @@ from typing import NamedTuple
 _IN_TEXT = re.compile(r'^\s*File "(/[^"\n]+)", line (\d+), in ', re.MULTILINE)
 
 _RUNNERS = pathlib.Path(__file__).resolve().parents[1] / "pipeline" / "local"
+_STANDARD_LIBRARY = os.path.realpath(sysconfig.get_paths()["stdlib"])
 
 
 class Place(NamedTuple):
@@ -39,13 +39,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def append(text: str, error: BaseException, limit: int) -> str:
-    """A message of limited length, with file and line of its error appended if known.
-
-    Args:
-        text: the message.
-        error: the exception of the message.
-        limit: most characters.
-    """
+    """A message of limited length, with file and line of its error appended if known."""
     where = of(error)
     end = f" ({where})" if where else ""
     room = limit - len(end)
@@ -56,29 +50,15 @@ def of(error: BaseException) -> Place | None:
     """The innermost line outside installed packages: of the user's code, or of this project.
 
     A traceback inside a message has precedence, because AutoGraph, Beam's workers and the processes
-    of a training pass on exceptions as text.
-
-    Args:
-        error: a raised exception.
-
-    Returns:
-        None if all lines are in packages.
+    of a training pass on exceptions as text. None if all lines are in packages.
     """
     for link in reversed(list(chain(error))):
-        places = [*_of_traceback(link), *_of_text(str(link))]
+        frames = traceback.walk_tb(link.__traceback__)
+        places = [Place(frame.f_code.co_filename, line) for frame, line in frames]
+        places += [Place(file, int(line)) for file, line in _IN_TEXT.findall(str(link))]
         if own := [place for place in places if _is_own(place.file)]:
             return own[-1]
     return None
-
-
-def _of_text(text: str) -> Iterator[Place]:
-    for file, line in _IN_TEXT.findall(text):
-        yield Place(file, int(line))
-
-
-def _of_traceback(error: BaseException) -> Iterator[Place]:
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        yield Place(frame.f_code.co_filename, line)
 
 
 def _is_own(file: str) -> bool:
@@ -87,11 +67,6 @@ def _is_own(file: str) -> bool:
         file.startswith("<")
         or path.name.startswith("__autograph_generated_file")
         or {"site-packages", "dist-packages"}.intersection(path.parts)
-        or path.is_relative_to(_standard_library())
+        or path.is_relative_to(_STANDARD_LIBRARY)
         or path.is_relative_to(_RUNNERS)  # they launch every step
     )
-
-
-@functools.cache
-def _standard_library() -> str:
-    return os.path.realpath(sysconfig.get_paths()["stdlib"])

@@ -23,10 +23,8 @@ class UserError(Exception):
         """Makes the error.
 
         Args:
-            message: for people.
             setting: dotted name of the setting, or the command's option, such as
                 ``parallel.stages`` or ``--data``.
-            value: of the setting.
             suggestion: what works, such as ``parallel.strategy: grid``.
             file: path or address of the file.
             record: the part of the file: a line, a column, a feature, a member of an archive.
@@ -50,8 +48,6 @@ class SettingError(UserError, ValueError):
         """Makes the message ``SETTING: VALUE PROBLEM; use USE``.
 
         Args:
-            setting: its name, dotted as far as the caller knows.
-            value: as it was given.
             problem: what is wrong with it, a phrase with a verb.
             use: a value that works, such as ``strategy: grid``.
         """

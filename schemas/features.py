@@ -48,42 +48,36 @@ class DataSet(NamedTuple):
         return len(self.label_names)
 
 
-def _schema(name: str) -> str:
-    return str(pathlib.Path(__file__).resolve().parent / name)
+def _data_set(name: str, label_names: str) -> DataSet:
+    schema_file = pathlib.Path(__file__).resolve().parent / f"{name}.pbtxt"
+    return DataSet(name, tuple(label_names.split()), str(schema_file))
 
 
-_CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
-
-_CIFAR100_FINE = (
-    "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus "
-    "butterfly camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch "
-    "crab crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo "
-    "keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain mouse "
-    "mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy "
-    "porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper "
-    "snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television "
-    "tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm"
+_PUBLISHED = (
+    _data_set("cifar10", "airplane automobile bird cat deer dog frog horse ship truck"),
+    _data_set(
+        "cifar100",
+        "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus "
+        "butterfly camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach "
+        "couch crab crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster "
+        "house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree "
+        "motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear "
+        "pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket "
+        "rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar "
+        "sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip "
+        "turtle wardrobe whale willow_tree wolf woman worm",
+    ),
+    _data_set(
+        "cifar100_coarse",
+        "aquatic_mammals fish flowers food_containers fruit_and_vegetables "
+        "household_electrical_devices household_furniture insects large_carnivores "
+        "large_man-made_outdoor_things large_natural_outdoor_scenes "
+        "large_omnivores_and_herbivores medium_mammals non-insect_invertebrates people reptiles "
+        "small_mammals trees vehicles_1 vehicles_2",
+    ),
 )
 
-_CIFAR100_COARSE = (
-    "aquatic_mammals fish flowers food_containers fruit_and_vegetables "
-    "household_electrical_devices household_furniture insects large_carnivores "
-    "large_man-made_outdoor_things large_natural_outdoor_scenes large_omnivores_and_herbivores "
-    "medium_mammals non-insect_invertebrates people reptiles small_mammals trees vehicles_1 "
-    "vehicles_2"
-)
+DATASETS: Mapping[str, DataSet] = MappingProxyType({each.name: each for each in _PUBLISHED})
 
-DATASETS: Mapping[str, DataSet] = MappingProxyType(
-    {
-        "cifar10": DataSet("cifar10", tuple(_CIFAR10.split()), _schema("cifar10.pbtxt")),
-        "cifar100": DataSet("cifar100", tuple(_CIFAR100_FINE.split()), _schema("cifar100.pbtxt")),
-        "cifar100_coarse": DataSet(
-            "cifar100_coarse", tuple(_CIFAR100_COARSE.split()), _schema("cifar100_coarse.pbtxt")
-        ),
-    }
-)
-
-_SAMPLE = "disc ring half_disc crescent square frame triangle cross star corner"
-
-SAMPLE = DataSet("sample", tuple(_SAMPLE.split()), _schema("sample.pbtxt"))
+SAMPLE = _data_set("sample", "disc ring half_disc crescent square frame triangle cross star corner")
 """The generated sample, which stands in for CIFAR-10 where no archive is given."""

@@ -9,12 +9,8 @@ import re
 
 from stagecraft.schemas.plain_text import plain
 
-LIMIT = 600
-"""Most characters of a message; the log has the rest."""
-
-_MOST = 20_000
-"""Most characters that are processed."""
-
+LIMIT = 600  # most characters of a message; the log has the rest
+_MOST = 20_000  # most characters that are processed
 _PRINTED = re.compile(r"tf\.Tensor\((?!shape=)[^()]*?,? ?(shape=\([^)]*\), dtype=\w+)\)")
 _SHOWN = re.compile(r",? numpy=(?:array\([^()]*\)|[^>]*)>")
 _ARRAY = re.compile(r"\barray\((\[[^()]*\])(?:, shape=\([^)]*\))?(?:, dtype=([^)]*))?\)")
@@ -28,31 +24,18 @@ def said(error: BaseException) -> str:
 
 
 def cleaned(text: str, limit: int = LIMIT) -> str:
-    """A message of another library in one line.
+    """A message of another library in one line, of at most ``limit`` characters.
 
-    Args:
-        text: a message or a part of a log.
-        limit: most characters; a longer text ends with an ellipsis.
-
-    Returns:
-        The text without terminal and control characters, with shape and dtype in place of tensors
-        and arrays, and with single spaces.
+    It has no terminal and control characters, and shape and dtype in place of tensors and arrays.
     """
     text = " ".join(plain(text[:_MOST]).split())
     text = _PRINTED.sub(r"tf.Tensor(\1)", text)
     text = _SHOWN.sub(">", text)
-    text = _ARRAY.sub(_folded_array, text)
-    text = _NUMBERS.sub(_folded_numbers, text)
+    text = _ARRAY.sub(
+        lambda found: f"array(shape={_shape(found[1])}, dtype={found[2] or _dtype(found[1])})", text
+    )
+    text = _NUMBERS.sub(lambda found: f"[values of shape {_shape(found[0])}]", text)
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
-
-
-def _folded_array(match: re.Match[str]) -> str:
-    dtype = match[2] or _dtype(match[1])
-    return f"array(shape={_shape(match[1])}, dtype={dtype})"
-
-
-def _folded_numbers(match: re.Match[str]) -> str:
-    return f"[values of shape {_shape(match[0])}]"
 
 
 def _dtype(values: str) -> str:

@@ -11,14 +11,6 @@ class MissingFeatureError(UserError):
     """A schema, a transform graph or a file lacks features."""
 
     def __init__(self, where: str, missing: Sequence[str], present: Sequence[str], advice: str):
-        """Makes the error.
-
-        Args:
-            where: path, with an optional description.
-            missing: names of missing features.
-            present: names of existing features.
-            advice: what to do.
-        """
         names = " and ".join(map(repr, missing))
         plural = "s" if len(missing) > 1 else ""
         known = ", ".join(present) or "none"
@@ -33,17 +25,7 @@ class MissingFeatureError(UserError):
 
 
 def check(where: str, present: Iterable[str], required: Sequence[str], advice: str) -> None:
-    """Checks that all required features exist.
-
-    Args:
-        where: see :class:`MissingFeatureError`.
-        present: names of existing features.
-        required: names of required features.
-        advice: what to do.
-
-    Raises:
-        MissingFeatureError: at least one is missing.
-    """
+    """Refuses features of which a required one is missing."""
     names = sorted(present)
     if missing := [name for name in required if name not in names]:
         raise MissingFeatureError(where, missing, names, advice)

@@ -16,14 +16,10 @@ _NEW_LINE = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """C0 and C1 except tab and newline, and characters that change the text direction."""
 
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
-"""Bytes of a file name that are not UTF-8 (PEP 383)."""
+_SURROGATES = re.compile(r"[\ud800-\udfff]")  # bytes of a file name that are not UTF-8 (PEP 383)
 
 
 def plain(text: str) -> str:
-    """Text without escape sequences and control characters, with lines that end in ``\\n``.
-
-    Characters that cannot be encoded become U+FFFD.
-    """
+    """Text without escape sequences and control characters, and with ``\\n`` as line ends."""
     text = _NEW_LINE.sub("\n", _ESCAPES.sub("", text))
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", text))

@@ -31,11 +31,8 @@ class EntryPointError(UserError):
 class Entry(abc.ABC):
     """Base of what a registry holds."""
 
-    name: str
-    """As settings give it: the name of the file, or of the entry point."""
-
-    description: str
-    """A phrase for ``stagecraft config --describe``."""
+    name: str  # as settings give it: the name of the file, or of the entry point
+    description: str  # a phrase for ``stagecraft config --describe``
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -77,11 +74,7 @@ class Registry:
         return [*self._built_in, *sorted(self._added.keys() - set(self._built_in))]
 
     def entries(self) -> list[Any]:
-        """All entries, in the order of :meth:`names`; imports them.
-
-        Raises:
-            EntryPointError: an entry point cannot be imported, or is something else.
-        """
+        """All entries, in the order of :meth:`names`; imports them."""
         return [self.get(name) for name in self.names()]
 
     def built_in(self) -> list[Any]:
@@ -94,12 +87,7 @@ class Registry:
         self._loaded.clear()
 
     def get(self, name: str) -> Any:
-        """The entry of a name; imports it.
-
-        Raises:
-            UnknownNameError: no entry has the name.
-            EntryPointError: an entry point cannot be imported, or is something else.
-        """
+        """The entry of a name; imports it."""
         if name not in self._loaded:
             self._loaded[name] = self._find(name)
         return self._loaded[name]

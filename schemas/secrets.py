@@ -15,12 +15,8 @@ import yaml
 
 from stagecraft.schemas.errors import UserError
 
-LEFT_OUT = "…"
-"""Replaces a secret."""
-
-_LEAST = 4
-"""Least characters of a secret that is searched in text."""
-
+LEFT_OUT = "…"  # replaces a secret
+_LEAST = 4  # least characters of a secret that is searched in text
 _WORDS = (
     "secret|passw(?:or)?d|passphrase|credential|signature|api[_-]?key|access[_-]?key|"
     "private[_-]?key|account[_-]?key|signing[_-]?key|connection[_-]?string|authorization|"
@@ -57,31 +53,15 @@ class SecretInAddress(UserError, ValueError):
     """An address that contains user and password, or a signature."""
 
     def __init__(self, address: str, advice: str) -> None:
-        """Makes the message without the secret.
-
-        Args:
-            address: the address.
-            advice: how to pass credentials instead.
-        """
         redacted = redact(address)
         what = "user and password" if has_user_info(address) else "signature"
         super().__init__(
-            f"{redacted}: expected no {what} in a URI; {advice}",
-            value=redacted,
-            suggestion=advice,
+            f"{redacted}: expected no {what} in a URI; {advice}", value=redacted, suggestion=advice
         )
 
 
 def refuse_in_address(address: str, advice: str) -> None:
-    """Refuses an address that contains credentials; any other text passes.
-
-    Args:
-        address: such as ``s3://bucket/folder``.
-        advice: how to pass credentials instead.
-
-    Raises:
-        SecretInAddress: it contains user info or a signed query.
-    """
+    """Refuses an address that contains credentials; any other text passes."""
     if has_user_info(address) or ("://" in address and _QUERY.search(address)):
         raise SecretInAddress(address, advice)
 
@@ -111,15 +91,7 @@ def redact(text: str) -> str:
 
 
 def redact_tree(value: Any, name: str = "") -> Any:
-    """Settings without their secrets.
-
-    Args:
-        value: mappings, sequences and plain values, nested as in JSON.
-        name: key of ``value``.
-
-    Returns:
-        A copy. Values of secret names are replaced entirely, other text by :func:`redact`.
-    """
+    """A copy of settings; values of secret names are replaced, other text by :func:`redact`."""
     if isinstance(value, Mapping):
         return {key: redact_tree(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -142,12 +114,7 @@ def redact_yaml(text: str) -> str:
 
 
 def redact_arguments(arguments: Iterable[Any], *, all_values: bool = False) -> Iterator[Any]:
-    """A command's arguments without secrets, including ``b`` in ``--secret b``.
-
-    Args:
-        arguments: strings, or trees for :func:`redact_tree`.
-        all_values: redact the values of all options, because any may be a secret.
-    """
+    """Arguments without secrets, also ``b`` in ``--secret b``; ``all_values``: of all options."""
     before = ""
     for argument in arguments:
         if not isinstance(argument, str):
@@ -168,9 +135,6 @@ def redact_arguments(arguments: Iterable[Any], *, all_values: bool = False) -> I
 
 def replacements(arguments: Sequence[str]) -> dict[str, str]:
     """Replacements for a command's arguments in logs.
-
-    Args:
-        arguments: of the command.
 
     Returns:
         Each argument with a value -> the argument without it. Also values alone: secrets by name,

@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
 from stagecraft.schemas import features
@@ -30,13 +29,10 @@ class Rule(NamedTuple):
     """Each example must have exactly one value of a feature, within bounds."""
 
     feature: str
-    is_bytes: bool
-    """bytes, else int64"""
-    low: int | None
-    """Minimum of the value, or of the length in bytes; None: unbounded."""
+    is_bytes: bool  # bytes, else int64
+    low: int | None  # minimum of the value, or of the length in bytes; None: unbounded
     high: int | None
     expected: str
-    """The bounds in words."""
 
     @property
     def unit(self) -> str:
@@ -48,11 +44,9 @@ class Finding(NamedTuple):
     """An anomaly."""
 
     split: str
-    feature: str
-    """Empty: the finding is about the whole split."""
+    feature: str  # empty: the finding is about the whole split
     expected: str
-    found: str
-    """With the number of examples, and the place of the first one."""
+    found: str  # with the number of examples, and the place of the first one
 
     def __str__(self) -> str:
         feature = f", feature {self.feature}" if self.feature else ""
@@ -60,11 +54,7 @@ class Finding(NamedTuple):
 
 
 def rules(schema: schema_pb2.Schema) -> list[Rule]:
-    """Rules for the features image, label and id, as far as the schema has them.
-
-    Raises:
-      UserError: the annotation of the image's shape is invalid.
-    """
+    """Rules for the features image, label and id, as far as the schema has them."""
     known = {feature.name: feature for feature in schema.feature}
     made = []
     if features.IMAGE in known:
@@ -105,10 +95,7 @@ def _image_shape(feature: schema_pb2.Feature) -> tuple[int, int, int]:
 def readable(
     statistics: Mapping[str, statistics_pb2.DatasetFeatureStatistics], wanted: Sequence[Rule]
 ) -> tuple[list[Rule], list[Finding]]:
-    """The rules whose features have the right type in every split, and findings for the others.
-
-    A rule cannot read a value of another type.
-    """
+    """The rules whose features have the right type in every split, and findings for the others."""
     findings = []
     for split, of_split in statistics.items():
         of_feature = {_name(feature): feature for feature in of_split.features}
@@ -160,13 +147,6 @@ def report(findings: Sequence[Finding]) -> str:
         + (f" And {more} more." if more else "")
         + " Correct the data. If the data is correct, edit the schema (ImportSchema's file)."
     )
-
-
-def validate(
-    statistics: statistics_pb2.DatasetFeatureStatisticsList, schema: schema_pb2.Schema
-) -> anomalies_pb2.Anomalies:
-    """TFDV's validation of one split."""
-    return tfdv.validate_statistics(statistics=statistics, schema=schema)
 
 
 def _sentence(info: anomalies_pb2.AnomalyInfo) -> str:

@@ -48,8 +48,6 @@ class AnomalyGate(base_component.BaseComponent):
         """Connects the inputs.
 
         Args:
-          examples: Examples with TFRecords of tf.train.Examples.
-          statistics: ExampleStatistics of all splits.
           schema: Schema. An annotation ``image_shape=HxWxC`` of its feature ``image`` sets the size
             of an image; the default is 32x32x3.
         """

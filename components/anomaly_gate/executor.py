@@ -15,8 +15,7 @@ from tfx.utils import io_utils, writer_utils
 
 from stagecraft.components.anomaly_gate import checks
 from stagecraft.components.anomaly_gate.checks import Finding
-from stagecraft.components.anomaly_gate.ids import duplicates
-from stagecraft.components.anomaly_gate.scan import scan
+from stagecraft.components.anomaly_gate.scan import duplicates, scan
 from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -29,7 +28,6 @@ class AnomaliesError(UserError):
     """The data does not conform to its schema."""
 
     def __init__(self, findings: list[Finding]):
-        """Takes at least one finding."""
         super().__init__(checks.report(findings), record=findings[0].feature)
         self.findings = tuple(findings)
 
@@ -40,12 +38,7 @@ class Executor(base_executor.BaseExecutor):
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the component.
-
-        Raises:
-          AnomaliesError: the data does not conform to the schema.
-          UserError: the data cannot be read.
-        """
+        """See the component."""
         examples = artifact_utils.get_single_instance(input_dict["examples"])
         statistics = artifact_utils.get_single_instance(input_dict["statistics"])
         schema_folder = artifact_utils.get_single_uri(input_dict["schema"])
@@ -54,12 +47,13 @@ class Executor(base_executor.BaseExecutor):
         splits = artifact_utils.decode_split_names(examples.split_names)
         views = {split: _statistics(statistics, split) for split in splits}
         wholes = {s: view.get_default_slice_or_die().proto() for s, view in views.items()}
-        files = {split: _files(examples, split) for split in splits}
+        folders = {split: artifact_utils.get_split_uri([examples], split) for split in splits}
+        files = {s: sorted(fileio.glob(os.path.join(path, "*"))) for s, path in folders.items()}
 
         rules, findings = checks.readable(wholes, checks.rules(schema))
         scanned, ids = scan(files, rules)
         findings += scanned
-        validated = {split: checks.validate(views[split].proto(), schema) for split in splits}
+        validated = {s: tfdv.validate_statistics(views[s].proto(), schema) for s in splits}
         for split in splits:
             findings += checks.statistics_findings(split, wholes[split], validated[split], findings)
         findings += duplicates(ids)
@@ -86,8 +80,3 @@ def _statistics(statistics: types.Artifact, split: str) -> tfdv.DatasetListView:
             record=split,
         )
     return stats_artifact_utils.load_statistics(statistics, split)
-
-
-def _files(examples: types.Artifact, split: str) -> list[str]:
-    folder = artifact_utils.get_split_uri([examples], split)
-    return sorted(fileio.glob(os.path.join(folder, "*")))

@@ -16,17 +16,13 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from stagecraft.components.anomaly_gate.checks import Finding, Rule
-from stagecraft.components.anomaly_gate.ids import Ids, describe
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 
 _BATCH = 256
 _PARALLEL_FILES = 8
 _READ_BUFFER = 1 << 20  # bytes per file
-
-_KINDS = ("none", "several", "outside")
-"""Kinds of violations of a rule."""
-
+_KINDS = ("none", "several", "outside")  # kinds of violations of a rule
 _NO_ID = -(2**63)  # marks an example without one (or with several)
 
 
@@ -36,25 +32,27 @@ class _Offence(NamedTuple):
     file: int
     record: int
     example_id: int
-    detail: int
-    """The value or length that is out of bounds, or the number of values."""
+    detail: int  # the value or length that is out of bounds, or the number of values
+
+
+class Ids(NamedTuple):
+    """The ids of a split, and the place of each; 16 bytes per example."""
+
+    split: str
+    files: Sequence[str]
+    ids: npt.NDArray[np.int64]
+    file: npt.NDArray[np.int32]  # index into ``files``
+    record: npt.NDArray[np.int32]  # position in the file, from 0
 
 
 def scan(
     files_of: Mapping[str, Sequence[str]], rules: Sequence[Rule]
 ) -> tuple[list[Finding], list[Ids]]:
-    """Checks every example of every split.
+    """Checks every example of every split; files that end in ``.gz`` are compressed.
 
-    Args:
-      files_of: split -> TFRecords of tf.train.Examples; files that end in ``.gz`` are compressed.
-      rules: to check. The values must have the rules' types, see
-        :func:`stagecraft.components.anomaly_gate.checks.readable`.
-
-    Returns:
-      The findings; and for each split, the ids of the examples that have exactly one id.
-
-    Raises:
-      UserError: a file is corrupt, or a record is not a tf.train.Example.
+    The values must have the rules' types, see
+    :func:`stagecraft.components.anomaly_gate.checks.readable`. Returns the findings; and for each
+    split, the ids of the examples that have exactly one id.
     """
     files = [file for files in files_of.values() for file in files]
     tallies = {split: _Tally.empty(len(rules)) for split in files_of}
@@ -201,7 +199,6 @@ def _check(records: tf.Tensor, rules: Sequence[Rule]) -> dict[str, tf.Tensor]:
 
 
 def _unreadable(error: Exception, files: Sequence[str]) -> UserError:
-    """The error with its file and record, which TensorFlow does not name."""
     expected = "Expected TFRecords of tf.train.Examples; delete the file's folder and run again."
     for file in files:
         record = 0
@@ -223,3 +220,41 @@ def _unreadable(error: Exception, files: Sequence[str]) -> UserError:
                 record=str(record),
             )
     return UserError(f"The examples cannot be read: {error!s:.500}")
+
+
+def duplicates(splits: Sequence[Ids]) -> list[Finding]:
+    """A finding for each pair of splits that share ids, and for each split that repeats some.
+
+    A finding names the later split of a pair. An id that occurs three times counts twice.
+    """
+    ids = np.concatenate([split.ids for split in splits])
+    of_split = np.repeat(np.arange(len(splits)), [split.ids.size for split in splits])
+    order = np.argsort(ids, kind="stable")  # equal ids stay in the order of the splits
+    is_new = np.concatenate([[True], np.diff(ids[order]) != 0])[: ids.size]
+    begin = np.maximum.accumulate(np.where(is_new, np.arange(ids.size), 0))
+    later, earlier = order[~is_new], order[begin[~is_new]]
+
+    findings = []
+    for a, b in sorted({*zip(of_split[earlier].tolist(), of_split[later].tolist(), strict=True)}):
+        offenders = later[(of_split[earlier] == a) & (of_split[later] == b)]
+        split = splits[b]
+        place = offenders.min() - np.searchsorted(of_split, b)
+        where = describe(
+            split.files[split.file[place]], int(split.record[place]), int(split.ids[place])
+        )
+        share = f"{offenders.size:,} of {split.ids.size:,} examples"
+        if a == b:
+            expected, found = "unique ids", f"{share} repeat an id"
+        else:
+            expected = f"ids of no other split (examples of {splits[a].split} leaked here)"
+            found = f"{share} have an id of {splits[a].split}"
+        findings.append(
+            Finding(split.split, features.ID, expected, f"{found}, the first is {where}")
+        )
+    return findings
+
+
+def describe(file: str, record: int, example_id: int | None) -> str:
+    """An example by its id, if it has one, and its place."""
+    place = f"record {record} (from 0) of {file}"
+    return place if example_id is None else f"id {example_id}, {place}"

@@ -9,26 +9,19 @@ from typing import NamedTuple
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.metrics.metric_types import MetricKey
 
-from stagecraft.components.evaluator.binomial import BETTER_THAN_CONSTANT, confidence
-from stagecraft.components.evaluator.example_metric import ExampleCombiner, per_key
+from stagecraft.components.evaluator.evaluation import BETTER_THAN_CONSTANT, confidence
+from stagecraft.components.evaluator.example_metric import ExampleCombiner, combined
 
 
 class BetterThanConstant(metric_types.Metric):
     """Confidence, 0 to 1, that the accuracy is above that of always the most frequent label.
 
-    See :mod:`stagecraft.components.evaluator.binomial`. Each example counts once, whatever its
+    See :mod:`stagecraft.components.evaluator.evaluation`. Each example counts once, whatever its
     weight.
     """
 
     def __init__(self, name: str = BETTER_THAN_CONSTANT):
-        computations = per_key(
-            lambda key, config: [
-                metric_types.MetricComputation(
-                    [key], preprocessors=None, combiner=_CountCombiner(key, config)
-                )
-            ]
-        )
-        super().__init__(computations, name=name)
+        super().__init__(combined(_CountCombiner), name=name)
 
 
 metric_types.register_metric(BetterThanConstant)
@@ -40,8 +33,6 @@ class _Counts(NamedTuple):
 
 
 class _CountCombiner(ExampleCombiner):
-    """Counts correct predictions and labels."""
-
     def create_accumulator(self) -> _Counts:
         return _Counts(0, collections.Counter())
 

@@ -22,16 +22,9 @@ from stagecraft.components.evaluator.example_metric import ExampleCombiner, per_
 
 NAME = "expected_calibration_error"
 PLOT_NAME = "top_label_calibration"
-
-BINS = 15
-"""Of confidence, equally wide."""
-
-TOP = 3
-"""Of top-k accuracy."""
-
-EPSILON = 1e-7
-"""Lower bound of a probability in a loss, as in Keras (``keras.config.epsilon``)."""
-
+BINS = 15  # of confidence, equally wide
+TOP = 3  # of top-k accuracy
+EPSILON = 1e-7  # lower bound of a probability in a loss, as in Keras (``keras.config.epsilon``)
 Table = np.ndarray
 """float64 ``[bins, 5]``, weighted sums over the examples of a bin: examples, correct predictions,
 confidence, labels among the top k, losses in nats."""
@@ -128,8 +121,6 @@ def _calibration(key: MetricKey, eval_config: Any) -> metric_types.MetricComputa
 
 
 class _TableCombiner(ExampleCombiner):
-    """Computes a :data:`Table`."""
-
     def create_accumulator(self) -> Table:
         return np.zeros([BINS, 5])
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from google.protobuf.wrappers_pb2 import DoubleValue
 from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shorter names for it
 
-from stagecraft.components.evaluator import binomial
-from stagecraft.components.evaluator.evaluation import ACCURACY
+from stagecraft.components.evaluator.evaluation import ACCURACY, ENOUGH
 from stagecraft.schemas import features
 
 CLASSIFICATION = "stagecraft.components.evaluator.classification"
@@ -22,11 +21,6 @@ def make_eval_config(
 
     A Keras 3 model is evaluated through its signature on raw examples. Labels are not transformed,
     and TFMA would pass transformed images through every step for nothing.
-
-    Args:
-        min_accuracy: least accuracy of a blessed model.
-        not_worse: whether a blessed model must be as accurate as the last blessed one.
-        better_than_constant: whether a blessed model must be better than a constant.
     """
     threshold = _at_least(min_accuracy)
     if not_worse:
@@ -43,9 +37,7 @@ def make_eval_config(
         config_pb2.MetricConfig(
             class_name="BetterThanConstant",
             module=BETTER_THAN_CONSTANT,
-            per_slice_thresholds=(
-                _overall(_at_least(binomial.ENOUGH)) if better_than_constant else ()
-            ),
+            per_slice_thresholds=(_overall(_at_least(ENOUGH)) if better_than_constant else ()),
         ),
         *(
             config_pb2.MetricConfig(class_name=name, module=CLASSIFICATION)

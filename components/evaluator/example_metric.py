@@ -14,11 +14,7 @@ from tensorflow_model_analysis.metrics.metric_types import MetricKey
 def per_key(
     compute: Callable[[MetricKey, Any], metric_types.MetricComputations],
 ) -> Callable[..., metric_types.MetricComputations]:
-    """The function that ``metric_types.Metric`` calls for its computations.
-
-    Args:
-        compute: the computations for a key and TFMA's EvalConfig.
-    """
+    """The function that ``metric_types.Metric`` calls for its computations."""
 
     # TFMA reads the names of these arguments to know which to pass.
     def computations(
@@ -39,16 +35,23 @@ def per_key(
     return metric_util.merge_per_key_computations(computations)
 
 
+def combined(
+    combiner: type[ExampleCombiner], preprocessors: list[Any] | None = None
+) -> Callable[..., metric_types.MetricComputations]:
+    """The computations of a metric whose value is what a combiner extracts."""
+    return per_key(
+        lambda key, config: [
+            metric_types.MetricComputation(
+                [key], preprocessors=preprocessors, combiner=combiner(key, config)
+            )
+        ]
+    )
+
+
 class ExampleCombiner(beam.CombineFn):
     """Base of combiners that turn a classifier's predictions into the value of one key."""
 
     def __init__(self, key: MetricKey, eval_config: Any):
-        """Makes a combiner.
-
-        Args:
-            key: of the value.
-            eval_config: TFMA's EvalConfig.
-        """
         self._key = key
         self._eval_config = eval_config
 

@@ -13,7 +13,7 @@ from typing import Any
 from tensorflow_model_analysis.metrics import metric_types
 
 from stagecraft.components.evaluator.evaluation import Mistake
-from stagecraft.components.evaluator.example_metric import ExampleCombiner, per_key
+from stagecraft.components.evaluator.example_metric import ExampleCombiner, combined
 from stagecraft.schemas import features
 
 NAME = "most_confidently_wrong"
@@ -28,16 +28,8 @@ class MostConfidentlyWrong(metric_types.Metric):
     """
 
     def __init__(self, name: str = NAME):
-        computations = per_key(
-            lambda key, config: [
-                metric_types.MetricComputation(
-                    [key],
-                    preprocessors=[metric_types.FeaturePreprocessor([features.ID])],
-                    combiner=_MistakeCombiner(key, config),
-                )
-            ]
-        )
-        super().__init__(computations, name=name)
+        preprocessors = [metric_types.FeaturePreprocessor([features.ID])]
+        super().__init__(combined(_MistakeCombiner, preprocessors), name=name)
 
 
 metric_types.register_metric(MostConfidentlyWrong)
@@ -49,8 +41,6 @@ def read(text: str) -> list[Mistake]:
 
 
 class _MistakeCombiner(ExampleCombiner):
-    """Keeps the most confident mistakes in a heap."""
-
     def create_accumulator(self) -> list[Mistake]:
         return []
 

@@ -10,25 +10,20 @@ from typing import Any
 import tensorflow_model_analysis as tfma
 from tfx.dsl.io import fileio
 
-from stagecraft.components.evaluator import (
-    better_than_constant,
-    binomial,
-    classification,
-    misclassified,
+from stagecraft.components.evaluator import better_than_constant, classification, misclassified
+from stagecraft.components.evaluator.evaluation import (
+    BETTER_THAN_CONSTANT,
+    ENOUGH,
+    CalibrationBin,
+    Evaluation,
+    Mistake,
 )
-from stagecraft.components.evaluator.evaluation import CalibrationBin, Evaluation, Mistake
 
-_DIFFERENCE = "_diff"
-"""Suffix of a metric's name: the candidate's value minus the baseline's."""
+_DIFFERENCE = "_diff"  # suffix of a metric's name: the candidate's value minus the baseline's
 
 
 def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluation:
-    """Reads the folder that the Evaluator wrote (its ``evaluation`` artifact).
-
-    Args:
-        directory: the folder.
-        class_names: in the order of the labels. Without them, sentences say ``label 3``.
-    """
+    """Reads the Evaluator's folder; ``class_names`` in order of the labels, for sentences."""
     overall: dict[str, float] = {}
     per_class: dict[int, dict[str, float]] = {}
     mistakes: list[Mistake] = []
@@ -72,7 +67,6 @@ def _without_differences(values: dict[str, float]) -> dict[str, float]:
 
 
 def _plots(directory: str) -> list[Any]:
-    """The candidate's plots over all examples."""
     # load_eval_result keeps only one plot per slice.
     return [
         plot
@@ -98,20 +92,16 @@ def _confusion(plots: list[Any]) -> list[list[int]]:
 
 
 def _calibration(plots: list[Any]) -> list[CalibrationBin]:
-    buckets = [
-        bucket
+    return [
+        CalibrationBin(
+            round(count),
+            bucket.total_weighted_label.value / count,
+            bucket.total_weighted_refined_prediction.value / count,
+        )
         for plot in plots
         if plot.key.name == classification.PLOT_NAME
         for bucket in plot.value.calibration_histogram_buckets.buckets
-        if bucket.num_weighted_examples.value
-    ]
-    return [
-        CalibrationBin(
-            round(bucket.num_weighted_examples.value),
-            bucket.total_weighted_label.value / bucket.num_weighted_examples.value,
-            bucket.total_weighted_refined_prediction.value / bucket.num_weighted_examples.value,
-        )
-        for bucket in buckets
+        if (count := bucket.num_weighted_examples.value)
     ]
 
 
@@ -135,7 +125,7 @@ def _failures(directory: str, confusion: list[list[int]], class_names: Sequence[
     for by_slice in validation.metric_validations_per_slice:
         for failure in by_slice.failures:
             value = failure.metric_value.double_value.value
-            if failure.metric_key.name == binomial.BETTER_THAN_CONSTANT:
+            if failure.metric_key.name == BETTER_THAN_CONSTANT:
                 sentences.append(_no_better(value, confusion, class_names))
             elif failure.metric_key.is_diff:
                 sentences.append(
@@ -148,7 +138,7 @@ def _failures(directory: str, confusion: list[list[int]], class_names: Sequence[
 
 
 def _no_better(value: float, confusion: list[list[int]], class_names: Sequence[str]) -> str:
-    enough = f"{binomial.ENOUGH:.0%}"
+    enough = f"{ENOUGH:.0%}"
     if not confusion:  # an Evaluator with other metrics
         return (
             "the confidence that the model is better than always predicting the most frequent "

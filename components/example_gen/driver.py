@@ -13,8 +13,7 @@ from tfx.proto.orchestration import driver_output_pb2, pipeline_pb2
 from stagecraft.components.example_gen import source
 from stagecraft.components.metadata import outputs
 
-FINGERPRINT = "fingerprint"
-"""Execution property: SHA-256 of the content, hexadecimal."""
+FINGERPRINT = "fingerprint"  # execution property: SHA-256 of the content, hexadecimal
 
 
 class Driver(base_driver.BaseDriver, portable_base_driver.BaseDriver):
@@ -29,21 +28,16 @@ class Driver(base_driver.BaseDriver, portable_base_driver.BaseDriver):
         portable_base_driver.BaseDriver.__init__(self, metadata_handle)
 
     def run(self, execution_info: data_types.ExecutionInfo) -> driver_output_pb2.DriverOutput:
-        """Returns execution properties that differ exactly if the content differs.
-
-        Raises:
-          UserError: the source does not exist, or its download fails.
-          OutputExistsError: the output folder of this new execution is not empty.
-        """
+        """Returns execution properties that differ exactly if the content differs."""
         # If the executor raised this, TFX would remove the folder.
         if execution_info.pipeline_node is not None:  # in a container, an attempt may be repeated
             outputs.check_empty(execution_info.output_dict)
         fingerprint = source.resolve(execution_info.exec_properties).fingerprint()
         result = driver_output_pb2.DriverOutput()
-        for name, value in original_properties(execution_info.pipeline_node).items():
-            neutral = type(value)()
-            data_types_utils.set_metadata_value(result.exec_properties[name], neutral)
-        data_types_utils.set_metadata_value(result.exec_properties[FINGERPRINT], fingerprint)
+        original = original_properties(execution_info.pipeline_node)
+        neutral = {name: type(value)() for name, value in original.items()}
+        for name, value in (neutral | {FINGERPRINT: fingerprint}).items():
+            data_types_utils.set_metadata_value(result.exec_properties[name], value)
         return result
 
 

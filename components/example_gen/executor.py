@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import posixpath
 from collections.abc import Iterator
 from typing import Any
@@ -15,9 +17,9 @@ from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 
-from stagecraft.components.example_gen import driver, source, splits, staging
+from stagecraft.components.example_gen import driver, source, splits
 from stagecraft.components.example_gen.archives.progress import Progress
-from stagecraft.components.example_gen.shards import Plan, WriteShard
+from stagecraft.components.example_gen.shards import Plan, Staged, WriteShard, stage
 from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -29,11 +31,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the component.
-
-        Raises:
-          UserError: the source is invalid, or the output cannot be written.
-        """
+        """See the component."""
         self._log_startup(input_dict, output_dict, exec_properties)
         # The driver replaced these properties by a fingerprint. TFX records the original values.
         node = self._context.pipeline_node if self._context else None
@@ -87,8 +85,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         progress(total, total)
 
 
-def _stage(resolved: source.Source, exec_properties: dict[str, Any], folder: str) -> staging.Staged:
-    staged = staging.write(resolved.blocks(Progress("read", "bytes")), folder)
+def _stage(resolved: source.Source, exec_properties: dict[str, Any], folder: str) -> Staged:
+    staged = stage(resolved.blocks(Progress("read", "bytes")), folder)
     fingerprint = resolved.fingerprint()
     if exec_properties.setdefault(driver.FINGERPRINT, fingerprint) != fingerprint:
         raise UserError(
@@ -100,19 +98,13 @@ def _stage(resolved: source.Source, exec_properties: dict[str, Any], folder: str
 
 @contextlib.contextmanager
 def _unwritable_is_a_user_error(folder: str) -> Iterator[None]:
-    """Turns errors of a full or read-only disk into a UserError that names the folder."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
         # Beam passes on the text of a worker's exception, not the exception.
-        for cause in (
-            "No space left on device",
-            "Disk quota exceeded",
-            "Read-only file system",
-            "Permission denied",
-        ):
+        for cause in map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)):
             if cause in str(error):
                 raise UserError(
                     f"{folder}: cannot be written: {cause}. The output needs about twice the "

@@ -25,12 +25,8 @@ class Source(NamedTuple):
     """A source whose files are available."""
 
     dataset: str
-    path: str
-    """Archive or folder; ``sample`` for the generated sample."""
-
+    path: str  # archive or folder; ``sample`` for the generated sample
     train: int
-    """Images in the sample's train part."""
-
     test: int
 
     @property
@@ -42,9 +38,6 @@ class Source(NamedTuple):
         """SHA-256 of the content: an archive's bytes, a folder's names and bytes.
 
         For the sample: of its sizes. Its code is in the cache key anyway.
-
-        Raises:
-          UserError: a file cannot be read.
         """
         if self.is_sample:
             return hashlib.sha256(f"{SAMPLE} {self.train} {self.test}".encode()).hexdigest()
@@ -67,11 +60,7 @@ class Source(NamedTuple):
 
 
 def resolve(properties: Mapping[str, Any]) -> Source:
-    """Finds the source in execution properties, and downloads it if necessary.
-
-    Raises:
-      UserError: the source does not exist, its address has credentials, or the download fails.
-    """
+    """Finds the source in execution properties, and downloads it if necessary."""
     path = str(properties["source"])
     secrets.refuse_in_address(path, Settings.credentials_advice)  # also from a runtime parameter
     dataset = str(properties["dataset"])

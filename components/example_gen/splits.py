@@ -22,9 +22,6 @@ def split_ids(n_train: int, n_test: int, val_fraction: float) -> dict[str, Ids]:
 
     ``val`` has exactly ``round(n_train * val_fraction)`` examples: those with the smallest hashed
     ids. The choice depends only on these numbers, not on the random generator of a library.
-
-    Raises:
-      SettingError: train or val would be empty.
     """
     count = round(n_train * val_fraction)
     if not 0 < count < n_train:
@@ -46,10 +43,7 @@ def split_ids(n_train: int, n_test: int, val_fraction: float) -> dict[str, Ids]:
 
 
 def shard_ids(ids: Ids, shard: int, shards: int) -> Ids:
-    """The ids in one of a split's shards: consecutive, sizes differing by one at most.
-
-    A split with fewer examples than shards has empty shards.
-    """
+    """The ids in one of a split's shards: consecutive; sizes differ by one at most."""
     return ids[len(ids) * shard // shards : len(ids) * (shard + 1) // shards]
 
 

@@ -16,13 +16,14 @@ import ast
 import functools
 import hashlib
 import importlib
+import os
 import pathlib
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
+from typing import Any
 
-from stagecraft.components.fingerprints.content_digest import files_digest
 from stagecraft.schemas.errors import UserError
 
 _OURS = "stagecraft"
@@ -60,35 +61,19 @@ def code_fingerprint(*dotted: str, files: Sequence[str] = ()) -> str:
         try:
             digest.update(f"files {files_digest(files)}\n".encode())
         except OSError as error:
-            raise _unreadable(
-                error.filename or files[0], f"a file of {dotted[-1]}", error
-            ) from None
+            file, name = error.filename or files[0], f"a file of {dotted[-1]}"
+            raise _unreadable(file, name, error) from None
     return digest.hexdigest()[:16]
 
 
 def check_exists(dotted: str) -> None:
-    """Checks that a module and a name in it exist; imports nothing.
-
-    Args:
-      dotted: as for :func:`code_fingerprint`.
-
-    Raises:
-      UserError: as :func:`code_fingerprint`.
-    """
+    """Checks that a module and a name in it exist; imports nothing."""
     importlib.invalidate_caches()
     _resolve_root(dotted)
 
 
 def imported_names(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
-    """Absolute dotted names that a module's code imports, at any depth of its syntax tree.
-
-    ``from a import b`` yields ``a.b``: the caller checks whether ``b`` is a module.
-
-    Args:
-      tree: the parsed module.
-      module: its dotted name, to resolve relative imports.
-      is_package: whether it is a package's ``__init__``.
-    """
+    """Absolute dotted names that code imports at any depth; ``from a import b`` yields ``a.b``."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -101,16 +86,14 @@ def imported_names(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[
                 package = names[: len(names) - node.level + is_package]
                 base = ".".join([*package, base] if base else package)
             yield from (base if name.name == "*" else f"{base}.{name.name}" for name in node.names)
-        elif isinstance(node, ast.If) and _names_type_checking(node.test):
+        elif (
+            isinstance(node, ast.If)
+            and isinstance(node.test, (ast.Name, ast.Attribute))
+            and ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING"
+        ):
             waiting.extend(node.orelse)
         else:
             waiting.extend(ast.iter_child_nodes(node))
-
-
-def _names_type_checking(test: ast.expr) -> bool:
-    return ast.unparse(test).rpartition(".")[2] == "TYPE_CHECKING" and isinstance(
-        test, (ast.Name, ast.Attribute)
-    )
 
 
 def _collect(names: Iterable[str], first_party: set[str], sources: dict[str, bytes]) -> None:
@@ -191,23 +174,16 @@ def _modules_along(dotted: str) -> Iterator[ModuleSpec]:
         if not part.isidentifier():
             return
         name = f"{name}.{part}" if name else part
-        spec = _find(name, locations)
+        # importlib.util.find_spec imports parent packages; the finders do not.
+        finders = (each for each in sys.meta_path if hasattr(each, "find_spec"))
+        specs = (finder.find_spec(name, locations) for finder in finders)
+        spec = next((each for each in specs if each is not None), None)
         if spec is None:
             return
         yield spec
         if spec.submodule_search_locations is None:
             return
         locations = list(spec.submodule_search_locations)
-
-
-def _find(name: str, locations: Sequence[str] | None) -> ModuleSpec | None:
-    # importlib.util.find_spec imports parent packages; the finders do not.
-    for finder in sys.meta_path:
-        find_spec = getattr(finder, "find_spec", None)
-        spec = find_spec(name, locations) if find_spec else None
-        if spec is not None:
-            return spec
-    return None
 
 
 def _is_first_party(spec: ModuleSpec, first_party: set[str]) -> bool:
@@ -229,9 +205,7 @@ def _search_path(package: ModuleSpec | None) -> list[str]:
         entries = [entry or "." for entry in sys.path]
     else:
         entries = list(package.submodule_search_locations or [package.origin or ""])
-    return [
-        entry for entry in entries if pathlib.Path(entry).exists()
-    ]  # without markers of finders
+    return [each for each in entries if pathlib.Path(each).exists()]  # no markers of finders
 
 
 def _read(name: str, origin: str) -> bytes:
@@ -260,3 +234,47 @@ def _parse(source: bytes, origin: str) -> ast.Module:
             file=origin,
             record=str(line or ""),
         ) from None
+
+
+# Digests of files and folders: artifacts and weights are identified by content.
+
+
+def file_digest(path: str) -> str:
+    """SHA-256 of a file's content, 64 hexadecimal digits; ``path`` may be an address."""
+    digest = hashlib.sha256()
+    with _opened(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def folder_digest(folder: str) -> str:
+    """SHA-256 of all files below ``folder``: relative paths and contents."""
+    from tfx.dsl.io import fileio  # imports TensorFlow
+
+    paths = [
+        os.path.join(parent, name) for parent, _, names in fileio.walk(folder) for name in names
+    ]
+    return _of_files(sorted(paths), folder)
+
+
+def files_digest(paths: Iterable[str]) -> str:
+    """SHA-256 of local files: their contents, and their paths relative to each other."""
+    ordered = sorted(paths)
+    parent = os.path.commonpath([os.path.dirname(path) for path in ordered])
+    return _of_files(ordered, parent)
+
+
+def _of_files(paths: list[str], folder: str) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{os.path.relpath(path, folder)} {file_digest(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _opened(path: str) -> Any:
+    if "://" not in path:
+        return open(path, "rb")
+    from tfx.dsl.io import fileio  # imports TensorFlow
+
+    return fileio.open(path, "rb")

@@ -1,18 +1,28 @@
-"""The settings of a training as typed execution properties, such as ``train_batch_size``.
+"""The settings of a training as typed execution properties, and fingerprints of its code and files.
 
-Trainer and ParityGate share these properties and inputs.
+Trainer and ParityGate share these properties and inputs. The fingerprints are part of TFX's cache
+key and of the name of the checkpoint folder.
 """
 
 from __future__ import annotations
 
 import types as python_types
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 from tfx.types import component_spec, standard_artifacts
 
+from stagecraft.components.fingerprints.code_fingerprint import (
+    code_fingerprint,
+    file_digest,
+    files_digest,
+)
+from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.models.initial_weights import source
 from stagecraft.trainer_module.settings import TrainingSettings
 
 INPUTS = {
@@ -42,15 +52,7 @@ def parameters() -> dict[str, component_spec.ExecutionParameter]:
 
 
 def read(exec_properties: dict[str, Any], component: str) -> TrainingSettings:
-    """The settings among a component's execution properties.
-
-    Args:
-        exec_properties: those of ``parameters()``, and any others.
-        component: name, for errors.
-
-    Raises:
-        UserError: a setting is invalid, which is possible for a runtime parameter.
-    """
+    """The settings among a component's execution properties."""
     sections = tuple(f"{section}_" for section in TrainingSettings.model_fields)
     flat = {key: value for key, value in exec_properties.items() if key.startswith(sections)}
     # A runtime parameter always has a value: 0 means None. Steps override epochs.
@@ -80,3 +82,63 @@ def _primitive(annotation: Any) -> tuple[type, bool]:
         inner = [argument for argument in arguments if argument is not type(None)]
         return _primitive(inner[0])[0], len(inner) < len(arguments)
     return (int if annotation is bool else annotation), False
+
+
+def fingerprints(
+    code: list[str], settings: Mapping[str, Any], num_classes: int | None
+) -> dict[str, str]:
+    """``code_fingerprint``, and ``initial_weights_fingerprint`` if there are such weights.
+
+    Builds a user's model to see which files its function reads. These count as code.
+
+    Args:
+        settings: flat ones, or runtime parameters in their place. The code of the strategy, the
+            optimizer and so on that they name counts.
+        num_classes: argument of the model's function; None: 10.
+    """
+    files: list[str] = []
+    model, initial_weights = settings["train_model"], settings.get("train_initial_weights")
+    code = [*code, *registries.code(settings)]
+    if isinstance(model, str) and ":" in model:
+        from stagecraft.trainer_module.models import registry  # and Keras
+
+        code = [*code, model]
+        classes = features.SAMPLE.num_classes if num_classes is None else num_classes
+        code_fingerprint(*code)  # refuses unknown names before building the model
+        files = registry.files_read(model, num_classes=classes)
+    result = {"code_fingerprint": code_fingerprint(*code, files=files)}
+    if isinstance(initial_weights, str):
+        result[WEIGHTS_FINGERPRINT] = weights_fingerprint(initial_weights)
+    return result
+
+
+def weights_fingerprint(initial_weights: str) -> str:
+    """16 hexadecimal digits that identify the content of ``train.initial_weights``."""
+    found = source.find(initial_weights)
+    try:
+        files = [str(path) for path in found.files()]
+        # The name of a single file does not count; names in a folder do.
+        return (file_digest(files[0]) if found.path.is_file() else files_digest(files))[:16]
+    except OSError as error:
+        raise source.InitialWeightsError(
+            initial_weights, f"cannot be read: {error.strerror or error}"
+        ) from None
+
+
+def check_weights(exec_properties: dict[str, Any], settings: TrainingSettings) -> str:
+    """The current fingerprint of the initial weights; empty without initial weights.
+
+    Raises:
+        UserError: the weights do not exist, or changed since the pipeline was made.
+    """
+    path = settings.train.initial_weights
+    if not path:
+        return ""
+    now, then = weights_fingerprint(path), exec_properties.get(WEIGHTS_FINGERPRINT)
+    if then and then != now:
+        raise source.InitialWeightsError(
+            path,
+            f"has other weights (fingerprint {now}) than when the pipeline was created ({then}); "
+            "run or compile the pipeline again, or restore the old weights",
+        )
+    return now

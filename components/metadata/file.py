@@ -24,10 +24,7 @@ Problem = Literal[
 ]
 
 _MAGIC = b"SQLite format 3\0"
-
-_PATIENCE_SECONDS = 5.0
-"""How long to wait for a lock. A run holds it for milliseconds at a time."""
-
+_PATIENCE_SECONDS = 5.0  # how long to wait for a lock. A run holds it for milliseconds at a time.
 _VERSIONS = re.compile(r"database version (\d+) is (?:greater|older) than library version (\d+)")
 
 _AWAY = "move it and the folder pipeline_root away to start a new history"
@@ -37,14 +34,6 @@ class MetadataFileError(UserError):
     """A file that ML Metadata cannot work with."""
 
     def __init__(self, path: str, problem: Problem, why: str, remedy: str):
-        """Makes the message ``PATH: WHY; REMEDY``.
-
-        Args:
-            path: of the file.
-            problem: kind of the problem.
-            why: the problem in words.
-            remedy: what works.
-        """
         super().__init__(f"{path}: {why}; {remedy}", file=path, suggestion=remedy)
         self.problem = problem
 
@@ -55,10 +44,6 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
     Args:
         path: of the file. A missing or empty file passes, because ML Metadata creates it.
         write: whether the caller will write. Then a lock against writers is refused, too.
-
-    Raises:
-        MetadataFileError: the file is not an SQLite database, is truncated, damaged or locked, or
-            belongs to another program.
     """
     path = os.fspath(path)
     try:
@@ -75,9 +60,12 @@ def check(path: str | os.PathLike[str], *, write: bool = False) -> None:
         raise MetadataFileError(
             path, "not SQLite", "is not an SQLite database", f"restore a copy of it, or {_AWAY}"
         )
+    uri = f"{pathlib.Path(path).absolute().as_uri()}?mode={'rw' if write else 'ro'}"
     with (
         _translated(path, write=write),
-        contextlib.closing(_connect(path, write=write)) as connection,
+        contextlib.closing(
+            sqlite3.connect(uri, uri=True, timeout=_PATIENCE_SECONDS, isolation_level=None)
+        ) as connection,
     ):
         connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE 1")}
@@ -99,7 +87,6 @@ def open_store(path: str | os.PathLike[str], *, write: bool = False) -> ml_metad
     """Opens the store in a file.
 
     Args:
-        path: of the file.
         write: whether to open for writing, and to create a missing file.
 
     Raises:
@@ -124,11 +111,7 @@ def _header(path: str) -> bytes:
 
 
 def _check_size(path: str) -> None:
-    """Compares a file's size with the number of pages in its header (section 1.3.7).
-
-    Raises:
-        MetadataFileError: the file is shorter.
-    """
+    """Compares a file's size with the number of pages in its header (section 1.3.7)."""
     header, size = _header(path), os.path.getsize(path)
     page = int.from_bytes(header[16:18], "big")
     page = 1 << 16 if page == 1 else page
@@ -138,15 +121,6 @@ def _check_size(path: str) -> None:
     if len(header) < 100 or (valid and pages * page > size):
         whole = f" of {pages * page:,}" if len(header) == 100 else ""
         raise _broken(path, "truncated", f"{size:,}{whole} bytes")
-
-
-def _connect(path: str, *, write: bool) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{pathlib.Path(path).absolute().as_uri()}?mode={'rw' if write else 'ro'}",
-        uri=True,
-        timeout=_PATIENCE_SECONDS,
-        isolation_level=None,
-    )
 
 
 @contextlib.contextmanager
@@ -194,15 +168,11 @@ def _holder(path: str) -> str:
 
 def _broken(path: str, problem: Problem, detail: str) -> MetadataFileError:
     return MetadataFileError(
-        path,
-        problem,
-        f"the database is {problem} ({detail})",
-        f"restore a copy of it, or {_AWAY}",
+        path, problem, f"the database is {problem} ({detail})", f"restore a copy of it, or {_AWAY}"
     )
 
 
 def _unknown(path: str, message: str) -> MetadataFileError:
-    """The error for a file that SQLite can open and ML Metadata cannot."""
     if match := _VERSIONS.search(message):
         stored, supported = match.groups()
         return MetadataFileError(

@@ -30,29 +30,22 @@ class OutputExistsError(UserError):
     """An output folder has files of another execution."""
 
     def __init__(self, folder: str, why: str, remedy: str):
-        """Makes the message ``FOLDER: WHY; REMEDY``.
-
-        Args:
-            folder: the folder that is not empty.
-            why: the problem in words.
-            remedy: what works.
-        """
         super().__init__(f"{folder}: {why}; {remedy}", file=folder, suggestion=remedy)
 
 
 def check_known(metadata_db: str | os.PathLike[str], pipeline_root: str | os.PathLike[str]) -> None:
-    """Refuses a pipeline root with outputs of executions that are not in the metadata store.
-
-    Args:
-        metadata_db: SQLite file; may be missing.
-        pipeline_root: folder of the outputs.
-
-    Raises:
-        OutputExistsError: such outputs exist; the error names the newest folder.
-        MetadataFileError: the store cannot be opened.
-    """
-    # Read the folders before the store: a concurrent run adds to the store first.
-    newest = max(_numbered(pathlib.Path(pipeline_root)), default=None)
+    """Refuses a pipeline root with outputs of executions that are not in the metadata store."""
+    # TFX puts a folder .system next to a node's outputs. Folders without it are the user's, such as
+    # checkpoints. Read the folders before the store: a concurrent run adds to the store first.
+    newest = max(
+        (
+            (int(folder.name), folder)
+            for system in pathlib.Path(pipeline_root).glob("*/.system")
+            for folder in system.parent.glob("*/*")
+            if folder.name.isdecimal() and folder.is_dir() and any(folder.iterdir())
+        ),
+        default=None,
+    )
     if newest is None:
         return
     number, folder = newest
@@ -74,22 +67,13 @@ def check_empty(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
 
     TFX removes the output folders of an executor that fails. Executors therefore call
     :func:`keep_and_refuse`.
-
-    Raises:
-        OutputExistsError: a folder is not empty.
     """
     for folder in _filled(outputs):
         raise OutputExistsError(folder, _UNKNOWN, _REMEDY)
 
 
 def keep_and_refuse(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
-    """As :func:`check_empty`, for an executor: first moves the files out of TFX's reach.
-
-    The new folder has the same name with ``.kept`` appended.
-
-    Raises:
-        OutputExistsError: a folder was not empty; says where its files are now.
-    """
+    """As :func:`check_empty`, for an executor: first renames the folders, for TFX removes them."""
     from tfx.dsl.io import fileio
 
     for folder in _filled(outputs):
@@ -110,18 +94,6 @@ def _filled(outputs: Mapping[str, Sequence[types.Artifact]]) -> Iterable[str]:
         for artifact in artifacts:
             if fileio.exists(artifact.uri) and fileio.listdir(artifact.uri):
                 yield artifact.uri
-
-
-def _numbered(pipeline_root: pathlib.Path) -> Iterable[tuple[int, pathlib.Path]]:
-    """Number and path of each folder ``NODE/KEY/EXECUTION`` that is not empty.
-
-    TFX puts a folder ``.system`` next to a node's outputs. Folders without it are the user's, such
-    as checkpoints.
-    """
-    for system in pipeline_root.glob("*/.system"):
-        for folder in system.parent.glob("*/*"):
-            if folder.name.isdecimal() and folder.is_dir() and any(folder.iterdir()):
-                yield int(folder.name), folder
 
 
 def _highest(metadata_db: str | os.PathLike[str]) -> int:

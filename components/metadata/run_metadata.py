@@ -13,9 +13,7 @@ from ml_metadata.proto import metadata_store_pb2
 from stagecraft.components.metadata import file, run_notes
 
 Properties = dict[str, Any]
-
-_RUN = "pipeline_run"
-"""TFX's type of a run's context."""
+_RUN = "pipeline_run"  # TFX's type of a run's context
 
 
 class RunMetadata:
@@ -24,7 +22,6 @@ class RunMetadata:
     def __init__(
         self, store: ml_metadata.MetadataStore, context: metadata_store_pb2.Context
     ) -> None:
-        """Takes an open store, and the run's context in it."""
         self._store = store
         self.context = context
 
@@ -36,11 +33,7 @@ class RunMetadata:
 
     @classmethod
     def open(cls, metadata_db: str | os.PathLike[str], run_id: str) -> RunMetadata | None:
-        """The run in an SQLite file; None if the file or the run does not exist.
-
-        Raises:
-            MetadataFileError: the file cannot be opened.
-        """
+        """The run in an SQLite file; None if the file or the run does not exist."""
         if not os.path.exists(metadata_db):
             return None
         return cls.find(file.open_store(metadata_db), run_id)
@@ -99,11 +92,7 @@ class RunMetadata:
 
 
 def run_contexts(metadata_db: str | os.PathLike[str]) -> list[metadata_store_pb2.Context]:
-    """Contexts of all runs in an SQLite file, newest first.
-
-    Raises:
-        MetadataFileError: the file cannot be opened.
-    """
+    """Contexts of all runs in an SQLite file, newest first."""
     contexts = file.open_store(metadata_db).get_contexts_by_type(_RUN)
     return sorted(contexts, key=lambda context: -int(context.id))
 

@@ -40,11 +40,7 @@ class NoBucketError(UserError):
 
 
 def endpoint_of(uri: str) -> str | None:
-    """URL of the store's server; None means AWS.
-
-    Raises:
-        SettingError: the variable holds no URL.
-    """
+    """URL of the store's server; None means AWS."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         if url := os.environ.get(name):
             if not url.startswith(("http://", "https://")):
@@ -80,8 +76,8 @@ def explained(uri: str) -> Iterator[None]:
         raise filesystem.NotFoundError(
             errno.ENOENT, "No such file, folder or bucket", uri
         ) from None
-    except _errors() as error:  # s3fs turns S3's answers into OSErrors
-        kind = UserError if isinstance(error, _refusals()) else TransientError
+    except _errors()[0] as error:  # s3fs turns S3's answers into OSErrors
+        kind = UserError if isinstance(error, _errors()[1]) else TransientError
         raise kind(
             f"{uri}: the object store at {endpoint_of(uri) or 'AWS'} cannot be used: {error}. "
             "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to keys that may read and write "
@@ -90,29 +86,16 @@ def explained(uri: str) -> Iterator[None]:
         ) from error
 
 
-def _errors() -> tuple[type[Exception], ...]:
+def _errors() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
+    """A store's errors, and those of them that a retry does not help against."""
     if os.environ.get(STORE):
-        return (OSError,)
-    from botocore.exceptions import BotoCoreError
+        return (OSError,), (OSError,)
+    from botocore import exceptions
 
-    return OSError, BotoCoreError
-
-
-def _refusals() -> tuple[type[Exception], ...]:
-    """Errors that a retry does not help against."""
-    if os.environ.get(STORE):
-        return (OSError,)
-    from botocore.exceptions import (
-        CredentialRetrievalError,
-        NoCredentialsError,
-        PartialCredentialsError,
-        ProfileNotFound,
-    )
-
-    return (
+    return (OSError, exceptions.BotoCoreError), (
         PermissionError,
-        CredentialRetrievalError,
-        NoCredentialsError,
-        PartialCredentialsError,
-        ProfileNotFound,
+        exceptions.CredentialRetrievalError,
+        exceptions.NoCredentialsError,
+        exceptions.PartialCredentialsError,
+        exceptions.ProfileNotFound,
     )

@@ -32,11 +32,8 @@ class Stat(NamedTuple):
     """Metadata of a file, under TensorFlow's names (``tf.io.gfile.stat``)."""
 
     length: int
-    """Bytes."""
-
     mtime_nsec: int
     """Time of the last write, in nanoseconds since 1970; 0 for a folder of an object store."""
-
     is_directory: bool
 
 
@@ -50,10 +47,7 @@ class ObjectStore(filesystem.Filesystem):
 
     @staticmethod
     def open(name: PathType, mode: str = "r") -> Any:
-        """Opens a file, for text (UTF-8) unless the mode has a ``b``.
-
-        Closing the file completes a write.
-        """
+        """Opens a file, for text (UTF-8) unless the mode has a ``b``; closing completes a write."""
         stream = locate(name).open(mode.strip("bt") + "b")
         return stream if "b" in mode else io.TextIOWrapper(stream, encoding="utf-8")
 
@@ -99,10 +93,7 @@ class ObjectStore(filesystem.Filesystem):
         """Does nothing: a folder exists from its first file on."""
         locate(path)
 
-    @staticmethod
-    def mkdir(path: PathType) -> None:
-        """Does nothing, as :meth:`makedirs`."""
-        locate(path)
+    mkdir = makedirs
 
     @staticmethod
     def remove(path: PathType) -> None:
@@ -143,10 +134,7 @@ class ObjectStore(filesystem.Filesystem):
     def walk(
         top: PathType, topdown: bool = True, onerror: Callable[..., None] | None = None
     ) -> Iterator[tuple[str, list[str], list[str]]]:
-        """Yields address, names of folders and names of files, as ``os.walk`` does.
-
-        If the store fails, it raises.
-        """
+        """As ``os.walk``: address, names of folders, names of files; raises if the store fails."""
         folder = os.fsdecode(top)
         try:
             entries = locate(folder).entries()
@@ -154,8 +142,8 @@ class ObjectStore(filesystem.Filesystem):
             if onerror is not None:
                 onerror(error)
             return
-        folders = sorted(name for name, is_folder in entries.items() if is_folder)
-        files = sorted(name for name, is_folder in entries.items() if not is_folder)
+        folders = sorted(name for name in entries if entries[name])
+        files = sorted(entries.keys() - folders)
         if topdown:
             yield folder, folders, files
         for name in folders:
@@ -176,18 +164,15 @@ def register() -> None:
     If STAGECRAFT_STORE is set, its folder serves all addresses, also ``gs://``.
     """
     # TFX's plugin for TensorFlow claims gs:// and s3:// with priority 10; lower wins.
-    filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY.register(
-        FolderStore if os.environ.get(STORE) else ObjectStore, priority=0
-    )
+    filesystem_registry.DEFAULT_FILESYSTEM_REGISTRY.register(_store(), priority=0)
+
+
+def _store() -> type[ObjectStore]:
+    return FolderStore if os.environ.get(STORE) else ObjectStore
 
 
 def write_atomically(uri: str, content: bytes) -> None:
-    """Writes a small file atomically: readers see the old content or the new one.
-
-    Args:
-        uri: a local path or an address, also before :func:`register`.
-        content: sent in one request.
-    """
+    """Writes a small file, local or not: readers see the old content or the new one."""
     place = _place(uri)
     if place is not None and not place.root:
         with explained(uri):
@@ -216,8 +201,7 @@ def read(uri: str) -> bytes | None:
 
 def _place(uri: str) -> Location | None:
     """The location; None if TensorFlow or the operating system serves the address."""
-    store = FolderStore if os.environ.get(STORE) else ObjectStore
-    return locate(uri) if uri.startswith(tuple(store.SUPPORTED_SCHEMES)) else None
+    return locate(uri) if uri.startswith(tuple(_store().SUPPORTED_SCHEMES)) else None
 
 
 def _fileio() -> Any:

@@ -15,8 +15,12 @@ from typing import Any, TypeVar
 from tfx.dsl.io.filesystem import NotFoundError
 
 from stagecraft.components.object_store import filesystem
-from stagecraft.components.object_store.endpoint import NoBucketError
+from stagecraft.components.object_store.endpoint import STORE, NoBucketError
+from stagecraft.components.object_store.lease_s3 import S3Lease
+from stagecraft.components.object_store.location import locate
 from stagecraft.schemas.errors import TransientError, UserError
+from stagecraft.trainer_module.checkpointing.lease import Lease
+from stagecraft.trainer_module.checkpointing.volume_lease import VolumeLease
 
 ADDRESSES = ("s3://", "minio://", "gs://")
 
@@ -51,7 +55,6 @@ class StoredFolder:
     """
 
     def __init__(self, address: str, sleep: Callable[[float], Any] = time.sleep):
-        """Sends no request yet."""
         from tfx.dsl.io import fileio  # imports TensorFlow
 
         filesystem.register()
@@ -61,15 +64,13 @@ class StoredFolder:
 
     def names(self) -> list[str]:
         """Names of all files, at any depth."""
-
-        def walk() -> list[str]:
-            return sorted(
+        return self._patiently(
+            lambda: sorted(
                 posixpath.relpath(posixpath.join(parent, name), self.address)
                 for parent, _, names in self._files.walk(self.address)
                 for name in names
             )
-
-        return self._patiently(walk)
+        )
 
     def read(self, name: str) -> bytes | None:
         """Content of a small file; None: it does not exist."""
@@ -80,11 +81,7 @@ class StoredFolder:
         self._send(lambda: filesystem.write_atomically(self._of(name), content))
 
     def download(self, name: str, path: pathlib.Path) -> None:
-        """Downloads a file.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Downloads a file; FileNotFoundError if it does not exist."""
 
         def copy() -> None:
             with self._files.open(self._of(name), "rb") as source, path.open("wb") as target:
@@ -169,3 +166,15 @@ def files(folder: pathlib.Path) -> list[pathlib.Path]:
         for parent, _, names in os.walk(folder, followlinks=True)
         for name in names
     )
+
+
+def open_lease(address: str, *, name: str, seconds: float, grace: float) -> Lease:
+    """Opens the lease on a folder of a store; claims nothing."""
+    if os.environ.get(STORE):
+        root = pathlib.Path(locate(address).path)
+        return VolumeLease(root, name=name, seconds=seconds, grace=grace)
+    if address.startswith("gs://"):
+        from stagecraft.components.object_store.lease_gcs import GcsLease
+
+        return GcsLease(address, name=name, seconds=seconds, grace=grace)
+    return S3Lease(address, name=name, seconds=seconds, grace=grace)

@@ -18,20 +18,14 @@ from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
 from stagecraft.trainer_module.checkpointing.lease_record import Record
 
 NAME = "lease.json"
-
-_SECONDS = 30.0
-"""Of one request."""
+_SECONDS = 30.0  # of one request
 
 
 class GcsLease(Lease):
     """A :class:`Lease` in an object of ``gs://``."""
 
     def __init__(self, address: str, *, name: str, seconds: float, grace: float):
-        """Sends no request yet.
-
-        Raises:
-            UserError: credentials are missing, or Google's client is not installed.
-        """
+        """Sends no request yet."""
         super().__init__(address, name=name, seconds=seconds, grace=grace)
         bucket, _, folder = address.removeprefix("gs://").partition("/")
         self._name = f"{folder.strip('/')}/{NAME}".lstrip("/")

@@ -41,17 +41,11 @@ class S3Lease(Lease):
     """A :class:`Lease` in an object of S3."""
 
     def __init__(self, address: str, *, name: str, seconds: float, grace: float):
-        """Sends no request yet."""
         super().__init__(address, name=name, seconds=seconds, grace=grace)
         self._place = locate(f"{address}/{NAME}")
 
     def check_store(self) -> None:
-        """Checks that the store has conditional writes, with an object that it removes.
-
-        Raises:
-            NoLeasesError: the store has none.
-            UserError: the store cannot be used.
-        """
+        """Checks that the store has conditional writes, with an object that it removes."""
         store = f"the object store at {endpoint_of(self.place) or 'AWS'}"
         probe = locate(f"{self.place}/.{uuid.uuid4().hex}.probe")
         try:
@@ -98,12 +92,6 @@ class S3Lease(Lease):
 
 
 def _put(place: Location, content: bytes, **condition: str) -> str:
-    """Writes an object, and returns its ETag.
-
-    Raises:
-        Conflict: the condition was not met.
-        _UnknownConditionError: the store does not support the condition.
-    """
     bucket, key = _split(place)
     with explained(place.uri):
         try:
@@ -129,7 +117,6 @@ async def _get(store: Any, bucket: str, key: str) -> tuple[bytes, str]:
 
 
 def _status(error: OSError) -> int:
-    """HTTP status of the answer behind an OSError of s3fs."""
     answer = getattr(error.__cause__, "response", None) or {}
     return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 

@@ -14,8 +14,7 @@ from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
 
-_SUBFOLDERS = {"gs": "gcs"}
-"""Folders that differ from their scheme, as KFP's launcher names them."""
+_SUBFOLDERS = {"gs": "gcs"}  # folders that differ from their scheme, as KFP's launcher names them
 
 # Addresses in path style: virtual hosts of buckets need DNS entries. Only required checksums:
 # older versions of MinIO support no others.
@@ -31,17 +30,11 @@ _BUFFER = 1 << 20  # bytes
 class Location(NamedTuple):
     """An address with its store."""
 
-    store: Any
-    """The fsspec file system."""
-
+    store: Any  # the fsspec file system
     path: str
-    """In the store."""
 
-    root: str
-    """Prefix of the path that the address does not have: STAGECRAFT_STORE's folder."""
-
+    root: str  # prefix of the path that the address does not have: STAGECRAFT_STORE's folder
     uri: str
-    """The address."""
 
     def uri_of(self, path: str) -> str:
         """The address of another path in the same store."""
@@ -105,11 +98,7 @@ class Location(NamedTuple):
 
 
 def locate(address: str | bytes) -> Location:
-    """Finds the store of an address; sends no request.
-
-    Raises:
-        UserError: the address names no bucket or holds credentials, or s3fs is not installed.
-    """
+    """Finds the store of an address; sends no request."""
     uri = os.fsdecode(address)
     secrets.refuse_in_address(uri, Settings.credentials_advice)
     scheme, _, within = uri.partition("://")

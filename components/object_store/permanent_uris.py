@@ -17,11 +17,7 @@ _uris: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def copied(uris: Mapping[str, str]) -> Iterator[None]:
-    """Sets the permanent URIs during the block.
-
-    Args:
-        uris: by the folder of the copy.
-    """
+    """Sets the permanent URIs, by the folder of the copy, during the block."""
     token = _uris.set(uris)
     try:
         yield

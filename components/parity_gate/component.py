@@ -7,7 +7,7 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import artifact, component_spec
 
 from stagecraft.components.fingerprints import training_properties
-from stagecraft.components.fingerprints.training_fingerprints import fingerprints
+from stagecraft.components.fingerprints.training_properties import fingerprints
 from stagecraft.components.parity_gate import executor
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -67,13 +67,10 @@ class ParityGate(base_component.BaseComponent):
 
         Args:
             examples: Examples with the split train, raw or as Transform materialised them.
-            transform_graph: Transform's graph.
             schema: the raw examples' schema, which names the classes.
-            settings: those of the Trainer.
             steps: of the trajectories.
             batch_size: minimum of examples per step; rounded up to a multiple for the topology.
             timeout_seconds: time limit for the topology, and for the one device.
-            num_classes: as for the Trainer.
 
         Raises:
             UserError: the module of ``train.model`` or ``train.initial_weights`` is not found.

@@ -16,7 +16,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
-from stagecraft.components.fingerprints import training_fingerprints, training_properties
+from stagecraft.components.fingerprints import training_properties
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data import input_data, labels
@@ -25,9 +25,7 @@ from stagecraft.trainer_module.parity.cases import Case
 from stagecraft.trainer_module.parity.check import Check
 from stagecraft.trainer_module.parity.report import Row
 
-BATCHES = 8
-"""Batches of the split train that the steps repeat."""
-
+BATCHES = 8  # batches of the split train that the steps repeat
 JSON, MARKDOWN = "parity.json", "parity.md"
 
 Artifacts = dict[str, list[types.Artifact]]
@@ -39,14 +37,9 @@ class Executor(base_executor.BaseExecutor):
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the component.
-
-        Raises:
-            UserError: a setting is invalid, the topology does not run, or it computes other numbers
-                than one device. The error names criterion, variable, difference and tolerance.
-        """
+        """See the component."""
         settings = training_properties.read(exec_properties, "ParityGate")
-        training_fingerprints.check_weights(exec_properties, settings)
+        training_properties.check_weights(exec_properties, settings)
         # Kubeflow passes numbers as doubles.
         steps, size = (int(exec_properties[f"parity_{name}"]) for name in ("steps", "batch_size"))
         case = cases.configured(settings, steps=steps, batch_size=size)
@@ -79,7 +72,6 @@ class Executor(base_executor.BaseExecutor):
 
 
 def _save_batches(case: Case, input_dict: Artifacts, path: pathlib.Path) -> None:
-    """Saves the Trainer's first batches, without augmentation."""
     (examples,) = input_dict["examples"]
     if features.TRAIN not in artifact_utils.decode_split_names(examples.split_names):
         raise UserError(

@@ -16,15 +16,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tfx.dsl.io import fileio
 
 from stagecraft.components.object_store import filesystem
-from stagecraft.components.pusher.versions import Version
+from stagecraft.components.pusher.versions import Version, entries
 
-ALREADY = "already_pushed"
-"""Property of a PushedModel: 1 if an earlier run pushed the model."""
-
+ALREADY = "already_pushed"  # property of a PushedModel: 1 if an earlier run pushed the model
 _GRAPH = "saved_model.pb"
-
 _LEFT_OUT = (_GRAPH, "fingerprint.pb")  # the second has a checksum of the first
-
 _BLOCK = 1 << 20
 
 _TRACED = re.compile(r"\b(__(?:inference|forward|backward)_\w*?)(?:_\d+)+\b")
@@ -35,38 +31,22 @@ _NUMBERED = re.compile(r"\b([A-Za-z]\w*?)_(\d+)\b")
 
 
 def find(model: str, folder: str) -> Version | None:
-    """The newest version, if it is the same model.
+    """The newest version, if it is the same model; else None.
 
     Two SavedModels are the same model if their weights and assets have the same bytes, and their
     graphs differ only in the numbers of names.
-
-    Args:
-        model: folder of a SavedModel.
-        folder: holds the versions, each named by its number.
-
-    Returns:
-        None if the newest version is another model or unreadable, or if there is no version.
     """
     if "://" in model or "://" in folder:
         filesystem.register()
     try:
-        newest = _newest(folder)
-        return newest if newest and _same(model, newest.path) else None
+        names = [name for name in entries(folder) if re.fullmatch("[0-9]{1,19}", name)]
+        if not names:
+            return None
+        name = max(names, key=int)
+        newest = Version(posixpath.join(folder, name), int(name))
+        return newest if _same(model, newest.path) else None
     except (OSError, tf.errors.OpError):  # such as a version that cannot be read
         return None
-
-
-def _newest(folder: str) -> Version | None:
-    names = fileio.listdir(folder) if fileio.isdir(folder) else []
-    numbered = {int(name): name for name in map(_plain, names) if re.fullmatch("[0-9]{1,19}", name)}
-    if not numbered:
-        return None
-    number = max(numbered)
-    return Version(posixpath.join(folder, numbered[number]), number)
-
-
-def _plain(name: str) -> str:
-    return name.rstrip("/")
 
 
 def _same(one: str, other: str) -> bool:

@@ -31,9 +31,6 @@ class Executor(executor.Executor):
         The output gets a copy of the model, and the custom properties ``pushed``,
         ``pushed_destination`` and ``pushed_version``. If the newest version already is the model,
         these name it, and ``already_pushed`` is 1.
-
-        Raises:
-            UserError: the version cannot be written, or the destination is not a file system.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed = artifact_utils.get_single_instance(
@@ -55,7 +52,6 @@ class Executor(executor.Executor):
 
 
 def _folder(push_destination: str) -> str:
-    """The folder of versions in a PushDestination."""
     destination = pusher_pb2.PushDestination()
     proto_utils.json_to_proto(push_destination, destination)
     if not destination.filesystem.base_directory:

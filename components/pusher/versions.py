@@ -26,14 +26,9 @@ from stagecraft.schemas.errors import UserError
 SAVED_MODEL = r"saved_model\.(pb|pbtxt|cpb)"
 """Pattern of a SavedModel's main file. A reader that finds it assumes a complete model."""
 
-HIGHEST = 2**63 - 1
-"""TensorFlow Serving stores a version as int64."""
-
-_TEMPORARY = ".pushing-"
-"""Prefix of a folder that becomes a version when it has all files."""
-
-_ABANDONED = 24 * 3600
-"""Seconds after its last change until such a folder counts as abandoned."""
+HIGHEST = 2**63 - 1  # TensorFlow Serving stores a version as int64
+_TEMPORARY = ".pushing-"  # prefix of a folder that becomes a version when it has all files
+_ABANDONED = 24 * 3600  # seconds after its last change until such a folder counts as abandoned
 
 
 class Version(NamedTuple):
@@ -44,16 +39,7 @@ class Version(NamedTuple):
 
 
 def next_version(folder: str, names: Iterable[str], now: float) -> int:
-    """The number of a new version: the time, or the highest version plus one.
-
-    Args:
-        folder: name for the error.
-        names: of the folder's entries.
-        now: seconds since 1970.
-
-    Raises:
-        UserError: no number is left.
-    """
+    """The number of a new version: the time (s since 1970), or the highest version plus one."""
     versions = (int(name) for name in names if re.fullmatch("[0-9]{1,19}", name))
     number = max(int(now), 1 + max(versions, default=0))
     if number > HIGHEST:
@@ -71,18 +57,11 @@ def write_version(model: str, folder: str) -> Version:
 
     On a disk, this function copies the model to a hidden folder, and renames it. An object store
     cannot rename: there, ``saved_model.pb`` is written last, and a failed copy is removed.
-
-    Args:
-        model: folder of a SavedModel.
-        folder: of the versions; created if missing.
-
-    Raises:
-        UserError: the SavedModel is missing or cannot be written.
     """
     if "://" in model or "://" in folder:
         filesystem.register()
     with _explained(folder):
-        main = [name for name in _names(model) if re.fullmatch(SAVED_MODEL, name)]
+        main = [name for name in entries(model) if re.fullmatch(SAVED_MODEL, name)]
         if not main:
             raise UserError(
                 f"{model}: has no saved_model.pb to push. Run the Trainer again, for example with "
@@ -111,12 +90,12 @@ def _copy(model: str, folder: str) -> Version:
             return Version(path, number)
     except BaseException:  # Ctrl-C too
         with contextlib.suppress(OSError, tf.errors.OpError):
-            _remove(temporary)
+            fileio.rmtree(temporary)
         raise
 
 
 def _upload(model: str, folder: str, main: list[str]) -> Version:
-    number = next_version(folder, _names(folder), time.time())
+    number = next_version(folder, entries(folder), time.time())
     path = posixpath.join(folder, str(number))
     try:
         paths = [posixpath.join(model.rstrip("/"), name) for name in main]
@@ -127,35 +106,30 @@ def _upload(model: str, folder: str, main: list[str]) -> Version:
             io_utils.copy_file(each, posixpath.join(path, posixpath.basename(each)))
     except BaseException:
         with contextlib.suppress(OSError, UserError, tf.errors.OpError):
-            _remove(path)
+            fileio.rmtree(path)
         raise
     return Version(path, number)
 
 
 def _remove_abandoned(folder: str) -> None:
-    """Removes the temporary folders of killed pushes."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         if not name.startswith(_TEMPORARY):
             continue
-        with contextlib.suppress(FileNotFoundError):  # it was renamed to a version in the meantime
+        with contextlib.suppress(
+            FileNotFoundError, fileio.NotFoundError
+        ):  # it was renamed to a version in the meantime
             if os.path.getmtime(path) < time.time() - _ABANDONED:
-                _remove(path)
+                fileio.rmtree(path)
 
 
-def _names(folder: str) -> list[str]:
+def entries(folder: str) -> list[str]:
     """Names of a folder's entries; empty if the folder does not exist."""
     return [name.rstrip("/") for name in fileio.listdir(folder)] if fileio.isdir(folder) else []
 
 
-def _remove(path: str) -> None:
-    if fileio.exists(path):
-        fileio.rmtree(path)
-
-
 @contextlib.contextmanager
 def _explained(folder: str) -> Iterator[None]:
-    """Turns file errors into a UserError that names the folder."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:

@@ -14,9 +14,7 @@ from tfx.types import artifact
 from stagecraft.components.report.report_data import Quality, Training
 
 REPORT, SUMMARY = "report.html", "summary.md"
-
-FILE = "file"
-"""Property: name of the one file in the artifact's folder."""
+FILE = "file"  # property: name of the one file in the artifact's folder
 
 
 class HTML(artifact.Artifact):

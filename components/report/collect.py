@@ -6,11 +6,14 @@ import datetime
 import json
 import os
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
+import tensorflow as tf
 import yaml
 from tfx.dsl.io import fileio
 from tfx.types import Artifact
-from tfx.utils import io_utils
+from tfx.utils import io_utils, path_utils
 
 from stagecraft.components.evaluator.evaluation import Evaluation
 from stagecraft.components.evaluator.results import read_evaluation
@@ -18,7 +21,7 @@ from stagecraft.components.metadata import component_runs
 from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.components.object_store import permanent_uris
 from stagecraft.components.parity_gate.executor import JSON as PARITY
-from stagecraft.components.report import data_summary, images, training
+from stagecraft.components.report import data_summary, images
 from stagecraft.components.report.images import Pixels
 from stagecraft.components.report.report_data import (
     ClassMetrics,
@@ -30,6 +33,8 @@ from stagecraft.components.report.report_data import (
 from stagecraft.schemas import secrets
 from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.training import record
+from stagecraft.trainer_module.training.monitoring import curve, timeline
 
 ROLES = (
     "examples",
@@ -62,18 +67,13 @@ def collect(
 
     Args:
         artifacts: by role, see ``ROLES``. Parts whose artifacts are missing stay empty.
-        pipeline: name of the pipeline.
-        run_id: of the run.
-        metadata_db: SQLite file of ML Metadata, for the time per component; may be empty. A step
-            on Kubeflow cannot reach its store.
-        settings: YAML of the settings that differ from the default.
-
-    Raises:
-        UserError: the schema names no classes.
+        metadata_db: SQLite file of ML Metadata, for the time per component; may be empty. A step on
+            Kubeflow cannot reach its store.
     """
-    names = _class_names(artifacts)
+    schema = artifacts.get("schema")
+    names = labels.class_names(io_utils.get_only_uri_in_dir(schema.uri)) if schema else ()
     model_run, evaluated = artifacts.get("model_run"), artifacts.get("evaluation")
-    trained = training.read(model_run, artifacts.get("model")) if model_run else None
+    trained = read_training(model_run, artifacts.get("model")) if model_run else None
     evaluation = read_evaluation(evaluated.uri, names) if evaluated else None
     ids = [mistake.id for mistake in evaluation.mistakes] if evaluation else []
     data, pixels = data_summary.read(artifacts, names, trained, ids)
@@ -81,6 +81,7 @@ def collect(
     pushed = artifacts.get("pushed_model")
     if pushed is not None and not pushed.get_int_custom_property("pushed"):
         pushed = None
+    parity = _text(artifacts["parity"].uri, PARITY) if "parity" in artifacts else None
     return ReportData(
         pipeline=pipeline,
         run_id=run_id,
@@ -92,7 +93,7 @@ def collect(
         training=trained,
         data=data,
         components=component_runs.read(run),
-        parity=_parity(artifacts["parity"]) if "parity" in artifacts else None,
+        parity=json.loads(parity) if parity else None,
         lineage=[_item(role, artifacts[role]) for role in ROLES if role in artifacts],
         settings=_settings(settings, trained),
         command=run.notes.command if run else "",
@@ -100,10 +101,43 @@ def collect(
     )
 
 
-def _class_names(artifacts: Mapping[str, Artifact]) -> tuple[str, ...]:
-    if "schema" not in artifacts:
-        return ()
-    return labels.class_names(io_utils.get_only_uri_in_dir(artifacts["schema"].uri))
+def read_training(model_run: Artifact, model: Artifact | None) -> Training | None:
+    """The Trainer's results; None if a user's own ``run_fn`` wrote no record."""
+    text = _text(model_run.uri, record.FILE_NAME)
+    parsed = None if text is None else record.parse(text, f"{model_run.uri}/{record.FILE_NAME}")
+    if parsed is None:
+        return None
+    points = _text(model_run.uri, curve.FILE_NAME)
+    spans = _text(model_run.uri, timeline.DATA)
+    return Training(
+        record=parsed,
+        curve=curve.read(points) if points else [],
+        timeline=json.loads(spans) if spans else None,
+        parameters=_parameters(path_utils.serving_model_path(model.uri)) if model else None,
+    )
+
+
+def _text(folder: str, name: str) -> str | None:
+    path = os.path.join(folder, name)
+    if not fileio.exists(path):
+        return None
+    with fileio.open(path) as file:
+        return str(file.read())
+
+
+def _parameters(saved_model: str) -> int | None:
+    variables: Any = os.path.join(saved_model, "variables", "variables")
+    if not fileio.exists(f"{variables}.index"):
+        return None
+    shapes = {
+        name: shape
+        for name, shape in tf.train.list_variables(variables)
+        if name.endswith("/.ATTRIBUTES/VARIABLE_VALUE")
+    }
+    # Our exports store variables under their layers, too.
+    own = {name: shape for name, shape in shapes.items() if name.startswith("model_variables/")}
+    counted = (own or shapes).values()
+    return int(sum(np.prod(shape, dtype=np.int64) for shape in counted))
 
 
 def _quality(
@@ -141,15 +175,6 @@ def _classes(confusion: list[list[int]], names: tuple[str, ...]) -> list[ClassMe
     ]
 
 
-def _parity(artifact: Artifact) -> dict[str, object] | None:
-    path = os.path.join(artifact.uri, PARITY)
-    if not fileio.exists(path):
-        return None
-    with fileio.open(path) as file:
-        parsed: dict[str, object] = json.load(file)
-    return parsed
-
-
 def _item(role: str, artifact: Artifact) -> LineageItem:
     address = permanent_uris.permanent_uri(artifact.uri)
     names = sorted(set(artifact.mlmd_artifact.custom_properties) - _HIDDEN)
@@ -161,14 +186,14 @@ def _item(role: str, artifact: Artifact) -> LineageItem:
         id=artifact.id if address == artifact.uri else 0,
         uri=secrets.redact(address),
         properties={
-            name: _text(value)
+            name: _shown(value)
             for name, value in values.items()
             if isinstance(value, (str, int, float)) and value != ""
         },
     )
 
 
-def _text(value: str | int | float) -> str:
+def _shown(value: str | int | float) -> str:
     """A property for people. Kubeflow passes whole numbers as doubles."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else f"{value:.6g}"

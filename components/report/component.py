@@ -92,16 +92,9 @@ class TrainingReport(base_component.BaseComponent):
         Args:
             examples: raw Examples, all splits.
             schema: of the examples; has the class names.
-            model: of the Trainer.
-            model_run: of the Trainer.
-            evaluation: of the Evaluator.
-            blessing: of the Evaluator.
             pushed_model: of the Pusher; gets the model card.
-            statistics: of StatisticsGen.
             anomalies: of AnomalyGate or ExampleValidator.
             transform_graph: of Transform; needed to show augmented images.
-            parity: of ParityGate.
-            pipeline_name: the page's title.
             settings: YAML that reproduces the run; the component removes secrets from it.
             metadata_db: SQLite file of ML Metadata, for the time per component.
         """

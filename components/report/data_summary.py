@@ -26,26 +26,14 @@ from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
-_SHOWN = 6
-"""Images that are shown with their augmentations, each of another class."""
-
+_SHOWN = 6  # images that are shown with their augmentations, each of another class
 Artifacts = Mapping[str, Artifact]
 
 
 def read(
     artifacts: Artifacts, names: Sequence[str], training: Training | None, ids: Sequence[int]
 ) -> tuple[DataSummary | None, dict[int, Pixels]]:
-    """Summarizes the data, and reads some images of the eval split.
-
-    Args:
-        artifacts: by role. Parts whose artifacts are missing stay empty.
-        names: of the classes.
-        training: the Trainer's results.
-        ids: of the examples whose images are read.
-
-    Returns:
-        The summary, None without examples; and images by id.
-    """
+    """Summarizes the data as far as artifacts exist, and reads some images of eval, by id."""
     examples = artifacts.get("examples")
     if examples is None:
         return None, {}
@@ -119,15 +107,11 @@ def _common(feature: Any) -> tuple[Any, str]:
         return stats.common_stats, f"{stats.min:,.0f} to {stats.max:,.0f}, mean {stats.mean:,.1f}"
     if feature.HasField("bytes_stats"):
         stats = feature.bytes_stats
-        return stats.common_stats, _byte_lengths(stats.min_num_bytes, stats.max_num_bytes)
+        least, most = stats.min_num_bytes, stats.max_num_bytes
+        lengths = f"{least:,.0f} to {most:,.0f} bytes"
+        return stats.common_stats, f"{most:,.0f} bytes each" if least == most else lengths
     stats = feature.string_stats
     return stats.common_stats, f"{stats.unique:,} different values"
-
-
-def _byte_lengths(least: float, most: float) -> str:
-    if least == most:
-        return f"{most:,.0f} bytes each"
-    return f"{least:,.0f} to {most:,.0f} bytes"
 
 
 def _anomalies(artifact: Artifact) -> dict[str, list[str]]:

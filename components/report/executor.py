@@ -14,8 +14,7 @@ from tfx.types import artifact_utils
 
 from stagecraft.components.report import artifacts
 from stagecraft.components.report.collect import collect
-from stagecraft.components.report.pages import markdown, model_card
-from stagecraft.components.report.report_data import ReportData
+from stagecraft.components.report.pages import model_card
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -26,11 +25,7 @@ class Executor(base_executor.BaseExecutor):
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the class.
-
-        Raises:
-            UserError: the schema has no class names.
-        """
+        """See the class."""
         data = collect(
             {role: inputs[0] for role, inputs in input_dict.items() if inputs},
             pipeline=exec_properties["pipeline_name"],
@@ -41,37 +36,31 @@ class Executor(base_executor.BaseExecutor):
         from stagecraft.components.report.pages import page  # and matplotlib, which takes a second
 
         outputs = {key: artifact_utils.get_single_instance(output_dict[key]) for key in output_dict}
-        _write(outputs["report"], {artifacts.REPORT: page.render(data)})
-        _write(outputs["summary"], {artifacts.SUMMARY: markdown.summary(data)})
-        _set_metrics(outputs, data)
+        for key, name, text in (
+            ("report", artifacts.REPORT, page.render(data)),
+            ("summary", artifacts.SUMMARY, page.summary(data)),
+        ):
+            _write(outputs[key].uri, {name: text})
+            outputs[key].set_string_custom_property(artifacts.FILE, name)
+        for name, value in artifacts.metrics(data.quality, data.training).items():
+            outputs["metrics"].set_float_custom_property(name, float(value))
+        if data.quality:
+            outputs["classification_metrics"].set_json_value_custom_property(
+                "confusionMatrix", artifacts.confusion_matrix(data.quality)
+            )
         card = model_card.as_json(data)
         files = {
             model_card.JSON: json.dumps(card, indent=1, ensure_ascii=False) + "\n",
-            model_card.MARKDOWN: markdown.card(data, card),
+            model_card.MARKDOWN: page.card(data, card),
         }
-        _write(outputs["model_card"], files)
+        _write(outputs["model_card"].uri, files)
         if data.pushed_to and fileio.exists(data.pushed_to):
-            _write_files(data.pushed_to, files)
+            _write(data.pushed_to, files)
 
 
-def _write(artifact: types.Artifact, files: dict[str, str]) -> None:
-    _write_files(artifact.uri, files)
-    if len(files) == 1:
-        artifact.set_string_custom_property(artifacts.FILE, next(iter(files)))
-
-
-def _write_files(folder: str, files: dict[str, str]) -> None:
+def _write(folder: str, files: dict[str, str]) -> None:
     fileio.makedirs(folder)
     for name, text in files.items():
         join = posixpath.join if "://" in folder else os.path.join
         with fileio.open(join(folder, name), "w") as file:
             file.write(text)
-
-
-def _set_metrics(outputs: dict[str, types.Artifact], data: ReportData) -> None:
-    for name, value in artifacts.metrics(data.quality, data.training).items():
-        outputs["metrics"].set_float_custom_property(name, float(value))
-    if data.quality:
-        outputs["classification_metrics"].set_json_value_custom_property(
-            "confusionMatrix", artifacts.confusion_matrix(data.quality)
-        )

@@ -21,35 +21,19 @@ from stagecraft.trainer_module.data.augment import augment
 _BATCH = 2048
 
 _EPOCHS = 5
-
-Pixels = npt.NDArray[np.uint8]
-"""``[height, width, channels]``."""
+Pixels = npt.NDArray[np.uint8]  # ``[height, width, channels]``
 
 
 class Scan(NamedTuple):
     """The result of one pass over a split."""
 
-    counts: list[int]
-    """Examples per class."""
-
-    first: dict[int, bytes]
-    """The first serialized example of each class."""
-
+    counts: list[int]  # examples per class
+    first: dict[int, bytes]  # the first serialized example of each class
     wanted: dict[int, Pixels]
-    """Images by id."""
 
 
 def scan(files: Sequence[str], classes: int, ids: Collection[int] = ()) -> Scan:
-    """Reads a split once.
-
-    Args:
-        files: paths or patterns of TFRecords of raw examples.
-        classes: number of classes.
-        ids: of the examples whose images are wanted.
-
-    Raises:
-        UserError: no file matches.
-    """
+    """Reads a split once; ``files`` are paths or patterns of TFRecords of raw examples."""
     spec = {
         name: tf.io.FixedLenFeature([], tf.int64, default_value=-1)
         for name in (features.LABEL, features.ID)
@@ -82,15 +66,7 @@ def augmented(
     seed: int,
     augmentations: Sequence[str],
 ) -> list[Augmented]:
-    """Augments some examples as the Trainer does in the first epochs.
-
-    Args:
-        records: raw serialized examples.
-        labels: class names of the examples.
-        transform_graph: folder of Transform's output.
-        seed: of the training.
-        augmentations: names. Without names, the result is empty.
-    """
+    """Augments some examples as the Trainer does in the first epochs; none without names."""
     if not augmentations:
         return []
     transform = tft.TFTransformOutput(transform_graph)

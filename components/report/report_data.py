@@ -13,8 +13,7 @@ from stagecraft.components.evaluator.evaluation import CalibrationBin, Mistake
 from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
-_NORMAL_95 = 1.959964
-"""Standard deviations around the mean that hold 95 % of a normal distribution."""
+_NORMAL_95 = 1.959964  # standard deviations around the mean that hold 95 % of a normal distribution
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,10 +22,8 @@ class ClassMetrics:
 
     name: str
     examples: int
-    precision: float | None
-    """None if no example was predicted as this class."""
-    recall: float | None
-    """None if no example has this class."""
+    precision: float | None  # None if no example was predicted as this class
+    recall: float | None  # None if no example has this class
 
     @property
     def f1(self) -> float | None:
@@ -41,18 +38,15 @@ class Quality:
     """The Evaluator's results on the eval split."""
 
     metrics: dict[str, float]
-    changes: dict[str, float]
-    """Metrics minus those of the last blessed model; empty without one."""
-    confusion: list[list[int]]
-    """``[actual][predicted]``."""
+    changes: dict[str, float]  # metrics minus those of the last blessed model; empty without one
+    confusion: list[list[int]]  # ``[actual][predicted]``
     classes: list[ClassMetrics]
     calibration: list[CalibrationBin]
     mistakes: list[Mistake]
     images: dict[int, bytes]
     """PNG images of the mistakes by example id, as far as the examples still exist."""
     min_accuracy: float | None
-    failures: list[str]
-    """Why the model is not blessed, a sentence each."""
+    failures: list[str]  # why the model is not blessed, a sentence each
     blessed: bool
 
     @property
@@ -85,7 +79,6 @@ class Training:
     timeline: dict[str, Any] | None
     """Of the profiled step, from ``training.monitoring.timeline.describe``."""
     parameters: int | None
-    """Weights of the exported model."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,8 +108,7 @@ class FeatureStatistics:
     kind: str
     count: int
     missing: int
-    summary: str
-    """Range and mean of numbers, or length of bytes."""
+    summary: str  # range and mean of numbers, or length of bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,12 +116,10 @@ class DataSummary:
     """The examples, their statistics and anomalies."""
 
     source: str
-    fingerprint: str
-    """SHA-256 of the content; may be empty."""
+    fingerprint: str  # SHA-256 of the content; may be empty
     splits: list[Split]
     features: list[FeatureStatistics]
-    anomalies: dict[str, list[str]] | None
-    """By split, a sentence each."""
+    anomalies: dict[str, list[str]] | None  # by split, a sentence each
     augmented: list[Augmented]
 
 
@@ -139,8 +129,7 @@ class LineageItem:
 
     role: str
     kind: str
-    id: int
-    """In ML Metadata; 0: unknown."""
+    id: int  # in ML Metadata; 0: unknown
     uri: str
     properties: dict[str, str]
 
@@ -151,8 +140,7 @@ class ReportData:
 
     pipeline: str
     run_id: str
-    written: str
-    """Time in ISO 8601."""
+    written: str  # time in ISO 8601
     class_names: tuple[str, ...]
     quality: Quality | None
     pushed_to: str | None
@@ -160,16 +148,13 @@ class ReportData:
     training: Training | None
     data: DataSummary | None
     components: list[ComponentRun]
-    parity: dict[str, Any] | None
-    """``parity.json`` of ParityGate."""
+    parity: dict[str, Any] | None  # ``parity.json`` of ParityGate
     lineage: list[LineageItem]
     settings: str
     """YAML of the settings that differ from the default; empty for a pipeline without them."""
     versions: dict[str, str]
-    command: str = ""
-    """Command line of the run; empty: unknown."""
-    log: str = ""
-    """Log file of the run; empty: unknown."""
+    command: str = ""  # command line of the run; empty: unknown
+    log: str = ""  # log file of the run; empty: unknown
 
     def class_name(self, label: int) -> str:
         """The label's class name, or the label where it has none."""
@@ -179,3 +164,9 @@ class ReportData:
     def broken(self) -> ComponentRun | None:
         """The component that failed or was stopped; None if the run completed."""
         return next((each for each in self.components if each.state in ("failed", "stopped")), None)
+
+    @property
+    def code_fingerprint(self) -> str:
+        """Of the code that trained; empty: unknown."""
+        found = [each.properties.get("code_fingerprint", "") for each in self.lineage]
+        return next(filter(None, found), "")

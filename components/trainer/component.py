@@ -14,7 +14,7 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
 
 from stagecraft.components.fingerprints import training_properties
-from stagecraft.components.fingerprints.training_fingerprints import fingerprints
+from stagecraft.components.fingerprints.training_properties import fingerprints
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -58,14 +58,12 @@ class Trainer(base_component.BaseComponent):
         Args:
             examples: Examples with the splits train and val, raw or as Transform materialised them.
             transform_graph: Transform's graph; becomes a part of the exported model.
-            schema: of the raw examples; has the class names.
-            settings: model, training and topology.
             checkpoint_root: folder that outlives a failed attempt. Each training has its own
                 subfolder, named by data, code and ``train.resume_id``.
             run_fn: dotted path of the function that trains. The cache key includes this code and
                 the user's code that it imports. For a model ``package.module:function``, it also
-                includes the module and the files that the function reads; to find these files,
-                the constructor builds the model.
+                includes the module and the files that the function reads; to find these files, the
+                constructor builds the model.
             num_classes: number of classes for building the model; None: 10.
             **overrides: flat settings (``train_learning_rate=…``) in place of those in
                 ``settings``; a RuntimeParameter is allowed; the Trainer checks its value at run

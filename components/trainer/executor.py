@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tfx import types
@@ -13,13 +16,12 @@ from tfx.components.trainer import fn_args_utils
 from tfx.components.trainer.executor import GenericExecutor
 from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils
-from tfx.utils import json_utils, proto_utils
+from tfx.utils import io_utils, json_utils, proto_utils
 
-from stagecraft.components.fingerprints import training_fingerprints, training_properties
+from stagecraft.components.fingerprints import training_properties
+from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.metadata import outputs
 from stagecraft.components.trainer import launch
-from stagecraft.components.trainer.identity import training_key
-from stagecraft.components.trainer.on_disk import on_disk
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -36,17 +38,12 @@ class Executor(GenericExecutor):
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
     ) -> None:
-        """See the component.
-
-        Raises:
-            UserError: an output folder has files of another execution, a runtime parameter is
-                invalid, a split is missing, the initial weights changed, or ``run_fn`` raised.
-        """
+        """See the component."""
         # In a container, an attempt of the same execution may be repeated.
         if self._context is not None and self._context.pipeline_node is not None:
             outputs.keep_and_refuse(output_dict)
         settings = training_properties.read(exec_properties, "Trainer")
-        weights = training_fingerprints.check_weights(exec_properties, settings)
+        weights = training_properties.check_weights(exec_properties, settings)
         for examples in input_dict["examples"]:
             splits = artifact_utils.decode_split_names(examples.split_names)
             for split in (features.TRAIN, features.VAL):
@@ -62,7 +59,7 @@ class Executor(GenericExecutor):
             on_disk(output_dict),
             _on_cluster(
                 settings, input_dict, output_dict, exec_properties["checkpoint_root"]
-            ) as handover,
+            ) as job_folder,
         ):
             super().Do(
                 input_dict,
@@ -75,7 +72,7 @@ class Executor(GenericExecutor):
                         {
                             "settings": settings.flat(),
                             launch.RUN_FN: exec_properties["run_fn"],
-                            launch.HANDOVER: handover,
+                            launch.JOB_FOLDER: job_folder,
                         }
                     ),
                     "checkpoint_root": exec_properties["checkpoint_root"],
@@ -107,11 +104,7 @@ class Executor(GenericExecutor):
 def _on_cluster(
     settings: TrainingSettings, inputs: Artifacts, outputs: Artifacts, checkpoint_root: str
 ) -> Iterator[Any]:
-    """For a training in a cluster job, puts artifacts where the job's pods can read them.
-
-    Yields:
-        The handover to the job; None without a job.
-    """
+    """Puts artifacts where pods of a cluster job can read them; yields the job folder, or None."""
     if settings.parallel.launcher != "kubernetes":
         yield None
         return
@@ -151,3 +144,56 @@ def _record_metrics(output_dict: Artifacts, code_fingerprint: str) -> None:
     if loaded := notes.get("initial_weights"):
         model.set_int_custom_property("variables_loaded", loaded["variables"])
         model.set_int_custom_property("variables", loaded["total"])
+
+
+def training_key(
+    folders: Mapping[str, Iterable[str]], code: str, resume_id: str, weights: str = ""
+) -> str:
+    """24 hexadecimal digits that identify data, code, initial weights and ``resume_id``.
+
+    They name the checkpoint folder. A retried Trainer must find the checkpoints of its earlier
+    attempt. After a change of data or code, it must not find them. After a change of settings it
+    finds them; the training then compares the settings and reports differences. Artifacts are
+    identified by content, because URIs start again with a new metadata store.
+
+    Args:
+        folders: role -> folders of the input (splits, transform graph, schema).
+        resume_id: ``train.resume_id``, which distinguishes trainings of the same data and code.
+    """
+    identity = {
+        "data": {
+            name: [folder_digest(folder) for folder in paths] for name, paths in folders.items()
+        },
+        "code": code,
+        "resume_id": resume_id,
+        **({"weights": weights} if weights else {}),
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
+
+
+@contextlib.contextmanager
+def on_disk(outputs: dict[str, list[types.Artifact]]) -> Iterator[None]:
+    """Gives each remote artifact a local folder, and copies the folder to the address on success.
+
+    On Vertex AI, TFX's entrypoint passes outputs at remote addresses. A training renames, syncs and
+    appends to its files, and an object store supports none of these.
+    """
+    remote = [
+        artifact
+        for artifacts in outputs.values()
+        for artifact in artifacts
+        if "://" in artifact.uri
+    ]
+    addresses = [artifact.uri for artifact in remote]
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = [os.path.join(scratch, str(index)) for index in range(len(remote))]
+        try:
+            for folder, artifact in zip(folders, remote, strict=True):
+                os.mkdir(folder)
+                artifact.uri = folder
+            yield
+        finally:
+            for address, artifact in zip(addresses, remote, strict=True):
+                artifact.uri = address
+        for folder, address in zip(folders, addresses, strict=True):
+            io_utils.copy_dir(folder, address)

@@ -17,28 +17,21 @@ from stagecraft.trainer_module.processes.supervisor import WORKER, Supervisor
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.worker import task_of
 
-RUN_FN = "run_fn"
-"""In ``custom_config``: dotted path of the function that trains."""
-
-HANDOVER = "handover"
-"""In ``custom_config``: data shared with a cluster job; None without one."""
-
+RUN_FN = "run_fn"  # in ``custom_config``: dotted path of the function that trains
+JOB_FOLDER = "job_folder"  # in ``custom_config``: the folder of a cluster job; None without a job
 _progress = logging.getLogger("stagecraft.progress")
 _log = logging.getLogger(__name__)
 
 
 def run(fn_args: Any) -> None:
-    """Stands in for the ``run_fn`` that ``custom_config`` names; TFX's Trainer calls it.
-
-    Raises:
-        UserError: the training failed.
-    """
-    path, handover = fn_args.custom_config.pop(RUN_FN), fn_args.custom_config.pop(HANDOVER, None)
-    parallel = TrainingSettings.from_flat(fn_args.custom_config["settings"]).parallel
+    """Stands in for the ``run_fn`` that ``custom_config`` names; TFX's Trainer calls it."""
+    config = fn_args.custom_config
+    path, job_folder = config.pop(RUN_FN), config.pop(JOB_FOLDER, None)
+    parallel = TrainingSettings.from_flat(config["settings"]).parallel
     if parallel.launcher == "kubernetes":
         from stagecraft.components.kubernetes.launch import launch
 
-        launch.run(path, fn_args, parallel, handover)
+        launch.run(path, fn_args, parallel, job_folder)
         return
     if is_local(parallel):
         run_local(path, fn_args, parallel)
@@ -66,34 +59,23 @@ def run_local(
     """Trains in processes on this host, and waits for their end.
 
     Args:
-        path: dotted path of ``run_fn``.
-        fn_args: of TFX's Trainer.
-        parallel: the topology.
         on_event: receives events of chief and supervisor; None: log them as progress.
         write_log: receives each line that the processes print; None: standard error.
-        program: of the processes.
-
-    Raises:
-        UserError: the training failed; the error is the first cause.
     """
     Supervisor(
         parallel,
         ["-"],
         first_line=task_of(path, fn_args),
-        write_log=write_log or _print,
+        write_log=write_log or (lambda line: print(line, file=sys.stderr)),
         on_event=on_event or _show,
         environments=lambda roles: shares.environments(
-            parallel,
-            roles,
-            cores=len(os.sched_getaffinity(0)),
-            gpus=shares.gpus(parallel),
+            parallel, roles, cores=len(os.sched_getaffinity(0)), gpus=shares.gpus(parallel)
         ),
         program=program,
     ).run()
 
 
 def _show(event: Event) -> None:
-    """Logs the chief's progress as that of the training, and restarts."""
     fields = {key: value for key, value in event.items() if key != "event"}
     if event["event"] == "progress":
         values = [event.get("step"), event.get("total")]
@@ -108,7 +90,3 @@ def _show(event: Event) -> None:
             event["message"],
             extra={"progress": {"phase": "restart", "done": event["number"], **fields}},
         )
-
-
-def _print(line: str) -> None:
-    sys.stderr.write(f"{line}\n")

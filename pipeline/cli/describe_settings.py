@@ -8,7 +8,7 @@ import typing
 import yaml
 from pydantic import BaseModel
 
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas import secrets
 from stagecraft.trainer_module import registries

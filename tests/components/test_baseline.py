@@ -22,10 +22,7 @@ ModelBlessing = standard_artifacts.ModelBlessing
 
 
 @component
-def StandInTrainer(
-    model: OutputArtifact[Model],
-    settings: Parameter[str],
-) -> None:
+def StandInTrainer(model: OutputArtifact[Model], settings: Parameter[str]) -> None:
     """Trains nothing."""
     (pathlib.Path(model.uri) / "weights").write_text(settings)
 

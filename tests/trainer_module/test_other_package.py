@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from stagecraft.components.fingerprints.training_fingerprints import fingerprints
+from stagecraft.components.fingerprints.training_properties import fingerprints
 from stagecraft.components.report.pages import training_text
 from stagecraft.pipeline.cli import describe_settings
 from stagecraft.schemas.errors import SettingError

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import IO, NamedTuple
 
-from stagecraft.components.example_gen.archives import files, members, records
+from stagecraft.components.example_gen.archives import files, records
 from stagecraft.components.example_gen.archives.expanding import Expanding
 from stagecraft.components.example_gen.archives.layouts import (
     LAYOUTS,
@@ -24,26 +24,17 @@ from stagecraft.components.example_gen.archives.layouts import (
 )
 from stagecraft.schemas.errors import UserError
 
-Progress = Callable[[int, int], None]
-"""Called with the bytes done and the total bytes."""
-
-_SHOWN = 10
-"""Names of files in a message."""
-
-
-_GZIP = b"\x1f\x8b"
-"""First bytes of a gzip file: RFC 1952, 2.3.1."""
+Progress = Callable[[int, int], None]  # called with the bytes done and the total bytes
+_LONGEST_NAME = 255  # bytes: NAME_MAX of Linux
+_SHOWN = 10  # names of files in a message
+_GZIP = b"\x1f\x8b"  # first bytes of a gzip file: RFC 1952, 2.3.1
 
 
 class Block(NamedTuple):
     """Some consecutive records of one file."""
 
-    part: str
-    """``train`` or ``test``, a part of the data set."""
-
-    batch: int
-    """The file's position among those of its part, from 0."""
-
+    part: str  # ``train`` or ``test``, a part of the data set
+    batch: int  # the file's position among those of its part, from 0
     labels: records.Labels
     planes: records.Planes
 
@@ -52,9 +43,7 @@ class _File(NamedTuple):
     name: str
     size: int
     stream: IO[bytes]
-    done: Callable[[], int]
-    """Bytes of the source read so far."""
-
+    done: Callable[[], int]  # bytes of the source read so far
     total: int
 
 
@@ -69,11 +58,10 @@ def read(
     Args:
       source: path of a ``.tar.gz`` or of a folder.
       dataset: key of ``features.DATASETS``.
-      progress: called after each block.
 
     Raises:
-      UserError: the source is damaged, unsafe, incomplete or another data set. The error
-        names the file and, if known, the record.
+      UserError: the source is damaged, unsafe, incomplete or another data set. The error names the
+        file and, if known, the record.
     """
     walk = _walk_folder(source) if files.is_folder(source) else _walk_tar(source)
     places: dict[Place, str] = {}
@@ -96,15 +84,7 @@ def read(
 
 
 def check_kind(source: str) -> None:
-    """Refuses a source that cannot be a data set, without reading a record.
-
-    Args:
-      source: path of a file or a folder on this machine.
-
-    Raises:
-      UserError: it is a folder without batches, a pipe or a device, or a file that is not a
-        ``.tar.gz``.
-    """
+    """Refuses a source that cannot be a data set, without reading a record."""
     files.check_regular(source)
     try:
         if os.path.isdir(source):
@@ -128,7 +108,7 @@ def _walk_tar(source: str) -> Generator[_File, None, None]:
         headers = iter(tar)
         while (member := data.header(lambda: next(headers, None))) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # saves memory
-            members.check(source, member)
+            _check_member(source, member)
             stream = tar.extractfile(member) if member.isfile() else None
             if stream is not None:
                 yield _File(member.name, member.size, stream, raw.tell, total)
@@ -138,6 +118,26 @@ def _walk_tar(source: str) -> Generator[_File, None, None]:
             raise EOFError("no end marker after the last file")
         while data.read(1 << 20):
             pass
+
+
+def _check_member(source: str, member: tarfile.TarInfo) -> None:
+    name, parts, problem = member.name, member.name.split("/"), ""
+    if name.startswith("/") or ".." in parts:
+        problem = "would be unpacked outside its folder"
+    elif any(len(part.encode(errors="replace")) > _LONGEST_NAME for part in parts):
+        name, problem = name[:40], f"has a name of more than {_LONGEST_NAME} bytes"
+    elif member.issparse():
+        problem = "is a file with holes, which a CIFAR archive never has"
+    elif not (member.isfile() or member.isdir()):
+        kind = "a link" if member.issym() or member.islnk() else "a device or a pipe"
+        problem = f"is {kind}, which a CIFAR archive never has"
+    if problem:
+        raise UserError(
+            f"{source}: member {name!r} {problem}. Do not unpack this archive; download it from a "
+            "trusted source.",
+            file=source,
+            record=name,
+        )
 
 
 def _walk_folder(source: str) -> Generator[_File, None, None]:
@@ -153,10 +153,7 @@ def _walk_folder(source: str) -> Generator[_File, None, None]:
 
 
 def batch_files(source: str) -> tuple[str, list[str]]:
-    """The folder of a data set's batches, and their names, sorted.
-
-    It is the source itself, or the folder in it that an official archive unpacks to.
-    """
+    """The folder of a data set's batches, the source or one in it, and their names, sorted."""
     names = files.names(source)
     batches = [
         name for name in names if place(name) and not files.is_folder(posixpath.join(source, name))
@@ -193,9 +190,8 @@ def _check_place(spot: Place, places: dict[Place, str], dataset: str, where: str
 
 def _check_complete(source: str, places: dict[Place, str]) -> None:
     if not places:
-        archives = [name for name in files.names(source) if name.endswith(".tar.gz")] if (
-            files.is_folder(source)
-        ) else []  # fmt: skip
+        names = files.names(source) if files.is_folder(source) else []
+        archives = [name for name in names if name.endswith(".tar.gz")]
         advice = (
             f"Use the archive itself, such as {posixpath.join(source, archives[0])}."
             if archives

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import hashlib
@@ -11,7 +10,6 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import requests
@@ -26,8 +24,7 @@ _BY_HAND = "Download the archive by other means, and use its path as the source.
 _SITE = "https://www.cs.toronto.edu/~kriz/"
 _CHUNK = 1 << 18
 _ATTEMPTS = 5
-_TIMEOUT = (10.0, 60.0)
-"""Seconds to connect, and to wait for more bytes."""
+_TIMEOUT = (10.0, 60.0)  # seconds to connect, and to wait for more bytes
 
 
 class Published(NamedTuple):
@@ -56,12 +53,7 @@ def fetch(published: Published, cache_dir: str, *, backoff: float = 1.0) -> str:
     processes call this at the same time, one downloads and the others wait.
 
     Args:
-      published: what to fetch.
-      cache_dir: a folder; created if missing.
       backoff: seconds before the first retry; doubles with each retry.
-
-    Raises:
-      UserError: the download fails, or the file is not the published archive.
     """
     folder = pathlib.Path(cache_dir).expanduser()
     path = folder / published.name
@@ -69,7 +61,8 @@ def fetch(published: Published, cache_dir: str, *, backoff: float = 1.0) -> str:
         return str(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder / f".{published.name}.lock"):
+        with open(folder / f".{published.name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel frees the lock of a dead process
             if not _is_right(path, published):  # another process may have been faster
                 part = path.with_name(path.name + ".part")
                 _download(published, part, backoff)
@@ -97,7 +90,6 @@ def _is_right(path: pathlib.Path, published: Published) -> bool:
 
 
 def _download(published: Published, part: pathlib.Path, backoff: float) -> None:
-    """Downloads to ``part`` and verifies it."""
     resumed = _size(part) > 0
     failures = 0
     while True:
@@ -107,7 +99,12 @@ def _download(published: Published, part: pathlib.Path, backoff: float) -> None:
         except (requests.RequestException, urllib3.exceptions.HTTPError, EOFError) as error:
             failures = 1 if _size(part) > before else failures + 1
             if failures == _ATTEMPTS:
-                raise _unavailable(published, error) from None
+                raise UserError(
+                    f"{published.url}: cannot be downloaded: {error}. Tried {_ATTEMPTS} times; the "
+                    f"next run resumes the download. {_BY_HAND} Or use the source sample.",
+                    file=published.url,
+                    suggestion="sample",
+                ) from None
             resumed = resumed or _size(part) > 0
             pause = backoff * 2 ** (failures - 1)
             _LOG.warning("%s: %s; trying again in %.0f s", published.url, error, pause)
@@ -132,12 +129,7 @@ def _download(published: Published, part: pathlib.Path, backoff: float) -> None:
 
 
 def _receive(url: str, part: pathlib.Path) -> None:
-    """Appends the missing bytes to ``part``.
-
-    Raises:
-      requests.RequestException, urllib3.exceptions.HTTPError, EOFError: a retry may help.
-      UserError: a retry does not help.
-    """
+    """Appends the missing bytes to ``part``."""
     have = _size(part)
     # A content encoding would be decoded here, which changes the MD5.
     headers = {"Accept-Encoding": "identity"}
@@ -173,23 +165,6 @@ def _receive(url: str, part: pathlib.Path) -> None:
                 progress(have, max(have, total))
     if have < total:
         raise EOFError(f"the connection ended after {have:,} of {total:,} bytes")
-
-
-def _unavailable(published: Published, error: Exception) -> UserError:
-    return UserError(
-        f"{published.url}: cannot be downloaded: {error}. Tried {_ATTEMPTS} times; the next run "
-        f"resumes the download. {_BY_HAND} Or use the source sample.",
-        file=published.url,
-        suggestion="sample",
-    )
-
-
-@contextlib.contextmanager
-def _alone(lock: pathlib.Path) -> Iterator[None]:
-    """Waits until no other process holds the lock. The kernel frees the lock of a dead process."""
-    with open(lock, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _size(path: pathlib.Path) -> int:

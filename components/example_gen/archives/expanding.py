@@ -9,9 +9,7 @@ from typing import IO, TypeVar
 
 from stagecraft.schemas.errors import UserError
 
-FREE = 1 << 30
-"""Bytes that an archive of any size may expand to."""
-
+FREE = 1 << 30  # bytes that an archive of any size may expand to
 RATIO = 100
 """Most expansion of larger archives. DEFLATE reaches 1,032
 (https://www.zlib.net/zlib_tech.html); images hardly compress."""
@@ -24,19 +22,9 @@ _T = TypeVar("_T")
 
 
 class Expanding(gzip.GzipFile):
-    """A readable :class:`gzip.GzipFile` with a limit on the expanded size.
-
-    It expands nothing beyond the limit, not even bytes that the reader skips.
-    """
+    """A readable :class:`gzip.GzipFile` that expands nothing beyond a limit, also when it skips."""
 
     def __init__(self, raw: IO[bytes], name: str, compressed: int) -> None:
-        """Wraps an open file.
-
-        Args:
-          raw: the file.
-          name: of the file, for errors.
-          compressed: size of the file in bytes.
-        """
         super().__init__(fileobj=raw, mode="rb")
         self._source, self._limit = name, FREE + RATIO * compressed
         self._header_left: int | None = HEADER  # None: not reading a header
@@ -50,11 +38,7 @@ class Expanding(gzip.GzipFile):
             self._header_left = None
 
     def read(self, size: int | None = -1) -> bytes:
-        """As :meth:`gzip.GzipFile.read`.
-
-        Raises:
-          UserError: it expands beyond the limit.
-        """
+        """As :meth:`gzip.GzipFile.read`."""
         self._check_limit(self.tell() + max(size or 0, 0))
         if self._header_left is not None and size is not None:
             self._header_left -= size
@@ -63,11 +47,7 @@ class Expanding(gzip.GzipFile):
         return super().read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As :meth:`gzip.GzipFile.seek`, which expands skipped bytes; forward only.
-
-        Raises:
-          UserError: it expands beyond the limit.
-        """
+        """As :meth:`gzip.GzipFile.seek`, which expands skipped bytes; forward only."""
         if whence == os.SEEK_SET:
             self._check_limit(offset)
             if offset < self.tell():  # tarfile would loop forever (CVE-2025-8194)

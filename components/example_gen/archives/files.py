@@ -16,11 +16,7 @@ TFX passes hdfs to TensorFlow. This project is untested with hdfs.
 
 
 def check_scheme(path: str) -> None:
-    """Refuses an address that no file system reads, such as an http address.
-
-    Raises:
-      UserError: the scheme is not supported.
-    """
+    """Refuses an address that no file system reads, such as an http address."""
     scheme, separator, _ = path.partition("://")
     if separator and scheme not in SCHEMES:
         raise UserError(
@@ -32,11 +28,7 @@ def check_scheme(path: str) -> None:
 
 
 def check_regular(path: str) -> None:
-    """Refuses a local pipe, socket or device: reading one may never end.
-
-    Raises:
-      UserError: it is not a regular file.
-    """
+    """Refuses a local pipe, socket or device: reading one may never end."""
     if not is_remote(path) and os.path.exists(path):
         _refuse_special(path, os.stat(path).st_mode)
 
@@ -80,11 +72,7 @@ def size(path: str) -> int:
 
 
 def open_binary(path: str) -> IO[bytes]:
-    """Opens a file for reading bytes.
-
-    Raises:
-      UserError: it is a pipe, a socket or a device.
-    """
+    """Opens a file for reading bytes."""
     if is_remote(path):
         return cast(IO[bytes], _fileio().open(path, "rb"))
     return open(path, "rb", opener=_open_regular)

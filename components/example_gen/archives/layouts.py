@@ -14,17 +14,13 @@ PLANES = 3 * 32 * 32
 """Bytes of an image in the archives: its red, green and blue planes, row by row."""
 
 TRAIN, TEST = "train", "test"
-"""Parts of a data set."""
 
 
 class Label(NamedTuple):
     """One of the labels of a record."""
 
-    dataset: str
-    """Key of ``features.DATASETS`` for a training on this label."""
-
-    key: str
-    """Its name in the pickled layout. In the binary one, labels are bytes in this order."""
+    dataset: str  # key of ``features.DATASETS`` for a training on this label
+    key: str  # its name in the pickled layout. In the binary one, labels are bytes in this order.
 
     @property
     def num_classes(self) -> int:
@@ -37,16 +33,12 @@ class Layout(NamedTuple):
 
     name: str
     family: str
-    """Name of the data set."""
-
     pickled: bool
     folder: str
     """What the official archive unpacks to."""
-
-    train: str
-    """Pattern of a training batch's base name; group 1, if any, is its number from 1."""
-
-    test: str
+    files: tuple[str, str]
+    """Patterns of base names, of train and test, without the suffix ``.bin`` of the binary layouts.
+    Group 1, if any, is a batch's number from 1."""
     labels: tuple[Label, ...]
 
     @property
@@ -62,45 +54,14 @@ class Layout(NamedTuple):
 
 _TEN = (Label("cifar10", "labels"),)
 _HUNDRED = (Label("cifar100_coarse", "coarse_labels"), Label("cifar100", "fine_labels"))
-_NUMBER = "([1-9][0-9]*)"
+_BATCHES = ("data_batch_([1-9][0-9]*)", "test_batch")
+_PARTS = ("train", "test")
 
 LAYOUTS = (
-    Layout(
-        name="cifar-10-binary",
-        family="CIFAR-10",
-        pickled=False,
-        folder="cifar-10-batches-bin",
-        train=rf"data_batch_{_NUMBER}\.bin",
-        test=r"test_batch\.bin",
-        labels=_TEN,
-    ),
-    Layout(
-        name="cifar-10-python",
-        family="CIFAR-10",
-        pickled=True,
-        folder="cifar-10-batches-py",
-        train=rf"data_batch_{_NUMBER}",
-        test="test_batch",
-        labels=_TEN,
-    ),
-    Layout(
-        name="cifar-100-binary",
-        family="CIFAR-100",
-        pickled=False,
-        folder="cifar-100-binary",
-        train=r"train\.bin",
-        test=r"test\.bin",
-        labels=_HUNDRED,
-    ),
-    Layout(
-        name="cifar-100-python",
-        family="CIFAR-100",
-        pickled=True,
-        folder="cifar-100-python",
-        train="train",
-        test="test",
-        labels=_HUNDRED,
-    ),
+    Layout("cifar-10-binary", "CIFAR-10", False, "cifar-10-batches-bin", _BATCHES, _TEN),
+    Layout("cifar-10-python", "CIFAR-10", True, "cifar-10-batches-py", _BATCHES, _TEN),
+    Layout("cifar-100-binary", "CIFAR-100", False, "cifar-100-binary", _PARTS, _HUNDRED),
+    Layout("cifar-100-python", "CIFAR-100", True, "cifar-100-python", _PARTS, _HUNDRED),
 )
 
 
@@ -109,18 +70,17 @@ class Place(NamedTuple):
 
     layout: Layout
     part: str
-    """``train`` or ``test``."""
-
-    batch: int
-    """Its position among the files of its part, from 0."""
+    batch: int  # its position among the files of its part, from 0
 
 
 def place(base_name: str) -> Place | None:
     """The place of a file in a data set; None for other names."""
     for layout in LAYOUTS:
-        if re.fullmatch(layout.test, base_name):
-            return Place(layout, TEST, 0)
-        match = re.fullmatch(layout.train, base_name)
-        if match:
-            return Place(layout, TRAIN, int(match[1]) - 1 if match.groups() else 0)
+        stem = base_name if layout.pickled else base_name.removesuffix(".bin")
+        train, test = layout.files
+        if layout.pickled or stem != base_name:
+            if re.fullmatch(test, stem):
+                return Place(layout, TEST, 0)
+            if match := re.fullmatch(train, stem):
+                return Place(layout, TRAIN, int(match[1]) - 1 if match.groups() else 0)
     return None

@@ -14,34 +14,15 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
 
 _DAMAGED = "The file is damaged or has another format; download the archive again."
-
-BLOCK = 1024
-"""Records per block: 3 MB."""
-
-
-Labels = npt.NDArray[np.uint8]
-"""``[n]``."""
-
-Planes = npt.NDArray[np.uint8]
-"""``[n, 3072]``: each image's red, green and blue planes, row by row."""
+BLOCK = 1024  # records per block: 3 MB
+Labels = npt.NDArray[np.uint8]  # ``[n]``
+Planes = npt.NDArray[np.uint8]  # ``[n, 3072]``: each image's red, green and blue planes, row by row
 
 
 def read(
     stream: IO[bytes], size: int, layout: Layout, dataset: str, where: str
 ) -> Iterator[tuple[Labels, Planes]]:
-    """Yields all records of a file, in its order.
-
-    Args:
-      stream: the file.
-      size: its bytes.
-      layout: of the file.
-      dataset: key of ``features.DATASETS``; chooses among the labels of a record.
-      where: name of the file, for errors.
-
-    Raises:
-      UserError: the file or a record does not conform to the layout.
-      EOFError: the file ends early.
-    """
+    """Yields all records of a file, in its order; ``dataset`` chooses among their labels."""
     if layout.pickled:
         yield from _read_pickled(stream, layout, dataset, where)
     else:
@@ -68,7 +49,8 @@ def _read_binary(
             raise EOFError("unexpected end of file")
         rows = np.frombuffer(data, np.uint8).reshape(count, length)
         for position, label in enumerate(layout.labels):
-            _check_range(rows[:, position], label, first, where)
+            for bad in np.flatnonzero(rows[:, position] >= label.num_classes).tolist():
+                raise _bad_label(int(rows[bad, position]), label, first + bad, where)
         yield rows[:, column], rows[:, len(layout.labels) :]
 
 
@@ -119,7 +101,6 @@ def _unpickle(stream: IO[bytes], layout: Layout, where: str) -> dict[str, Any]:
 
 
 def _labels(values: Any, label: Label, expected: int, where: str) -> Labels:
-    """Returns checked labels, uint8 ``[expected]``."""
     if type(values) is not list or len(values) != expected:
         found = f"{len(values):,}" if type(values) is list else _kind(values)
         raise UserError(
@@ -132,12 +113,6 @@ def _labels(values: Any, label: Label, expected: int, where: str) -> Labels:
         if type(value) is not int or not 0 <= value < label.num_classes:
             raise _bad_label(value, label, record, where)
     return np.array(values, np.uint8)
-
-
-def _check_range(labels: Labels, label: Label, first: int, where: str) -> None:
-    bad = np.flatnonzero(labels >= label.num_classes)
-    if len(bad):
-        raise _bad_label(int(labels[bad[0]]), label, first + int(bad[0]), where)
 
 
 def _bad_label(value: Any, label: Label, record: int, where: str) -> UserError:

@@ -16,41 +16,14 @@ from stagecraft.components.example_gen.archives.archive import Block
 from stagecraft.components.example_gen.archives.layouts import TEST, TRAIN
 from stagecraft.components.example_gen.archives.records import BLOCK, Planes
 
-Field = npt.NDArray[np.float32]
-"""Most often ``[n, 32, 32]``: one value a pixel."""
-
+Field = npt.NDArray[np.float32]  # most often ``[n, 32, 32]``: one value a pixel
 SIDE = 32
 DARK, BRIGHT, ANY = (0.0, 0.65), (0.35, 1.0), (0.0, 1.0)
 ROTATION = 0.7
 _SEED = 10
 
 
-def _disc(u: Field, v: Field) -> Field:
-    return np.hypot(u, v) - 0.85
-
-
-def _ring(u: Field, v: Field) -> Field:
-    return np.abs(np.hypot(u, v) - 0.7) - 0.2
-
-
-def _half_disc(u: Field, v: Field) -> Field:
-    return np.maximum(np.hypot(u, v - 0.4) - 1, v - 0.4)
-
-
-def _crescent(u: Field, v: Field) -> Field:
-    return np.maximum(np.hypot(u, v) - 0.95, 0.75 - np.hypot(u - 0.45, v))
-
-
-def _square(u: Field, v: Field) -> Field:
-    return np.maximum(np.abs(u), np.abs(v)) - 0.75
-
-
-def _frame(u: Field, v: Field) -> Field:
-    return np.abs(np.maximum(np.abs(u), np.abs(v)) - 0.6) - 0.2
-
-
-def _triangle(u: Field, v: Field) -> Field:
-    return np.maximum(np.abs(u) * 0.866 + v * 0.5, -v) - 0.5
+Shape = Callable[[Field, Field], Field]
 
 
 def _cross(u: Field, v: Field) -> Field:
@@ -58,25 +31,21 @@ def _cross(u: Field, v: Field) -> Field:
     return np.maximum(long - 0.95, short - 0.28)
 
 
-def _star(u: Field, v: Field) -> Field:
-    return np.hypot(u, v) - (0.62 + 0.33 * np.cos(5 * np.arctan2(v, u)))
-
-
 def _corner(u: Field, v: Field) -> Field:
     upright = np.maximum(np.abs(u + 0.55) - 0.27, np.abs(v) - 0.82)
     return np.minimum(upright, np.maximum(np.abs(u) - 0.82, np.abs(v - 0.55) - 0.27))
 
 
-SHAPES: dict[str, Callable[[Field, Field], Field]] = {
-    "disc": _disc,
-    "ring": _ring,
-    "half_disc": _half_disc,
-    "crescent": _crescent,
-    "square": _square,
-    "frame": _frame,
-    "triangle": _triangle,
+SHAPES: dict[str, Shape] = {
+    "disc": lambda u, v: np.hypot(u, v) - 0.85,
+    "ring": lambda u, v: np.abs(np.hypot(u, v) - 0.7) - 0.2,
+    "half_disc": lambda u, v: np.maximum(np.hypot(u, v - 0.4) - 1, v - 0.4),
+    "crescent": lambda u, v: np.maximum(np.hypot(u, v) - 0.95, 0.75 - np.hypot(u - 0.45, v)),
+    "square": lambda u, v: np.maximum(np.abs(u), np.abs(v)) - 0.75,
+    "frame": lambda u, v: np.abs(np.maximum(np.abs(u), np.abs(v)) - 0.6) - 0.2,
+    "triangle": lambda u, v: np.maximum(np.abs(u) * 0.866 + v * 0.5, -v) - 0.5,
     "cross": _cross,
-    "star": _star,
+    "star": lambda u, v: np.hypot(u, v) - (0.62 + 0.33 * np.cos(5 * np.arctan2(v, u))),
     "corner": _corner,
 }
 """Class names in the order of their labels, and the signed distance from each shape's edge,
@@ -84,12 +53,7 @@ negative inside, in coordinates where the shape fills about ``[-1, 1]``."""
 
 
 def blocks(train: int, test: int) -> Iterator[Block]:
-    """Yields the sample's images, always the same for the same numbers.
-
-    Args:
-      train: images in the train part.
-      test: images in the test part.
-    """
+    """Yields the sample's images, always the same for the same numbers."""
     for part, count, seed in ((TRAIN, train, _SEED), (TEST, test, _SEED + 1)):
         for first in range(0, count, BLOCK):
             random = np.random.default_rng([seed, first])
@@ -114,7 +78,7 @@ def _draw(labels: npt.NDArray[np.int64], random: np.random.Generator) -> Planes:
     """Returns an image for each label, as uint8 planes ``[n, 3072]``."""
     n = len(labels)
     picture = _gradient(_colours(n, random, DARK), _colours(n, random, DARK), random)
-    for clutter in (_disc, _square):
+    for clutter in (SHAPES["disc"], SHAPES["square"]):
         places = _place(n, random, size=(1.5, 3.0), offset=14.0, rotation=np.pi)
         _paint(picture, _cover(clutter, places), _colours(n, random, ANY))
     places = _place(n, random, size=(6.0, 10.0), offset=5.0, rotation=ROTATION)
@@ -124,7 +88,9 @@ def _draw(labels: npt.NDArray[np.int64], random: np.random.Generator) -> Planes:
         cover[mine] = _cover(distance, places[:, mine])
     _paint(picture, cover, _colours(n, random, BRIGHT))
     places = _place(n, random, size=(1.5, 3.5), offset=10.0, rotation=0.0)
-    _paint(picture, _cover(_disc, places), _colours(n, random, ANY))  # in front of the shape
+    _paint(
+        picture, _cover(SHAPES["disc"], places), _colours(n, random, ANY)
+    )  # in front of the shape
     noise = random.standard_normal(picture.shape, np.float32)
     picture += noise * random.uniform(0.02, 0.2, (n, 1, 1, 1)).astype(np.float32)
     return (np.clip(picture, 0, 1) * 255).astype(np.uint8).reshape(n, -1)
@@ -138,15 +104,10 @@ def _place(
     offset: float,
     rotation: float,
 ) -> Field:
-    """Coordinates u and v of each pixel in shapes of random place, and the shapes' sizes.
+    """Coordinates u and v of each pixel in shapes of random place, and sizes: ``[3, n, 32, 32]``.
 
-    Args:
-      size: range of half the width, in pixels.
-      offset: largest distance from the centre along an axis, in pixels.
-      rotation: largest rotation, in radians, in both directions.
-
-    Returns:
-      ``[3, n, 32, 32]``: u, v and the size.
+    ``size``: range of half the width, and ``offset``: largest distance from the centre along an
+    axis, in pixels; ``rotation``: largest one in both directions, in radians.
     """
     axis = np.arange(SIDE, dtype=np.float32) - (SIDE - 1) / 2
     dx, dy = random.uniform(-offset, offset, (2, n, 1, 1)).astype(np.float32)
@@ -157,7 +118,7 @@ def _place(
     return np.stack([u, v, np.broadcast_to(half, u.shape)])
 
 
-def _cover(distance: Callable[[Field, Field], Field], places: Field) -> Field:
+def _cover(distance: Shape, places: Field) -> Field:
     """How much of each pixel the shapes cover, 0 to 1, ``[n, 32, 32]``."""
     u, v, half = places
     return np.clip(0.5 - distance(u, v) * half, 0, 1)

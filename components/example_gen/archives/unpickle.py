@@ -28,8 +28,6 @@ def load(stream: IO[bytes]) -> dict[str, Any]:
 
     Raises:
       ForbiddenNameError: it names a class or function that no CIFAR batch needs.
-      EOFError: it ends early.
-      pickle.UnpicklingError: it is no pickled dictionary of plain values.
       Exception: whatever else a damaged pickle leads Python's unpickler to.
     """
     batch = _Unpickler(stream, encoding="bytes").load()

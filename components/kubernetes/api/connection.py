@@ -40,9 +40,7 @@ class Unreachable(UserError):
     transient = True
 
 
-PATIENCE_SECONDS = 300.0
-"""How long the API may fail or not answer."""
-
+PATIENCE_SECONDS = 300.0  # how long the API may fail or not answer
 Answer = TypeVar("Answer")
 
 
@@ -65,14 +63,7 @@ def patiently(
 
 
 def connect(context: str | None = None) -> kubernetes.client.ApiClient:
-    """Connects: in a pod with its service account, elsewhere as kubectl does.
-
-    Args:
-        context: of kubectl's configuration; default: the pod's cluster, or the current context.
-
-    Raises:
-        UserError: there is no cluster to connect to.
-    """
+    """Connects: in a pod with its service account, elsewhere as kubectl does, to ``context``."""
     configuration = kubernetes.client.Configuration()
     configuration.retries = False
     try:
@@ -101,11 +92,7 @@ def call(
     headers: Mapping[str, str] | None = None,
     **query: str,
 ) -> dict[str, Any]:
-    """Sends a request; the answer as the dictionary that its YAML shows.
-
-    Raises:
-        ApiException: or an error of urllib3, see :func:`explained`.
-    """
+    """Sends a request; the answer as its YAML shows it. For its errors, see :func:`explained`."""
     answer: dict[str, Any] = client.call_api(
         path,
         method,
@@ -125,11 +112,7 @@ def call(
 
 
 def version(client: kubernetes.client.ApiClient) -> tuple[int, int]:
-    """Major and minor version of the API server.
-
-    Raises:
-        UserError: the server does not report its version.
-    """
+    """Major and minor version of the API server."""
     with explained("The version of the cluster cannot be read"):
         answer = call(client, "GET", "/version")
     try:  # some clusters report 31+
@@ -140,16 +123,7 @@ def version(client: kubernetes.client.ApiClient) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def explained(problem: str, remedy: str = "") -> Iterator[None]:
-    """Turns the client's errors in the block into sentences.
-
-    Args:
-        problem: as "Pods of namespace kubeflow cannot be listed".
-        remedy: for 401 and 403, how to get the permission.
-
-    Raises:
-        Refused: the server answered with an error.
-        Unreachable: the server did not answer.
-    """
+    """Turns the client's errors in the block into sentences; ``remedy`` is added to 401 and 403."""
     try:
         yield
     except ApiException as error:
@@ -173,7 +147,6 @@ def parse_time(text: str) -> datetime.datetime:
 
 
 def _message(error: ApiException) -> str:
-    """The message of the server's ``Status``."""
     body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else error.body
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         message: str = json.loads(body or "")["message"]

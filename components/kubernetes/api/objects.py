@@ -21,17 +21,11 @@ class Objects:
     """The objects of one namespace."""
 
     def __init__(self, client: kubernetes.client.ApiClient, namespace: str):
-        """Sends no request yet."""
         self._client = client
         self._namespace = namespace
 
     def create(self, body: Json) -> Json:
-        """Creates an object.
-
-        Raises:
-            Refused: 409 where it exists.
-            Unreachable: the server did not answer.
-        """
+        """Creates an object; Refused with 409 where it exists."""
         return self._call("POST", "create", body, self._collection(body), body)
 
     def get(self, body: Json) -> Json | None:
@@ -48,21 +42,11 @@ class Objects:
         return self._call("PATCH", "patch", body, self._path(body), change)
 
     def replace(self, body: Json) -> Json:
-        """Writes an object if its ``resourceVersion`` is still the body's.
-
-        Raises:
-            Refused: 409 where it has changed, 404 where it does not exist.
-        """
+        """Writes an object; Refused with 409 if its ``resourceVersion`` is another one now."""
         return self._call("PUT", "update", body, self._path(body), body)
 
     def delete(self, body: Json, uid: str | None = None, version: str | None = None) -> None:
-        """Deletes an object, if it exists, and in the background the objects that it owns.
-
-        Args:
-            body: has its kind and name.
-            uid: deletes only the object of this uid.
-            version: deletes only the object of this ``resourceVersion``.
-        """
+        """Deletes an object, if it exists (of this uid and version), and later what it owns."""
         options: Json = {"propagationPolicy": "Background"}
         expected = {"uid": uid, "resourceVersion": version}
         if any(expected.values()):
@@ -74,23 +58,23 @@ class Objects:
                 raise
 
     def warnings(self, name: str, since: datetime.datetime) -> list[tuple[str, str]]:
-        """Events of type Warning about objects whose names begin with ``name``.
-
-        Args:
-            name: of an object; its pods' names begin with it.
-            since: leaves out older events.
-
-        Returns:
-            Kind and name, and the message.
-        """
+        """Kind and name, and message of Warnings about objects whose names begin with ``name``."""
         with explained(f"Events of namespace {self._namespace} cannot be listed", _REMEDY):
             path = f"/api/v1/namespaces/{self._namespace}/events"
             events = call(self._client, "GET", path, fieldSelector="type=Warning")["items"]
         return [
-            (f"{about.get('kind')} {about['name']}", _message(event))
+            (
+                f"{about.get('kind')} {about['name']}",
+                ": ".join(filter(None, (event.get("reason"), event.get("message")))),
+            )
             for event in events
             if (about := event["involvedObject"]).get("name", "").startswith(name)
-            and _time(event) >= since
+            and parse_time(
+                event.get("lastTimestamp")
+                or event.get("eventTime")
+                or event["metadata"]["creationTimestamp"]
+            )
+            >= since
         ]
 
     def _call(self, method: str, verb: str, of: Json, path: str, body: Json | None = None) -> Json:
@@ -109,18 +93,3 @@ class Objects:
         version = body["apiVersion"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         return f"{root}/namespaces/{self._namespace}/{body['kind'].lower()}s"
-
-
-def created(of: Json) -> datetime.datetime:
-    """When an object was created, by the server's clock, in whole seconds."""
-    return parse_time(of["metadata"]["creationTimestamp"])
-
-
-def _time(event: Json) -> datetime.datetime:
-    last = event.get("lastTimestamp") or event.get("eventTime")
-    return parse_time(last) if last else created(event)
-
-
-def _message(event: Json) -> str:
-    """Both fields are optional."""
-    return ": ".join(filter(None, (event.get("reason"), event.get("message"))))

@@ -17,10 +17,7 @@ from stagecraft.components.kubernetes.api.connection import Refused, Unreachable
 from stagecraft.components.kubernetes.api.pod_status import REMEDY, Pod, pods
 
 __all__ = ["Pod", "followed", "lines", "merged", "pods"]
-
-PATIENCE_SECONDS = 300.0
-"""How long the API server may fail or not answer while a log is followed."""
-
+PATIENCE_SECONDS = 300.0  # how long the API server may fail or not answer while a log is followed
 _SILENCE_SECONDS = 600.0
 """After so long without data, the reader reconnects: the other end may be gone."""
 
@@ -114,10 +111,6 @@ def followed(
 
 
 def _age(stamp: str, heard: float) -> int:
-    """Seconds since a line was written, rounded up.
-
-    A line may arrive long after it was written, and clocks may differ.
-    """
     written = time.time() - dateutil.parse_rfc3339(stamp).timestamp()
     return int(max(written, time.monotonic() - heard) + _SLACK_SECONDS)
 
@@ -137,18 +130,11 @@ def merged(
     """Lines of several pods as they are written, each with its pod.
 
     Args:
-        client: the connection.
-        namespace: of the pods.
         present: returns the existing pods, and whether more may start; called repeatedly.
-        container: of the logs.
         tail: last existing lines of each log; default: all.
         on_refused: called when a log cannot be read; default: raises the error.
         linger: seconds to read logs after the last pod has started.
         every: seconds between calls of ``present``.
-        sleep: waits for seconds.
-
-    Raises:
-        UserError: logs cannot be read.
     """
     written: queue.Queue[tuple[Pod, str] | Exception] = queue.Queue()
     readers: dict[str, threading.Thread] = {}

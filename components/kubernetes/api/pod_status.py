@@ -22,27 +22,15 @@ class Pod(NamedTuple):
     """A pod, without the fields that logs and reports do not need."""
 
     name: str
-    phase: str
-    """Pending, Running, Succeeded, Failed or Unknown."""
-
+    phase: str  # Pending, Running, Succeeded, Failed or Unknown
     labels: dict[str, str]
     annotations: dict[str, str]
     created: datetime.datetime
-    waiting: str | None
-    """Why a container has not begun, such as ImagePullBackOff."""
-
-    exit_code: int | None
-    """Of its container; None: the container has not ended."""
-
-    reason: str
-    """Why it ended, in addition to the exit code, such as Evicted or OOMKilled."""
-
-    uid: str
-    """Differs from that of the next pod of the same name."""
-
-    unscheduled: str = ""
-    """Why it has no node."""
-
+    waiting: str | None  # why a container has not begun, such as ImagePullBackOff
+    exit_code: int | None  # of its container; None: the container has not ended
+    reason: str  # why it ended, in addition to the exit code, such as Evicted or OOMKilled
+    uid: str  # differs from that of the next pod of the same name
+    unscheduled: str = ""  # why it has no node
     disrupted: bool = False
     """Whether the cluster ended it: its node was drained, or another pod preempted it."""
 
@@ -53,11 +41,7 @@ class Pod(NamedTuple):
 
 
 def pods(client: kubernetes.client.ApiClient, namespace: str, selector: str) -> list[Pod]:
-    """Pods with certain labels, the oldest first.
-
-    Raises:
-        Refused: these credentials may not list pods, or the server failed.
-    """
+    """Pods with certain labels, the oldest first."""
     with explained(f"Pods of namespace {namespace} cannot be listed", REMEDY):
         answer = kubernetes.client.CoreV1Api(client).list_namespaced_pod(
             namespace, label_selector=selector, _request_timeout=(10, 30)
@@ -73,9 +57,10 @@ def _pod(item: Any) -> Pod:
     scheduled, disruption = conditions.get("PodScheduled"), conditions.get("DisruptionTarget")
     if disruption is not None and disruption.status != "True":
         disruption = None
-    reason = _join(status.reason, status.message)
+    waits = [state.waiting for state in states if state.waiting]
+    reason = _join(status)
     if not reason and disruption is not None:
-        reason = _join(disruption.reason, disruption.message)
+        reason = _join(disruption)
     if not reason and ended is not None and ended.reason not in ("Error", "Completed"):
         reason = ended.reason or ""
     return Pod(
@@ -84,24 +69,14 @@ def _pod(item: Any) -> Pod:
         metadata.labels or {},
         metadata.annotations or {},
         metadata.creation_timestamp,
-        _waiting(states),
+        next((_join(each) for each in waits if each.reason not in _USUAL), None),
         None if ended is None else int(ended.exit_code),
         reason,
         metadata.uid,
-        _join(scheduled.reason, scheduled.message)
-        if scheduled is not None and scheduled.status == "False"
-        else "",
+        _join(scheduled) if scheduled is not None and scheduled.status == "False" else "",
         disruption is not None,
     )
 
 
-def _waiting(states: list[Any]) -> str | None:
-    """Why a container waits, unless its reason is usual."""
-    for state in states:
-        if state.waiting is not None and state.waiting.reason not in _USUAL:
-            return _join(state.waiting.reason, state.waiting.message)
-    return None
-
-
-def _join(reason: str | None, message: str | None) -> str:
-    return ": ".join(part for part in (reason, message) if part)
+def _join(status: Any) -> str:
+    return ": ".join(filter(None, (status.reason, status.message)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import kubernetes
@@ -23,18 +23,14 @@ class CheckResult:
 
     name: str
     found: str
-    verdict: str = "ok"
-    """``ok``; ``note``: a training may run; ``missing``: a training cannot run."""
-
-    advice: str = ""
-    """What to apply or to set."""
+    verdict: str = "ok"  # ``ok``; ``note``: a training may run; ``missing``: a training cannot run
+    advice: str = ""  # what to apply or to set
 
 
 class Reader:
     """Reads one cluster's API."""
 
     def __init__(self, client: kubernetes.client.ApiClient):
-        """Sends no request yet."""
         self._client = client
 
     @property
@@ -43,12 +39,7 @@ class Reader:
         return str(self._client.configuration.host)
 
     def get(self, path: str) -> Json | None:
-        """The object or list at a path; None: it does not exist.
-
-        Raises:
-            Refused: it may not be read, or the server failed.
-            Unreachable: the server did not answer.
-        """
+        """The object or list at a path; None: it does not exist."""
         try:
             return self._call("GET", path)
         except Refused as error:
@@ -75,10 +66,10 @@ class Reader:
             raise Refused(f"{error} {advice}.", 401) from None
 
 
-def as_allowed(name: str, check: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
+def as_allowed(name: str, check: Iterator[CheckResult]) -> Iterator[CheckResult]:
     """Results of a check; a check that the credentials do not allow is a note."""
     try:
-        yield from check()
+        yield from check
     except Refused as error:
         if error.status != 403:
             raise

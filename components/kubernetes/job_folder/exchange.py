@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder, volume
+from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder
 from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import Volume
 from stagecraft.components.object_store.folder import ADDRESSES, StoredFolder, is_address
@@ -29,41 +29,23 @@ TASK = "task.json"
 _JOB = re.compile(r"train-[0-9a-f]{16}")
 
 _log = logging.getLogger(__name__)
-
-_INPUTS = "inputs.json"
-"""In a store: all inputs are complete."""
+_INPUTS = "inputs.json"  # in a store: all inputs are complete
 
 
 class JobFolder(TypedDict):
     """The folder of one job."""
 
-    folder: str
-    """Path or address that the pods read; its last part is the name of the job."""
-
-    local: str
-    """Path in this process: the same folder, or a local copy of it."""
+    folder: str  # path or address that the pods read; its last part is the name of the job
+    local: str  # path in this process: the same folder, or a local copy of it
 
 
 class UnsharedFolderError(SettingError):
     """A folder that the job's pods cannot reach."""
 
 
-def job_name(outputs: Artifacts) -> str:
-    """A name that all attempts of a step have, and no other step.
-
-    The outputs' URIs contain the run and the step.
-    """
-    addresses = sorted(artifact.uri for of_key in outputs.values() for artifact in of_key)
-    return f"train-{hashlib.sha256(' '.join(addresses).encode()).hexdigest()[:16]}"
-
-
 def check(path: str, volumes: Sequence[Volume], setting: str) -> None:
-    """Checks that the job's pods reach a folder.
-
-    Raises:
-        UnsharedFolderError: the folder is in no object store, and on none of the volumes.
-    """
-    if is_address(path) or any(volume.is_below(path, each.path) for each in volumes):
+    """Checks that the job's pods reach a folder."""
+    if is_address(path) or any(shared_folder.is_below(path, each.path) for each in volumes):
         return
     mounted = ", ".join(each.path for each in volumes) or "none"
     name = "jobs" if setting == "kubeflow.job.folder" else setting.rpartition(".")[2]
@@ -86,20 +68,20 @@ def shared(
     Copies inputs into the job folder once for all attempts, unless they are on a volume. After
     success, copies outputs to their URIs, and removes the folder. Also removes folders of failed
     jobs that no attempt has used for ``kubeflow.job.ttl_seconds``.
-
-    Raises:
-        UserError: the pods cannot reach a folder, or it cannot be written.
     """
     volumes = cluster.pod.volumes
     check(cluster.job.folder, volumes, "kubeflow.job.folder")
     check(checkpoints, volumes, "kubeflow.checkpoints")
-    folder = f"{cluster.job.folder.rstrip('/')}/{job_name(outputs)}"
+    # All attempts of a step have this name, and no other step: URIs contain the run and the step.
+    uris = " ".join(sorted(each.uri for artifacts in outputs.values() for each in artifacts))
+    name = f"train-{hashlib.sha256(uris.encode()).hexdigest()[:16]}"
+    folder = f"{cluster.job.folder.rstrip('/')}/{name}"
     _sweep(cluster.job.folder, cluster.job.ttl_seconds)
     input_names = {
         artifact: f"inputs/{key}-{index}"
         for key, artifacts in inputs.items()
         for index, artifact in enumerate(artifacts)
-        if not any(volume.is_below(artifact.uri, each.path) for each in volumes)
+        if not any(shared_folder.is_below(artifact.uri, each.path) for each in volumes)
     }
     output_names = {
         artifact: f"outputs/{key}-{index}"
@@ -115,8 +97,8 @@ def shared(
             _upload(sources, local, StoredFolder(folder))
         else:
             local = pathlib.Path(folder)
-            volume.copy_once(sources, local)
-        with volume.writable(local):
+            shared_folder.copy_once(sources, local)
+        with shared_folder.writable(local):
             for name in output_names.values():
                 (local / name).mkdir(parents=True, exist_ok=True)
         names = input_names | output_names
@@ -138,7 +120,6 @@ def fetch_outputs(job_folder: JobFolder) -> None:
 
 
 def _upload(sources: dict[str, str], local: pathlib.Path, stored: StoredFolder) -> None:
-    """Links the sources into the local folder, and uploads them once for all attempts."""
     for name, source in sources.items():
         (local / name).parent.mkdir(parents=True, exist_ok=True)
         (local / name).symlink_to(source, target_is_directory=True)
@@ -149,7 +130,6 @@ def _upload(sources: dict[str, str], local: pathlib.Path, stored: StoredFolder) 
 
 
 def _sweep(folder: str, seconds: float) -> None:
-    """Removes folders of jobs whose heartbeat ended so many seconds ago."""
     for name in shared_folder.at(folder).folders_with(heartbeat.NAME):
         if not _JOB.fullmatch(name):
             continue
@@ -164,7 +144,6 @@ def _sweep(folder: str, seconds: float) -> None:
 
 @contextlib.contextmanager
 def _moved(folders: dict[types.Artifact, pathlib.Path]) -> Iterator[None]:
-    """Gives artifacts other URIs during the block."""
     uris = {artifact: artifact.uri for artifact in folders}
     try:
         for artifact, path in folders.items():

@@ -18,7 +18,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from stagecraft.components.kubernetes.job_folder import shared_folder
 
@@ -33,32 +32,22 @@ def path(folder: str) -> str:
 
 
 def renew(folder: str, seconds: float) -> None:
-    """Lets the pods run for so many seconds from now.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Lets the pods run for so many seconds from now."""
     text = json.dumps({"until": time.time() + seconds})
     shared_folder.at(folder).write(NAME, text.encode())
 
 
 def seconds_left(folder: str) -> float:
-    """Seconds that the pods may run; negative when they must end.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: the object store cannot be used.
-    """
-    return float(_read(folder)["until"]) - time.time()
+    """Seconds that the pods may run; negative when they must end."""
+    content = shared_folder.at(folder).read(NAME)
+    if content is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path(folder))
+    return float(json.loads(content)["until"]) - time.time()
 
 
 @contextlib.contextmanager
 def renewed(folder: str, seconds: float) -> Iterator[None]:
-    """Renews the heartbeat during the block, ten times per term.
-
-    Raises:
-        UserError: the first write fails.
-    """
+    """Renews the heartbeat during the block, ten times per term."""
     over = threading.Event()
 
     def run() -> None:
@@ -79,16 +68,7 @@ def renewed(folder: str, seconds: float) -> Iterator[None]:
 
 
 def end_with(folder: str, every: float = 10.0) -> None:
-    """Sends this process SIGTERM when the heartbeat has stopped.
-
-    Args:
-        folder: of the job.
-        every: seconds between reads.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: the object store cannot be used.
-    """
+    """Sends this process SIGTERM when the heartbeat has stopped."""
     until = time.time() + seconds_left(folder)
 
     def watch() -> None:
@@ -101,11 +81,3 @@ def end_with(folder: str, every: float = 10.0) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, name="heartbeat", daemon=True).start()
-
-
-def _read(folder: str) -> dict[str, Any]:
-    content = shared_folder.at(folder).read(NAME)
-    if content is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path(folder))
-    record: dict[str, Any] = json.loads(content)
-    return record

@@ -12,12 +12,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from stagecraft.components.kubernetes.job_folder.exchange import TASK
-from stagecraft.components.object_store import leases
-from stagecraft.components.object_store.folder import StoredFolder, files, is_address, patiently
+from stagecraft.components.object_store.folder import (
+    StoredFolder,
+    files,
+    is_address,
+    open_lease,
+    patiently,
+)
 from stagecraft.trainer_module.checkpointing import mirror
 
-_STAGED = "staged://"
-"""Prefix of paths in a task: the pod's scratch folder."""
+_STAGED = "staged://"  # prefix of paths in a task: the pod's scratch folder
 
 
 def portable(task: str, local: str) -> str:
@@ -31,13 +35,6 @@ def staged(folder: str) -> Iterator[str]:
 
     Afterwards, uploads the outputs, also those of a failed training, for the next attempt.
     Checkpoints are uploaded when they are written.
-
-    Args:
-        folder: of the job.
-
-    Raises:
-        UserError: the object store cannot be used.
-        OSError: the folder has no task.
     """
     with tempfile.TemporaryDirectory(prefix="training-") as temporary:
         scratch = pathlib.Path(temporary)
@@ -55,13 +52,12 @@ def staged(folder: str) -> Iterator[str]:
 
 def _check(checkpoints: str, job: str) -> Callable[[], None]:
     """A check before each upload of a checkpoint: the job's step still holds the lease."""
-    lease = leases.open_lease(checkpoints, name=job, seconds=0.0, grace=0.0)
+    lease = open_lease(checkpoints, name=job, seconds=0.0, grace=0.0)
     return lambda: patiently(lambda: lease.check_held_by(job))
 
 
 @contextlib.contextmanager
 def _downloaded(folder: str, scratch: pathlib.Path) -> Iterator[str]:
-    """Yields the task."""
     if not is_address(folder):
         yield pathlib.Path(folder, TASK).read_text()
         return
@@ -84,6 +80,5 @@ def _downloaded(folder: str, scratch: pathlib.Path) -> Iterator[str]:
 
 
 def _written(folder: pathlib.Path) -> dict[pathlib.Path, tuple[int, int]]:
-    """Size and modification time of each file."""
     stats = {path: path.stat() for path in files(folder)}
     return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}

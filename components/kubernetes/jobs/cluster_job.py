@@ -23,7 +23,6 @@ class Permission(NamedTuple):
     group: str
     resource: str
     """Plural, with a subresource as ``pods/log``."""
-
     verbs: tuple[str, ...]
     without: str = ""
     """What the step lacks without an optional permission; empty: the permission is required."""
@@ -32,27 +31,18 @@ class Permission(NamedTuple):
 class RequiredObject(NamedTuple):
     """An object that must exist before the job is created."""
 
-    check: str
-    """Name of the check in ``stagecraft doctor``."""
-
+    check: str  # name of the check in ``stagecraft doctor``
     path: str
-    """In the API."""
 
-    title: str
-    """Kind and name, for people."""
-
+    title: str  # kind and name, for people
     advice: str
-    """How to create it."""
 
 
 class JobState(NamedTuple):
     """The state of a job, as its controller reports it."""
 
-    state: str
-    """``running``, ``done`` or ``failed``."""
-
+    state: str  # ``running``, ``done`` or ``failed``
     message: str = ""
-    """Why the job failed."""
 
 
 class ClusterJob(Entry, abc.ABC):
@@ -60,24 +50,13 @@ class ClusterJob(Entry, abc.ABC):
 
     group: str
     version: str
-    kind: str
-    """In the Kubernetes API, such as ``Job``."""
-
-    controller: str
-    """The software that runs jobs of this kind."""
-
-    needs_operator: bool = True
-    """Whether people install the controller themselves."""
-
-    container: str
-    """Name of the container that trains, in each pod."""
-
-    succeeded: str = "Complete"
-    """Type of the condition of a job that succeeded."""
-
+    kind: str  # in the Kubernetes API, such as ``Job``
+    controller: str  # the software that runs jobs of this kind
+    needs_operator: bool = True  # whether people install the controller themselves
+    container: str  # name of the container that trains, in each pod
+    succeeded: str = "Complete"  # type of the condition of a job that succeeded
     resources_by_role: bool = False
     """Whether each role has resources of its own; otherwise all processes get a worker's."""
-
     quota: tuple[str, ...]
     """Keys of a ResourceQuota that one job counts for. Objects that the controller creates are not
     all listed."""
@@ -89,11 +68,16 @@ class ClusterJob(Entry, abc.ABC):
 
     @abc.abstractmethod
     def render(self, request: JobRequest) -> list[Json]:
-        """Makes the objects, in the order in which to create them; the job is the last one.
+        """Makes the objects, in the order in which to create them; the job is the last one."""
 
-        Raises:
-            SettingError: a job of this kind has no field for a setting.
-        """
+    def body(self, request: JobRequest, spec: Json) -> Json:
+        """The job, with its kind and its metadata."""
+        return {
+            "apiVersion": f"{self.group}/{self.version}",
+            "kind": self.kind,
+            "metadata": request.metadata(),
+            "spec": spec,
+        }
 
     def permissions(self) -> list[Permission]:
         """What the Trainer's step does with the rendered objects."""
@@ -133,13 +117,7 @@ class ClusterJob(Entry, abc.ABC):
     def role(
         self, labels: Mapping[str, str], annotations: Mapping[str, str], roles: Sequence[str]
     ) -> str | None:
-        """The role of a pod, such as ``worker 1``; None where labels do not tell.
-
-        Args:
-            labels: of the pod.
-            annotations: of the pod.
-            roles: of all processes, by their index in the job.
-        """
+        """The role of a pod, of all ``roles`` by index, such as ``worker 1``; None: unknown."""
         index: Any = annotations.get(_INDEX) or labels.get(_INDEX)
         return roles[int(index)] if index is not None and int(index) < len(roles) else None
 

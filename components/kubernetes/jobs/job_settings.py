@@ -10,8 +10,16 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
 from stagecraft.schemas.base_settings import Settings
+from stagecraft.schemas.registry import Registry
+
+CLUSTER_JOBS = Registry(
+    "stagecraft.components.kubernetes.jobs.cluster_job:ClusterJob",
+    "kubeflow.job.kind",
+    "stagecraft.components.kubernetes.jobs.kinds",
+    "stagecraft.cluster_jobs",
+)
+"""The kinds of cluster jobs, including those of other packages."""
 
 
 def _known(value: str) -> str:

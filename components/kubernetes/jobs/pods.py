@@ -13,14 +13,7 @@ GRACE_SECONDS = 30
 
 
 def template(request: JobRequest, role: str, *, container: str, **spec: object) -> Json:
-    """A pod template.
-
-    Args:
-        request: the training.
-        role: chief, worker, ps or evaluator.
-        container: name of the container.
-        **spec: further fields of the pod's specification.
-    """
+    """A pod template."""
     pod, job = request.pod, request.job
     return {
         "metadata": {
@@ -69,10 +62,7 @@ def _container(request: JobRequest, role: str, name: str) -> Json:
         "command": list(request.command),
         "env": environment(request),
         "ports": [{"name": "tfjob-port", "containerPort": PORT}],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         **present("imagePullPolicy", request.pod.image_pull_policy),
         **present("resources", resources(request.pod, role)),
         **present("volumeMounts", mounts(request.pod)),

@@ -7,94 +7,99 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
+from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings, JobSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.parallel import roles, strategy
+from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
 Json = dict[str, Any]
-
-PORT = 2222
-"""Of each process: the training operator's default."""
-
+PORT = 2222  # of each process: the training operator's default
 PART_OF = "app.kubernetes.io/part-of"
-JOB_LABEL = "stagecraft.dev/job"
-"""Label of each object and each pod of a training: the job's name."""
-
-NAME_LENGTH = 40
-"""Names of pods and Services add up to 23 characters to the job's, and have 63."""
-
+JOB_LABEL = "stagecraft.dev/job"  # label of each object and each pod of a training: the job's name
 ROLES = ("chief", "worker", "ps", "evaluator")
 
-_DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-"""RFC 1035, which Services and TFJobs require of names."""
-
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-"""https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/"""
+_NAMES = (
+    (
+        "name",
+        # RFC 1035, for Services and TFJobs. Names of pods add up to 23 characters, and have 63.
+        r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?",
+        "cannot name a job",
+        "at most 40 characters of a-z, 0-9 and -, with a letter first and no - last, such as "
+        "training-1",
+    ),
+    (
+        "namespace",
+        r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
+        "cannot name a namespace",
+        "at most 63 characters of a-z, 0-9 and -, with no - first or last, such as kubeflow",
+    ),
+    (
+        "kubeflow.job.queue",
+        # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
+        r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?",
+        "cannot name a LocalQueue",
+        "a name such as training",
+    ),
+)
+"""Setting, pattern of its values, what is wrong with another value, and what works."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobRequest:
-    """One training on a cluster."""
+    """One training on a cluster; a SettingError where Kubernetes would refuse a name."""
 
-    name: str
-    """Of the job: a DNS label of at most 40 characters, the same for the same training."""
-
+    name: str  # of the job: a DNS label of at most 40 characters, the same for the same training
     namespace: str
     image: str
-    command: tuple[str, ...]
-    """Of each process; its environment tells the process its role."""
-
+    command: tuple[str, ...]  # of each process; its environment tells the process its role
     processes: Mapping[str, int]
     """How many of each role, in the order of ``trainer_module.parallel.roles.jobs``."""
-
     serves: frozenset[str] = frozenset()
     """The roles that never end by themselves (parameter_server's workers and ps)."""
-
-    max_restarts: int = 3
-    """Of a lost process."""
-
+    max_restarts: int = 3  # of a lost process
     pod: PodSettings = dataclasses.field(default_factory=PodSettings)
     """What each pod gets; a ps gets no GPUs, an evaluator one."""
-
     job: JobSettings = dataclasses.field(default_factory=JobSettings)
-    owner: Json | None = None
-    """An owner reference: Kubernetes deletes the job with its owner."""
+    owner: Json | None = None  # an owner reference: Kubernetes deletes the job with its owner
 
     def __post_init__(self) -> None:
-        """Checks names and processes.
-
-        Raises:
-            SettingError: Kubernetes would refuse a name.
-        """
-        if not _DNS_LABEL.fullmatch(self.name) or len(self.name) > NAME_LENGTH:
-            raise SettingError(
-                "name",
-                repr(self.name),
-                "cannot name a job",
-                f"at most {NAME_LENGTH} characters of a-z, 0-9 and -, with a letter first and no "
-                "- last, such as training-1",
-            )
-        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", self.namespace):
-            raise SettingError(
-                "namespace",
-                repr(self.namespace),
-                "cannot name a namespace",
-                "at most 63 characters of a-z, 0-9 and -, with no - first or last, such as "
-                "kubeflow",
-            )
-        if not _LABEL_VALUE.fullmatch(self.job.queue):
-            raise SettingError(
-                "kubeflow.job.queue",
-                repr(self.job.queue),
-                "cannot name a LocalQueue",
-                "a name such as training",
-            )
+        values = {"name": self.name, "namespace": self.namespace}
+        for setting, pattern, problem, use in _NAMES:
+            value = values.get(setting, self.job.queue)
+            if not re.fullmatch(pattern, value):
+                raise SettingError(setting, repr(value), problem, use)
         known = [role for role in ROLES if self.processes.get(role, 0) > 0]
         if not known or list(self.processes) != known or not self.serves <= {*known}:
             raise ValueError(
                 f"processes: {dict(self.processes)}, serves: {sorted(self.serves)}: expected "
                 f"positive numbers of {', '.join(ROLES)}, in this order"
             )
+
+    @classmethod
+    def of_training(
+        cls,
+        parallel: ParallelSettings,
+        cluster: ClusterSettings,
+        *,
+        name: str,
+        namespace: str,
+        folder: str,
+        owner: Json | None = None,
+    ) -> JobRequest:
+        """The job that a topology needs; its processes look for their task in ``folder``."""
+        return cls(
+            name=name,
+            namespace=namespace,
+            image=cluster.image,
+            command=("python", "-m", "stagecraft.components.kubernetes.worker", folder),
+            processes=roles.jobs(parallel) or {"worker": 1},
+            serves=strategy.find(parallel.strategy).serves,
+            max_restarts=parallel.max_restarts,
+            pod=cluster.pod,
+            job=cluster.job,
+            owner=owner,
+        )
 
     @property
     def count(self) -> int:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import pathlib
-import sys
 from typing import Any
 
 from pydantic import ValidationError
 
-from stagecraft.components.kubernetes import worker
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.job_folder import shared_folder, staging
 from stagecraft.components.kubernetes.job_folder.exchange import TASK, JobFolder, fetch_outputs
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, needs_newer_kubernetes
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, ClusterSettings
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.job_settings import (
+    CLUSTER,
+    CLUSTER_JOBS,
+    ClusterSettings,
+)
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 from stagecraft.components.kubernetes.launch import leases
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.object_store.folder import is_address
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.parallel import roles, strategy
+from stagecraft.trainer_module.parallel import roles
 from stagecraft.trainer_module.processes import preemption
 from stagecraft.trainer_module.settings import ParallelSettings
 from stagecraft.trainer_module.worker import task_of
@@ -35,11 +35,7 @@ _OWN_NAMESPACE, _POD, _POD_UID = "STAGECRAFT_NAMESPACE", "KFP_POD_NAME", "KFP_PO
 
 
 def settings() -> ClusterSettings:
-    """Reads the step's environment.
-
-    Raises:
-        UserError: the step was not compiled with ``parallel.launcher: kubernetes``.
-    """
+    """Reads the step's environment."""
     try:
         return ClusterSettings.model_validate_json(os.environ.get(CLUSTER, ""))
     except ValidationError as error:
@@ -58,27 +54,29 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
     """Trains in a job, and returns when the job is done.
 
     Args:
-        path: dotted path of ``run_fn``.
         fn_args: as TFX gives them, with paths in the job folder's local copy.
-        parallel: the topology.
-        job_folder: shared with the job's pods.
-
-    Raises:
-        UserError: the job failed, or could not start.
     """
     cluster, folder, namespace = settings(), job_folder["folder"], _namespace()
-    wanted = request(cluster, parallel, folder, namespace)
+    wanted = JobRequest.of_training(
+        parallel,
+        cluster,
+        name=folder.rpartition("/")[2],
+        namespace=namespace,
+        folder=folder,
+        owner=_owner(namespace),
+    )
     kind: ClusterJob = CLUSTER_JOBS.get(cluster.job.kind)
     client = connection.connect()
     _check_version(client, kind, wanted)
     shared = shared_folder.at(folder)
     checkpoint_leases = leases.leases_for(
-        client,
-        namespace,
-        fn_args.working_dir,
-        name=wanted.name,
-        seconds=cluster.job.lease_seconds,
+        client, namespace, fn_args.working_dir, name=wanted.name, seconds=cluster.job.lease_seconds
     )
+
+    def check() -> None:
+        for lease in checkpoint_leases:
+            lease.check()
+
     training = TrainingJob(
         client,
         namespace,
@@ -88,8 +86,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
         # Without a task, the results of an earlier job are already fetched and removed.
         adopts=shared.read(TASK) is not None,
         max_lost_pods=kind.max_lost_pods(wanted),
-        write_log=_print,
-        check=functools.partial(leases.check, checkpoint_leases),
+        check=check,
     )
     preemption.on_sigterm(training.delete)
     task = task_of(path, fn_args)
@@ -99,24 +96,6 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
         shared.write(TASK, task.encode())
         training.run()
         fetch_outputs(job_folder)
-
-
-def request(
-    cluster: ClusterSettings, parallel: ParallelSettings, folder: str, namespace: str
-) -> JobRequest:
-    """The job that a topology needs."""
-    return JobRequest(
-        name=folder.rpartition("/")[2],
-        namespace=namespace,
-        image=cluster.image,
-        command=("python", "-m", worker.__name__, folder),
-        processes=roles.jobs(parallel) or {"worker": 1},
-        serves=strategy.find(parallel.strategy).serves,
-        max_restarts=parallel.max_restarts,
-        pod=cluster.pod,
-        job=cluster.job,
-        owner=_owner(namespace),
-    )
 
 
 def _check_version(client: Any, kind: ClusterJob, wanted: JobRequest) -> None:
@@ -164,8 +143,3 @@ def _owner(namespace: str) -> Json | None:
     if not name or not uid or _own_namespace() not in ("", namespace):
         return None
     return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
-
-
-def _print(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

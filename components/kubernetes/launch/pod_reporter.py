@@ -11,9 +11,7 @@ from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import exit_codes
 
-STUCK_SECONDS = 300.0
-"""How long a container may wait for an image, a secret or a volume."""
-
+STUCK_SECONDS = 300.0  # how long a container may wait for an image, a secret or a volume
 _LAST_LINES = 20
 
 _SECONDARY = (exit_codes.LOST_PEER, exit_codes.PREEMPTED)
@@ -30,14 +28,6 @@ class PodReporter:
         write_log: Callable[[str], Any],
         clock: Callable[[], float],
     ):
-        """Reports nothing yet.
-
-        Args:
-            kind: of the job.
-            roles: names of the processes, such as ``worker 1``, by their index in the job.
-            write_log: takes a line at a time.
-            clock: monotonic seconds.
-        """
         self._kind, self._roles, self._write_log, self._clock = kind, roles, write_log, clock
         self._last: dict[str, collections.deque[str]] = {}
         self._reported: set[tuple[str, str]] = set()
@@ -56,14 +46,7 @@ class PodReporter:
             self._write_log(f"{subject}: {message}")
 
     def check(self, pods: Sequence[Pod]) -> None:
-        """Reports why pods do not start, and how pods ended.
-
-        Args:
-            pods: all that exist now.
-
-        Raises:
-            UserError: a pod has waited for too long.
-        """
+        """Reports why pods do not start, and how pods ended."""
         now = self._clock()
         present = {pod.uid: pod for pod in pods}
         for uid, pod in self._seen.items():

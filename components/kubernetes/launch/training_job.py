@@ -11,9 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from stagecraft.components.kubernetes.api import objects as cluster
 from stagecraft.components.kubernetes.api import pod_logs
-from stagecraft.components.kubernetes.api.connection import Refused, Unreachable, patiently
+from stagecraft.components.kubernetes.api.connection import (
+    Refused,
+    Unreachable,
+    parse_time,
+    patiently,
+)
 from stagecraft.components.kubernetes.api.objects import Json, Objects
 from stagecraft.components.kubernetes.api.pod_status import Pod
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, JobState
@@ -27,9 +31,7 @@ _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 POLL_SECONDS = 2.0
-
-EVENTS_SECONDS = 15.0
-"""Between requests for the cluster's events, while processes are missing."""
+EVENTS_SECONDS = 15.0  # between requests for the cluster's events, while processes are missing
 
 
 class MissingKindError(UserError):
@@ -73,15 +75,9 @@ class TrainingJob:
         """Creates nothing yet.
 
         Args:
-            client: connection to the cluster.
-            namespace: of the job.
-            kind: of the job.
-            objects: as the kind renders them.
             roles: names of the processes, such as ``worker 1``, by their index in the job.
             adopts: whether to follow an existing job; otherwise it is replaced.
             max_lost_pods: lost pods after which the training fails; None: the controller counts.
-            write_log: takes a line that a pod printed, with its role in front.
-            sleep: waits for seconds.
             check: raises LeaseLostError if another training took the checkpoints.
         """
         self._client, self._namespace = client, namespace
@@ -92,9 +88,7 @@ class TrainingJob:
         self._write_log, self._sleep, self._check_lease = write_log, sleep, check
         self._reporter = PodReporter(kind, roles, write_log, lambda: time.monotonic())
         self._uid: str | None = None
-        self.is_over = False
-        """Whether its pods have ended, or end now."""
-
+        self.is_over = False  # whether its pods have ended, or end now
         self._ended = threading.Lock()
         self._pods: list[Pod] = []
         self._lost: set[str] = set()
@@ -107,13 +101,7 @@ class TrainingJob:
         return f"{self._job['kind']} {self._job['metadata']['name']}"
 
     def run(self) -> None:
-        """Returns when the training is done. Any error deletes the job.
-
-        Raises:
-            LeaseLostError: another training has the checkpoints.
-            JobFailedError: the job failed.
-            UserError: the job cannot run, or the cluster cannot be used.
-        """
+        """Returns when the training is done. Any error deletes the job."""
         ended = JobState("running")
         try:
             ended = self._follow(self._start())
@@ -146,11 +134,6 @@ class TrainingJob:
             _log.error("%s Its pods end when the heartbeat expires.", error)
 
     def _start(self) -> datetime.datetime:
-        """Creates the job, or adopts the job of an earlier attempt.
-
-        Returns:
-            When the job was created.
-        """
         begun = time.monotonic()
         while (job := self._create_or_adopt(time.monotonic() - begun)) is None:
             self._check_lease()
@@ -166,7 +149,7 @@ class TrainingJob:
             owned = helper | {"metadata": helper["metadata"] | {"ownerReferences": [owner]}}
             while not self._create_helper(owned):
                 self._sleep(POLL_SECONDS)
-        return cluster.created(job)
+        return parse_time(job["metadata"]["creationTimestamp"])
 
     def _create_or_adopt(self, waited: float) -> Json | None:
         """The job; None: not yet."""
@@ -267,11 +250,6 @@ class TrainingJob:
         return ended
 
     def _check(self, since: datetime.datetime) -> None:
-        """Reports problems of pods, and why some are missing.
-
-        Raises:
-            UserError: a problem will not go away.
-        """
         self._reporter.check(self._pods)
         begun = [pod for pod in self._pods if pod.phase not in ("Pending", "Failed")]
         if len(begun) < self._count and time.monotonic() - self._events_read > EVENTS_SECONDS:
@@ -290,7 +268,6 @@ class TrainingJob:
             )
 
     def _report_refused(self, request: str, error: Refused | Unreachable) -> None:
-        """Reports an error once for all pods."""
         key = (request, error.status if isinstance(error, Refused) else 0)
         if key not in self._refused:
             self._refused.add(key)

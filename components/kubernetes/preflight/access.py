@@ -30,24 +30,20 @@ def needed(kind: ClusterJob) -> list[Permission]:
 def check(
     reader: Reader, namespace: str, kind: ClusterJob, account: str | None
 ) -> Iterator[CheckResult]:
-    """A result for the subject, and one for each permission.
-
-    Args:
-        reader: the cluster.
-        namespace: of the job.
-        kind: of the job.
-        account: name of the service account in the namespace; None: the current user.
-
-    Raises:
-        Refused: these credentials may not ask.
-    """
+    """A result for the subject (``account`` None: the user), and one for each permission."""
     review = _Review(reader, namespace, account)
     who = f"service account {account}" if account else "you"
     answers = [
         (each, [verb for verb in each.verbs if not review.allowed(each, verb)])
         for each in needed(kind)
     ]
-    yield _subject(account, review.how)
+    if account:
+        how = "by impersonation" if review.impersonates else "by an access review"
+        yield CheckResult("permissions", f"of service account {account}, {how}")
+    else:
+        advice = "steps run as another subject: set --service-account pipeline-runner, or "
+        advice += "default-editor in a profile"
+        yield CheckResult("permissions", "your own", "note", advice)
     for permission, denied in answers:
         name, verbs = permission.resource, ", ".join(permission.verbs)
         if not denied:
@@ -61,26 +57,13 @@ def check(
         yield CheckResult(name, f"{', '.join(denied)}: {who} may not", verdict, advice)
 
 
-def _subject(account: str | None, how: str) -> CheckResult:
-    if account:
-        return CheckResult("permissions", f"of service account {account}, {how}")
-    advice = (
-        "steps run as another subject: set --service-account pipeline-runner, or default-editor "
-        "in a profile"
-    )
-    return CheckResult("permissions", "your own", "note", advice)
-
-
 class _Review:
     """Asks about one subject, with the first method that is allowed."""
 
     def __init__(self, reader: Reader, namespace: str, account: str | None):
         self._reader, self._namespace, self._account = reader, namespace, account
-        self._impersonates = False
-
-    @property
-    def how(self) -> str:
-        return "by impersonation" if self._impersonates else "by an access review"
+        self._user = f"system:serviceaccount:{namespace}:{account}"
+        self.impersonates = False
 
     def allowed(self, permission: Permission, verb: str) -> bool:
         resource, _, sub = permission.resource.partition("/")
@@ -91,13 +74,13 @@ class _Review:
             "resource": resource,
             **({"subresource": sub} if sub else {}),
         }
-        if self._account and not self._impersonates:
+        if self._account and not self.impersonates:
             try:
                 return self._about_another(asked)
             except Refused as error:
                 if error.status != 403:
                     raise
-                self._impersonates = True
+                self.impersonates = True
         # Kubernetes adds the groups of a service account.
         headers = {"Impersonate-User": self._user} if self._account else {}
         return self._ask("SelfSubjectAccessReview", "", {}, asked, headers)
@@ -125,7 +108,3 @@ class _Review:
         path = f"{_REVIEWS}{place}/{kind.lower()}s"
         answer = self._reader.post(path, body, headers)
         return bool(answer.get("status", {}).get("allowed"))
-
-    @property
-    def _user(self) -> str:
-        return f"system:serviceaccount:{self._namespace}:{self._account}"

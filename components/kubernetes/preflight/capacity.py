@@ -29,8 +29,6 @@ Amounts = dict[str, Decimal]
 
 @dataclasses.dataclass(frozen=True)
 class _Pods:
-    """Pods with the same resources."""
-
     count: int
     requests: Amounts
     limits: Amounts
@@ -53,8 +51,8 @@ def check(reader: Reader, request: JobRequest, kind: ClusterJob) -> Iterator[Che
         if not listed:
             yield CheckResult("quota", f"namespace {request.namespace} has no ResourceQuota")
 
-    yield from as_allowed("limits", limits)
-    yield from as_allowed("quota", quotas)
+    yield from as_allowed("limits", limits())
+    yield from as_allowed("quota", quotas())
 
 
 def _pods(request: JobRequest, kind: ClusterJob) -> list[_Pods]:
@@ -135,7 +133,6 @@ def _is_unset(key: str, admitted: list[_Pods]) -> bool:
 
 
 def _need(admitted: list[_Pods], kind: ClusterJob) -> Amounts:
-    """Amounts by the keys of a quota."""
     need: Amounts = collections.defaultdict(Decimal)
     for each in admitted:
         need["pods"] += each.count

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator
 from typing import Any
 
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader, as_allowed
-from stagecraft.components.kubernetes.jobs.cluster_job import (
-    ClusterJob,
-    RequiredObject,
-    needs_newer_kubernetes,
-)
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, needs_newer_kubernetes
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.components.kubernetes.preflight import access, capacity, volumes
 from stagecraft.schemas.errors import UserError
 
-_TESTED = (1, 29)
-"""The oldest version of whose schemas tests check the objects."""
+_TESTED = (1, 29)  # the oldest version of whose schemas tests check the objects
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,43 +22,53 @@ class PlannedTraining:
     """A training that has not started yet."""
 
     request: JobRequest
-    folder: str
-    """``kubeflow.job.folder``"""
-
-    checkpoints: str
-    """``kubeflow.checkpoints``"""
-
-    default_image: str
-    """Default of ``kubeflow.image``."""
-
-    account: str | None = None
-    """Service account of the Trainer's step; None: the current user."""
+    folder: str  # ``kubeflow.job.folder``
+    checkpoints: str  # ``kubeflow.checkpoints``
+    default_image: str  # default of ``kubeflow.image``
+    account: str | None = None  # service account of the Trainer's step; None: the current user
 
 
 def check_cluster(client: Any, training: PlannedTraining) -> Iterator[CheckResult]:
-    """All checks, the most fundamental first.
-
-    Raises:
-        Refused: the credentials are not valid (401), or the server fails.
-        Unreachable: the server does not answer.
-    """
+    """All checks, the most fundamental first."""
     reader, request = Reader(client), training.request
     namespace, kind = request.namespace, CLUSTER_JOBS.get(request.job.kind)
-    yield from as_allowed("api", lambda: _api(client, reader, request, kind))
-    yield from as_allowed("namespace", lambda: _namespace(reader, namespace))
-    yield from as_allowed("kind", lambda: _kind(reader, kind))
+    core, folders = f"/api/v1/namespaces/{namespace}", (training.folder, training.checkpoints)
+    yield from as_allowed("api", _api(client, reader, request, kind))
+    advice = "name an existing one with --namespace"
+    yield from as_allowed("namespace", _exists(reader, core, "namespace", namespace, advice))
+    yield from as_allowed("kind", _kind(reader, kind))
     for needed in kind.required_objects(namespace):
-        yield from as_allowed(needed.check, functools.partial(_required, reader, needed, namespace))
+        missing = f"no {needed.title} in namespace {namespace}"
+        check = _exists(
+            reader, needed.path, needed.check, needed.title, needed.advice, missing=missing
+        )
+        yield from as_allowed(needed.check, check)
     yield _objects(request, kind)
     yield _image(request, training.default_image)
-    yield from as_allowed(
-        "permissions", lambda: access.check(reader, namespace, kind, training.account)
-    )
+    yield from as_allowed("permissions", access.check(reader, namespace, kind, training.account))
     yield from capacity.check(reader, request, kind)
     yield volumes.check_folder("kubeflow.job.folder", training.folder, request, "jobs")
     yield volumes.check_folder("kubeflow.checkpoints", training.checkpoints, request, "checkpoints")
-    yield from volumes.check_claims(reader, request, (training.folder, training.checkpoints))
-    yield from _named(reader, request)
+    yield from volumes.check_claims(reader, request, folders)
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for name, setting, value, place in (
+        ("account", "service_account", request.job.service_account, f"{core}/serviceaccounts"),
+        ("priority", "priority_class", request.job.priority_class, classes),
+    ):
+        if value:
+            advice = f"create it, or leave kubeflow.job.{setting} out"
+            yield from as_allowed(name, _exists(reader, f"{place}/{value}", name, value, advice))
+    if request.job.queue:
+        yield from as_allowed("queue", _queue(reader, request))
+
+
+def _exists(
+    reader: Reader, path: str, name: str, found: str, advice: str, *, missing: str = ""
+) -> Iterator[CheckResult]:
+    if reader.get(path) is not None:
+        yield CheckResult(name, found)
+    else:
+        yield CheckResult(name, missing or f"{found} does not exist", "missing", advice)
 
 
 def _api(
@@ -83,16 +87,7 @@ def _api(
         yield CheckResult("api", found)
 
 
-def _namespace(reader: Reader, namespace: str) -> Iterator[CheckResult]:
-    if reader.get(f"/api/v1/namespaces/{namespace}") is not None:
-        yield CheckResult("namespace", namespace)
-        return
-    advice = "name an existing one with --namespace"
-    yield CheckResult("namespace", f"{namespace} does not exist", "missing", advice)
-
-
 def _kind(reader: Reader, kind: ClusterJob) -> Iterator[CheckResult]:
-    """Whether the server has the resource in the version that is rendered."""
     name = f"{kind.plural}.{kind.group}/{kind.version}"
     served = _served(reader, kind.group)
     path = f"/apis/{kind.group}/{kind.version}"
@@ -113,16 +108,7 @@ def _served(reader: Reader, group: str) -> list[str]:
     return [str(each["version"]) for each in versions]
 
 
-def _required(reader: Reader, needed: RequiredObject, namespace: str) -> Iterator[CheckResult]:
-    if reader.get(needed.path) is not None:
-        yield CheckResult(needed.check, needed.title)
-        return
-    found = f"no {needed.title} in namespace {namespace}"
-    yield CheckResult(needed.check, found, "missing", needed.advice)
-
-
 def _objects(request: JobRequest, kind: ClusterJob) -> CheckResult:
-    """Whether a job of this kind has fields for all settings."""
     try:
         kind.render(request)
     except UserError as error:
@@ -143,30 +129,6 @@ def _image(request: JobRequest, default: str) -> CheckResult:
         advice = "name it by its digest (@sha256:…): otherwise, its pods may get different images"
         return CheckResult("image", image, "note", advice)
     return CheckResult("image", image)
-
-
-def _named(reader: Reader, request: JobRequest) -> Iterator[CheckResult]:
-    """Objects that the job's settings name."""
-    job, core = request.job, f"/api/v1/namespaces/{request.namespace}"
-    if job.service_account:
-        path = f"{core}/serviceaccounts/{job.service_account}"
-        setting = f"kubeflow.job.service_account: {job.service_account}"
-        yield from as_allowed("account", lambda: _exists(reader, "account", path, setting))
-    if job.priority_class:
-        path = f"/apis/scheduling.k8s.io/v1/priorityclasses/{job.priority_class}"
-        setting = f"kubeflow.job.priority_class: {job.priority_class}"
-        yield from as_allowed("priority", lambda: _exists(reader, "priority", path, setting))
-    if job.queue:
-        yield from as_allowed("queue", lambda: _queue(reader, request))
-
-
-def _exists(reader: Reader, name: str, path: str, setting: str) -> Iterator[CheckResult]:
-    _, value = setting.split(": ")
-    if reader.get(path) is not None:
-        yield CheckResult(name, value)
-    else:
-        advice = f"create it, or leave {setting.partition(':')[0]} out"
-        yield CheckResult(name, f"{value} does not exist", "missing", advice)
 
 
 def _queue(reader: Reader, request: JobRequest) -> Iterator[CheckResult]:

@@ -18,14 +18,7 @@ _CLAIM = "manifests/base/checkpoints.yaml"
 
 
 def check_folder(setting: str, path: str, request: JobRequest, example: str) -> CheckResult:
-    """Whether a folder for all pods is on one of the volumes, or in an object store.
-
-    Args:
-        setting: names the folder.
-        path: the folder.
-        request: the training.
-        example: a name for the folder on a volume.
-    """
+    """Whether a folder for all pods, such as ``example``, is on a volume or in an object store."""
     name, volumes = setting.rpartition(".")[2], request.pod.volumes
     if is_address(path):
         return _stored(name, path, request)
@@ -59,22 +52,13 @@ def _stored(name: str, path: str, request: JobRequest) -> CheckResult:
 def check_claims(
     reader: Reader, request: JobRequest, written: Sequence[str]
 ) -> Iterator[CheckResult]:
-    """A result for each claim.
-
-    Args:
-        reader: the cluster.
-        request: the training.
-        written: folders to which all pods write.
-    """
+    """A result for each claim; all pods write to the folders ``written``."""
     volumes = request.pod.volumes
     holding = (_holding(path, volumes) for path in written)
     shared = {volume.claim for volume in holding if volume}
     for claim in dict.fromkeys(volume.claim for volume in volumes):
-        name = f"claim {claim}"
-        yield from as_allowed(
-            name,
-            lambda: _claim(reader, request, claim, claim in shared),  # noqa: B023
-        )
+        check = _claim(reader, request, claim, claim in shared)
+        yield from as_allowed(f"claim {claim}", check)
 
 
 def _holding(path: str, volumes: Sequence[Volume]) -> Volume | None:

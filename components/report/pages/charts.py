@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import matplotlib
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
@@ -15,15 +16,14 @@ from stagecraft.components.report.pages.svg import STYLE, Ink, inline
 from stagecraft.components.report.report_data import Training
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
-_SIZE = (6.2, 3.3)
-"""Inches, of 72 units."""
+_SIZE = (6.2, 3.3)  # inches, of 72 units
 
 
 class Chart(NamedTuple):
     """A chart and its title."""
 
     title: str
-    svg: str
+    svg: Markup
 
 
 def curves(training: Training) -> list[Chart]:
@@ -43,17 +43,15 @@ def curves(training: Training) -> list[Chart]:
 
 
 def _axes() -> tuple[Figure, Axes]:
+    """A chart by step."""
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.subplots()
     axes.grid(axis="x", visible=False)
     axes.tick_params(length=0)
-    return figure, axes
-
-
-def _steps(axes: Axes) -> None:
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    return figure, axes
 
 
 def _curve(
@@ -96,7 +94,6 @@ def _curve(
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     else:
         axes.set_ylim(bottom=0)
-    _steps(axes)
     figure.legend(loc="outside upper right", ncols=3, labelcolor=Ink.MUTED, borderaxespad=0)
     return Chart(title, inline(figure, name, f"{title} by step: {alt}.", tips))
 
@@ -108,7 +105,6 @@ def _learning_rate(points: Sequence[Point]) -> Chart:
     axes.set_ylim(bottom=0)
     axes.ticklabel_format(axis="y", style="plain", useOffset=False)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    _steps(axes)
     alt = f"Learning rate by step: at most {max(rates):.3g}, {rates[-1]:.3g} at the end."
     return Chart("Learning rate", inline(figure, "rate", alt))
 
@@ -122,7 +118,6 @@ def _speed(points: Sequence[Point], mean: float) -> Chart:
     figure.legend(loc="outside upper right", labelcolor=Ink.MUTED, borderaxespad=0)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    _steps(axes)
     alt = f"Images per second by step: {mean:,.0f} on average, {max(speeds):,.0f} at most."
     return Chart("Images per second", inline(figure, "speed", alt))
 
@@ -134,15 +129,22 @@ def calibration(bins: Sequence[CalibrationBin], error: float | None) -> Chart | 
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.2, 4.6), layout="constrained")
         axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        width = 0.05
-        tips = dict(_bars(axes, below, bins, width))
+        tips = {}
+        for number, each in enumerate(bins):
+            gid = f"bin-{number}"
+            axes.bar(each.confidence, each.accuracy, 0.05, color=Ink.BLUE, gid=gid)
+            below.bar(each.confidence, each.examples, 0.05, color=Ink.MUTED)
+            tips[gid] = (
+                f"{each.examples:,} predictions, mean confidence {each.confidence:.0%}, "
+                f"accuracy {each.accuracy:.0%}"
+            )
         axes.plot([0, 1], [0, 1], color=Ink.MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
         axes.set_ylabel("accuracy")
         below.set_ylabel("predictions")
         below.set_xlabel("confidence")
-        for each in (axes, below):
-            each.grid(axis="x", visible=False)
-            each.tick_params(length=0)
+        for part in (axes, below):
+            part.grid(axis="x", visible=False)
+            part.tick_params(length=0)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         below.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
@@ -151,17 +153,3 @@ def calibration(bins: Sequence[CalibrationBin], error: float | None) -> Chart | 
         ece = "" if error is None else f"; expected calibration error {error:.1%}"
         alt = f"Accuracy by confidence{ece}."
         return Chart("Calibration", inline(figure, "calibration", alt, tips))
-
-
-def _bars(
-    axes: Axes, below: Axes, bins: Sequence[CalibrationBin], width: float
-) -> Iterator[tuple[str, str]]:
-    for number, each in enumerate(bins):
-        gid = f"bin-{number}"
-        axes.bar(each.confidence, each.accuracy, width, color=Ink.BLUE, gid=gid)
-        below.bar(each.confidence, each.examples, width, color=Ink.MUTED)
-        yield (
-            gid,
-            f"{each.examples:,} predictions, mean confidence {each.confidence:.0%}, "
-            f"accuracy {each.accuracy:.0%}",
-        )

@@ -53,13 +53,9 @@ def _architecture(report: ReportData) -> str:
 def _data(report: ReportData) -> list[dict[str, Any]]:
     if report.data is None:
         return []
-    return [
-        {
-            "name": report.data.source,
-            "description": quality_text.data_text(report),
-            **({"sha256": report.data.fingerprint} if report.data.fingerprint else {}),
-        }
-    ]
+    digest = {"sha256": report.data.fingerprint} if report.data.fingerprint else {}
+    description = quality_text.data_text(report)
+    return [{"name": report.data.source, "description": description, **digest}]
 
 
 def _metrics(quality: Quality) -> list[dict[str, Any]]:
@@ -68,10 +64,8 @@ def _metrics(quality: Quality) -> list[dict[str, Any]]:
     for name, value in quality.metrics.items():
         metric: dict[str, Any] = {"type": name, "value": f"{value:.6g}", "slice": "the split eval"}
         if name == "accuracy":
-            metric["confidence_interval"] = {
-                "lower_bound": f"{lower:.4f}",
-                "upper_bound": f"{upper:.4f}",
-            }
+            bounds = {"lower_bound": f"{lower:.4f}", "upper_bound": f"{upper:.4f}"}
+            metric["confidence_interval"] = bounds
         found.append(metric)
     for each in quality.classes:
         for name, share in (("recall", each.recall), ("precision", each.precision)):
@@ -105,7 +99,5 @@ def _made_with(report: ReportData) -> dict[str, str]:
         found["topology"] = training_text.topology(report.training.record)
         found["training"] = training_text.trained(report.training)
     found |= report.versions | {"stagecraft": formats.version()}
-    for item in report.lineage:
-        if "code_fingerprint" in item.properties:
-            found["code fingerprint"] = item.properties["code_fingerprint"]
-    return found
+    code = report.code_fingerprint
+    return found | ({"code fingerprint": code} if code else {})

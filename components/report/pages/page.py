@@ -1,10 +1,11 @@
-"""A report as one HTML page with all its resources inside, for any browser, online and offline."""
+"""A report for people: an HTML page with all its resources inside, a summary, the model card."""
 
 from __future__ import annotations
 
 import base64
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -16,88 +17,86 @@ from stagecraft.components.report.pages import (
     step_timeline,
     training_text,
 )
-from stagecraft.components.report.pages.charts import Chart
-from stagecraft.components.report.report_data import Quality, ReportData
+from stagecraft.components.report.report_data import Quality, ReportData, Training
 
-_MATRIX = 20
-"""Most classes of a confusion matrix that the page shows as a table."""
-
-_STRONGEST = 50
-"""Most percent of colour in a cell; text stays readable on it."""
-
-
-class Section(NamedTuple):
-    """A section of the page; ``id`` is also the name of its template."""
-
-    id: str
-    title: str
-
-
-class Mark(NamedTuple):
-    """A mark on the scale of accuracy."""
-
-    at: float
-    text: str
-    side: str
-
-
-class Cell(NamedTuple):
-    """A cell of the confusion matrix."""
-
-    examples: int
-    colour: str
-    strength: int
-    """Percent."""
-
-
-class Replica(NamedTuple):
-    """The devices of a replica, one for each stage."""
-
-    name: str
-    devices: list[str]
+_MATRIX = 20  # most classes of a confusion matrix that the page shows as a table
+_STRONGEST = 50  # most percent of colour in a cell; text stays readable on it
+_SECTIONS = {
+    "training": "Training",
+    "quality": "Per-class quality",
+    "mistakes": "Most confident errors",
+    "data": "Data",
+    "topology": "Topology",
+    "parity": "Parity",
+    "pipeline": "Pipeline",
+    "lineage": "Lineage",
+    "reproduce": "Reproduce this run",
+}
+"""Name of a section's template -> title."""
 
 
 def render(report: ReportData) -> str:
     """The page."""
-    context: dict[str, Any] = {"report": report, "version": formats.version(), "css": _css()}
-    context |= {"tiles": training_text.tiles(report), "marks": _marks(report.quality)}
-    context["failure"] = quality_text.failure(report)
-    context["unrecorded"] = training_text.unrecorded(report)
-    sections = []
-    if report.training:
-        sections.append(Section("training", "Training"))
-        context |= _training(report)
-    if report.quality:
-        sections.append(Section("quality", "Per-class quality"))
-        context["compared"] = quality_text.compared(report.quality)
-        context |= _quality(report.quality)
-        if report.quality.mistakes:
-            sections.append(Section("mistakes", "Most confident errors"))
-    if report.data:
-        sections.append(Section("data", "Data"))
-        context |= {
-            "data_text": quality_text.data_text(report),
-            "few": len(report.class_names) <= _MATRIX,
-        }
-    if report.training:
-        sections.append(Section("topology", "Topology"))
-        context |= _topology(report)
-    if report.parity:
-        sections.append(Section("parity", "Parity"))
+    quality, training = report.quality, report.training
+    present = {
+        "training": training,
+        "quality": quality,
+        "mistakes": quality and quality.mistakes,
+        "data": report.data,
+        "topology": training,
+        "parity": report.parity,
+        "pipeline": report.components,
+        "lineage": report.lineage,
+        "reproduce": report.lineage or report.settings or report.command,
+    }
+    loader = _environment().loader
+    assert loader is not None
+    context: dict[str, Any] = {
+        "sections": [{"id": key, "title": _SECTIONS[key]} for key in _SECTIONS if present[key]],
+        "css": Markup(loader.get_source(_environment(), "page.css")[0]),
+        "marks": list(_marks(quality)) if quality else [],
+        "few": len(report.class_names) <= _MATRIX,
+    }
+    if training:
+        context |= {"curves": charts.curves(training)} | _topology(training)
+    if quality:
+        error = quality.metrics.get("expected_calibration_error")
+        context["calibration"] = charts.calibration(quality.calibration, error)
+        small = len(quality.confusion) <= _MATRIX
+        context["matrix"] = _matrix(quality.confusion) if small else None
     if report.components:
-        sections.append(Section("pipeline", "Pipeline"))
         context |= _pipeline(report)
-    if report.lineage:
-        sections.append(Section("lineage", "Lineage"))
-    if report.lineage or report.settings or report.command:
-        sections.append(Section("reproduce", "Reproduce this run"))
-        context |= _reproduce(report)
-    return _environment().get_template("page.html.j2").render(sections=sections, **context)
+    return _render("page.html.j2", report, **context)
+
+
+def summary(report: ReportData) -> str:
+    """A few lines and tables in Markdown."""
+    return _render("summary.md.j2", report) + "\n"
+
+
+def card(report: ReportData, card: dict[str, Any]) -> str:
+    """The model card in Markdown; ``card`` is the same as JSON."""
+    return _render("card.md.j2", report, card=card) + "\n"
+
+
+def _render(template: str, report: ReportData, **context: Any) -> str:
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            report=report,
+            tiles=training_text.tiles(report),
+            version=formats.version(),
+            quality_text=quality_text,
+            training_text=training_text,
+            **context,
+        )
+    )
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    """Loads the templates. They escape all values except charts."""
+    """Loads the templates. Those of HTML escape all values except charts."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("stagecraft.components.report.pages"),
         autoescape=jinja2.select_autoescape(("html.j2",), default_for_string=False),
@@ -110,62 +109,28 @@ def _environment() -> jinja2.Environment:
         "number": formats.number,
         "bytes": formats.size,
         "duration": formats.duration,
-        "png": _png,
+        "png": lambda image: "data:image/png;base64," + base64.b64encode(image).decode(),
+        "cell": _cell,
     }
     return environment
 
 
-def _css() -> Markup:
-    loader = _environment().loader
-    assert loader is not None
-    return Markup(loader.get_source(_environment(), "page.css")[0])
+def _cell(value: object) -> str:
+    text = " ".join(str(value).split())
+    for character in "\\`*_[]<>|":
+        text = text.replace(character, f"\\{character}")
+    return text
 
 
-def _png(image: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(image).decode()
+def _marks(quality: Quality) -> Iterator[dict[str, Any]]:
+    """The accuracies that the model is compared with; ``side`` has room for the text."""
+    for at, name in ((quality.min_accuracy, "required"), (quality.baseline, "last blessed")):
+        if at is not None and (at or name != "required"):
+            side = "first" if at < 0.2 else "last" if at > 0.8 else ""
+            yield {"at": at, "text": f"{name} {formats.percent(at)}", "side": side}
 
 
-def _safe(chart: Chart | None) -> dict[str, Any] | None:
-    return None if chart is None else {"title": chart.title, "svg": Markup(chart.svg)}
-
-
-def _marks(quality: Quality | None) -> list[Mark]:
-    """The accuracies that the model is compared with."""
-    if quality is None:
-        return []
-    marks = []
-    if quality.min_accuracy:
-        marks.append((quality.min_accuracy, f"required {formats.percent(quality.min_accuracy)}"))
-    if quality.baseline is not None:
-        marks.append((quality.baseline, f"last blessed {formats.percent(quality.baseline)}"))
-    return [Mark(at, text, _side(at)) for at, text in marks]
-
-
-def _side(at: float) -> str:
-    """The side of a mark that has room for its text."""
-    return "first" if at < 0.2 else "last" if at > 0.8 else ""
-
-
-def _training(report: ReportData) -> dict[str, Any]:
-    assert report.training
-    return {
-        "trained": training_text.trained(report.training),
-        "curves": [_safe(chart) for chart in charts.curves(report.training)],
-    }
-
-
-def _quality(quality: Quality) -> dict[str, Any]:
-    error = quality.metrics.get("expected_calibration_error")
-    return {
-        "most_confused": quality_text.most_confused(quality),
-        "matrix": _matrix(quality.confusion) if len(quality.confusion) <= _MATRIX else None,
-        "confusions": quality_text.confusions(quality),
-        "calibration": _safe(charts.calibration(quality.calibration, error)),
-        "calibrated": quality_text.calibrated(quality) if quality.calibration else "",
-    }
-
-
-def _matrix(confusion: list[list[int]]) -> list[list[Cell]]:
+def _matrix(confusion: list[list[int]]) -> list[list[dict[str, Any]]]:
     wrong = [
         count
         for actual, row in enumerate(confusion)
@@ -173,36 +138,32 @@ def _matrix(confusion: list[list[int]]) -> list[list[Cell]]:
         if actual != predicted
     ]
     worst = max(wrong, default=0) or 1
+
+    def cell(count: int, most: int, colour: str) -> dict[str, Any]:
+        return {"examples": count, "colour": colour, "strength": round(_STRONGEST * count / most)}
+
     return [
         [
-            Cell(count, "green", round(_STRONGEST * count / (sum(row) or 1)))
-            if actual == predicted
-            else Cell(count, "red", round(_STRONGEST * count / worst))
-            for predicted, count in enumerate(row)
+            cell(count, sum(row) or 1, "green") if actual == label else cell(count, worst, "red")
+            for label, count in enumerate(row)
         ]
         for actual, row in enumerate(confusion)
     ]
 
 
-def _topology(report: ReportData) -> dict[str, Any]:
-    assert report.training
-    record, timeline = report.training.record, report.training.timeline
+def _topology(training: Training) -> dict[str, Any]:
+    record, timeline, plan = training.record, training.timeline, training.record["plan"]
     devices, stages = record["topology"]["devices"], record["topology"]["stages"]
-    rows = [devices[first : first + stages] for first in range(0, len(devices), stages)]
-    several = record["topology"]["workers"] > 1
+    suffix = " of each process" if record["topology"]["workers"] > 1 else ""
     replicas = [
-        Replica(f"{number}{' of each process' if several else ''}", row)
-        for number, row in enumerate(rows)
+        {"name": f"{number}{suffix}", "devices": devices[first : first + stages]}
+        for number, first in enumerate(range(0, len(devices), stages))
     ]
-    plan = record["plan"]
     return {
-        "topology": training_text.topology(record),
         "replicas": replicas if len(devices) > 1 else [],
         "shares": timeline["shares"] if timeline else None,
-        "measured": _safe(step_timeline.measured(timeline)) if timeline else None,
-        "planned": _safe(step_timeline.planned(plan)) if plan and timeline else None,
-        "unprofiled": training_text.unprofiled(record, report.command),
-        "idle_text": training_text.idle_text(report.training) if timeline else "",
+        "measured": step_timeline.measured(timeline) if timeline else None,
+        "planned": step_timeline.planned(plan) if plan and timeline else None,
     }
 
 
@@ -213,16 +174,3 @@ def _pipeline(report: ReportData) -> dict[str, Any]:
     if cached:
         text += f" {cached} of {len(report.components)} components came from the cache."
     return {"length": length or 1.0, "pipeline_text": text}
-
-
-def _reproduce(report: ReportData) -> dict[str, Any]:
-    code = [
-        item.properties["code_fingerprint"]
-        for item in report.lineage
-        if "code_fingerprint" in item.properties
-    ]
-    return {
-        "options": training_text.options(report.training) if report.training else [],
-        "fingerprint": report.data.fingerprint if report.data else "",
-        "code": code[0] if code else "",
-    }

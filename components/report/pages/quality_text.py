@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from typing import NamedTuple
 
 from stagecraft.components.report.pages.formats import number, percent
 from stagecraft.components.report.report_data import Quality, ReportData
-
-
-class Confusion(NamedTuple):
-    """Examples of one class that were predicted as another."""
-
-    actual: str
-    predicted: str
-    examples: int
 
 
 def verdict(report: ReportData) -> str:
@@ -56,16 +47,16 @@ def compared(quality: Quality) -> str:
     return f"{abs(points):g} percentage points {side} the last blessed model."
 
 
-def confusions(quality: Quality, most: int = 10) -> list[Confusion]:
-    """The most frequent confusions, most frequent first."""
+def confusions(quality: Quality, most: int = 10) -> list[tuple[str, str, int]]:
+    """Actual class, predicted class and examples of the confusions, most frequent first."""
     names = [each.name for each in quality.classes]
     pairs = [
-        Confusion(names[actual], names[predicted], count)
+        (names[actual], names[predicted], count)
         for actual, row in enumerate(quality.confusion)
         for predicted, count in enumerate(row)
         if count and actual != predicted
     ]
-    return sorted(pairs, key=lambda pair: -pair.examples)[:most]
+    return sorted(pairs, key=lambda pair: -pair[2])[:most]
 
 
 def most_confused(quality: Quality) -> str:

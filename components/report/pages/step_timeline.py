@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
-from matplotlib.axes import Axes
+from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
@@ -14,17 +14,10 @@ from stagecraft.components.report.pages.charts import Chart
 from stagecraft.components.report.pages.svg import STYLE, Ink, inline
 from stagecraft.trainer_module.planning import schedule
 
-_INK = {
-    "forward": Ink.BLUE,
-    "backward": Ink.ORANGE,
-    "reduce": Ink.VIOLET,
-    "update": Ink.GREEN,
-}
+_INK = {"forward": Ink.BLUE, "backward": Ink.ORANGE, "reduce": Ink.VIOLET, "update": Ink.GREEN}
 """Kind of work -> colour."""
 
-_WIDTH = 15.0
-"""Inches, of 72 units."""
-
+_WIDTH = 15.0  # inches, of 72 units
 _BACKWARD = 2 / 3
 """Share of the backward pass in a stage's time, for old plans that do not record it."""
 
@@ -82,7 +75,7 @@ def planned(plan: dict[str, Any]) -> Chart | None:
             begin,
             end,
             done.direction,
-            str(done.microbatch),
+            f"{done.microbatch}",
             f"{done.direction} {done.microbatch}",
         )
         for done, begin, end in slots
@@ -103,7 +96,7 @@ def _tip(span: dict[str, Any]) -> str:
 
 def _chart(
     name: str, rows: Sequence[str], bars: Sequence[Bar], alt: str, *, scale: bool = True
-) -> str:
+) -> Markup:
     with matplotlib.rc_context(STYLE):
         height = 0.36 * len(rows) + (0.95 if scale else 0.45)
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
@@ -112,7 +105,26 @@ def _chart(
         tips = {}
         for number, bar in enumerate(bars):
             gid = f"bar-{number}"
-            _draw(axes, bar, gid, length)
+            axes.barh(
+                bar.row,
+                bar.end - bar.begin,
+                left=bar.begin,
+                height=0.78,
+                color=_INK[bar.what],
+                edgecolor=Ink.ON_COLOUR,
+                linewidth=0.8,
+                gid=gid,
+            )
+            if bar.text and bar.end - bar.begin > 0.012 * length:
+                axes.text(
+                    (bar.begin + bar.end) / 2,
+                    bar.row,
+                    bar.text,
+                    color=Ink.ON_COLOUR,
+                    fontsize=11,
+                    horizontalalignment="center",
+                    verticalalignment="center_baseline",
+                )
             tips[gid] = bar.tip
         axes.set_yticks(range(len(rows)), rows)
         axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -133,26 +145,3 @@ def _chart(
             labelcolor=Ink.MUTED,
         )
         return inline(figure, name, alt, tips)
-
-
-def _draw(axes: Axes, bar: Bar, gid: str, length: float) -> None:
-    axes.barh(
-        bar.row,
-        bar.end - bar.begin,
-        left=bar.begin,
-        height=0.78,
-        color=_INK[bar.what],
-        edgecolor=Ink.ON_COLOUR,
-        linewidth=0.8,
-        gid=gid,
-    )
-    if bar.text and bar.end - bar.begin > 0.012 * length:
-        axes.text(
-            (bar.begin + bar.end) / 2,
-            bar.row,
-            bar.text,
-            color=Ink.ON_COLOUR,
-            fontsize=11,
-            horizontalalignment="center",
-            verticalalignment="center_baseline",
-        )

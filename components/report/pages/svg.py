@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 
 import matplotlib
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 _SVG = "http://www.w3.org/2000/svg"
@@ -30,14 +31,9 @@ class Ink:
 
 
 _VARIABLES = {
-    Ink.TEXT: "var(--text)",
-    Ink.MUTED: "var(--muted)",
-    Ink.LINE: "var(--line)",
-    Ink.BLUE: "var(--blue)",
-    Ink.ORANGE: "var(--orange)",
-    Ink.GREEN: "var(--green)",
-    Ink.VIOLET: "var(--violet)",
-    Ink.ON_COLOUR: "var(--on-colour)",
+    ink: f"var(--{name.lower().replace('_', '-')})"
+    for name, ink in vars(Ink).items()
+    if name.isupper()
 }
 
 STYLE = {
@@ -67,14 +63,10 @@ STYLE = {
 
 def inline(
     figure: Figure, name: str, description: str, tips: Mapping[str, str] | None = None
-) -> str:
-    """The figure as an ``<svg>`` element.
+) -> Markup:
+    """The figure, in colours of ``Ink`` and 72 units an inch, as an ``<svg>`` element.
 
-    Args:
-        figure: drawn in the colours of ``Ink``, 72 units an inch.
-        name: letters; unique on the page.
-        description: alternative text for screen readers.
-        tips: an artist's ``gid`` -> its tooltip.
+    ``name``: letters, unique on the page. ``tips``: tooltips by an artist's ``gid``.
     """
     stream = io.StringIO()
     no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -101,7 +93,7 @@ def inline(
     root.set("stroke-linejoin", "round")
     ET.register_namespace("", _SVG)
     ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-    return _themed(ET.tostring(root, encoding="unicode"), name)
+    return Markup(_themed(ET.tostring(root, encoding="unicode"), name))
 
 
 def _themed(text: str, name: str) -> str:

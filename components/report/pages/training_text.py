@@ -21,15 +21,6 @@ class Tile(NamedTuple):
     note: str = ""
 
 
-class Option(NamedTuple):
-    """A setting of the training."""
-
-    name: str
-    value: str
-    changed: bool
-    """Whether it differs from the default."""
-
-
 def tiles(report: ReportData) -> list[Tile]:
     """The key numbers of a run."""
     found = []
@@ -110,12 +101,7 @@ def topology(record: dict[str, Any]) -> str:
 
 
 def unprofiled(record: dict[str, Any], command: str) -> str:
-    """Why there is no timeline, and the command that records one.
-
-    Args:
-        record: of the training.
-        command: command line of the run; empty: unknown.
-    """
+    """Why there is no timeline, and the command that records one, from the run's (may be empty)."""
     step = record["settings"]["parallel_timeline_step"]
     run = command or "stagecraft run --config run.yaml (with the settings below)"
     missing = [option for option in ("--fresh", "--from Trainer") if option not in run]
@@ -167,10 +153,10 @@ def idle_text(training: Training) -> str:
     return f"{text}, the planned stages for {percent(plan['idle'])}." if plan else f"{text}."
 
 
-def options(training: Training) -> list[Option]:
-    """All settings of the training."""
+def options(training: Training) -> list[tuple[str, str, bool]]:
+    """Name and value of all settings of the training, and whether it differs from the default."""
     default = TrainingSettings().flat()
     return [
-        Option(name.replace("_", ".", 1), str(value), value != default.get(name))
+        (name.replace("_", ".", 1), str(value), value != default.get(name))
         for name, value in training.record["settings"].items()
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
@@ -16,9 +16,6 @@ from stagecraft.schemas.errors import UserError
 if TYPE_CHECKING:
     from stagecraft.components.kubernetes.jobs.request import JobRequest
     from stagecraft.pipeline.settings import PipelineSettings
-
-WORKER = "stagecraft.components.kubernetes.worker"
-"""The module that each pod runs."""
 
 
 @click.command(
@@ -138,21 +135,15 @@ def job_request(
     Raises:
         UserError: Kubernetes does not allow a name.
     """
+    from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings
     from stagecraft.components.kubernetes.jobs.request import JobRequest
-    from stagecraft.trainer_module.parallel import roles
 
-    kubeflow, parallel = settings.kubeflow, settings.parallel
-    pod = kubeflow.step("Trainer")
-    if image:
-        pod = pod.model_copy(update={"image": image})
-    return JobRequest(
-        name=name,
-        namespace=namespace,
+    kubeflow = settings.kubeflow
+    cluster = ClusterSettings(
         image=kubeflow.image,
-        command=("python", "-m", WORKER, folder),
-        processes=roles.jobs(parallel) or {"worker": 1},
-        serves=frozenset(role.job for role in roles.roles(parallel) if role.serves),
-        max_restarts=parallel.max_restarts,
-        pod=pod,
-        job=kubeflow.job.model_copy(update={"kind": kind or kubeflow.job.kind}),
+        pod=kubeflow.step("Trainer").model_copy(update={"image": image} if image else {}),
+        job=kubeflow.job.model_copy(update={"kind": kind} if kind else {}),
+    )
+    return JobRequest.of_training(
+        settings.parallel, cluster, name=name, namespace=namespace, folder=folder
     )

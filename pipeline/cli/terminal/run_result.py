@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from stagecraft.components.evaluator.binomial import BETTER_THAN_CONSTANT, ENOUGH
+from stagecraft.components.evaluator.evaluation import BETTER_THAN_CONSTANT, ENOUGH
 from stagecraft.pipeline.cli.terminal.run_state import RunState
 from stagecraft.pipeline.cli.terminal.wording import duration
 from stagecraft.pipeline.local.supervisor import Outcome

@@ -21,7 +21,7 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.types import standard_artifacts
 from tfx_bsl.tfxio import dataset_options
 
-from stagecraft.components.example_gen import serialize, shards, source
+from stagecraft.components.example_gen import shards, source
 from stagecraft.components.example_gen.archives import records, sample
 from stagecraft.components.example_gen.component import Cifar10ExampleGen
 from stagecraft.components.example_gen.executor import Executor
@@ -157,7 +157,7 @@ def test_slices_may_cross_files_and_blocks(tmp_path: pathlib.Path) -> None:
 def test_serialized_as_protobuf_does() -> None:
     labels, ids = np.array([0, 99], np.uint8), np.array([5, 1 << 40])
     planes = np.random.default_rng(0).integers(0, 256, (2, 3072), dtype=np.uint8)
-    for row, data in enumerate(serialize.serialize(labels, planes, ids)):
+    for row, data in enumerate(shards.serialize(labels, planes, ids)):
         example = tf.train.Example()
         feature = example.features.feature
         hwc = planes[row].reshape(3, 1024).T.tobytes()

@@ -69,6 +69,11 @@ def _quality() -> Quality:
     )
 
 
+def _topology(strategy: str, stages: int, devices: list[str]) -> dict[str, Any]:
+    alone = {"workers": 1, "worker": 0}
+    return {"strategy": strategy, "devices": devices, "stages": stages, **alone}
+
+
 def _record(**parallel: Any) -> dict[str, Any]:
     settings = TrainingSettings.model_validate({"parallel": parallel})
     return {
@@ -84,13 +89,7 @@ def _record(**parallel: Any) -> dict[str, Any]:
         "examples": {"train": 60, "val": 20},
         "plan": None,
         "settings": settings.flat(),
-        "topology": {
-            "strategy": "one_device",
-            "devices": ["CPU:0"],
-            "stages": 1,
-            "workers": 1,
-            "worker": 0,
-        },
+        "topology": _topology("one_device", 1, ["CPU:0"]),
         "versions": {"python": "3.10.1", "tensorflow": "2.16.2", "keras": "3.12", "tfx": "1.16.0"},
     }
 
@@ -149,14 +148,10 @@ def one_device() -> ReportData:
         ),
         components=[
             ComponentRun(
-                name="Cifar10ExampleGen", state="cached", begin=0, seconds=0.1, original_seconds=4.0
+                name="Cifar10ExampleGen", state="cached", seconds=0.1, original_seconds=4.0
             ),
-            ComponentRun(
-                name="Trainer", state="done", begin=5, seconds=75.0, original_seconds=None
-            ),
-            ComponentRun(
-                name="TrainingReport", state="running", begin=81, seconds=0.0, original_seconds=None
-            ),
+            ComponentRun(name="Trainer", state="done", begin=5, seconds=75.0),
+            ComponentRun(name="TrainingReport", state="running", begin=81),
         ],
         parity=None,
         lineage=[
@@ -174,23 +169,20 @@ def one_device() -> ReportData:
 
 
 def _spans() -> list[dict[str, Any]]:
-    found = []
-    for replica in range(2):
-        for stage in range(3):
-            for number, what in enumerate(("forward", "backward", "reduce")):
-                begin = 0.1 * (stage + 2 * number)
-                found.append(
-                    {
-                        "begin": begin,
-                        "end": begin + 0.09,
-                        "replica": replica,
-                        "stage": stage,
-                        "what": what,
-                        "microbatch": None if what == "reduce" else 0,
-                        "turn": 0,
-                    }
-                )
-    return found
+    return [
+        {
+            "begin": (begin := 0.1 * (stage + 2 * number)),
+            "end": begin + 0.09,
+            "replica": replica,
+            "stage": stage,
+            "what": what,
+            "microbatch": None if what == "reduce" else 0,
+            "turn": 0,
+        }
+        for replica in range(2)
+        for stage in range(3)
+        for number, what in enumerate(("forward", "backward", "reduce"))
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -210,8 +202,7 @@ def grid(one_device: ReportData) -> ReportData:
         "share": 1 / 3,
     }
     plan = {"stages": [stage] * 3, "schedule": "1f1b", "microbatches": 4, "idle": 0.35}
-    devices = [f"CPU:{number}" for number in range(6)]
-    topology = {"strategy": "grid", "devices": devices, "stages": 3, "workers": 1, "worker": 0}
+    topology = _topology("grid", 3, [f"CPU:{number}" for number in range(6)])
     training = dataclasses.replace(
         one_device.training,
         record=record | {"plan": plan, "topology": topology},
@@ -245,16 +236,8 @@ def grid(one_device: ReportData) -> ReportData:
 @pytest.fixture(scope="session")
 def failed(one_device: ReportData) -> ReportData:
     """A run whose first component failed."""
-    components = [
-        ComponentRun(
-            name="Cifar10ExampleGen",
-            state="failed",
-            begin=0,
-            seconds=1.0,
-            original_seconds=None,
-            cause="data.bin: record 7 has label <10>; expected 0 to 9",
-        )
-    ]
+    cause = "data.bin: record 7 has label <10>; expected 0 to 9"
+    component = ComponentRun(name="Cifar10ExampleGen", state="failed", seconds=1.0, cause=cause)
     return ReportData(
         pipeline="quickstart",
         run_id="2026-01-02T03:04:05",
@@ -265,7 +248,7 @@ def failed(one_device: ReportData) -> ReportData:
         pushed_version=None,
         training=None,
         data=None,
-        components=components,
+        components=[component],
         parity=None,
         lineage=[],
         settings="",

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from tfx.types import Artifact, artifact_utils, standard_artifacts
+from tfx.types import Artifact, Channel, artifact_utils, standard_artifacts
 
 from stagecraft.components.object_store import permanent_uris
-from stagecraft.components.report import artifacts, collect, training
+from stagecraft.components.report import artifacts, collect
 from stagecraft.components.report.component import TrainingReport, TrainingReportSpec
 from stagecraft.components.report.executor import Executor
 from stagecraft.components.report.report_data import ReportData
@@ -115,23 +115,28 @@ def test_a_run_fn_without_a_record(given: Any, tmp_path: pathlib.Path) -> None:
 
 
 def test_the_curves_are_what_was_noted(given: Any, tmp_path: pathlib.Path) -> None:
-    found = training.read(given["model_run"][0], None)
+    found = collect.read_training(given["model_run"][0], None)
     assert found is not None
     assert found.curve[1] == Point(20, 0.05, 20 / 30, 0.01, 900.0)
     assert len(found.curve) == 3
 
 
-def test_in_somebodys_pipeline() -> None:
-    from tfx.types import Channel
+INPUTS = {
+    "examples": standard_artifacts.Examples,
+    "schema": standard_artifacts.Schema,
+    "model": standard_artifacts.Model,
+    "model_run": standard_artifacts.ModelRun,
+    "evaluation": standard_artifacts.ModelEvaluation,
+}
 
-    report = TrainingReport(
-        examples=Channel(type=standard_artifacts.Examples),
-        schema=Channel(type=standard_artifacts.Schema),
-        model=Channel(type=standard_artifacts.Model),
-        model_run=Channel(type=standard_artifacts.ModelRun),
-        evaluation=Channel(type=standard_artifacts.ModelEvaluation),
-    )
-    assert set(report.inputs) == {"examples", "schema", "model", "model_run", "evaluation"}
+
+def component(**settings: str) -> TrainingReport:
+    return TrainingReport(**{name: Channel(type=kind) for name, kind in INPUTS.items()}, **settings)
+
+
+def test_in_somebodys_pipeline() -> None:
+    report = component()
+    assert set(report.inputs) == {*INPUTS}
     assert report.outputs["report"].type_name == "system.HTML"
     assert report.outputs["classification_metrics"].type_name == "system.ClassificationMetrics"
 
@@ -165,16 +170,7 @@ def test_no_secret_of_the_settings_is_shown(one_device: ReportData) -> None:
 
 
 def test_no_secret_of_the_settings_is_recorded() -> None:
-    from tfx.types import Channel
-
-    report = TrainingReport(
-        examples=Channel(type=standard_artifacts.Examples),
-        schema=Channel(type=standard_artifacts.Schema),
-        model=Channel(type=standard_artifacts.Model),
-        model_run=Channel(type=standard_artifacts.ModelRun),
-        evaluation=Channel(type=standard_artifacts.ModelEvaluation),
-        settings=SECRETS,
-    )
+    report = component(settings=SECRETS)
     assert "c4n4ry" not in report.exec_properties["settings"]
     assert yaml.safe_load(report.exec_properties["settings"])["name"] == "tiny"
 

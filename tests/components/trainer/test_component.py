@@ -11,7 +11,7 @@ from tfx import types
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.types import standard_artifacts
 
-from stagecraft.components.fingerprints.training_fingerprints import weights_fingerprint
+from stagecraft.components.fingerprints.training_properties import weights_fingerprint
 from stagecraft.components.trainer.component import Trainer, TrainerSpec
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError

@@ -13,9 +13,9 @@ from tfx import types
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import artifact_utils, standard_artifacts
 
-from stagecraft.components.fingerprints.training_fingerprints import weights_fingerprint
+from stagecraft.components.fingerprints.training_properties import weights_fingerprint
 from stagecraft.components.metadata.outputs import OutputExistsError
-from stagecraft.components.report import training
+from stagecraft.components.report import collect
 from stagecraft.components.report.pages import training_text
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
@@ -264,7 +264,7 @@ def test_a_run_fn_without_a_record_publishes_its_model(
     assert said in caplog.text
     assert "write_for" in caplog.text
     messages.check(figure("Trainer", {"model": [run.model]}))
-    assert training.read(run.model_run, run.model) is None
+    assert collect.read_training(run.model_run, run.model) is None
 
 
 def test_a_run_fn_of_ones_own_writes_a_record(make_run: Callable[..., Run], own: str) -> None:
@@ -273,7 +273,7 @@ def test_a_run_fn_of_ones_own_writes_a_record(make_run: Callable[..., Run], own:
     assert run.model.get_int_custom_property("steps") == 6
     assert run.model.get_float_custom_property("val_accuracy") == 0.75
     assert figure("Trainer", {"model": [run.model]}) == "100 images/s, val accuracy 0.750"
-    found = training.read(run.model_run, None)
+    found = collect.read_training(run.model_run, None)
     assert found is not None
     assert found.record["examples"] == {"train": 24, "val": 10}
     assert training_text.grid_text(found.record) == "one device"

@@ -16,8 +16,7 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import io_utils
 
 from stagecraft.components.trainer.component import RUN_FN
-from stagecraft.components.trainer.executor import Executor
-from stagecraft.components.trainer.on_disk import on_disk
+from stagecraft.components.trainer.executor import Executor, on_disk
 from stagecraft.trainer_module.settings import TrainingSettings
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "trainer_module"

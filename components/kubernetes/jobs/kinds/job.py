@@ -30,7 +30,44 @@ class IndexedJob(ClusterJob):
 
     def render(self, request: JobRequest) -> list[Json]:
         """Makes the Service and the Job."""
-        return [_service(request), self._job(request)]
+        policy = {"rules": [{"succeededIndexes": "0", "succeededCount": 1}]}  # the chief's
+        spec = {
+            "completionMode": "Indexed",
+            "completions": request.count,
+            "parallelism": request.count,
+            # When one process is lost, all others restart: each attempt counts one of each.
+            "backoffLimit": request.max_restarts * request.count,
+            "activeDeadlineSeconds": request.job.deadline_seconds,
+            "ttlSecondsAfterFinished": request.job.ttl_seconds,
+            # A new pod before the old one is gone would be a second process at its address.
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {
+                "rules": [
+                    # Before the exit codes: an evicted pod may have any.
+                    {
+                        "action": "Ignore",
+                        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                    },
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {
+                            "containerName": self.container,
+                            "operator": "In",
+                            "values": _PERMANENT,
+                        },
+                    },
+                ]
+            },
+            **pods.present("successPolicy", policy if request.serves else None),
+            "template": pods.template(
+                request,
+                "worker",
+                container=self.container,
+                subdomain=request.name,
+                restartPolicy="Never",  # required by the pod failure policy
+            ),
+        }
+        return [_service(request), self.body(request, spec)]
 
     def permissions(self) -> list[Permission]:
         """For the Job and its Service."""
@@ -39,50 +76,6 @@ class IndexedJob(ClusterJob):
     def success_policy_user(self, request: JobRequest) -> str:
         """A chief whose peers never end by themselves."""
         return "parameter_server in a Job" if request.serves else ""
-
-    def _job(self, request: JobRequest) -> Json:
-        policy = {"rules": [{"succeededIndexes": "0", "succeededCount": 1}]}  # the chief's
-        return {
-            "apiVersion": f"{self.group}/{self.version}",
-            "kind": self.kind,
-            "metadata": request.metadata(),
-            "spec": {
-                "completionMode": "Indexed",
-                "completions": request.count,
-                "parallelism": request.count,
-                # When one process is lost, all others restart: each attempt counts one of each.
-                "backoffLimit": request.max_restarts * request.count,
-                "activeDeadlineSeconds": request.job.deadline_seconds,
-                "ttlSecondsAfterFinished": request.job.ttl_seconds,
-                # A new pod before the old one is gone would be a second process at its address.
-                "podReplacementPolicy": "Failed",
-                "podFailurePolicy": {
-                    "rules": [
-                        # Before the exit codes: an evicted pod may have any.
-                        {
-                            "action": "Ignore",
-                            "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-                        },
-                        {
-                            "action": "FailJob",
-                            "onExitCodes": {
-                                "containerName": self.container,
-                                "operator": "In",
-                                "values": _PERMANENT,
-                            },
-                        },
-                    ]
-                },
-                **pods.present("successPolicy", policy if request.serves else None),
-                "template": pods.template(
-                    request,
-                    "worker",
-                    container=self.container,
-                    subdomain=request.name,
-                    restartPolicy="Never",  # required by the pod failure policy
-                ),
-            },
-        }
 
 
 def _service(request: JobRequest) -> Json:

@@ -38,29 +38,23 @@ class TFJob(ClusterJob):
 
     def render(self, request: JobRequest) -> list[Json]:
         """Makes the TFJob."""
-        return [
-            {
-                "apiVersion": f"{self.group}/{self.version}",
-                "kind": self.kind,
-                "metadata": request.metadata(),
-                "spec": {
-                    "runPolicy": {
-                        # The default, None, keeps pods that never end, and their GPUs.
-                        "cleanPodPolicy": "Running",
-                        "activeDeadlineSeconds": request.job.deadline_seconds,
-                        "ttlSecondsAfterFinished": request.job.ttl_seconds,
-                        "backoffLimit": request.max_restarts * request.count,
-                    },
-                    # The end of the chief, or of worker 0. AllWorkers would wait for a worker that
-                    # was lost after the others had finished.
-                    "successPolicy": "",
-                    "tfReplicaSpecs": {
-                        _REPLICA_TYPES[role]: self._replicas(request, role, count)
-                        for role, count in request.processes.items()
-                    },
-                },
-            }
-        ]
+        spec = {
+            "runPolicy": {
+                # The default, None, keeps pods that never end, and their GPUs.
+                "cleanPodPolicy": "Running",
+                "activeDeadlineSeconds": request.job.deadline_seconds,
+                "ttlSecondsAfterFinished": request.job.ttl_seconds,
+                "backoffLimit": request.max_restarts * request.count,
+            },
+            # The end of the chief, or of worker 0. AllWorkers would wait for a worker that
+            # was lost after the others had finished.
+            "successPolicy": "",
+            "tfReplicaSpecs": {
+                _REPLICA_TYPES[role]: self._replicas(request, role, count)
+                for role, count in request.processes.items()
+            },
+        }
+        return [self.body(request, spec)]
 
     def max_lost_pods(self, request: JobRequest) -> int:
         """The restarts of all processes."""

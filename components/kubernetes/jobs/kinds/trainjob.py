@@ -21,12 +21,8 @@ from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL, JobRequest, Json
 from stagecraft.schemas.errors import SettingError
 
-RUNTIME = "stagecraft"
-"""Name of the TrainingRuntime, in the namespace of the job."""
-
-RESTARTS = 3
-"""Of each process, as the runtime says: a TrainJob has no field for restarts."""
-
+RUNTIME = "stagecraft"  # name of the TrainingRuntime, in the namespace of the job
+RESTARTS = 3  # of each process, as the runtime says: a TrainJob has no field for restarts
 _MANAGER = "stagecraft.dev/trainer"
 
 
@@ -41,35 +37,21 @@ class TrainJob(ClusterJob):
     quota = ("count/trainjobs.trainer.kubeflow.org", "count/jobs.batch")
 
     def render(self, request: JobRequest) -> list[Json]:
-        """Makes the TrainJob.
-
-        Raises:
-            SettingError: a TrainJob has no field for a setting.
-        """
+        """Makes the TrainJob."""
         _check(request)
-        return [
-            {
-                "apiVersion": f"{self.group}/{self.version}",
-                "kind": self.kind,
-                "metadata": request.metadata(),
-                "spec": {
-                    "runtimeRef": {
-                        "apiGroup": self.group,
-                        "kind": "TrainingRuntime",
-                        "name": RUNTIME,
-                    },
-                    "trainer": {
-                        "image": request.pod.image or request.image,
-                        "command": list(request.command),
-                        "env": pods.environment(request),
-                        "numNodes": request.count,
-                        **pods.present("resourcesPerNode", pods.resources(request.pod, "worker")),
-                    },
-                    "runtimePatches": [self._patch(request)],
-                    "activeDeadlineSeconds": request.job.deadline_seconds,
-                },
-            }
-        ]
+        spec = {
+            "runtimeRef": {"apiGroup": self.group, "kind": "TrainingRuntime", "name": RUNTIME},
+            "trainer": {
+                "image": request.pod.image or request.image,
+                "command": list(request.command),
+                "env": pods.environment(request),
+                "numNodes": request.count,
+                **pods.present("resourcesPerNode", pods.resources(request.pod, "worker")),
+            },
+            "runtimePatches": [self._patch(request)],
+            "activeDeadlineSeconds": request.job.deadline_seconds,
+        }
+        return [self.body(request, spec)]
 
     def required_objects(self, namespace: str) -> list[RequiredObject]:
         """The TrainingRuntime."""
@@ -89,7 +71,6 @@ class TrainJob(ClusterJob):
         return "a TrainJob"
 
     def _patch(self, request: JobRequest) -> Json:
-        """What the field ``trainer`` has no place for."""
         mounts = pods.mounts(request.pod)
         spec = {
             **pods.present("serviceAccountName", request.job.service_account),
@@ -111,47 +92,48 @@ def _check(request: JobRequest) -> None:
     """Refuses settings that the controller would drop, or the server would refuse."""
     pod, job = request.pod, request.job
     ttl_seconds = JobSettings.model_fields["ttl_seconds"].default
-    if job.priority_class:
-        raise _refusal(
+    # Patches list mounts by the volume's name, once each (trainjob_types.go).
+    claims = Counter(volume.claim for volume in pod.volumes)
+    [(claim, times)] = claims.most_common(1) or [("", 0)]
+    for is_wrong, setting, value, problem, use in (
+        (
+            job.priority_class,
             "kubeflow.job.priority_class",
             job.priority_class,
             "has no field in a TrainJob",
             "priorityClassName in manifests/trainer-runtime",
-        )
-    if job.ttl_seconds != ttl_seconds:
-        raise _refusal(
+        ),
+        (
+            job.ttl_seconds != ttl_seconds,
             "kubeflow.job.ttl_seconds",
             job.ttl_seconds,
             "does not apply to a TrainJob, which stays until someone deletes it",
             f"kubeflow.job.ttl_seconds: {ttl_seconds}",
-        )
-    if pod.image_pull_policy:
-        raise _refusal(
+        ),
+        (
+            pod.image_pull_policy,
             "kubeflow.steps.Trainer.image_pull_policy",
             pod.image_pull_policy,
             "has no field in a TrainJob",
             "imagePullPolicy in manifests/trainer-runtime, an image by its digest",
-        )
-    if request.max_restarts != RESTARTS:
-        raise _refusal(
+        ),
+        (
+            request.max_restarts != RESTARTS,
             "parallel.max_restarts",
             request.max_restarts,
             "has no field in a TrainJob, whose runtime sets the restarts",
             f"parallel.max_restarts: {RESTARTS}",
-        )
-    # Patches list mounts by the volume's name, once each (trainjob_types.go).
-    for claim, times in Counter(volume.claim for volume in pod.volumes).items():
-        if times > 1:
-            raise _refusal(
-                "kubeflow.steps.Trainer.volumes",
-                claim,
-                f"is mounted {times} times; a TrainJob mounts a volume once",
-                "one mount of the whole volume",
-            )
-
-
-def _refusal(setting: str, value: object, problem: str, use: str) -> SettingError:
-    return SettingError(setting, value, problem, f"{use}, or kubeflow.job.kind: job")
+        ),
+        (
+            times > 1,
+            "kubeflow.steps.Trainer.volumes",
+            claim,
+            f"is mounted {times} times; a TrainJob mounts a volume once",
+            "one mount of the whole volume",
+        ),
+    ):
+        if is_wrong:
+            raise SettingError(setting, value, problem, f"{use}, or kubeflow.job.kind: job")
 
 
 TRAIN_JOB = TrainJob()

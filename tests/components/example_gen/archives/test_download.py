@@ -29,8 +29,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.plan: list[str] = []
         self.content = CONTENT
-        self.ranges: list[str | None] = []
-        """The Range header of every request so far."""
+        self.ranges: list[str | None] = []  # the Range header of every request so far
 
     @property
     def url(self) -> str:
@@ -95,11 +94,6 @@ def test_downloads_once(server: Server, tmp_path: pathlib.Path) -> None:
     assert kept(cache) == ["data.tar.gz"]
 
 
-def test_a_spoiled_cache_entry_is_replaced(server: Server, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "data.tar.gz").write_bytes(b"spoiled")
-    assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
-
-
 def test_a_read_only_cache_that_has_it_is_enough(tmp_path: pathlib.Path) -> None:
     (tmp_path / "data.tar.gz").write_bytes(CONTENT)
     fetch(Published("http://127.0.0.1:9/data.tar.gz", MD5), str(tmp_path))
@@ -127,23 +121,22 @@ def test_a_download_of_an_earlier_run_is_gone_on_from(
     assert kept(tmp_path) == ["data.tar.gz"]
 
 
-@pytest.mark.parametrize("already", [CONTENT, CONTENT + b"more", b"other" * 100])
-def test_what_is_there_but_wrong_is_thrown_away(
-    server: Server, tmp_path: pathlib.Path, already: bytes
+@pytest.mark.parametrize(
+    ("name", "already", "plan"),
+    [
+        ("data.tar.gz", b"spoiled", []),
+        *(("data.tar.gz.part", there, []) for there in (CONTENT, CONTENT + b"more", b"other" * 9)),
+        ("data.tar.gz.part", CONTENT[:1000], ["ignore range"]),
+        ("data.tar.gz.part", CONTENT[:1000], ["wrong part"]),
+        ("else", b"", ["gzip header"]),  # nothing is decompressed on the way
+    ],
+    ids=["spoiled", "whole", "too long", "another", "no ranges", "wrong part", "gzip header"],
+)
+def test_what_is_kept_is_right(
+    server: Server, tmp_path: pathlib.Path, name: str, already: bytes, plan: list[str]
 ) -> None:
-    (tmp_path / "data.tar.gz.part").write_bytes(already)
-    assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("action", ["ignore range", "wrong part"])
-def test_servers_that_do_not_resume(server: Server, tmp_path: pathlib.Path, action: str) -> None:
-    (tmp_path / "data.tar.gz.part").write_bytes(CONTENT[:1000])
-    server.plan = [action]
-    assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
-
-
-def test_nothing_is_decompressed_on_the_way(server: Server, tmp_path: pathlib.Path) -> None:
-    server.plan = ["gzip header"]
+    (tmp_path / name).write_bytes(already)
+    server.plan = plan
     assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import kubernetes
 import pytest
-from kube_api import KubeApi, kube_api
+from kube_api import KubeApi
 from messages import Messages
 
 from stagecraft.components.kubernetes.api import pod_logs
@@ -17,35 +17,19 @@ from stagecraft.components.kubernetes.api.connection import Refused, Unreachable
 from stagecraft.schemas.errors import UserError
 
 NS = "kubeflow"
+Client = kubernetes.client.ApiClient
 AT = datetime.datetime.now(datetime.timezone.utc)
-
-
-@pytest.fixture
-def server() -> Iterator[KubeApi]:
-    with kube_api() as api:
-        yield api
-
-
-@pytest.fixture
-def client(
-    server: KubeApi, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> kubernetes.client.ApiClient:
-    path = server.kubeconfig(tmp_path / "kubeconfig")
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
-    return connect()
 
 
 def no_sleep(seconds: float) -> None:
     """Time passes by itself."""
 
 
-def followed(client: kubernetes.client.ApiClient, pod: str = "x", **more: object) -> Iterator[str]:
+def followed(client: Client, pod: str = "x", **more: object) -> Iterator[str]:
     return pod_logs.followed(client, NS, pod, container="main", sleep=no_sleep, **more)
 
 
-def test_pods_come_in_the_order_in_which_they_were_made(
-    server: KubeApi, client: kubernetes.client.ApiClient
-) -> None:
+def test_pods_come_in_the_order_in_which_they_were_made(server: KubeApi, client: Client) -> None:
     for name in "bac":
         server.add_pod(name, {"run": "1"}, annotations={"of": name})
     server.add_pod("z", {"run": "2"})
@@ -68,7 +52,7 @@ def test_pods_come_in_the_order_in_which_they_were_made(
     ]
 
 
-def test_lines(server: KubeApi, client: kubernetes.client.ApiClient) -> None:
+def test_lines(server: KubeApi, client: Client) -> None:
     server.add_pod("x")
     for line in ("one", "", "  zwei·"):
         server.log("x", line)
@@ -81,7 +65,7 @@ def test_lines(server: KubeApi, client: kubernetes.client.ApiClient) -> None:
     assert (error.value.status, error.value.transient) == (404, False)
 
 
-def test_followed_to_its_end(server: KubeApi, client: kubernetes.client.ApiClient) -> None:
+def test_followed_to_its_end(server: KubeApi, client: Client) -> None:
     server.add_pod("x")
     server.log("x", "one")
     lines = followed(client)
@@ -95,7 +79,7 @@ def test_followed_to_its_end(server: KubeApi, client: kubernetes.client.ApiClien
 
 
 def test_lines_of_the_same_moment_are_told_apart_by_their_number(
-    server: KubeApi, client: kubernetes.client.ApiClient
+    server: KubeApi, client: Client
 ) -> None:
     server.add_pod("x")
     for line in ("a", "b"):
@@ -111,9 +95,7 @@ def test_lines_of_the_same_moment_are_told_apart_by_their_number(
     assert list(lines) == ["c"]
 
 
-def test_a_connection_that_breaks_before_the_first_line(
-    server: KubeApi, client: kubernetes.client.ApiClient
-) -> None:
+def test_a_connection_that_breaks_before_the_first_line(server: KubeApi, client: Client) -> None:
     """What was printed long before is not passed over."""
     server.add_pod("x")
     broken = itertools.count()
@@ -132,9 +114,7 @@ def test_a_connection_that_breaks_before_the_first_line(
         assert list(followed(client, tail=2)) == ["b", "c"]
 
 
-def test_a_container_that_has_not_begun_is_waited_for(
-    server: KubeApi, client: kubernetes.client.ApiClient
-) -> None:
+def test_a_container_that_has_not_begun_is_waited_for(server: KubeApi, client: Client) -> None:
     server.add_pod("x", waiting="ContainerCreating")
     asked = itertools.count(1)
 
@@ -151,10 +131,7 @@ def test_a_container_that_has_not_begun_is_waited_for(
 
 
 def test_failures_of_the_server_are_waited_for(
-    server: KubeApi,
-    client: kubernetes.client.ApiClient,
-    monkeypatch: pytest.MonkeyPatch,
-    messages: Messages,
+    server: KubeApi, client: Client, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     server.add_pod("x")
     server.log("x", "one")
@@ -167,7 +144,7 @@ def test_failures_of_the_server_are_waited_for(
         list(followed(client))
 
 
-def test_merged(server: KubeApi, client: kubernetes.client.ApiClient) -> None:
+def test_merged(server: KubeApi, client: Client) -> None:
     server.add_pod("a", {"run": "1"})
     server.log("a", "from a")
     asked = itertools.count(1)
@@ -187,9 +164,7 @@ def test_merged(server: KubeApi, client: kubernetes.client.ApiClient) -> None:
 
 
 @pytest.mark.parametrize("verb", ["list", "get"])
-def test_the_role_is_named(
-    server: KubeApi, client: kubernetes.client.ApiClient, verb: str, messages: Messages
-) -> None:
+def test_the_role_is_named(server: KubeApi, client: Client, verb: str, messages: Messages) -> None:
     server.add_pod("x", {"run": "1"})
     server.forbid(verb, "pods" if verb == "list" else "pods/log")
     with messages.raises(Refused) as error:
@@ -199,7 +174,7 @@ def test_the_role_is_named(
 
 
 def test_connections(
-    server: KubeApi, client: kubernetes.client.ApiClient, tmp_path: pathlib.Path, messages: Messages
+    server: KubeApi, client: Client, tmp_path: pathlib.Path, messages: Messages
 ) -> None:
     with messages.raises(UserError):
         connect("none")

@@ -12,16 +12,20 @@ from typing import Any
 
 import pytest
 from job_controllers import Cluster, controllers
-from kube_api import KubeApi, kube_api
+from kube_api import KubeApi
 from kube_api.kubelet import PODS
 from kube_api.store import Resource
 from tfx import types
 from tfx.types import artifact_utils, standard_artifacts
 
 from stagecraft.components.kubernetes.api import connection
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, ClusterSettings, JobSettings
+from stagecraft.components.kubernetes.jobs.job_settings import (
+    CLUSTER,
+    CLUSTER_JOBS,
+    ClusterSettings,
+    JobSettings,
+)
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings, Secret, Volume
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch import training_job
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
@@ -62,10 +66,7 @@ class Step:
         return folder
 
     def run(
-        self,
-        parallel: dict[str, Any],
-        train: dict[str, Any] | None = None,
-        run_fn: str = RUN_FN,
+        self, parallel: dict[str, Any], train: dict[str, Any] | None = None, run_fn: str = RUN_FN
     ) -> None:
         settings = TrainingSettings.model_validate(
             {"train": TRAIN | (train or {}), "parallel": {"launcher": "kubernetes"} | parallel}
@@ -89,12 +90,10 @@ def artifact(kind: type[types.Artifact], uri: pathlib.Path) -> types.Artifact:
 
 
 @pytest.fixture
-def server(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeApi]:
-    with kube_api() as running:
-        monkeypatch.setenv("KUBECONFIG", str(running.kubeconfig(tmp_path / "kubeconfig")))
-        monkeypatch.setenv("STAGECRAFT_NAMESPACE", running.namespace)
-        monkeypatch.setattr(training_job, "POLL_SECONDS", 0.2)
-        yield running
+def server(server: KubeApi, monkeypatch: pytest.MonkeyPatch) -> KubeApi:
+    monkeypatch.setenv("STAGECRAFT_NAMESPACE", server.namespace)
+    monkeypatch.setattr(training_job, "POLL_SECONDS", 0.2)
+    return server
 
 
 @pytest.fixture
@@ -197,6 +196,11 @@ class ByHand:
             **more,
         )
 
+    def run(self, end: float) -> None:
+        """Follows the training; the job is done then."""
+        self.clock.at(end, self.end)
+        self.training().run()
+
     def add_pod(self, name: str, index: int = 0, **more: Any) -> None:
         self.server.add_pod(
             name,
@@ -225,13 +229,7 @@ class ByHand:
         )
 
     def _patch(self, resource: Resource, name: str, status: Any) -> None:
-        self.server.store.patch(
-            resource,
-            self.server.namespace,
-            name,
-            {"status": status},
-            "application/merge-patch+json",
-        )
+        self.server.store.patch(resource, self.server.namespace, name, {"status": status})
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from typing import Any
 
 from stagecraft.schemas.errors import UserError
 
-GATE = "gate"
-"""File in the checkpoints' folder that some wait for."""
+GATE = "gate"  # file in the checkpoints' folder that some wait for
 
 
 def role() -> str:

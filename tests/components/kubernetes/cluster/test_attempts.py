@@ -107,7 +107,7 @@ def test_when_its_model_was_taken(step: Any, cluster: Any, monkeypatch: pytest.M
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(shared_folder._VolumeFolder, "clear", kill)
+        patch.setattr(shared_folder.VolumeFolder, "clear", kill)
         with pytest.raises(Killed):
             one.run(IN_STEP, run_fn="stub_training.done")
     one.run(IN_STEP, run_fn="stub_training.done")
@@ -173,8 +173,7 @@ def test_the_service_of_a_job_before(by_hand: Any, server: Any) -> None:
     service = by_hand.objects[0]
     of_another = service | {"metadata": service["metadata"] | {"ownerReferences": [gone]}}
     server.store.create(services, server.namespace, of_another)
-    by_hand.clock.at(60, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(60)
     [there] = server.store.list(services, "", lambda manifest: True)
     [job] = by_hand.jobs()
     assert [each["uid"] for each in there["metadata"]["ownerReferences"]] == [
@@ -186,8 +185,7 @@ def test_pods_of_a_job_before_are_waited_for(by_hand: Any, messages: Messages) -
     """They may be saving still, at the same checkpoints."""
     by_hand.add_pod("old")
     by_hand.clock.at(60, lambda: by_hand.server.finish("old", "Failed", 143))
-    by_hand.clock.at(100, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(100)
     messages.check(by_hand.printed[0])
     assert by_hand.clock.now >= 100
 
@@ -195,8 +193,7 @@ def test_pods_of_a_job_before_are_waited_for(by_hand: Any, messages: Messages) -
 def test_a_pod_that_never_goes_is_not_waited_for_for_ever(by_hand: Any) -> None:
     """Its node is lost."""
     by_hand.add_pod("old")
-    by_hand.clock.at(400, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(400)
     assert len(by_hand.jobs()) == 1
 
 
@@ -223,14 +220,8 @@ def test_a_job_that_is_being_deleted(by_hand: Any, server: Any) -> None:
     old = server.store.create(resource, server.namespace, held)
     server.store.delete(resource, server.namespace, by_hand.name)
     free = {"metadata": {"finalizers": None}}
-    by_hand.clock.at(
-        60,
-        lambda: server.store.patch(
-            resource, server.namespace, by_hand.name, free, "application/merge-patch+json"
-        ),
-    )
-    by_hand.clock.at(100, by_hand.end)
-    by_hand.training().run()
+    by_hand.clock.at(60, lambda: server.store.patch(resource, server.namespace, by_hand.name, free))
+    by_hand.run(100)
     [job] = by_hand.jobs()
     assert job["metadata"]["uid"] != old["metadata"]["uid"]
     assert by_hand.asked("DELETE") == 0

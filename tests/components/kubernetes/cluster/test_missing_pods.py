@@ -35,8 +35,7 @@ def test_a_quota(by_hand: Any) -> None:
     by_hand.clock.at(20, lambda: event(by_hand, job, "Created", "all is well", type="Normal"))
     long_ago = {"lastTimestamp": "2020-01-01T00:00:00Z"}
     by_hand.clock.at(20, lambda: event(by_hand, job, "FailedCreate", "before", **long_ago))
-    by_hand.clock.at(100, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(100)
     assert by_hand.printed == [f"Job train-1: FailedCreate: {words}"]
 
 
@@ -45,15 +44,13 @@ def test_a_volume_that_is_not_there(by_hand: Any) -> None:
     pod = {"kind": "Pod", "name": "train-1-0-abcde"}
     by_hand.clock.at(10, lambda: by_hand.add_pod("train-1-0-abcde", waiting="ContainerCreating"))
     by_hand.clock.at(20, lambda: event(by_hand, pod, "FailedMount", words))
-    by_hand.clock.at(100, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(100)
     assert by_hand.printed == [f"Pod train-1-0-abcde: FailedMount: {words}"]
 
 
 def test_events_that_may_not_be_read(by_hand: Any, messages: Messages) -> None:
     by_hand.server.forbid("list", "events")
-    by_hand.clock.at(200, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(200)
     [told] = by_hand.printed
     assert "manifests/base/training-access.yaml" in told and "training continues" in told
     messages.check(told)
@@ -62,8 +59,7 @@ def test_events_that_may_not_be_read(by_hand: Any, messages: Messages) -> None:
 def test_no_events_are_asked_for_while_all_run(by_hand: Any) -> None:
     for index in (0, 1):
         by_hand.clock.at(0, lambda index=index: by_hand.add_pod(f"pod-{index}", index))
-    by_hand.clock.at(500, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(500)
     assert by_hand.asked("GET", "/events") == 0
 
 
@@ -85,8 +81,7 @@ def test_an_image_that_is_not_there(by_hand: Any, messages: Messages) -> None:
 def test_an_image_that_comes_late(by_hand: Any) -> None:
     by_hand.clock.at(10, lambda: by_hand.add_pod("pod-0", waiting="ErrImagePull"))
     by_hand.clock.at(200, lambda: by_hand.server.start("pod-0"))
-    by_hand.clock.at(600, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(600)
     assert by_hand.printed == ["worker 0: ErrImagePull"]
 
 
@@ -100,8 +95,7 @@ def test_no_node_for_a_pod(by_hand: Any) -> None:
         by_hand.patch_pod("pod-0", conditions=[condition | {"message": words}])
 
     by_hand.clock.at(10, add)
-    by_hand.clock.at(1000, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(1000)
     assert by_hand.printed == [f"worker 0: Unschedulable: {words}"]
 
 
@@ -128,8 +122,7 @@ def test_an_evicted_pod(by_hand: Any) -> None:
     by_hand.clock.at(40, lambda: by_hand.add_pod("pod-1"))
     by_hand.clock.at(60, drain)
     by_hand.clock.at(80, lambda: by_hand.server.finish("pod-2"))
-    by_hand.clock.at(90, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(90)
     assert by_hand.printed == [
         f"worker 0: pod pod-0 failed: exit code 137, Evicted: {words}",
         "worker 0: pod pod-1 failed: exit code 143, EvictionByEvictionAPI",

@@ -18,8 +18,7 @@ def test_bursts_of_errors(by_hand: Any, status: int) -> None:
     for method in ("GET", "POST"):
         by_hand.server.fail(method, "", status, "Reason", "not now", times=3)
     by_hand.clock.at(60, lambda: by_hand.server.fail("GET", "", status, "Reason", "no", times=3))
-    by_hand.clock.at(120, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(120)
     assert by_hand.clock.now >= 120
     assert len(by_hand.jobs()) == 1
     assert by_hand.asked("DELETE") == 0
@@ -29,8 +28,7 @@ def test_an_answer_that_is_lost(by_hand: Any) -> None:
     """The server has created the job, and nobody heard it."""
     by_hand.server.break_off("POST", "/jobs$")
     by_hand.server.break_off("POST", "/services$")
-    by_hand.clock.at(60, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(60)
     assert len(by_hand.jobs()) == 1
     assert by_hand.asked("POST", "/jobs") == 2
 
@@ -39,8 +37,7 @@ def test_a_conflict_that_is_none(by_hand: Any) -> None:
     """As when somebody else changes a quota at the same moment."""
     words = 'Operation cannot be fulfilled on resourcequotas "jobs": the object has been modified'
     by_hand.server.fail("POST", "/jobs$", 409, "Conflict", words, times=2)
-    by_hand.clock.at(60, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(60)
     assert by_hand.asked("POST", "/jobs") == 3
 
 
@@ -48,8 +45,7 @@ def test_away_for_half_a_minute(by_hand: Any) -> None:
     server = by_hand.server
     by_hand.clock.at(20, lambda: setattr(server, "is_down", True))
     by_hand.clock.at(50, lambda: setattr(server, "is_down", False))
-    by_hand.clock.at(70, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(70)
     assert by_hand.asked("DELETE") == 0
 
 
@@ -92,8 +88,7 @@ def test_logs_that_hang_up(by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         if number % 3 == 0:
             by_hand.clock.at(21 + 10 * number, server.hang_up)
     by_hand.clock.at(500, lambda: [server.finish(f"pod-{index}") for index in (0, 1)])
-    by_hand.clock.at(510, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(510)
     for role in ("worker 0", "worker 1"):
         found = [line for line in by_hand.printed if line.startswith(role)]
         assert found == [f"{role}: {number}" for number in range(20)]
@@ -118,8 +113,7 @@ def test_a_log_that_ends_before_its_container(
     for number in range(3):
         by_hand.clock.at(20, lambda number=number: by_hand.server.log("pod-0", str(number)))
     by_hand.clock.at(100, lambda: by_hand.server.finish("pod-0"))
-    by_hand.clock.at(110, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(110)
     assert by_hand.printed == ["worker 0: 0", "worker 0: 1", "worker 0: 2"]
 
 
@@ -129,8 +123,7 @@ def test_logs_that_cannot_be_had(by_hand: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(pod_logs, "PATIENCE_SECONDS", -1.0)
     by_hand.server.fail("GET", "/log$", 502, "BadGateway", "no route to node-0", times=None)
     by_hand.clock.at(10, lambda: [by_hand.add_pod(f"pod-{index}", index) for index in (0, 1)])
-    by_hand.clock.at(100, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(100)
     [told] = by_hand.printed
     assert "no route to" in told and "node-0" in told and "training continues" in told
 

@@ -11,9 +11,8 @@ from messages import Messages
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.connection import Refused
 from stagecraft.components.kubernetes.job_folder.exchange import UnsharedFolderError
-from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
-from stagecraft.components.kubernetes.launch.cluster_lease import ClusterLease
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, CLUSTER_JOBS
+from stagecraft.components.kubernetes.launch.leases import ClusterLease
 from stagecraft.components.kubernetes.launch.training_job import MissingKindError
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
@@ -64,8 +63,7 @@ def test_a_job_that_may_not_be_deleted(
 def test_logs_that_may_not_be_read(by_hand: Any) -> None:
     by_hand.server.forbid("get", "pods/log")
     by_hand.clock.at(10, lambda: [by_hand.add_pod(f"pod-{index}", index) for index in (0, 1)])
-    by_hand.clock.at(50, by_hand.end)
-    by_hand.training().run()
+    by_hand.run(50)
     [told] = by_hand.printed
     assert 'User "ci@example.com" cannot get resource "pods/log"' in told
     assert "training-access.yaml" in told and told.endswith("The training continues.")

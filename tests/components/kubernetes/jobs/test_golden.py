@@ -13,7 +13,7 @@ import pytest
 import yaml
 from job_requests import every_request, job_request
 
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / "golden" / "jobs"
 

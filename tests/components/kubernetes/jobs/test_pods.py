@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from job_requests import KINDS, POD, every_request, job_request
 
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 
 
@@ -35,11 +35,6 @@ def test_every_object_can_be_found_and_goes_with_its_owner(kind: str, topology: 
         assert metadata["labels"] == request.labels
         assert metadata.get("ownerReferences", []) == ([request.owner] if request.owner else [])
         json.dumps(made)  # nothing but JSON
-
-
-@pytest.mark.parametrize(("kind", "topology"), every_request())
-def test_the_last_object_is_the_job(kind: str, topology: str) -> None:
-    assert render(job_request(kind, topology))[-1]["kind"] == CLUSTER_JOBS.get(kind).kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,10 +72,3 @@ def test_a_claim_that_is_mounted_twice_is_one_volume() -> None:
     made: Json = render(job_request("job", pod=pod))[-1]
     assert len(found(made, "volumes")[0]) == 1
     assert [each["name"] for each in found(made, "volumeMounts")[0]] == ["claim-0", "claim-0"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_container_is_called_what_is_said(kind: str) -> None:
-    made = render(job_request(kind, "everything"))
-    names = {each["name"] for containers in found(made, "containers") for each in containers}
-    assert names == {CLUSTER_JOBS.get(kind).container}

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
-import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from job_requests import KINDS, job_request
-from kube_api import kube_api
+from kube_api import KubeApi
 from messages import Messages
 
-from stagecraft.components.kubernetes.api.connection import connect
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, RequiredObject
-from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS, JobSettings
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.kubernetes.preflight import preflight
@@ -71,36 +69,30 @@ def test_an_unknown_kind(messages: Messages) -> None:
     assert caught.value.suggestion == "trainjob"
 
 
-def test_a_kind_of_another_package(
-    added: None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kind_of_another_package(added: None, server: KubeApi, client: Any) -> None:
     """Settings, preflight and launcher take it; nothing else is to be changed."""
     request = job_request("mpijob")
     assert request.job == JobSettings(kind="mpijob") and "mpijob" in CLUSTER_JOBS.names()
     planned = preflight.PlannedTraining(
         request=request, folder="s3://b/jobs", checkpoints="s3://b/checkpoints", default_image="x"
     )
-    with kube_api() as server:
-        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
-        server.add("namespaces", "kubeflow")
+    server.add("namespaces", "kubeflow")
 
-        def failed() -> set[str]:
-            results = preflight.check_cluster(connect(), planned)
-            return {result.name for result in results if result.verdict == "missing"}
+    def failed() -> set[str]:
+        results = preflight.check_cluster(client, planned)
+        return {result.name for result in results if result.verdict == "missing"}
 
-        assert failed() == {"kind", "mpi"}
-        resource = server.install("kubeflow.org/v2beta1", "mpijobs", "MPIJob")
-        server.add("serviceaccounts", "mpi")
-        assert failed() == set()
+    assert failed() == {"kind", "mpi"}
+    resource = server.install("kubeflow.org/v2beta1", "mpijobs", "MPIJob")
+    server.add("serviceaccounts", "mpi")
+    assert failed() == set()
 
-        def succeed(seconds: float) -> None:
-            job = server.store.get(resource, request.namespace, request.name)
-            job["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
-            server.store.replace(resource, request.namespace, request.name, job)
+    def succeed(seconds: float) -> None:
+        job = server.store.get(resource, request.namespace, request.name)
+        job["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+        server.store.replace(resource, request.namespace, request.name, job)
 
-        objects = MPI_JOB.render(request)
-        job = TrainingJob(
-            connect(), request.namespace, MPI_JOB, objects, ["worker 0"], sleep=succeed
-        )
-        job.run()
-        assert job.is_over
+    objects = MPI_JOB.render(request)
+    job = TrainingJob(client, request.namespace, MPI_JOB, objects, ["worker 0"], sleep=succeed)
+    job.run()
+    assert job.is_over

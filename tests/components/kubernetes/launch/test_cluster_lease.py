@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import kubernetes_validate
 import pytest
-from kube_api import KubeApi, kube_api
+from kube_api import KubeApi
 from kube_api.store import Resource
 from messages import Messages
 
 from stagecraft.components.kubernetes.api.connection import Refused, connect
-from stagecraft.components.kubernetes.launch.cluster_lease import RECORD, ClusterLease, object_name
+from stagecraft.components.kubernetes.launch.leases import RECORD, ClusterLease, object_name
 from stagecraft.trainer_module.checkpointing.lease import Conflict
 from stagecraft.trainer_module.checkpointing.lease_record import (
     Holder,
@@ -26,13 +24,6 @@ from stagecraft.trainer_module.checkpointing.lease_record import (
 )
 
 FOLDER = "/mnt/training/checkpoints/key"
-
-
-@pytest.fixture
-def server(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeApi]:
-    with kube_api() as api:
-        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
-        yield api
 
 
 def lease(
@@ -150,14 +141,13 @@ def test_one_that_another_program_has_written(server: KubeApi, change: dict[str,
     taken = {"holderIdentity": "ci", "renewTime": "2099-01-01T00:00:00.000000Z"}
     annotations = {RECORD: "{"} if change == {"metadata": {}} else None
     patch = {"metadata": {"annotations": annotations}, "spec": taken}
-    media_type = "application/merge-patch+json"
     name = object_name(FOLDER)
-    server.store.patch(kind(server), server.namespace, name, patch, media_type)
+    server.store.patch(kind(server), server.namespace, name, patch)
     with pytest.raises(LeaseHeldError, match="ci is training") as refused:
         lease(server).claim()
     assert refused.value.until > time.time()
     free = {"spec": {"holderIdentity": None}}
-    server.store.patch(kind(server), server.namespace, name, free, media_type)
+    server.store.patch(kind(server), server.namespace, name, free)
     lease(server).claim()
 
 

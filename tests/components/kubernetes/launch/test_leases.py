@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pathlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kube_api import KubeApi, kube_api
+from kube_api import KubeApi
 
 from stagecraft.components.kubernetes.api.connection import connect
 from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
@@ -16,13 +15,6 @@ from stagecraft.components.kubernetes.launch import leases
 from stagecraft.components.object_store import lease_s3
 from stagecraft.trainer_module.checkpointing.lease import Lease
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
-
-
-@pytest.fixture
-def server(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeApi]:
-    with kube_api() as api:
-        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
-        yield api
 
 
 def of(server: KubeApi, folder: str, name: str) -> list[Lease]:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 from job_requests import OWNER, job_request
-from kube_api import KubeApi, Request, kube_api
+from kube_api import KubeApi, Request
 from kube_api.errors import ApiError
 from kube_api.kubelet import PODS
 from messages import Messages
 
-from stagecraft.components.kubernetes.api.connection import Refused, connect
+from stagecraft.components.kubernetes.api.connection import Refused
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch import training_job
-from stagecraft.components.kubernetes.launch.cluster_lease import ClusterLease
+from stagecraft.components.kubernetes.launch.leases import ClusterLease
 from stagecraft.components.kubernetes.launch.training_job import TrainingJob
 from stagecraft.components.kubernetes.preflight import access
 
@@ -31,18 +30,6 @@ CRDS = {
 }
 _PATH = re.compile(r"/apis?/(?:v1|([^/]+)/[^/]+)/namespaces/kubeflow/(\w+)(/[^/]+)?(/log)?")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-
-
-@pytest.fixture
-def server() -> Iterator[KubeApi]:
-    with kube_api() as api:
-        yield api
-
-
-@pytest.fixture
-def client(server: KubeApi, tmp_path: pathlib.Path, monkeypatch: Any) -> Any:
-    monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
-    return connect()
 
 
 def rows(client: Any, account: str | None) -> dict[str, CheckResult]:

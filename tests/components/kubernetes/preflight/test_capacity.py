@@ -11,13 +11,12 @@ from kubernetes import client
 from messages import Messages
 
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
+from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
-from stagecraft.components.kubernetes.jobs.registry import CLUSTER_JOBS
 from stagecraft.components.kubernetes.preflight import capacity
 
 POD = {"cpu": "8", "memory": "64Gi", "gpus": 2}
-SERVER = {"topology": "parameter-server"}
-"""A chief, two workers, a ps and an evaluator."""
+SERVER = {"topology": "parameter-server"}  # a chief, two workers, a ps and an evaluator
 
 
 def found(

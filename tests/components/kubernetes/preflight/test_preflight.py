@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 import kubernetes
 import pytest
 from job_requests import POD, job_request
-from kube_api import KubeApi, kube_api
+from kube_api import KubeApi
 from messages import Messages
 
 from stagecraft.components.kubernetes.api.connection import Refused, Unreachable, connect
@@ -25,19 +24,11 @@ MOUNT = {"volumes": [{"claim": "training", "path": "/mnt/training"}]}
 SHARED = {"spec": {"accessModes": ["ReadWriteMany"]}, "status": {"phase": "Bound"}}
 
 
-@pytest.fixture
-def server() -> Iterator[KubeApi]:
-    """With all that the training of ``rows`` needs."""
-    with kube_api() as api:
-        api.add("namespaces", "kubeflow")
-        api.add("persistentvolumeclaims", "training", **SHARED)
-        yield api
-
-
-@pytest.fixture
-def client(server: KubeApi, tmp_path: pathlib.Path, monkeypatch: Any) -> Any:
-    monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
-    return connect()
+@pytest.fixture(autouse=True)
+def ready(server: KubeApi) -> None:
+    """All that the training of ``rows`` needs."""
+    server.add("namespaces", "kubeflow")
+    server.add("persistentvolumeclaims", "training", **SHARED)
 
 
 def wanted(

@@ -8,7 +8,7 @@ import re
 from messages import Messages
 
 from stagecraft.components.report import artifacts
-from stagecraft.components.report.pages import markdown, model_card
+from stagecraft.components.report.pages import model_card, page
 from stagecraft.components.report.report_data import ReportData
 
 
@@ -32,7 +32,7 @@ def test_a_card_without_an_evaluation(failed: ReportData, messages: Messages) ->
     [limit] = card["considerations"]["limitations"]
     assert list(limit) == ["description"]
     messages.check(limit["description"])
-    assert limit["description"] in markdown.card(failed, card)
+    assert limit["description"] in page.card(failed, card)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -43,9 +43,9 @@ def rows(text: str) -> list[list[str]]:
 
 def test_names_stay_in_their_cells(one_device: ReportData, grid: ReportData) -> None:
     for text in (
-        markdown.summary(one_device),
-        markdown.summary(grid),
-        markdown.card(one_device, model_card.as_json(one_device)),
+        page.summary(one_device),
+        page.summary(grid),
+        page.card(one_device, model_card.as_json(one_device)),
     ):
         assert {len(row) for row in rows(text)} <= {2, 3, 5}
         assert "\\<script\\>alert(1)\\</script\\>\\|" in text
@@ -53,7 +53,7 @@ def test_names_stay_in_their_cells(one_device: ReportData, grid: ReportData) -> 
 
 
 def test_the_summary(grid: ReportData) -> None:
-    text = markdown.summary(grid)
+    text = page.summary(grid)
     assert text.startswith("# quickstart\n\nAccuracy 76.7% on 30 images")
     assert "2 × 3 grid" in text
     assert "idle for 40.0%" in text

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from messages import Messages
@@ -69,10 +70,13 @@ def test_of_a_grid(grid: ReportData) -> None:
     assert "one device in 8 accumulation steps" in text
 
 
+def with_training(report: ReportData, **changes: Any) -> ReportData:
+    assert report.training is not None
+    return replace(report, training=replace(report.training, **changes))
+
+
 def test_a_grid_that_nobody_watched(grid: ReportData) -> None:
-    assert grid.training is not None
-    training = dataclasses.replace(grid.training, timeline=None)
-    text = page.render(dataclasses.replace(grid, training=training))
+    text = page.render(with_training(grid, timeline=None))
     assert "<h3>Timeline</h3>" in text
     assert "Measured share" not in text
 
@@ -86,10 +90,8 @@ def test_of_a_run_that_failed(failed: ReportData) -> None:
 
 
 def test_of_a_run_that_failed_after_its_evaluation(one_device: ReportData) -> None:
-    pusher = ComponentRun(
-        name="Pusher", state="failed", begin=0, seconds=1, original_seconds=None, cause="no space"
-    )
-    text = page.render(dataclasses.replace(one_device, components=[pusher], pushed_to=None))
+    pusher = ComponentRun(name="Pusher", state="failed", seconds=1, cause="no space")
+    text = page.render(replace(one_device, components=[pusher], pushed_to=None))
     assert "test images</h1>" in text
     assert f"Failed</span> Pusher failed: {pusher.cause}.</p>" in text
 
@@ -97,20 +99,20 @@ def test_of_a_run_that_failed_after_its_evaluation(one_device: ReportData) -> No
 def test_of_a_run_that_was_stopped(failed: ReportData) -> None:
     """Ctrl-C is no failure: its badge has no colour of one."""
     [component] = failed.components
-    stopped = dataclasses.replace(component, state="stopped", cause="")
-    text = page.render(dataclasses.replace(failed, components=[stopped]))
+    stopped = replace(component, state="stopped", cause="")
+    text = page.render(replace(failed, components=[stopped]))
     assert "<h1>Cifar10ExampleGen was stopped</h1>" in text
     assert '<span class="badge">Stopped</span>' in text
     assert "badge bad" not in text
     assert '<span class="badge bad">Failed</span>' in page.render(failed)
     assert "same command." in text
-    fresh = dataclasses.replace(failed, components=[stopped], command="stagecraft run --fresh")
+    fresh = replace(failed, components=[stopped], command="stagecraft run --fresh")
     assert "same command without --fresh." in page.render(fresh)
 
 
 def test_of_a_run_that_failed_with_what_it_noted(failed: ReportData) -> None:
-    never = ComponentRun(name="Trainer", state="not run", begin=0, seconds=0, original_seconds=None)
-    noted = dataclasses.replace(
+    never = ComponentRun(name="Trainer", state="not run")
+    noted = replace(
         failed,
         components=[*failed.components, never],
         command="stagecraft run --set train.steps=9",
@@ -131,21 +133,19 @@ def test_the_hint_about_the_timeline_is_a_command_that_runs(
     assert grid.training is not None
     settings = {**grid.training.record["settings"], "parallel_timeline_step": 0}
     record = {**grid.training.record, "steps": steps, "settings": settings}
-    training = dataclasses.replace(grid.training, timeline=None, record=record)
     command = "stagecraft run --set parallel.strategy=grid"
-    one_device = dataclasses.replace(grid, training=training, command=command)
+    one_device = replace(with_training(grid, timeline=None, record=record), command=command)
     assert f": {command} --fresh --from Trainer --timeline {step}<" in page.render(one_device)
     watched = {**record, "settings": settings | {"parallel_timeline_step": 3}}
-    missed = dataclasses.replace(training, record=watched)
-    text = page.render(dataclasses.replace(one_device, training=missed))
+    text = page.render(with_training(one_device, record=watched))
     assert "ran step 3." in text and f": {command} --fresh --from Trainer<" in text
-    unknown = page.render(dataclasses.replace(one_device, command=""))
+    unknown = page.render(replace(one_device, command=""))
     assert f"--fresh --from Trainer --timeline {step}" in unknown
     assert "stagecraft run --config run.yaml (with" in unknown
 
 
 def test_of_a_run_without_an_evaluator(one_device: ReportData) -> None:
-    text = page.render(dataclasses.replace(one_device, quality=None, pushed_to=None))
+    text = page.render(replace(one_device, quality=None, pushed_to=None))
     assert "<h1>Not evaluated</h1>" in text
     assert "without an Evaluator" in text
 
@@ -155,8 +155,7 @@ def test_a_training_that_took_no_step_claims_none(
 ) -> None:
     assert one_device.training is not None
     record = {**one_device.training.record, "resumed_from": one_device.training.record["steps"]}
-    training = dataclasses.replace(one_device.training, record=record)
-    text = page.render(dataclasses.replace(one_device, training=training))
+    text = page.render(with_training(one_device, record=record))
     found = re.findall(r"<small>([^<]*earlier run)</small>", text)
     assert len(found) == 2
     for each in found:
@@ -165,19 +164,16 @@ def test_a_training_that_took_no_step_claims_none(
 
 def test_a_model_that_is_not_blessed(one_device: ReportData) -> None:
     assert one_device.quality is not None
-    quality = dataclasses.replace(
+    quality = replace(
         one_device.quality, blessed=False, changes={}, failures=["accuracy 0.7667 is below 0.9000"]
     )
-    text = page.render(dataclasses.replace(one_device, quality=quality, pushed_to=None))
+    text = page.render(replace(one_device, quality=quality, pushed_to=None))
     assert "Not blessed" in text and "accuracy 0.7667 is below 0.9000. The model" in text
     assert "no blessed model" in text
 
 
 def test_a_training_that_logged_nothing(one_device: ReportData) -> None:
-    assert one_device.training is not None
-    training = dataclasses.replace(one_device.training, curve=[])
-    text = page.render(dataclasses.replace(one_device, training=training))
-    assert "No curves:" in text
+    assert "No curves:" in page.render(with_training(one_device, curve=[]))
 
 
 def test_a_hundred_classes_have_no_matrix(one_device: ReportData) -> None:
@@ -187,12 +183,10 @@ def test_a_hundred_classes_have_no_matrix(one_device: ReportData) -> None:
     confusion = [
         [90 if a == b else 10 if b == a + 1 else 0 for b in range(100)] for a in range(100)
     ]
-    quality = dataclasses.replace(
-        one_device.quality,
-        confusion=confusion,
-        classes=[dataclasses.replace(one, name=name) for name in names],
+    quality = replace(
+        one_device.quality, confusion=confusion, classes=[replace(one, name=name) for name in names]
     )
-    text = page.render(dataclasses.replace(one_device, quality=quality, class_names=names))
+    text = page.render(replace(one_device, quality=quality, class_names=names))
     assert 'class="confusion"' not in text
     assert "Most frequent confusions" in text
 

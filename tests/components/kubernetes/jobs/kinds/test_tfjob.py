@@ -83,11 +83,6 @@ def test_nothing_stays_behind() -> None:
         assert each["template"]["spec"]["activeDeadlineSeconds"] == 86_400
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_the_chiefs_success_is_the_jobs(topology: str) -> None:
-    assert spec(topology)["successPolicy"] == ""
-
-
 def test_kinds_get_the_gpus_that_they_have_a_use_for() -> None:
     pod = job_request("tfjob", "everything").pod
     found = {

@@ -19,11 +19,7 @@ from stagecraft.components.kubernetes.jobs import pods
 from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
 from stagecraft.components.kubernetes.jobs.kinds import trainjob
 from stagecraft.components.kubernetes.jobs.kinds.job import JOB as INDEXED_JOB
-from stagecraft.components.kubernetes.jobs.kinds.trainjob import (
-    RESTARTS,
-    RUNTIME,
-    TRAIN_JOB,
-)
+from stagecraft.components.kubernetes.jobs.kinds.trainjob import RESTARTS, RUNTIME, TRAIN_JOB
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.jobs.request import PORT, Json
 from stagecraft.schemas.errors import SettingError

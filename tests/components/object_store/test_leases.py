@@ -1,25 +1,48 @@
-"""A lease in a store: of any number that write at once, one has it, and the others know who."""
+"""Leases in stores: of any number that claim one at once, one has it; the others know who."""
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import starts
+from gcs_server import Gcs, gcs_server
 from messages import Messages
 
-from stagecraft.components.object_store import filesystem, leases
+from stagecraft.components.object_store import filesystem, folder
 from stagecraft.components.object_store.endpoint import NoBucketError
+from stagecraft.components.object_store.lease_gcs import GcsLease
 from stagecraft.components.object_store.lease_s3 import NoLeasesError, S3Lease
-from stagecraft.schemas.errors import TransientError
+from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module.checkpointing.lease import Conflict, Lease
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
 
+GCS = "gs://bucket/checkpoints/key"
 
-def lease(address: str, name: str = "", seconds: float = 60.0, grace: float = 0.0) -> Lease:
-    return leases.open_lease(address, name=name, seconds=seconds, grace=grace)
+
+@pytest.fixture
+def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gcs]:
+    with gcs_server() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        monkeypatch.delenv("STAGECRAFT_STORE", raising=False)
+        yield server
+
+
+@pytest.fixture(params=["bucket", "gcs"], ids=["s3", "gs"])
+def address(request: pytest.FixtureRequest) -> str:
+    """Where a lease is: in a server of S3's, or in one of Google's, where generations decide."""
+    found = request.getfixturevalue(request.param)
+    return f"s3://{found}/checkpoints/key" if request.param == "bucket" else GCS
+
+
+def lease(address: str, name: str = "", seconds: float = 60.0) -> Lease:
+    return folder.open_lease(address, name=name, seconds=seconds, grace=0.0)
 
 
 def test_fifty_at_once(bucket: str) -> None:
@@ -38,10 +61,11 @@ def test_two_a_hundred_times(bucket: str, more: dict[str, float]) -> None:
     assert [(len(each.winners), len(each.refused)) for each in found] == [(1, 1)] * 100
 
 
-def test_the_second_is_told_of_the_first(bucket: str) -> None:
-    address = f"s3://{bucket}/checkpoints/key"
+def test_the_second_is_told_of_the_first(address: str) -> None:
     first, second = lease(address, "train-first"), lease(address, "train-second")
+    assert isinstance(first, GcsLease if address == GCS else S3Lease)
     first.claim()
+    first.renew()
     with pytest.raises(LeaseHeldError, match="train-first, process") as refused:
         second.claim()
     assert refused.value.place == address
@@ -52,8 +76,7 @@ def test_the_second_is_told_of_the_first(bucket: str) -> None:
     second.claim()
 
 
-def test_whoever_was_overtaken_writes_nothing_more(bucket: str) -> None:
-    address = f"s3://{bucket}/key"
+def test_whoever_was_overtaken_writes_nothing_more(address: str) -> None:
     first, second = lease(address, "train-first", seconds=0.0), lease(address, "train-second")
     first.claim()
     second.claim()
@@ -70,9 +93,12 @@ def test_whoever_was_overtaken_writes_nothing_more(bucket: str) -> None:
         first.claim()
 
 
-def test_what_is_no_lease_is_replaced_once(bucket: str) -> None:
-    address = f"s3://{bucket}/key"
-    filesystem.write_atomically(f"{address}/lease.json", b"{")
+def test_what_is_no_lease_is_replaced_once(address: str, request: pytest.FixtureRequest) -> None:
+    if address == GCS:
+        gcs = request.getfixturevalue("gcs")
+        gcs.insert("bucket", "checkpoints/key/lease.json", b"{", None)
+    else:
+        filesystem.write_atomically(f"{address}/lease.json", b"{")
     found = lease(address)
     nothing, version = found.read()
     assert nothing is None and version is not None
@@ -107,9 +133,9 @@ def test_a_store_without(old_bucket: str, messages: Messages) -> None:
     assert filesystem.ObjectStore.glob(f"s3://{old_bucket}/**") == []
 
 
-def test_a_bucket_that_is_not_there(bucket: str) -> None:
+def test_a_bucket_that_is_not_there(address: str) -> None:
     with pytest.raises(NoBucketError):
-        lease(f"s3://not-{bucket}/key").claim()
+        lease(address.replace("://", "://not-")).claim()
 
 
 def test_a_store_that_does_not_answer(
@@ -133,9 +159,9 @@ def unreachable(*_: object, **__: object) -> None:
     raise OSError(113, "No route to host")
 
 
-def test_an_answer_that_is_lost(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_lost(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client sends the request again, and finds what it has written itself."""
-    found = lease(f"s3://{bucket}/key")
+    found = lease(address)
     write = found.write
 
     def twice(*given: object) -> str:
@@ -154,3 +180,54 @@ def test_a_folder_in_the_place_of_all_stores(folder_store: object) -> None:
     lease("gs://bucket/key", "train-first").claim()
     with pytest.raises(LeaseHeldError, match="train-first"):
         lease("gs://bucket/key").claim()
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0], ids=["free", "over"])
+def test_two_at_once(gcs: Gcs, seconds: float | None) -> None:
+    barrier = threading.Barrier(2)
+
+    def claim(one: Lease) -> Any:
+        barrier.wait(60)
+        try:
+            one.claim()
+        except LeaseHeldError as error:
+            return error
+        return one.holder
+
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(20):
+            address = f"{GCS}-{number}"
+            if seconds is not None:
+                lease(address, "train-before", seconds).claim()
+            both = [lease(address, "train-1"), lease(address, "train-2")]
+            answers = list(pool.map(claim, both))
+            [refused] = [each for each in answers if isinstance(each, LeaseHeldError)]
+            assert refused.holder in answers
+
+
+@pytest.mark.parametrize(("status", "kind"), [(403, UserError), (400, TransientError)])
+def test_a_store_of_googles_that_refuses(gcs: Gcs, status: int, kind: type[UserError]) -> None:
+    gcs.failures = [status]
+    with pytest.raises(kind, match=GCS) as refused:
+        lease(GCS).claim()
+    assert type(refused.value) is kind
+
+
+def test_a_store_that_fails_for_a_moment(gcs: Gcs) -> None:
+    """Google's client asks again."""
+    gcs.failures = [503]
+    one = lease(GCS)
+    one.claim()
+    gcs.failures = [503]
+    one.renew()
+    assert gcs.failures == []
+
+
+def test_without_credentials_of_google(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, messages: Messages
+) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.delenv("STAGECRAFT_STORE", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    with messages.raises(UserError):
+        lease(GCS)
