@@ -58,7 +58,6 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> P
     """Builds the TFX pipeline for settings, with all its files in one folder.
 
     Args:
-        settings: of the pipeline.
         output: folder for ``pipeline_root``, ``metadata.db``, ``checkpoints``, and ``serving``
             (unless ``push.directory`` names another).
 
@@ -85,8 +84,6 @@ def assemble(
     """Builds the TFX pipeline for settings.
 
     Args:
-        settings: of the pipeline.
-        places: its folders.
         parameters: runtime parameters by flat name: ``data_source``, and settings of the training
             such as ``train_epochs``.
         baseline_strategy: finds the model to compare a new one with. Only LatestBlessedBaseline

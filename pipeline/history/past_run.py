@@ -181,10 +181,7 @@ def _executions(recorded: RunMetadata) -> dict[str, Properties]:
 
 
 def _artifacts(recorded: RunMetadata) -> dict[str, Properties]:
-    """Type -> properties and ``uri`` of the run's first artifact of this type.
-
-    The first, because Transform may also write examples.
-    """
+    """Type -> properties and ``uri`` of the run's first one; Transform may write more examples."""
     return {
         artifact.type: {"uri": artifact.uri, **run_metadata.values(artifact.custom_properties)}
         for artifact in reversed(recorded.outputs())

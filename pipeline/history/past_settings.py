@@ -28,7 +28,6 @@ def known(executions: Mapping[str, Properties], noted: str = "") -> Flat:
     """The settings of a run.
 
     Args:
-        executions: node id -> properties of its execution.
         noted: YAML of the settings that differ from the defaults, from the notes of the run.
     """
     settings: Flat = {}
@@ -48,11 +47,7 @@ def defaults() -> Flat:
 
 
 def base(pipeline: str) -> tuple[str, Flat]:
-    """The settings to compare a run's settings with: the preset with the pipeline's name.
-
-    Returns:
-        The preset's name, or ``defaults`` if there is no such preset; and its settings.
-    """
+    """The preset with the pipeline's name, or ``defaults`` if there is none; and its settings."""
     if pipeline in pipeline_settings.presets():
         return pipeline, flat(pipeline_settings.recorded(pipeline_settings.load(pipeline)))
     return "defaults", defaults()

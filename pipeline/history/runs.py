@@ -39,11 +39,7 @@ class RecordedRun(NamedTuple):
 
 
 def list_runs(output: pathlib.Path) -> list[RecordedRun]:
-    """The runs of an output folder, newest first.
-
-    Raises:
-        UserError: the folder has no metadata; a MetadataFileError: they cannot be read.
-    """
+    """The runs of an output folder, newest first."""
     metadata_db = layout.metadata_db(output)
     if not metadata_db.exists():
         raise UserError(
@@ -59,15 +55,7 @@ def list_runs(output: pathlib.Path) -> list[RecordedRun]:
 
 
 def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
-    """One of an output folder's runs.
-
-    Args:
-        output: the folder.
-        run_id: of the run, or the beginning of its ID; None chooses the newest run.
-
-    Raises:
-        UserError: no run, or more than one, matches.
-    """
+    """The run whose ID begins with ``run_id``, of an output folder; by default, the newest run."""
     runs = list_runs(output)
     if not runs:
         raise UserError(
@@ -93,7 +81,6 @@ def find(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
     Args:
         text: an output folder, for its newest run; ``FOLDER@ID``; or the ID of a run below
             ``root``. The beginning of an ID is enough.
-        root: folder of output folders.
 
     Raises:
         UserError: no run, or more than one, matches.
@@ -114,11 +101,7 @@ def find(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
 
 
 def previous(run: RecordedRun) -> RecordedRun:
-    """The run before another one in the same output folder.
-
-    Raises:
-        UserError: it is the first.
-    """
+    """The run before another one in the same output folder; raises a UserError for the first."""
     earlier = [other for other in list_runs(run.output) if other.context < run.context]
     if not earlier:
         raise UserError(
@@ -152,11 +135,7 @@ def find_all(folders: Sequence[pathlib.Path]) -> tuple[list[RecordedRun], list[s
 
 
 def find_outputs(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The output folders in a folder, at any depth; may be the folder itself.
-
-    Raises:
-        UserError: the folder does not exist, or has no output of a run.
-    """
+    """The output folders in a folder, at any depth; may be the folder itself."""
     if not folder.is_dir():
         problem = "is a file" if folder.exists() else "there is no such folder"
         raise UserError(

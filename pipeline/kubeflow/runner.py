@@ -61,7 +61,6 @@ class KubeflowRunner(KubeflowV2DagRunner):
             settings: image, and settings of each step. Default: the image ``stagecraft:latest``.
             output_dir: folder of the file; default: the current one.
             output_filename: its name. The content is YAML, whatever the extension.
-            descriptions: of runtime parameters, by name, for the user interface.
         """
         self.settings = settings or KubeflowSettings()
         self._descriptions = descriptions or {}

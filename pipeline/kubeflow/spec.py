@@ -107,7 +107,6 @@ def complete_arguments(spec: Json, root: str) -> None:
     backend/src/v2/driver/driver.go), and each run may have another root.
 
     Args:
-        spec: the compiled pipeline.
         root: address below which all runs of the pipeline share data.
     """
     folder = f"{root.rstrip('/')}/{spec['pipelineInfo']['name']}"
@@ -132,10 +131,7 @@ def _set(args: list[str], option: str, value: str) -> None:
 
 
 def rename_for_argo(spec: Json) -> None:
-    """Gives steps names that Argo accepts: letters, digits and ``-``.
-
-    The display name stays. Argo: ``workflowFieldNameFmt`` in workflow/validate/validate.go.
-    """
+    """Gives steps names that Argo accepts (workflow/validate/validate.go); display names stay."""
     tasks = spec["root"]["dag"]["tasks"]
     plain = {name: re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-") for name in tasks}
     for name, other in plain.items():

@@ -20,7 +20,6 @@ def load_all(text: str, loader: type[yaml.SafeLoader] = FASTEST) -> list[Any]:
 
     Args:
         text: YAML.
-        loader: makes the values.
 
     Raises:
         yaml.YAMLError: the text is not YAML, nested too deeply, or has an impossible value, such

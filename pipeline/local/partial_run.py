@@ -27,16 +27,7 @@ def choose_base(
     pipeline: pipeline_pb2.Pipeline,
     partial: pipeline_pb2.PartialRun,
 ) -> list[str]:
-    """Sets the base of a partial run: the newest run in which all reused nodes succeeded.
-
-    TFX chooses the newest run, and fails if that run was stopped early.
-
-    Returns:
-        Names of the nodes that the partial run skips.
-
-    Raises:
-        UserError: there is no such run; names the missing nodes.
-    """
+    """Sets the newest run with all reused nodes as the base; returns the nodes that are skipped."""
     marked = pipeline_pb2.Pipeline()
     marked.CopyFrom(pipeline)
     partial_run_utils.mark_pipeline(
@@ -101,13 +92,7 @@ def _succeeded(store: ml_metadata.MetadataStore, run_id: int, pipeline_name: str
 def note_cache_key(
     handle: metadata.Metadata, execution_id: int, contexts: Sequence[metadata_store_pb2.Context]
 ) -> None:
-    """Associates an execution with its cache key, before it begins.
-
-    Args:
-        handle: an open connection.
-        execution_id: of the execution.
-        contexts: of the execution; the key is one of them.
-    """
+    """Associates an execution with its cache key, one of its contexts, before it begins."""
     kind = handle.store.get_context_type(context_lib.CONTEXT_TYPE_EXECUTION_CACHE)
     keys = [each for each in contexts if each.type_id == kind.id]
     handle.store.put_attributions_and_associations(

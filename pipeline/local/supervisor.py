@@ -43,13 +43,7 @@ class Outcome:
 
 
 def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) -> Outcome:
-    """Runs a pipeline and returns when nothing of it is left running.
-
-    Args:
-        spec: what to run.
-        log: everything that the worker prints, C++ included, is appended here.
-        on_event: called with every event (:mod:`stagecraft.pipeline.local.events`).
-    """
+    """Runs a pipeline, with its output appended to ``log``; returns when nothing of it is left."""
     with _signals() as received:
         worker = Process(_WORKER, output=log, first_line=spec.to_json(), scratch_prefix=SCRATCH)
         end = None
@@ -147,10 +141,6 @@ def _signals() -> Iterator[list[int]]:
 
 
 def open_log(folder: pathlib.Path) -> IO[bytes]:
-    """A new log file, named by the time.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """A new log file, named by the time."""
     folder.mkdir(parents=True, exist_ok=True)
     return open(folder / time.strftime("%Y%m%d-%H%M%S.log"), "ab")

@@ -40,9 +40,6 @@ def sweep(
     running execution for a dead one.
 
     Args:
-        metadata_db: SQLite file.
-        pipeline_root: folder of the outputs.
-        pipeline_name: as in ML Metadata.
         cause: of the failure; empty if the run was stopped.
 
     Returns:

@@ -191,11 +191,7 @@ def changes_as_yaml(settings: PipelineSettings) -> str:
 
 
 def without_secrets(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON tree of settings, without parts that no record should hold.
-
-    ``kubeflow`` does not affect results, and holds a cluster's addresses and variables. The values
-    of ``beam.args`` may be secrets of a runner.
-    """
+    """A JSON tree without ``kubeflow``, which does not affect results, and without secrets."""
     kept = {name: value for name, value in tree.items() if name != "kubeflow"}
     result: dict[str, Any] = secrets.redact_tree(kept)
     beam = kept.get("beam")

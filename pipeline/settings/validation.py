@@ -1,4 +1,4 @@
-"""Validates a tree of settings; errors name the setting, and the file or option that set it."""
+"""Validates a tree; errors name the file, or the overrides without which they disappear."""
 
 from __future__ import annotations
 
@@ -55,18 +55,7 @@ class _Problem(NamedTuple):
 def validate(
     model: type[Model], tree: Tree, overrides: Sequence[Override], source: str | None
 ) -> Model:
-    """Validates a tree of settings.
-
-    Args:
-        model: of the whole tree.
-        tree: the content of a file.
-        overrides: take precedence over the tree.
-        source: the file's name, if there is a file.
-
-    Raises:
-        SettingsError: a value is wrong. The message names each wrong setting and its origin: the
-            file, or the overrides without which the error disappears.
-    """
+    """Validates a tree of settings."""
     whole = settings_overrides.applied(tree, overrides)
     try:
         settings = model.model_validate(whole)

@@ -85,11 +85,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _connect(fields: dict[str, Any], context: str | None) -> Api:
-    """Connects to the cluster that options, environment and contexts name.
-
-    Raises:
-        UserError: they name none, or it does not answer.
-    """
+    """Connects to the cluster that options, environment and contexts name."""
     from stagecraft.pipeline.kubeflow.client.connection import resolve  # --help needs none of it
 
     connection = resolve(fields, context)

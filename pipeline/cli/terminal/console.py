@@ -57,13 +57,7 @@ def fields(lines: list[tuple[str, str]], *, stderr: bool = False) -> None:
 def table(
     header: tuple[str, ...], lines: Sequence[tuple[str, ...]], *, folded: bool = False
 ) -> None:
-    """Prints a table, each column as wide as its longest cell.
-
-    Args:
-        header: of the columns.
-        lines: a tuple of cells for each.
-        folded: on a terminal, prints the last column below the others, indented.
-    """
+    """Prints a table, each column as wide as its longest cell."""
     from rich.cells import cell_len, set_cell_size  # Chinese characters are two cells wide
 
     folded = folded and sys.stdout.isatty()

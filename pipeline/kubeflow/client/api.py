@@ -28,17 +28,9 @@ _PRINTS = ("create_experiment", "run_pipeline", "upload_pipeline", "upload_pipel
 
 
 class Api:
-    """Kubeflow Pipelines' API, v2beta1.
-
-    :meth:`call` calls the methods of ``kfp.Client``, which are the same from 2.5 to 2.16.
-    """
+    """Calls methods of ``kfp.Client`` (API v2beta1), which are the same from 2.5 to 2.16."""
 
     def __init__(self, connection: Connection):
-        """Connects.
-
-        Raises:
-            UserError: the address is missing, or no server answers there.
-        """
         self.connection = connection
         # kfp may print a request to sign in; its other output is of no use.
         output = sys.stderr if connection.context.iap_client_id else io.StringIO()
@@ -47,11 +39,7 @@ class Api:
         self.multi_user: bool = bool(self._client.health.multi_user)
 
     def call(self, method: str, **arguments: Any) -> Any:
-        """Calls a method of ``kfp.Client``.
-
-        Raises:
-            ApiError: the server refuses, fails or does not answer.
-        """
+        """Calls a method of ``kfp.Client``; raises an ApiError."""
         # Not around every call: a live table writes to stdout at the same time.
         quiet = contextlib.redirect_stdout(io.StringIO())
         with quiet if method in _PRINTS else contextlib.nullcontext():
@@ -59,11 +47,7 @@ class Api:
 
     @property
     def namespace(self) -> str | None:
-        """The user's namespace in a multi-user Kubeflow; None in a single-user one.
-
-        Raises:
-            UserError: the namespace is unknown.
-        """
+        """The user's namespace in a multi-user Kubeflow; None in a single-user one."""
         if not self.multi_user:
             return None
         # The second: kfp's setting, or the namespace of this pod.
@@ -195,10 +179,7 @@ def _guard(rest: Any, connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _without_environment() -> Iterator[None]:
-    """Hides kfp's environment variables, which ``connection.resolve`` has read.
-
-    kfp would use their address or client ID for a context without one.
-    """
+    """Hides kfp's variables: kfp would use their address or client ID for a context without one."""
     names = [*connections.KFP.values(), connections.KFP_SECRET]
     before = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:

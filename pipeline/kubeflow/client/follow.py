@@ -58,11 +58,7 @@ class Patience:
         self.sleep = sleep
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """The answer to a question.
-
-        Raises:
-            UserError: the server refuses, or fails for longer than ``PATIENCE_SECONDS``.
-        """
+        """The answer to a question."""
         begun, pause = time.monotonic(), POLL_SECONDS
         while True:
             try:
@@ -83,21 +79,7 @@ def follow(
     on_progress: Callable[[str, Progress], Any],
     patience: Patience,
 ) -> Run:
-    """Polls until the run is over.
-
-    Args:
-        api: the connection.
-        run_id: of the run.
-        step_names: the steps to follow.
-        on_progress: called with a step's name when its state changes.
-        patience: retries.
-
-    Returns:
-        The finished run.
-
-    Raises:
-        ApiError: the server refuses, or fails for too long.
-    """
+    """Polls until the run is over; calls ``on_progress`` when a step's state changes."""
     states: dict[str, str] = {}
     while True:
         run = patience.ask(lambda: runs.get(api, run_id))

@@ -49,13 +49,9 @@ def find(api: Api, name: str, *, shared: bool = True) -> Pipeline | None:
     """The pipeline of a name or an ID; None: it does not exist.
 
     Args:
-        api: the connection.
         name: or ID.
         shared: whether to find names of pipelines that all users share. Changing a shared pipeline
             requires its ID, so that nobody changes it by mistake.
-
-    Raises:
-        UserError: several pipelines have the name.
     """
     if _is_id(name):
         try:
@@ -79,11 +75,7 @@ def find(api: Api, name: str, *, shared: bool = True) -> Pipeline | None:
 
 
 def get(api: Api, name: str) -> Pipeline:
-    """The pipeline of a name or an ID.
-
-    Raises:
-        UserError: it does not exist, or several have the name.
-    """
+    """The pipeline of a name or an ID."""
     pipeline = find(api, name)
     if pipeline is None:
         raise UserError(
@@ -105,11 +97,7 @@ def versions(api: Api, pipeline: Pipeline) -> list[Version]:
 
 
 def version(api: Api, pipeline: Pipeline, name: str | None = None) -> Version:
-    """The version of a name or an ID; default: the newest one.
-
-    Raises:
-        UserError: the version does not exist.
-    """
+    """The version of a name or an ID; default: the newest one."""
     known = versions(api, pipeline)
     for one in known:
         if name is None or name in (one.id, one.name):
@@ -121,11 +109,7 @@ def version(api: Api, pipeline: Pipeline, name: str | None = None) -> Version:
 
 
 def create(api: Api, file: pathlib.Path, name: str | None = None) -> Uploaded:
-    """Uploads a new pipeline; an equal existing pipeline is no error.
-
-    Raises:
-        UserError: the file cannot be read or run, or another pipeline has the name.
-    """
+    """Uploads a new pipeline; an equal existing pipeline is no error."""
     document = _checked(file)
     name = name or document.name
     pipeline = find(api, name, shared=False)
@@ -159,12 +143,7 @@ def create(api: Api, file: pathlib.Path, name: str | None = None) -> Uploaded:
 def update(
     api: Api, file: pathlib.Path, name: str | None = None, version_name: str | None = None
 ) -> Uploaded:
-    """Adds a version to a pipeline, unless its newest version is equal.
-
-    Raises:
-        UserError: the file cannot be read or run, the pipeline does not exist, or it has a version
-            of the name.
-    """
+    """Adds a version to a pipeline, unless its newest version is equal."""
     document = _checked(file)
     pipeline = find(api, name or document.name, shared=False)
     if pipeline is None:
@@ -188,11 +167,7 @@ def update(
 
 
 def delete(api: Api, pipeline: Pipeline) -> list[Version]:
-    """Deletes a pipeline's versions, and then the pipeline: servers require this order.
-
-    Returns:
-        The deleted versions. Runs stay.
-    """
+    """Deletes a pipeline's versions, then the pipeline, as servers require; returns versions."""
     gone = versions(api, pipeline)
     for one in gone:
         _delete(api, "delete_pipeline_version", pipeline_id=pipeline.id, pipeline_version_id=one.id)

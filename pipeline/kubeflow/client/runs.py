@@ -30,9 +30,6 @@ def create(
     """Starts a run.
 
     Args:
-        api: the connection.
-        pipeline: to run.
-        version: of the pipeline.
         parameters: values as text, by name; others keep their defaults.
         experiment: groups runs; default: the pipeline's name, as in TFX.
         name: of the run; default: the version's, with the time.
@@ -43,10 +40,6 @@ def create(
 
     Returns:
         The run, and whether it is new.
-
-    Raises:
-        UserError: a parameter does not exist, has no value or another type; ``once`` without a
-            name; an address contains a password.
     """
     if pipeline_root:
         secrets.refuse_in_address(pipeline_root, Settings.credentials_advice)
@@ -94,14 +87,7 @@ def every(
     name: str | None = None,
     limit: int | None = None,
 ) -> list[Run]:
-    """Runs, newest first, without archived ones.
-
-    Args:
-        api: the connection.
-        experiment_id: only of this experiment.
-        name: only of this name.
-        limit: the largest number of runs.
-    """
+    """Runs, newest first, without archived ones; filtered by experiment and name."""
     answers = pages(
         api,
         "list_runs",
@@ -116,11 +102,7 @@ def every(
 
 
 def experiment_id(api: Api, name: str) -> str:
-    """ID of an experiment.
-
-    Raises:
-        UserError: it does not exist.
-    """
+    """ID of an experiment."""
     try:
         answer = api.call("get_experiment", experiment_name=name, namespace=api.namespace)
     except ValueError:  # of kfp
@@ -129,11 +111,7 @@ def experiment_id(api: Api, name: str) -> str:
 
 
 def get(api: Api, run_id: str) -> Run:
-    """A run.
-
-    Raises:
-        UserError: it does not exist.
-    """
+    """A run."""
     try:
         return Run.of(api.call("get_run", run_id=run_id))
     except ApiError as error:
@@ -145,11 +123,7 @@ def get(api: Api, run_id: str) -> Run:
 
 
 def terminate(api: Api, run: Run) -> tuple[Run, bool]:
-    """Stops a run.
-
-    Returns:
-        The run, and whether it was running.
-    """
+    """Stops a run; returns the run, and whether it was running."""
     if run.is_over or run.state == "CANCELING":
         return run, False
     try:
@@ -165,10 +139,7 @@ def terminate(api: Api, run: Run) -> tuple[Run, bool]:
 
 
 def delete(api: Api, run_id: str) -> bool:
-    """Stops and deletes a run; whether it existed.
-
-    The server also deletes the workflow; pods may run for a little longer.
-    """
+    """Stops and deletes a run; whether it existed. Pods may run for a little longer."""
     try:
         api.call("delete_run", run_id=run_id)
     except ApiError as error:

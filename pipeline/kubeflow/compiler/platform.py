@@ -14,11 +14,7 @@ from stagecraft.pipeline.settings.kubeflow import Step
 
 
 def apply(step: specs.Step, wanted: Step) -> Json:
-    """Writes settings into the step's container and task.
-
-    Returns:
-        The step's entry in the platform document; may be empty.
-    """
+    """Writes settings into container and task; returns the entry of the platform document."""
     container = step.container
     if container is None:
         return {}

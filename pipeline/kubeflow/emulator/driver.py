@@ -27,13 +27,7 @@ def resolve_inputs(
     """``ExecutorInput.inputs``.
 
     Args:
-        step: to run.
-        arguments: values of the pipeline's parameters.
-        done: outputs of earlier steps.
         run: values of placeholders in constants, such as ``{{$.pipeline_job_uuid}}``.
-
-    Raises:
-        UserError: the backend would not resolve an input.
     """
     definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
     parameters = {}
@@ -69,7 +63,6 @@ def provision_outputs(
     """``ExecutorInput.outputs``.
 
     Args:
-        step: to run.
         task: address of its outputs.
         launcher_root: folder in place of ``/``, for the launcher's copies.
         scratch: folder in place of ``/tmp``.

@@ -40,13 +40,6 @@ class Pod:
     """The file system and the process of one attempt."""
 
     def __init__(self, folder: pathlib.Path, objects: pathlib.Path, log: IO[bytes]):
-        """Creates the folders.
-
-        Args:
-            folder: for the attempt alone.
-            objects: the object store.
-            log: for the container's output.
-        """
         self.root, self.tmp, self._home = folder / "root", folder / "tmp", folder / "home"
         self._folder, self._objects, self._log = folder, objects, log
         for path in (self.root, self.tmp, self._home):

@@ -40,13 +40,8 @@ class Run:
         """Prepares the run.
 
         Args:
-            document: the compiled pipeline.
             folder: for the store, the backend's records and logs. A later run in the same folder
                 uses the cache.
-            arguments: values of the pipeline's parameters.
-
-        Raises:
-            UserError: a step cannot be emulated.
         """
         self.run_id = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         self.folder = folder / "runs" / self.run_id
@@ -66,7 +61,6 @@ class Run:
         """Runs all steps; after a failure, starts no further step.
 
         Args:
-            parallel: steps at a time.
             on_event: called with a step's name, its state, and, at its end, the result.
         """
         running: dict[concurrent.futures.Future[Ended], str] = {}

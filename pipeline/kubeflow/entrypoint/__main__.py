@@ -1,7 +1,4 @@
-"""``python -m stagecraft.pipeline.kubeflow.entrypoint run|resolve|latest-blessed …``.
-
-The compiled pipeline contains the arguments; nobody types them.
-"""
+"""``python -m stagecraft.pipeline.kubeflow.entrypoint run|resolve|latest-blessed …``."""
 
 from __future__ import annotations
 

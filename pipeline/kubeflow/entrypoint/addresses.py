@@ -35,12 +35,7 @@ def to_remote(path: str) -> str:
 
 
 def in_strings(value: Any, changed: dict[str, str]) -> Any:
-    """JSON with addresses in place of local paths.
-
-    Args:
-        value: JSON.
-        changed: further folders -> addresses.
-    """
+    """JSON with addresses in place of local paths; ``changed`` maps more folders to addresses."""
 
     def restore(leaf: Any) -> Any:
         if not isinstance(leaf, str):

@@ -27,23 +27,13 @@ class Artifact(TypedDict):
 
 
 def record(pipeline: str, artifacts: dict[str, Artifact]) -> None:
-    """Records a blessed model.
-
-    Args:
-        pipeline: address of the pipeline's data.
-        artifacts: the ``Model`` and its ``ModelBlessing``.
-    """
+    """Records a ``Model`` and its ``ModelBlessing`` at the address of the pipeline's data."""
     address = posixpath.join(pipeline, _FOLDER, f"{time.time_ns():020d}.json")
     filesystem.write_atomically(address, json.dumps(artifacts, sort_keys=True).encode())
 
 
 def latest(pipeline: str, candidates: Collection[str]) -> dict[str, Artifact]:
-    """The newest blessed model that still exists, and its blessing; empty if none exists.
-
-    Args:
-        pipeline: address of the pipeline's data.
-        candidates: addresses of models to skip.
-    """
+    """The newest blessed model outside ``candidates`` (addresses) that still exists, if any."""
     folder = posixpath.join(pipeline, _FOLDER)
     names = fileio.listdir(folder) if fileio.exists(folder) else []
     for name in sorted((name for name in names if name.endswith(".json")), reverse=True):

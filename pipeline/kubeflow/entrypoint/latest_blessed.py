@@ -11,13 +11,7 @@ from stagecraft.pipeline.kubeflow.spec import LOOKUP
 
 
 def look_up(invocation: Invocation, pipeline: str, output_types: dict[str, str]) -> None:
-    """Writes an output parameter for each output: an address and properties, or nothing.
-
-    Args:
-        invocation: its input artifacts are models to skip.
-        pipeline: address of the pipeline's data.
-        output_types: names of artifact types, by output.
-    """
+    """Writes an address and properties, or nothing, for each output; input models are skipped."""
     candidates = {artifact["uri"] for artifact in invocation.artifacts("inputs").values()}
     found = blessed_models.latest(pipeline, candidates)
     values = {

@@ -33,16 +33,7 @@ _RULES = (
 
 
 def check(text: str) -> list[Finding]:
-    """What the open-source Kubeflow Pipelines backend would refuse, drop or crash on.
-
-    The backend stops at its first error; the linter goes on.
-
-    Args:
-        text: content of a compiled pipeline file.
-
-    Returns:
-        The findings of the documents, the pipeline and the platform; empty for an accepted file.
-    """
+    """What the backend would refuse, drop or crash on. The backend stops at its first error."""
     file, findings = documents.read(text)
     return [*findings, *check_file(file)]
 

@@ -77,10 +77,7 @@ class Task:
         return self.spec.get("inputs", {}).get(kind, {})
 
     def depends_on(self) -> list[str]:
-        """Names of the tasks that it waits for: listed ones, and producers of its inputs.
-
-        As addImplicitDependencies of backend/src/v2/compiler/argocompiler/dag.go.
-        """
+        """Tasks that it waits for: as addImplicitDependencies in argocompiler/dag.go."""
         sources = [
             *(item.get("taskOutputParameter") for item in self.inputs("parameters").values()),
             *(item.get("taskOutputArtifact") for item in self.inputs("artifacts").values()),

@@ -15,14 +15,7 @@ _IMPLICIT = "backend/src/v2/compiler/argocompiler/dag.go addImplicitDependencies
 def parameter_source(
     source: dict[str, Any], task: Task, location: str, *, makes_order: bool = True
 ) -> Iterator[Finding]:
-    """Checks the source of a parameter.
-
-    Args:
-        source: An InputParameterSpec.
-        task: The parameter's task.
-        location: Of the source.
-        makes_order: Whether the backend makes the task wait for the producer.
-    """
+    """Checks an InputParameterSpec; ``makes_order``: the backend makes the task wait for it."""
     if "taskOutputParameter" in source:
         output = source["taskOutputParameter"]
         yield from _output(
