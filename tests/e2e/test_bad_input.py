@@ -46,7 +46,7 @@ def check_refused(
     assert not [p for p in (output / "pipeline_root" / node).rglob("*") if p.is_file()]
 
 
-def test_a_truncated_archive(tmp_path: pathlib.Path) -> None:
+def test_a_truncated_archive(tmp_path):
     whole = archive(tmp_path / "whole.tar.gz", b"\x03" + os.urandom(RECORD - 1))
     cut = tmp_path / "cut.tar.gz"
     cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
@@ -55,13 +55,13 @@ def test_a_truncated_archive(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.full  # test_archive.py has what is said of it
-def test_a_label_that_is_none(tmp_path: pathlib.Path) -> None:
+def test_a_label_that_is_none(tmp_path):
     bad = archive(tmp_path / "bad.tar.gz", b"\x0a" + bytes(3072))
     words = (str(bad), "data_batch_1.bin", "label", "10")
     check_refused(tmp_path / "out", "Cifar10ExampleGen", words, "--data", bad)
 
 
-def test_a_model_of_another_shape(tmp_path: pathlib.Path) -> None:
+def test_a_model_of_another_shape(tmp_path):
     (tmp_path / "my_models.py").write_text(
         "import keras\n"
         "def seven(input_shape, num_classes):\n"
@@ -76,7 +76,7 @@ def test_a_model_of_another_shape(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+def small_disk(tmp_path) -> Iterator[pathlib.Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -88,7 +88,7 @@ def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     subprocess.run(["umount", disk], check=True)
 
 
-def test_a_full_disk(small_disk: pathlib.Path) -> None:
+def test_a_full_disk(small_disk):
     settings = (*TINY, "data.sample_train=4000")
     done = run(small_disk / "out", settings=settings)
     assert done.code == 1

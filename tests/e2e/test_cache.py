@@ -19,7 +19,7 @@ ALL = [
 ]  # fmt: skip
 
 
-def test_only_what_changed_runs_again(tmp_path: pathlib.Path) -> None:
+def test_only_what_changed_runs_again(tmp_path):
     # A copy of the package whose lines can be changed, first on the module path.
     package = tmp_path / "copy" / "stagecraft"
     for folder in ("schemas", "trainer_module", "components", "pipeline"):

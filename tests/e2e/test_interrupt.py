@@ -26,7 +26,7 @@ LARGE = ("data.sample_train=20000",)  # takes a component of Beam's long enough 
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def output(tmp_path_factory) -> pathlib.Path:
     return tmp_path_factory.mktemp("interrupt") / "out"
 
 
@@ -39,7 +39,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         pytest.param("Trainer", marks=pytest.mark.slow),
     ],
 )
-def test_ctrl_c_leaves_nothing_behind(output: pathlib.Path, node: str) -> None:
+def test_ctrl_c_leaves_nothing_behind(output, node):
     words = command(output, settings=SETTINGS if node == "Trainer" else SETTINGS + LARGE)
     process = subprocess.Popen(
         words,
@@ -76,7 +76,7 @@ def test_ctrl_c_leaves_nothing_behind(output: pathlib.Path, node: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_next_run_goes_on_from_the_cache(output: pathlib.Path) -> None:
+def test_the_next_run_goes_on_from_the_cache(output):
     stopped = _checkpoints(output)[-1]
     done = run(output, settings=SETTINGS)
     assert done.code == 0, done.stderr

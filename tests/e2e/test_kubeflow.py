@@ -55,7 +55,7 @@ def emulate(
 
 
 @pytest.fixture
-def tiny(cifar10_small: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+def tiny(cifar10_small, tmp_path) -> pathlib.Path:
     """A compiled pipeline, whose data is in the store of ``out`` beside it."""
     archive = tmp_path / ARCHIVE
     archive.parent.mkdir(parents=True)
@@ -79,9 +79,7 @@ def tiny(cifar10_small: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.slow
-def test_real_pictures_from_the_object_store(
-    tiny: pathlib.Path, tmp_path: pathlib.Path, programs: pathlib.Path
-) -> None:
+def test_real_pictures_from_the_object_store(tiny, tmp_path, programs):
     output = tmp_path / "out"
     bucket = output / "store" / "minio" / "mlpipeline"
 
@@ -115,9 +113,7 @@ def test_real_pictures_from_the_object_store(
 
 
 @pytest.mark.full
-def test_another_model_is_compared_with_the_one_that_was_blessed(
-    tiny: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_another_model_is_compared_with_the_one_that_was_blessed(tiny, tmp_path):
     output = tmp_path / "out"
     first = emulate(tiny, output)
     other = emulate(tiny, output, "--parameter", "train_seed=1")
@@ -129,7 +125,7 @@ def test_another_model_is_compared_with_the_one_that_was_blessed(
 
 
 @pytest.mark.full
-def test_a_pipeline_that_is_not_ours(tmp_path: pathlib.Path) -> None:
+def test_a_pipeline_that_is_not_ours(tmp_path):
     output = tmp_path / "out"
     folder = output / "store" / "minio" / "data" / "points"
     folder.mkdir(parents=True)

@@ -20,7 +20,7 @@ GRID = (
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def output(tmp_path_factory) -> pathlib.Path:
     return tmp_path_factory.mktemp("topologies") / "out"
 
 
@@ -60,9 +60,7 @@ SEEDS = itertools.count(1)
         ),
     ],
 )
-def test_ends_pushed(
-    output: pathlib.Path, settings: tuple[str, ...], words: tuple[str, ...]
-) -> None:
+def test_ends_pushed(output, settings, words):
     before = set(output.glob("serving/*"))
     own = (f"train.seed={next(SEEDS)}", "evaluate.not_worse=false")
     done = run(output, *words, settings=(*TINY, *own, *settings))

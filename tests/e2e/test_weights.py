@@ -35,7 +35,7 @@ def _newest(output: pathlib.Path, key: str) -> pathlib.Path:
     return max(folders, key=lambda folder: int(folder.name))
 
 
-def test_replaced_weights_are_trained_from(tmp_path: pathlib.Path) -> None:
+def test_replaced_weights_are_trained_from(tmp_path):
     code, output = tmp_path / "code", tmp_path / "out"
     code.mkdir()
     (code / "weighty.py").write_text(MODEL)

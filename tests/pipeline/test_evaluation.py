@@ -43,7 +43,7 @@ def _answers(labels: np.ndarray, right: int) -> np.ndarray:
 LABELS = np.repeat([0, 1, 2], [28, 42, 30])
 
 
-def test_chance_level_is_not_blessed(tmp_path: pathlib.Path) -> None:
+def test_chance_level_is_not_blessed(tmp_path):
     blessed, found = evaluate(tmp_path, LABELS, _answers(LABELS, 33), min_accuracy=0.5)
     assert not blessed
     why = "33 of 100 correct is not better than always predicting {} (42 of 100)"
@@ -71,7 +71,7 @@ def _on_screen(evaluation: pathlib.Path) -> list[str]:
     return reasons
 
 
-def test_a_little_better_may_be_chance(tmp_path: pathlib.Path) -> None:
+def test_a_little_better_may_be_chance(tmp_path):
     blessed, found = evaluate(tmp_path, LABELS, _answers(LABELS, 50))
     assert not blessed
     [why] = found.failures
@@ -79,19 +79,19 @@ def test_a_little_better_may_be_chance(tmp_path: pathlib.Path) -> None:
     assert f"{found.metrics['better_than_constant']:.1%}, below 95%" in why
 
 
-def test_better_is_blessed(tmp_path: pathlib.Path) -> None:
+def test_better_is_blessed(tmp_path):
     blessed, found = evaluate(tmp_path, LABELS, _answers(LABELS, 52))
     assert blessed and found.failures == []
     assert 0.95 <= found.metrics["better_than_constant"] < 1
     assert found.min_accuracy == 0
 
 
-def test_a_setting_turns_it_off(tmp_path: pathlib.Path) -> None:
+def test_a_setting_turns_it_off(tmp_path):
     blessed, found = evaluate(tmp_path, LABELS, np.ones_like(LABELS), better_than_constant=False)
     assert blessed and found.failures == []
 
 
-def test_one_class_only_shows_nothing(tmp_path: pathlib.Path) -> None:
+def test_one_class_only_shows_nothing(tmp_path):
     labels = np.full(50, 2)
     blessed, found = evaluate(tmp_path, labels, labels)
     assert not blessed

@@ -35,7 +35,7 @@ def run_file(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path, *overrides: 
 
 
 @pytest.fixture
-def compile_vertex(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def compile_vertex(tmp_path, monkeypatch) -> Any:
     """Compiles as below ``tfx pipeline compile --engine=vertex``; the PipelineJob."""
 
     def compiled(*overrides: str) -> Any:
@@ -67,7 +67,7 @@ def test_it_writes_over_nothing_but_compiled_pipelines(tmp_path, monkeypatch):
     assert (tmp_path / "quickstart.yaml").read_text() == "name: quickstart\n"
 
 
-def test_the_engine_is_the_running_commands() -> None:
+def test_the_engine_is_the_running_commands():
     given = Context()
     given.flags_dict["engine"] = "vertex"
     group = click.Context(click.Command("tfx"), obj=given)
@@ -212,9 +212,7 @@ def test_what_vertex_does_not_run_is_replaced(compile_vertex):
         ("kubeflow.steps.Nobody.gpus=1", "kubeflow.steps"),
     ],
 )
-def test_settings_without_support_on_vertex(
-    compile_vertex, tmp_path, messages, override: str, setting: str
-):
+def test_settings_without_support_on_vertex(compile_vertex, tmp_path, messages, override, setting):
     with messages.raises(SystemExit) as refused:
         compile_vertex(override)
     assert str(refused.value).startswith(f"Error: {setting}: ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import subprocess
 import sys
 import threading
@@ -25,7 +24,7 @@ def newest(output: Output) -> PastRun:
 
 
 @pytest.fixture
-def output(tmp_path: pathlib.Path) -> Output:
+def output(tmp_path) -> Output:
     return Output(tmp_path / "out")
 
 

@@ -13,7 +13,7 @@ def artifact(kind: type[Artifact], number: int) -> Artifact:
     return found
 
 
-def test_roles_by_type() -> None:
+def test_roles_by_type():
     examples, again = (artifact(standard_artifacts.Examples, number) for number in (1, 9))
     schema = artifact(standard_artifacts.Schema, 2)
     baseline, model = (artifact(standard_artifacts.Model, number) for number in (0, 5))

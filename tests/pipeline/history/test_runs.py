@@ -12,7 +12,7 @@ from stagecraft.schemas.errors import UserError
 
 
 @pytest.fixture
-def root(tmp_path: pathlib.Path) -> pathlib.Path:
+def root(tmp_path) -> pathlib.Path:
     """Two output folders, at different depths, the first with two runs."""
     first = Output(tmp_path / "first")
     first.begin("2026-01-02T03:04:05.1")

@@ -52,7 +52,7 @@ class Recorder(logging.Handler):
 
 
 @pytest.fixture
-def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+def run(tmp_path, monkeypatch):
     """``run(behaviour, runner=, options=)`` runs the stand-in in ``tmp_path``; what it told."""
     monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parent))
     import stand_in
@@ -74,7 +74,7 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def execution_states(tmp_path: pathlib.Path):
+def execution_states(tmp_path):
     """``() -> [state, …]`` of all executions, oldest first."""
 
     def states() -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,9 +12,7 @@ from tfx_project import LOCAL, NODES, OURS, PLAIN, SCHEMA, Project
 
 
 @pytest.fixture
-def project(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, registry: None
-) -> Iterator[Project]:
+def project(tmp_path, monkeypatch, registry) -> Iterator[Project]:
     for name in list(os.environ):
         if name.startswith(("KF_PIPELINES_", "STAGECRAFT_")) or name.endswith("_HOME"):
             monkeypatch.delenv(name)
@@ -41,7 +38,7 @@ def project(
 
 
 @pytest.fixture
-def set_context(project: Project) -> Callable[..., None]:
+def set_context(project) -> Callable[..., None]:
     """Makes a context the current one."""
 
     def set_context(**fields: Any) -> None:

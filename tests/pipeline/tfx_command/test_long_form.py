@@ -35,7 +35,7 @@ def command(project, *words: str, **variables: str) -> subprocess.CompletedProce
 
 
 @pytest.mark.slow
-def test_from_create_to_delete(project) -> None:
+def test_from_create_to_delete(project):
     server = project.server
 
     def kubeflow(*words: str, code: int = 0, **variables: str) -> str:
@@ -67,7 +67,7 @@ def test_from_create_to_delete(project) -> None:
 
 
 @pytest.mark.full
-def test_what_is_no_business_of_ours(project) -> None:
+def test_what_is_no_business_of_ours(project):
     shown = command(project, "--help")
     assert shown.returncode == 0
     # TensorFlow 2.21 writes these at import, whatever TF_CPP_MIN_LOG_LEVEL says.

@@ -170,7 +170,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("verb", "engine", "file"), CELLS)
-def test_cell(project, folder_store, monkeypatch, verb: str, engine: str, file: str) -> None:
+def test_cell(project, folder_store, monkeypatch, verb, engine, file):
     cell = TABLE[verb, engine]
     if engine == "kubeflow":  # by the environment, as schema has no --endpoint
         monkeypatch.setenv("KF_PIPELINES_ENDPOINT", project.server.url)
@@ -196,7 +196,7 @@ def test_cell(project, folder_store, monkeypatch, verb: str, engine: str, file: 
 
 
 @pytest.mark.parametrize("group", ["pipeline", "run"])
-def test_verbs_take_an_engine(group: str) -> None:
+def test_verbs_take_an_engine(group):
     """Else a verb could not be in the table."""
     for command in cli_group.commands[group].commands.values():
         assert isinstance(command, click.Command)

@@ -112,7 +112,7 @@ class Vertex:
         return source["runtimeValue"]["constantValue"]
 
 
-def test_all_steps_run_twice(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_steps_run_twice(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     serving = "gs://bucket/stagecraft/serving/quickstart"
     settings = load("quickstart", (*TINY, "kubeflow.pipeline_root=gs://bucket/stagecraft"))

@@ -12,7 +12,7 @@ from stagecraft.pipeline.drill.scenarios import SCENARIOS, Result, Scenario
 
 
 @pytest.fixture
-def results(monkeypatch: pytest.MonkeyPatch) -> dict[str, Result]:
+def results(monkeypatch) -> dict[str, Result]:
     """Scenario -> its result; nothing is trained."""
     results: dict[str, Result] = {}
 

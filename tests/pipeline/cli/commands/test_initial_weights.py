@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
-
 import pytest
 
 MODEL = """
@@ -18,7 +16,7 @@ def build(input_shape, num_classes):
 
 
 @pytest.fixture
-def model(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+def model(tmp_path, monkeypatch) -> tuple[str, ...]:
     """Settings of a model that has weights; in the current folder."""
     name = f"cli_weights_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(MODEL)

@@ -12,7 +12,7 @@ CAUSE = "data.source: /gone: no such file"
 
 
 @pytest.fixture
-def run(tmp_path: pathlib.Path) -> pathlib.Path:
+def run(tmp_path) -> pathlib.Path:
     """The folder of two runs: a killed one, and one that failed."""
     output = Output(tmp_path / "runs" / "quickstart")
     cause = json.dumps({"resultMessage": CAUSE})

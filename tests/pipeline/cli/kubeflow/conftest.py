@@ -17,7 +17,6 @@ import yaml
 from click.testing import CliRunner, Result
 from kfp_server import Server, serving
 from kube_api import KubeApi, kube_api
-from messages import Messages
 
 from stagecraft.pipeline.cli.main import main
 
@@ -37,7 +36,7 @@ _OURS = ("KF_PIPELINES", "STAGECRAFT_", "KUBE", "XDG_", "GOOGLE_", "HTTP_PROXY",
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def home(tmp_path, monkeypatch) -> pathlib.Path:
     """An empty home and folder, and none of the settings of whoever runs this."""
     import kfp.client.auth
 
@@ -64,21 +63,21 @@ def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
 
 
 @pytest.fixture(params=["2.5", "2.16"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def server(request) -> Iterator[Server]:
     """For a single user."""
     with serving(request.param) as server:
         yield server
 
 
 @pytest.fixture(params=["2.5", "2.16"])
-def shared_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def shared_server(request) -> Iterator[Server]:
     """For several users, of whom this is one of namespace ``team``."""
     with serving(request.param, multi_user=True) as server:
         yield server
 
 
 @pytest.fixture
-def cluster(home: pathlib.Path) -> Iterator[KubeApi]:
+def cluster(home) -> Iterator[KubeApi]:
     """Where the pods are; kubectl's configuration names it."""
     with kube_api() as api:
         api.kubeconfig(home / "kubeconfig")
@@ -103,7 +102,7 @@ def command() -> Command:
 
 
 @pytest.fixture
-def ask(command: Command, request: pytest.FixtureRequest) -> Command:
+def ask(command, request) -> Command:
     """The same at the test's server."""
     several = "shared_server" in request.fixturenames
     server = request.getfixturevalue("shared_server" if several else "server")
@@ -115,7 +114,7 @@ def _at(command: Command, server: Server, more: tuple[str, ...], *words: object)
 
 
 @pytest.fixture
-def told(ask: Command) -> Callable[..., dict[str, Any]]:
+def told(ask) -> Callable[..., dict[str, Any]]:
     """The object that a command prints with ``--json``."""
 
     def told(*words: object, code: int = 0) -> dict[str, Any]:
@@ -128,7 +127,7 @@ def told(ask: Command) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def refused(ask: Command, messages: Messages) -> Callable[..., str]:
+def refused(ask, messages) -> Callable[..., str]:
     """``refused("runs", "show", "none")``: the command's one error, which is in the snapshot."""
 
     def refused(*words: object) -> str:
@@ -142,7 +141,7 @@ def refused(ask: Command, messages: Messages) -> Callable[..., str]:
 
 
 @pytest.fixture
-def write(tmp_path: pathlib.Path) -> Callable[..., pathlib.Path]:
+def write(tmp_path) -> Callable[..., pathlib.Path]:
     """Writes a tiny pipeline, with changes: ``write(name="other")``, ``write(command="x")``."""
 
     def write(
@@ -161,13 +160,13 @@ def write(tmp_path: pathlib.Path) -> Callable[..., pathlib.Path]:
 
 
 @pytest.fixture
-def tiny(write: Callable[..., pathlib.Path]) -> pathlib.Path:
+def tiny(write) -> pathlib.Path:
     """A pipeline of two steps, ``say`` and ``after``."""
     return write()
 
 
 @pytest.fixture(scope="session")
-def preset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def preset(tmp_path_factory) -> pathlib.Path:
     """The quickstart, compiled, with a platform document."""
     from stagecraft.pipeline.kubeflow.compile import compile_pipeline
     from stagecraft.pipeline.settings import load

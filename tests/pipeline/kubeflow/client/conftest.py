@@ -16,14 +16,14 @@ import yaml
 
 
 @pytest.fixture
-def tiny(tmp_path: pathlib.Path) -> pathlib.Path:
+def tiny(tmp_path) -> pathlib.Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(two_steps.pipeline()))
     return path
 
 
 @pytest.fixture
-def quiet(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quiet(tmp_path, monkeypatch) -> Iterator[None]:
     """No settings of whoever runs this, and none of what the client prints and warns of."""
     monkeypatch.setenv("HOME", str(tmp_path / "no-home"))
     for name in ("KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT"):

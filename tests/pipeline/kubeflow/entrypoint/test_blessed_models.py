@@ -18,7 +18,7 @@ TYPES = {"model": "Model", "model_blessing": "ModelBlessing"}
 
 
 @pytest.fixture
-def store(folder_store: pathlib.Path) -> pathlib.Path:
+def store(folder_store) -> pathlib.Path:
     return folder_store / "minio" / "bucket" / "base" / "name"
 
 
@@ -61,36 +61,36 @@ def _found(tmp_path: pathlib.Path, *candidates: str) -> dict[str, Any]:
     return {name: json.loads(value)["uri"] if value else None for name, value in values.items()}
 
 
-def test_nothing_was_blessed(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_nothing_was_blessed(store, tmp_path):
     assert _found(tmp_path) == {"model": None, "model_blessing": None}
 
 
-def test_the_last_one(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_the_last_one(store, tmp_path):
     _blessed(store, "first")
     second = _blessed(store, "second")
     assert _found(tmp_path) == {"model": second, "model_blessing": f"{PIPELINE}/second/blessing"}
 
 
-def test_not_the_candidate_itself(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_not_the_candidate_itself(store, tmp_path):
     first, second = _blessed(store, "first"), _blessed(store, "second")
     assert _found(tmp_path, second)["model"] == first
     assert _found(tmp_path, first)["model"] == second
 
 
-def test_one_that_was_removed_is_passed_over(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_one_that_was_removed_is_passed_over(store, tmp_path):
     first, _ = _blessed(store, "first"), _blessed(store, "second")
     (store / "second" / "model" / "saved_model.pb").unlink()
     (store / "second" / "model").rmdir()
     assert _found(tmp_path)["model"] == first
 
 
-def test_many_at_the_same_time_are_all_kept(store: pathlib.Path) -> None:
+def test_many_at_the_same_time_are_all_kept(store):
     models = {_blessed(store, str(number)) for number in range(20)}
     records = [json.loads(path.read_text()) for path in (store / "blessed_models").iterdir()]
     assert {record["Model"]["uri"] for record in records} == models
 
 
-def test_people_can_see_what_was_found(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_people_can_see_what_was_found(store, tmp_path):
     model = _blessed(store, "first")
     invocation = _invocation(tmp_path)
     look_up(invocation, PIPELINE, TYPES)

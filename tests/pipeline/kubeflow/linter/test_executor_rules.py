@@ -1,7 +1,5 @@
 """One change to an accepted file for each rule about what executors hold: that finding alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from stagecraft.pipeline.kubeflow.linter import check

@@ -1,7 +1,5 @@
 """One change to an accepted file for each rule about the platform document."""
 
-from __future__ import annotations
-
 import pytest
 
 from stagecraft.pipeline.kubeflow.linter import check
