@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 import pathlib
 from typing import Any
 
@@ -42,6 +43,19 @@ class Sample:
     @property
     def pod(self) -> dict[str, Any]:
         return self.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-train"]
+
+    def change(self, changes: Any) -> None:
+        """Sets ``{path in the pipeline: value}``; ``...`` deletes. Or calls a function."""
+        if callable(changes):
+            changes(self)
+            return
+        for path, value in changes.items():
+            *folders, name = path.split(".")
+            place = functools.reduce(operator.getitem, folders, self.pipeline)
+            if value is ...:
+                del place[name]
+            else:
+                place[name] = value
 
     @property
     def text(self) -> str:
