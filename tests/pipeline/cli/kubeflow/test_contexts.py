@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import pathlib
 import stat
-from collections.abc import Callable
 
 import pytest
-from click.testing import Result
 
 from stagecraft.pipeline.kubeflow.client.connection import Connection, resolve
 from stagecraft.schemas.errors import UserError
 
-Command = Callable[..., Result]
 AT, ELSEWHERE = "http://a.example", "http://b.example"
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from click.testing import Result
 from kfp_server import Run, end
 from kube_api import KubeApi
 
@@ -16,9 +15,7 @@ def nothing(run: Run) -> None:
     """At one poll. The first is the command's own; then it looks for pods after each."""
 
 
-Ask = Callable[..., Result]
 AddPod = Callable[..., None]
-Refused = Callable[..., str]
 NODE = "workflows.argoproj.io/node-name"
 
 

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from click.testing import Result
 from kfp_server import Server
-
-Ask = Callable[..., Result]
-Told = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
-Write = Callable[..., pathlib.Path]
 
 NAMES = ["with space, a+b, 100% and 50%41", 'say "it", it\'s back\\slash', "ünï a&b=c#d?"]
 

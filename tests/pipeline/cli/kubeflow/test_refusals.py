@@ -11,8 +11,6 @@ import pytest
 from click.testing import Result
 from kfp_server import Server, serving
 
-Command = Callable[..., Result]
-Refused = Callable[[Result], None]
 LIST = ("runs", "list")
 
 

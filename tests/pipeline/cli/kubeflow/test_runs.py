@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from click.testing import Result
 from kfp_server import end, finish, start, whole
-
-Ask = Callable[..., Result]
-Told = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 

@@ -6,14 +6,12 @@ import json
 import logging
 import pathlib
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from click.testing import Result
 from kfp_server import Run, Server, serving, whole
-
-Command = Callable[..., Result]
 
 TOKEN = "header.payload+/" + "x" * 900 + ".signature=="
 NEXT = "the-next-token"

@@ -6,15 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from click.testing import Result
 from kfp_server import end, finish, start, whole
-
-Ask = Callable[..., Result]
-Told = Callable[..., dict[str, Any]]
 
 pytestmark = pytest.mark.usefixtures("uploaded")
 

@@ -6,7 +6,6 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from typing import Any
 
 import kfp_server
@@ -14,9 +13,6 @@ import pytest
 import two_steps
 import yaml
 from kfp_server import ask, upload
-
-Connect = Callable[..., Any]
-
 
 TINY = two_steps.pipeline()
 
