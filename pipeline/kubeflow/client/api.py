@@ -27,6 +27,9 @@ _PRINTS = ("create_experiment", "run_pipeline", "upload_pipeline", "upload_pipel
 """Methods of kfp's client that print a link."""
 
 
+_PAGE = 100
+
+
 class Api:
     """Calls methods of ``kfp.Client`` (API v2beta1), which are the same from 2.5 to 2.16."""
 
@@ -44,6 +47,16 @@ class Api:
         quiet = contextlib.redirect_stdout(io.StringIO())
         with quiet if method in _PRINTS else contextlib.nullcontext():
             return getattr(self._client, method)(**arguments)
+
+    def pages(self, method: str, field: str, **arguments: Any) -> Iterator[Any]:
+        """Yields all entries of a list."""
+        token = ""
+        while True:
+            answer = self.call(method, page_token=token, page_size=_PAGE, **arguments)
+            yield from getattr(answer, field) or ()
+            token = answer.next_page_token or ""
+            if not token:
+                return
 
     @property
     def namespace(self) -> str | None:
@@ -69,6 +82,16 @@ class Api:
         """Address of a page of the user interface; empty if unknown."""
         base = self.connection.context.ui_endpoint or self.connection.context.endpoint
         return f"{base.rstrip('/')}/#/{path}" if base else ""
+
+
+def name_filter(name: str) -> str:
+    """A filter: ``Filter`` in backend/api/v2beta1/filter.proto.
+
+    Quoted twice: the gateway unquotes it, and so does the server (``parseAPIFilter`` in
+    apiserver/server/list_request_util.go).
+    """
+    predicate = {"operation": 1, "key": "display_name", "stringValue": name}  # 1: EQUALS
+    return urllib.parse.quote(json.dumps({"predicates": [predicate]}))
 
 
 class _Client(kfp.Client):
@@ -119,7 +142,7 @@ class _Client(kfp.Client):
         experiment_name: str | None = None,
         namespace: str | None = None,
     ) -> Any:
-        """As kfp's; also finds names with a plus or a percent sign: see paging.name_filter."""
+        """As kfp's; also finds names with a plus or a percent sign: see name_filter."""
         if experiment_name is not None:
             experiment_name = urllib.parse.quote(json.dumps(experiment_name)[1:-1])
         return super().get_experiment(experiment_id, experiment_name, namespace)

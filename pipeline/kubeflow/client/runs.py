@@ -6,10 +6,9 @@ import datetime
 import itertools
 from collections.abc import Mapping
 
-from stagecraft.pipeline.kubeflow.client.api import Api
+from stagecraft.pipeline.kubeflow.client.api import Api, name_filter
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run, Version
-from stagecraft.pipeline.kubeflow.client.paging import name_filter, pages
 from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
@@ -88,8 +87,7 @@ def every(
     limit: int | None = None,
 ) -> list[Run]:
     """Runs, newest first, without archived ones; filtered by experiment and name."""
-    answers = pages(
-        api,
+    answers = api.pages(
         "list_runs",
         "runs",
         sort_by="created_at desc",

@@ -7,6 +7,7 @@ cannot query its metadata store.
 from __future__ import annotations
 
 import json
+import logging
 import posixpath
 import time
 from collections.abc import Collection
@@ -15,6 +16,8 @@ from typing import Any, TypedDict
 from tfx.dsl.io import fileio
 
 from stagecraft.components.object_store import filesystem
+from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
+from stagecraft.pipeline.kubeflow.spec import LOOKUP
 
 _FOLDER = "blessed_models"
 
@@ -43,3 +46,22 @@ def latest(pipeline: str, candidates: Collection[str]) -> dict[str, Artifact]:
         if model not in candidates and fileio.exists(model):
             return artifacts
     return {}
+
+
+def look_up(invocation: Invocation, pipeline: str, output_types: dict[str, str]) -> None:
+    """Writes an address and properties, or nothing, for each output; input models are skipped."""
+    candidates = {artifact["uri"] for artifact in invocation.artifacts("inputs").values()}
+    found = latest(pipeline, candidates)
+    values = {
+        name: json.dumps(found[kind], sort_keys=True) if kind in found else ""
+        for name, kind in output_types.items()
+    }
+    text = {name: json.loads(value)["uri"] if value else "none" for name, value in values.items()}
+    invocation.write(
+        {
+            "parameterValues": values,
+            "artifacts": {LOOKUP: {"artifacts": [{"name": LOOKUP, "metadata": text}]}},
+        }
+    )
+    for name, value in text.items():
+        logging.info("%s: %s", name, value)

@@ -152,7 +152,17 @@ def _visit(
             ref = task.spec.get("componentRef", {}).get("name", "")
             found = pipeline.spec.get("components", {}).get(ref)
             if found is None:
-                findings.append(_no_component(task, ref))
+                findings.append(
+                    Finding(
+                        "component-missing",
+                        f"{task.location}.componentRef.name",
+                        f"The run is refused: there is no component {ref!r}."
+                        if ref
+                        else "The run is refused: the task names no component.",
+                        "Add it under components, or correct the name.",
+                        f"{_ACCEPT} dfs",
+                    )
+                )
             else:
                 task.component = _visit(pipeline, ref, found, findings)
     return component
@@ -188,18 +198,6 @@ def _find_executor(pipeline: Pipeline, component: Component) -> list[Finding]:
             f"{_ACCEPT} dfs",
         )
     ]
-
-
-def _no_component(task: Task, ref: str) -> Finding:
-    return Finding(
-        "component-missing",
-        f"{task.location}.componentRef.name",
-        f"The run is refused: there is no component {ref!r}."
-        if ref
-        else "The run is refused: the task names no component.",
-        "Add it under components, or correct the name.",
-        f"{_ACCEPT} dfs",
-    )
 
 
 def _malformed(wrong: Wrong) -> Finding:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from stagecraft.pipeline.kubeflow.entrypoint import blessed_models
-from stagecraft.pipeline.kubeflow.entrypoint.blessed_models import Artifact
+from stagecraft.pipeline.kubeflow.entrypoint.blessed_models import Artifact, look_up
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
-from stagecraft.pipeline.kubeflow.entrypoint.latest_blessed import look_up
 
 PIPELINE = "minio://bucket/base/name"
 TYPES = {"model": "Model", "model_blessing": "ModelBlessing"}

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from stagecraft.pipeline.kubeflow.linter import check, lint
+from stagecraft.pipeline.kubeflow.linter import check, check_file
 from stagecraft.pipeline.kubeflow.linter.documents import File
 
 
@@ -103,5 +103,5 @@ def test_no_junk_anywhere_makes_it_crash(sample, junk):
             inner = inner[key]
         inner[path[-1]] = junk
         file = File(pipeline=changed[0], platform=changed[1])
-        for finding in lint.check_file(file):
+        for finding in check_file(file):
             assert all(finding), path
