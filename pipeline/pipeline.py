@@ -223,11 +223,7 @@ def assemble(
 
 
 def _stats_options() -> tfdv.StatsOptions:
-    """Options that tell TFDV which feature holds pictures.
-
-    Then the statistics have the least and the largest size of pictures, and TFDV does not count
-    their distinct values, which are all different.
-    """
+    """Options that tell TFDV which feature holds pictures, whose values it then does not count."""
     image = schema_pb2.Feature(
         name=features.IMAGE, type=schema_pb2.BYTES, image_domain=schema_pb2.ImageDomain()
     )

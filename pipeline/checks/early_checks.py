@@ -1,7 +1,4 @@
-"""Checks that need neither TensorFlow nor TFX.
-
-The components of a run check the same again, and more: data and files may change meanwhile.
-"""
+"""Checks without TensorFlow and TFX; the components of a run check the same again, and more."""
 
 from __future__ import annotations
 

@@ -42,11 +42,7 @@ class Drill:
     """Creates trainings on the same data, and knows the result without a fault."""
 
     def __init__(self, settings: PipelineSettings, folder: pathlib.Path, log: IO[bytes]):
-        """Prepares the data: runs the pipeline up to Transform.
-
-        Args:
-            settings: the data, and the settings of the training that :data:`TRAIN` does not fix.
-        """
+        """Runs the pipeline up to Transform; trainings have ``settings`` and :data:`TRAIN`."""
         self.folder = folder
         self._log = log
         self._flat = TrainingSettings(train=settings.train).flat()

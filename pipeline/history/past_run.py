@@ -1,7 +1,4 @@
-"""Reads a past run, from ML Metadata and a few files.
-
-Imports neither TFX nor TensorFlow, except for a run that was evaluated and has no report.
-"""
+"""Reads a past run from ML Metadata and a few files; TensorFlow only for one without a report."""
 
 from __future__ import annotations
 

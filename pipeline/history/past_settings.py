@@ -28,6 +28,7 @@ def known(executions: Mapping[str, Properties], noted: str = "") -> Flat:
     """The settings of a run.
 
     Args:
+        executions: node id -> properties of its execution.
         noted: YAML of the settings that differ from the defaults, from the notes of the run.
     """
     settings: Flat = {}

@@ -1,8 +1,4 @@
-"""Finds, lists and chooses the runs in output folders, by their names.
-
-Imports ML Metadata, which takes half a second, but neither TFX nor TensorFlow. Opens stores only to
-read them.
-"""
+"""Finds, lists and chooses the runs in output folders; opens stores only to read them."""
 
 from __future__ import annotations
 
@@ -76,15 +72,7 @@ def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
 
 
 def find(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
-    """The run that a command line names.
-
-    Args:
-        text: an output folder, for its newest run; ``FOLDER@ID``; or the ID of a run below
-            ``root``. The beginning of an ID is enough.
-
-    Raises:
-        UserError: no run, or more than one, matches.
-    """
+    """The run that a text names: an output folder, ``FOLDER@ID``, or an ID below ``root``."""
     folder, at, run_id = text.rpartition("@")
     if pathlib.Path(text).is_dir():
         return choose(pathlib.Path(text))
@@ -113,14 +101,7 @@ def previous(run: RecordedRun) -> RecordedRun:
 
 
 def find_all(folders: Sequence[pathlib.Path]) -> tuple[list[RecordedRun], list[str]]:
-    """All runs in some folders, at any depth, newest first.
-
-    Returns:
-        The runs; and a sentence for each store that cannot be read.
-
-    Raises:
-        UserError: a folder does not exist or has no output of a run, or no store can be read.
-    """
+    """All runs in some folders, newest first; and a sentence for each store that cannot be read."""
     runs: list[RecordedRun] = []
     problems = []
     outputs = {each.resolve(): each for folder in folders for each in find_outputs(folder)}

@@ -83,13 +83,7 @@ class Document(NamedTuple):
         return {name: found[name] for name in self.order()}
 
     def arguments(self, values: Mapping[str, str]) -> Json:
-        """Values of the pipeline's parameters, with their defaults.
-
-        ``validatePipelineJobInputs`` in backend/src/apiserver/template/v2_template.go.
-
-        Raises:
-            SettingError: a parameter does not exist, has another type, or no value.
-        """
+        """Parameters with their defaults: ``validatePipelineJobInputs`` in v2_template.go."""
         if unknown := sorted(set(values) - set(self.parameters)):
             known = ", ".join(sorted(self.parameters)) or "none"
             raise SettingError(

@@ -1,7 +1,4 @@
-"""The compiled pipeline as a dictionary, and its steps.
-
-Protocol: ``pipeline_spec.proto`` of kubeflow/pipelines (``api/v2alpha1``), in its JSON names.
-"""
+"""The compiled pipeline as a dictionary, and its steps; see ``pipeline_spec.proto``."""
 
 from __future__ import annotations
 
@@ -101,14 +98,7 @@ def is_ours(step: Step) -> bool:
 
 
 def complete_arguments(spec: Json, root: str) -> None:
-    """Adds arguments that the backend omits to each container with this project's entrypoint.
-
-    The backend omits types of inputs, adds an output for the log (``provisionOutputs`` in
-    backend/src/v2/driver/driver.go), and each run may have another root.
-
-    Args:
-        root: address below which all runs of the pipeline share data.
-    """
+    """Adds arguments that the backend omits, or that differ between runs; all share ``root``."""
     folder = f"{root.rstrip('/')}/{spec['pipelineInfo']['name']}"
     for step in steps(spec):
         if is_ours(step):

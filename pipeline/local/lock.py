@@ -37,7 +37,10 @@ def held(folder: pathlib.Path) -> Iterator[None]:
 
 
 def held_since(folder: pathlib.Path) -> float | None:
-    """The time at which a process took ``folder/.lock``, in seconds since 1970, or None."""
+    """The time at which a process took ``folder/.lock``, in seconds since 1970, or None.
+
+    Reads proc_locks(5): trying to take the lock could make a run fail that begins just then.
+    """
     path = folder / ".lock"
     try:
         status, owner = path.stat(), path.read_text().strip()

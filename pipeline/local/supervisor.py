@@ -1,7 +1,6 @@
-"""Runs a pipeline in a process of its own, follows it, and stops it when asked.
+"""Runs a pipeline in a process of its own, follows and stops it, and cleans up after its end.
 
-This process imports neither TFX nor TensorFlow, so that it starts, shows and stops at once. It
-reports and cleans up after every end of the other process, such as a crash in C++.
+This process imports neither TFX nor TensorFlow, so that it starts, shows and stops at once.
 """
 
 from __future__ import annotations

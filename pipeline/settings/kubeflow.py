@@ -1,7 +1,4 @@
-"""How a pipeline runs on Kubeflow (``kubeflow:``).
-
-Imports neither TensorFlow, TFX nor Kubernetes: checking settings is instant.
-"""
+"""How a pipeline runs on Kubeflow (``kubeflow:``). Imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Strict YAML for settings: an error is one sentence, and no value is ambiguous.
-
-PyYAML accepts duplicate keys, parses dates, and raises Python's own errors for long numbers and
-deeply nested brackets (https://yaml.org/spec/1.1).
-"""
+"""Strict YAML for settings: an error is one sentence, and no value is ambiguous."""
 
 from __future__ import annotations
 

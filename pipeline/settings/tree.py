@@ -1,7 +1,4 @@
-"""The tree of settings, its presets, files and overrides.
-
-Imports neither TensorFlow, TFX, Beam nor Keras, so that ``config`` is instant.
-"""
+"""The tree of settings, its presets, files and overrides. Imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -22,10 +22,7 @@ _STOCK = re.compile(r"(^|/)(tfx-oss-public|tensorflow)/tfx([:@]|$)")
 
 
 class KubeflowPatcher(KubeflowV2DagRunnerPatcher):
-    """TFX's patcher; replaces a plain ``KubeflowV2DagRunner``, which compiles for Vertex AI.
-
-    ``KubeflowRunner`` is a subclass, and calls the patched ``run`` for the part that TFX compiles.
-    """
+    """TFX's patcher; replaces a plain ``KubeflowV2DagRunner``, which compiles for Vertex AI."""
 
     def __init__(
         self,

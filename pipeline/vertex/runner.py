@@ -24,11 +24,7 @@ from stagecraft.schemas.errors import UserError
 
 
 class VertexRunner(KubeflowV2DagRunner):
-    """Compiles a pipeline to a PipelineJob in JSON, schema 2.0.0.
-
-    Adds the settings of each step, and the drivers that TFX omits. The ``tfx`` command replaces
-    ``run`` of the base class, image, folder and file name.
-    """
+    """Compiles a pipeline to a PipelineJob in JSON, with each step's settings and driver."""
 
     def __init__(
         self,

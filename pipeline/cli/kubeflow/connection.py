@@ -92,3 +92,9 @@ def _connect(fields: dict[str, Any], context: str | None) -> Api:
     from stagecraft.pipeline.kubeflow.client.api import Api
 
     return Api(connection)
+
+
+def links(api: Api, path: str) -> list[tuple[str, str]]:
+    """A field with the address of a page of the UI; empty if the address is unknown."""
+    link = api.link(path)
+    return [("see", link)] if link else []

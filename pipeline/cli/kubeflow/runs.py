@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stagecraft.pipeline.cli.command import Group
-from stagecraft.pipeline.cli.kubeflow.connection import connection_options
-from stagecraft.pipeline.cli.kubeflow.text import day, links, optional_time
+from stagecraft.pipeline.cli.kubeflow.connection import connection_options, links
 from stagecraft.pipeline.cli.options import name_values, not_empty, parameter_option
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.pipeline.cli.terminal.wording import duration
+from stagecraft.pipeline.cli.terminal.wording import day, duration, optional_time
 from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:

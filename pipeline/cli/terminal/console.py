@@ -1,7 +1,6 @@
-"""The only module that prints text. It makes foreign text safe for a terminal.
+"""The only module that prints text: without escape sequences, control characters and secrets.
 
-Names in archives, messages of exceptions and lines of logs may hold escape sequences, control
-characters or secrets. All output loses them; only documents keep their secrets.
+Only documents keep their secrets.
 """
 
 from __future__ import annotations

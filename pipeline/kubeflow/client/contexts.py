@@ -1,8 +1,4 @@
-"""Named connections in a file, like kubectl's contexts.
-
-The file contains no secrets: it names the files of tokens and cookies.
-Imports neither kfp nor Kubernetes.
-"""
+"""Named connections in a file without secrets, like kubectl's contexts. Imports no kfp."""
 
 from __future__ import annotations
 

@@ -48,12 +48,6 @@ class Patience:
     """Retries requests while the server fails or does not answer."""
 
     def __init__(self, on_hiccup: Callable[[str], Any], sleep: Callable[[float], Any] = time.sleep):
-        """Sets the callback.
-
-        Args:
-            on_hiccup: called with an error before a retry.
-            sleep: waits for seconds.
-        """
         self._on_hiccup = on_hiccup
         self.sleep = sleep
 

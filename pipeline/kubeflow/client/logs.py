@@ -39,10 +39,8 @@ def read(
 
     Args:
         step: only this step; a name with ``-driver`` at the end is a driver.
-        follow: whether to read until the run is over.
         tail: last lines of each pod's log; default: all.
         on_waiting: called with a step and the reason why its container does not start.
-        on_hiccup: called with an error before a retry, while following.
     """
     client, namespace = connect(api.connection.context.kube_context), api.pods_namespace
     reported: set[tuple[str, str]] = set()

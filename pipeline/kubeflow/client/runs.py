@@ -26,19 +26,12 @@ def create(
     pipeline_root: str | None = None,
     service_account: str | None = None,
 ) -> tuple[Run, bool]:
-    """Starts a run.
+    """Starts a run; returns it, and whether it is new.
 
     Args:
         parameters: values as text, by name; others keep their defaults.
         experiment: groups runs; default: the pipeline's name, as in TFX.
-        name: of the run; default: the version's, with the time.
-        once: return the experiment's run of this name, version and values, if one exists that did
-            not fail.
-        pipeline_root: address of outputs; default: the pipeline's own.
-        service_account: of the pods; default: the server's choice.
-
-    Returns:
-        The run, and whether it is new.
+        once: return the run of this name, version and values, if one exists that did not fail.
     """
     if pipeline_root:
         secrets.refuse_in_address(pipeline_root, Settings.credentials_advice)

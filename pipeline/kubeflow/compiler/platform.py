@@ -42,10 +42,7 @@ def document(executors: Json) -> Json:
 
 
 def _resources(wanted: Step) -> Json:
-    """Numbers for older backends (memory in 10^9 bytes), and quantities for newer ones.
-
-    ``initPodSpecPatch`` in backend/src/v2/driver/driver.go.
-    """
+    """Numbers for older backends (memory in 10^9 bytes), and quantities for newer ones."""
     resources: Json = {}
     if wanted.cpu:
         resources |= {"cpuLimit": _number(wanted.cpu), "resourceCpuLimit": wanted.cpu}

@@ -24,11 +24,7 @@ EXECUTOR_LOGS = "executor-logs"
 def resolve_inputs(
     step: specs.Step, arguments: Json, done: dict[str, Outputs], run: dict[str, str]
 ) -> Json:
-    """``ExecutorInput.inputs``.
-
-    Args:
-        run: values of placeholders in constants, such as ``{{$.pipeline_job_uuid}}``.
-    """
+    """``ExecutorInput.inputs``; ``run`` has values for placeholders in constants."""
     definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
     parameters = {}
     for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
@@ -60,13 +56,7 @@ def outputs_address(run_address: str, step: str) -> str:
 def provision_outputs(
     step: specs.Step, task: str, launcher_root: pathlib.Path, scratch: pathlib.Path
 ) -> Json:
-    """``ExecutorInput.outputs``.
-
-    Args:
-        task: address of its outputs.
-        launcher_root: folder in place of ``/``, for the launcher's copies.
-        scratch: folder in place of ``/tmp``.
-    """
+    """``ExecutorInput.outputs``, with folders in place of ``/`` and ``/tmp``."""
     outputs = step.component.get("outputDefinitions", {})
     # The API server's manifests have PUBLISH_LOGS=true.
     log = {EXECUTOR_LOGS: {"artifactType": {"schemaTitle": "system.Artifact"}}}

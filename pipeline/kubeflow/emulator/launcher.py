@@ -53,12 +53,7 @@ class Pod:
         stop: threading.Event,
         timeout: float | None,
     ) -> Outputs:
-        """Downloads inputs, runs the container's command, and uploads outputs.
-
-        Raises:
-            Failed: the command failed.
-            Stopped: ``stop`` was set, and the command has ended.
-        """
+        """Downloads inputs, runs the command, uploads outputs; may raise Failed or Stopped."""
         for artifacts in executor_input["outputs"]["artifacts"].values():
             self._local(artifacts["artifacts"][0]["uri"]).parent.mkdir(parents=True, exist_ok=True)
         for output in executor_input["outputs"]["parameters"].values():

@@ -1,8 +1,4 @@
-"""Addresses in object stores, and paths of the launcher's copies.
-
-``LocalPathForURI`` and ``provisionOutputs``, backend/src/v2/component/launcher_v2.go and
-backend/src/v2/driver/driver.go in kubeflow/pipelines.
-"""
+"""Addresses in object stores, and the launcher's copies: ``LocalPathForURI``, launcher_v2.go."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Records of blessed models, one object each, at an address that all runs of a pipeline share.
+"""Records of blessed models at an address that all runs of a pipeline share.
 
-``PIPELINE/blessed_models/TIME.json``, TIME in nanoseconds. Kubeflow has no resolvers, and a step
-cannot query its metadata store.
+``PIPELINE/blessed_models/TIME.json``, TIME in nanoseconds: a step has no metadata store.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Rules for containers: image, command, placeholders.
-
-Placeholders are checked for each task: an input that a task does not get has no value, even if its
-component defines it.
-"""
+"""Rules for containers: image, command, placeholders, which each task must give a value."""
 
 from __future__ import annotations
 
