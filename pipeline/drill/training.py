@@ -97,7 +97,7 @@ class Training:
                 self.fn_args,
                 settings.parallel,
                 on_event=on_event,
-                write_log=self._write_log,
+                write_log=lambda line: self._log.write(line.encode() + b"\n"),
                 program=program,
             )
         except UserError as error:
@@ -122,9 +122,6 @@ class Training:
         )
         words = [sys.executable, "-c", code, json.dumps(vars(self.fn_args))]
         return subprocess.Popen(words, stdout=self._log, stderr=self._log)
-
-    def _write_log(self, line: str) -> None:
-        self._log.write(line.encode() + b"\n")
 
     def _note(self, step: int) -> None:
         self._step = step

@@ -102,6 +102,8 @@ def read(run: RecordedRun) -> PastRun:
     settings = past_settings.known(executions, recorded.notes.settings)
     base, others = past_settings.base(pipeline)
     examples = artifacts.get("Examples", {})
+    # TFX's ExampleGens have an input_base; those with a query have none.
+    inputs = (str(p["input_base"]) for p in executions.values() if p.get("input_base"))
     pushed = artifacts.get("PushedModel", {})
     blessed = artifacts.get("ModelBlessing", {}).get("blessed")
     return PastRun(
@@ -113,7 +115,7 @@ def read(run: RecordedRun) -> PastRun:
         component=component,
         cause=next((each.cause for each in all_components if each.cause), ""),
         seconds=round(_seconds(run, all_components, state), 2),
-        source=examples.get("source") or settings.get("data.source") or _input(executions),
+        source=examples.get("source") or settings.get("data.source") or next(inputs, ""),
         fingerprint=examples.get("fingerprint") or _fingerprint(examples),
         examples=_examples(examples, artifacts),
         settings=settings,
@@ -183,11 +185,6 @@ def _artifacts(recorded: RunMetadata) -> dict[str, Properties]:
         artifact.type: {"uri": artifact.uri, **run_metadata.values(artifact.custom_properties)}
         for artifact in reversed(recorded.outputs())
     }
-
-
-def _input(executions: Mapping[str, Properties]) -> str:
-    """The input of one of TFX's ExampleGens; empty for a query."""
-    return next((str(p["input_base"]) for p in executions.values() if p.get("input_base")), "")
 
 
 def _fingerprint(examples: Properties) -> str:

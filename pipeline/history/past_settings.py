@@ -33,7 +33,8 @@ def known(executions: Mapping[str, Properties], noted: str = "") -> Flat:
     """
     settings: Flat = {}
     if text := executions.get("TrainingReport", {}).get("settings") or noted:
-        settings = defaults() | _recorded(text)
+        # Earlier versions of Stagecraft recorded secrets.
+        settings = defaults() | flat(pipeline_settings.without_secrets(yaml.safe_load(text)))
     if "Cifar10ExampleGen" in executions:
         settings |= _data(executions["Cifar10ExampleGen"])
     if "Trainer" in executions:
@@ -72,11 +73,6 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Flat:
         else:
             leaves[prefix + name] = value
     return leaves
-
-
-def _recorded(text: str) -> Flat:
-    """The settings of a report; earlier versions of Stagecraft wrote secrets into it."""
-    return flat(pipeline_settings.without_secrets(yaml.safe_load(text)))
 
 
 def _data(properties: Properties) -> Flat:

@@ -1,9 +1,6 @@
 """Runs on what earlier ones left: nothing is pushed twice, nothing is mixed, nothing stays."""
 
-from __future__ import annotations
-
 import os
-import pathlib
 
 import pytest
 from support import TINY, run
@@ -12,11 +9,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory) -> pathlib.Path:
+def output(tmp_path_factory):
     return tmp_path_factory.mktemp("again") / "out"
 
 
-def _versions(output: pathlib.Path) -> list[str]:
+def _versions(output):
     return sorted(path.name for path in (output / "serving").iterdir())
 
 

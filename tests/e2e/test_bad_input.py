@@ -1,13 +1,9 @@
 """Bad input ends with exit code 1, a sentence that names it, and nothing half-written."""
 
-from __future__ import annotations
-
 import io
 import os
-import pathlib
 import subprocess
 import tarfile
-from collections.abc import Iterator
 
 import pytest
 from support import TINY, executions, run
@@ -17,7 +13,7 @@ pytestmark = pytest.mark.slow
 RECORD = 1 + 3072
 
 
-def archive(path: pathlib.Path, record: bytes) -> pathlib.Path:
+def archive(path, record):
     """A binary archive whose batches hold 20 copies of one record."""
     with tarfile.open(path, "w:gz") as tar:
         for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
@@ -27,7 +23,7 @@ def archive(path: pathlib.Path, record: bytes) -> pathlib.Path:
     return path
 
 
-def refused(output: pathlib.Path, words: tuple[str, ...], *arguments: object) -> dict[str, str]:
+def refused(output, words, *arguments):
     """The states of the nodes of a run that was refused with these words."""
     done = run(output, *arguments, cwd=output.parent)
     assert done.code == 1
@@ -38,9 +34,7 @@ def refused(output: pathlib.Path, words: tuple[str, ...], *arguments: object) ->
     return done.states
 
 
-def check_refused(
-    output: pathlib.Path, node: str, words: tuple[str, ...], *arguments: object
-) -> None:
+def check_refused(output, node, words, *arguments):
     assert refused(output, words, *arguments)[node] == "failed"
     assert executions(output)[-1] == (node, "FAILED")
     assert not [p for p in (output / "pipeline_root" / node).rglob("*") if p.is_file()]
@@ -76,7 +70,7 @@ def test_a_model_of_another_shape(tmp_path):
 
 
 @pytest.fixture
-def small_disk(tmp_path) -> Iterator[pathlib.Path]:
+def small_disk(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(

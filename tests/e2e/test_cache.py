@@ -1,7 +1,5 @@
 """What a second run executes: only what changed, whether data, schema, settings or code."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 
@@ -27,15 +25,15 @@ def test_only_what_changed_runs_again(tmp_path):
     schema = tmp_path / "schema.pbtxt"
     schema.write_text(pathlib.Path(features.DATASETS["cifar10"].schema_file).read_text())
     output = tmp_path / "out"
-    words: list[object] = ["--set", f"data.schema_file={schema}"]
+    words = ["--set", f"data.schema_file={schema}"]
 
-    def executed(*more: object) -> set[str]:
+    def executed(*more):
         done = run(output, *words, *more, path=package.parent)
         assert done.code == 0, done.stderr
         assert set(done.states) == set(ALL)
         return done.executed()
 
-    def append(file: pathlib.Path, line: str) -> None:
+    def append(file, line):
         file.write_text(file.read_text() + line + "\n")
 
     assert executed() == set(ALL)

@@ -1,9 +1,6 @@
 """Ctrl-C in the middle of a component: nothing half-done stays, the next run goes on."""
 
-from __future__ import annotations
-
 import json
-import pathlib
 import signal
 import subprocess
 import time
@@ -26,7 +23,7 @@ LARGE = ("data.sample_train=20000",)  # takes a component of Beam's long enough 
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory) -> pathlib.Path:
+def output(tmp_path_factory):
     return tmp_path_factory.mktemp("interrupt") / "out"
 
 
@@ -88,6 +85,6 @@ def test_the_next_run_goes_on_from_the_cache(output):
     assert json.loads(notes.read_text())["resumed_from"] == stopped
 
 
-def _checkpoints(output: pathlib.Path) -> list[int]:
+def _checkpoints(output):
     """Steps, of the only training."""
     return sorted(int(p.name) for p in output.glob("checkpoints/*/*") if p.name.isdecimal())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import pathlib
 import random
 import subprocess
 from typing import Any, NamedTuple
@@ -24,20 +23,20 @@ class Emulated(NamedTuple):
     summary: dict[str, Any]
     stderr: str
 
-    def states(self) -> dict[str, str]:
+    def states(self):
         return {name: step["state"] for name, step in self.summary["steps"].items()}
 
-    def ran(self) -> set[str]:
+    def ran(self):
         return {name for name, state in self.states().items() if state == "done"}
 
 
 def emulate(
-    file: pathlib.Path,
-    output: pathlib.Path,
-    *words: str,
-    path: pathlib.Path | None = None,
-    forked: pathlib.Path | None = None,
-) -> Emulated:
+    file,
+    output,
+    *words,
+    path=None,
+    forked=None,
+):
     """Runs the command, and pods, in processes of their own, or as forks of the fork server's."""
     environment = dict(os.environ)
     if path is not None:
@@ -55,7 +54,7 @@ def emulate(
 
 
 @pytest.fixture
-def tiny(cifar10_small, tmp_path) -> pathlib.Path:
+def tiny(cifar10_small, tmp_path):
     """A compiled pipeline, whose data is in the store of ``out`` beside it."""
     archive = tmp_path / ARCHIVE
     archive.parent.mkdir(parents=True)

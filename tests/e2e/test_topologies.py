@@ -4,10 +4,7 @@ All in one output folder: what the data steps gave is in the cache after the fir
 of its own: else a topology would go on from another one's checkpoints, and find everything done.
 """
 
-from __future__ import annotations
-
 import itertools
-import pathlib
 
 import pytest
 from support import TINY, run
@@ -20,7 +17,7 @@ GRID = (
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory) -> pathlib.Path:
+def output(tmp_path_factory):
     return tmp_path_factory.mktemp("topologies") / "out"
 
 

@@ -1,14 +1,11 @@
 """``kubeflow_v2_runner.py``: what it writes for Kubeflow, and what for Vertex AI."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
 import runpy
 import subprocess
 import sys
-from typing import Any
 
 import click
 import pytest
@@ -27,7 +24,7 @@ IMAGE = "europe-docker.pkg.dev/project/repository/stagecraft@sha256:" + "0" * 64
 PLACES = (f"kubeflow.image={IMAGE}", "kubeflow.pipeline_root=gs://bucket/stagecraft")
 
 
-def run_file(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path, *overrides: str) -> None:
+def run_file(monkeypatch, folder, *overrides):
     """As ``python kubeflow_v2_runner.py`` does, in ``folder``."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(configs, "SETTINGS", load("quickstart", overrides))
@@ -35,10 +32,10 @@ def run_file(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path, *overrides: 
 
 
 @pytest.fixture
-def compile_vertex(tmp_path, monkeypatch) -> Any:
+def compile_vertex(tmp_path, monkeypatch):
     """Compiles as below ``tfx pipeline compile --engine=vertex``; the PipelineJob."""
 
-    def compiled(*overrides: str) -> Any:
+    def compiled(*overrides):
         given = Context()
         given.flags_dict["engine"] = "vertex"
         with click.Context(click.Command("compile"), obj=given):
@@ -48,7 +45,7 @@ def compile_vertex(tmp_path, monkeypatch) -> Any:
     return compiled
 
 
-def container(job: Any, step: str) -> Any:
+def container(job, step):
     return job["pipelineSpec"]["deploymentSpec"]["executors"][f"{step}_executor"]["container"]
 
 
@@ -225,7 +222,7 @@ def test_devices_are_counted_as_for_kubeflow(compile_vertex, messages):
     assert "steps.Trainer.gpus" in str(refused.value)
 
 
-def stock_command(folder: pathlib.Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+def stock_command(folder, *overrides):
     """Creates the pipeline for Vertex AI where the command keeps it, from another folder."""
     bin_folder = pathlib.Path(sys.executable).parent
     environment = {

@@ -1,7 +1,5 @@
 """What TFX and Beam log of arguments has no values."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys
@@ -24,7 +22,7 @@ ARGUMENTS = (
 
 
 @pytest.fixture
-def redaction() -> Redaction:
+def redaction():
     made = Redaction()
     made.hide(ARGUMENTS)
     return made
@@ -60,7 +58,7 @@ def test_a_traceback(redaction, capsys):
 
 
 def test_each_handler_keeps_its_format(monkeypatch):
-    handlers: list[logging.Handler] = [logging.StreamHandler(), logging.StreamHandler()]
+    handlers = [logging.StreamHandler(), logging.StreamHandler()]
     handlers[1].setFormatter(logging.Formatter("%(levelname).1s <%(message)s>"))
     monkeypatch.setattr(logging.getLogger(), "handlers", handlers)
     redacted_log.install(ARGUMENTS)

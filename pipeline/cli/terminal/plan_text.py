@@ -22,7 +22,7 @@ def plan_text(plan: Plan) -> str:
     stages = len(plan.stages)
     paragraphs = [
         _heading(plan),
-        _devices(plan),
+        "\n".join(f"replica {index}  {' → '.join(row)}" for index, row in enumerate(plan.devices)),
         _table(plan),
         _diagram(plan) if stages > 1 or plan.microbatches > 1 else "",
         _figures(plan),
@@ -41,12 +41,6 @@ def _heading(plan: Plan) -> str:
     if plan.workers > 1:
         grid = f"{plan.workers} × {grid[:-1].replace('(', '(workers × ')})"
     return f"{plan.model} under {plan.strategy}, {grid}; {examples}"
-
-
-def _devices(plan: Plan) -> str:
-    return "\n".join(
-        f"replica {number}  {' → '.join(row)}" for number, row in enumerate(plan.devices)
-    )
 
 
 def _table(plan: Plan) -> str:

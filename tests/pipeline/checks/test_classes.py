@@ -1,8 +1,5 @@
 """How many classes a model has: the schema says so, to plan, parity, run and compile alike."""
 
-from __future__ import annotations
-
-import pathlib
 import sys
 
 import pytest
@@ -36,7 +33,7 @@ SETTINGS = ("data.schema_file=seven.pbtxt", "train.model=counted_model:build")
 
 
 @pytest.fixture
-def seen(tmp_path, monkeypatch) -> list[int]:
+def seen(tmp_path, monkeypatch):
     """Numbers of classes that the model was built for; there is a schema of seven."""
     (tmp_path / "counted_model.py").write_text(MODEL)
     (tmp_path / "seven.pbtxt").write_text(SEVEN)
@@ -45,8 +42,7 @@ def seen(tmp_path, monkeypatch) -> list[int]:
     monkeypatch.delitem(sys.modules, "counted_model", raising=False)
     import counted_model
 
-    found: list[int] = counted_model.seen
-    return found
+    return counted_model.seen
 
 
 @pytest.mark.parametrize("dataset", DATASETS.values(), ids=list(DATASETS))
@@ -72,10 +68,10 @@ def test_parity_builds_for_the_schema(seen, tmp_path, monkeypatch):
     told = {}
 
     class Check:
-        def __init__(self, data: pathlib.Path, num_classes: int, *_: object, **more: object):
+        def __init__(self, data, num_classes, *_, **more):
             told["classes"] = num_classes
 
-        def rows(self, chosen: object) -> list[object]:
+        def rows(self, chosen):
             return []
 
     monkeypatch.setattr("stagecraft.trainer_module.parity.check.Check", Check)

@@ -1,13 +1,11 @@
 """Which artifacts of a run the page is about, whatever its nodes are called."""
 
-from __future__ import annotations
-
-from tfx.types import Artifact, standard_artifacts
+from tfx.types import standard_artifacts
 
 from stagecraft.pipeline.history import report
 
 
-def artifact(kind: type[Artifact], number: int) -> Artifact:
+def artifact(kind, number):
     found = kind()
     found.id = number
     return found

@@ -3,8 +3,6 @@
 The numbers are those of the table in docs/explanation/kubeflow.md.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -12,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
 
 import compiled_by
 import pytest
@@ -30,21 +27,21 @@ HERE = pathlib.Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("compiled")
 
 
 @pytest.fixture(scope="module")
-def stock(folder) -> dict[str, Any]:
+def stock(folder):
     return compiled_by.stock(compiled_by.points(), folder)
 
 
 @pytest.fixture(scope="module")
-def ours(folder) -> dict[str, Any]:
+def ours(folder):
     return compiled_by.ours(compiled_by.points(), folder)["pipelineSpec"]
 
 
-def rules(path: pathlib.Path) -> set[str]:
+def rules(path):
     return {finding.rule for finding in linter.check(path.read_text())}
 
 
@@ -83,9 +80,7 @@ def test_3_resolvers(folder, stock, ours):
 class Step:
     """A call of Copy's executor, as the launcher makes it."""
 
-    def __init__(
-        self, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, scheme: str = "minio"
-    ):
+    def __init__(self, folder, monkeypatch, scheme="minio"):
         monkeypatch.setenv("STAGECRAFT_LAUNCHER_ROOT", str(folder))
         root = "bucket/base/tiny/run"
         copies = folder / {"gs": "gcs"}.get(scheme, scheme) / root
@@ -125,7 +120,7 @@ class Step:
             },
         }
 
-    def by_tfx(self) -> None:
+    def by_tfx(self):
         del self.input["outputs"]["artifacts"]["executor-logs"]  # which is a reason by itself
         flags = stock_entrypoint._parse_flags(
             [
@@ -137,15 +132,14 @@ class Step:
         )
         stock_entrypoint.main(flags)
 
-    def by_us(self) -> dict[str, Any]:
+    def by_us(self):
         invocation = Invocation(json.dumps(self.input), json.dumps(self.spec), ["report"])
         run(invocation, "minio://bucket/base/tiny", "tiny_nodes.CopyExecutor", {}, [])
-        written: dict[str, Any] = json.loads(self.output_file.read_text())
-        return written
+        return json.loads(self.output_file.read_text())
 
 
 @pytest.fixture
-def step(tmp_path, monkeypatch) -> Step:
+def step(tmp_path, monkeypatch):
     return Step(tmp_path, monkeypatch)
 
 
@@ -191,7 +185,7 @@ def test_7_defaults_of_runtime_parameters(folder, stock, ours):
 
 
 def test_8_values_of_other_steps(tmp_path):
-    def producer(spec: dict[str, Any]) -> str:
+    def producer(spec):
         source = spec["root"]["dag"]["tasks"]["Copy"]["inputs"]["parameters"]["times"]
         return str(source["taskOutputParameter"]["producerTask"])
 
@@ -209,13 +203,13 @@ def test_9_resources(tmp_path):
         cpu_limit=2.0, memory_limit=4.0
     )
 
-    def asked() -> Any:
+    def asked():
         pipeline = compiled_by.points()
         pipeline.components[0].platform_config = resources
         assert pipeline.components[0].id == "CsvExampleGen"
         return pipeline
 
-    def container(spec: dict[str, Any], name: str = "CsvExampleGen") -> dict[str, Any]:
+    def container(spec, name="CsvExampleGen"):
         return spec["deploymentSpec"]["executors"][f"{name}_executor"]["container"]
 
     assert "resources" not in container(compiled_by.stock(asked(), tmp_path))

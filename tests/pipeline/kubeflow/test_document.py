@@ -1,16 +1,12 @@
 """A compiled pipeline as it is read: its parameters, and files that are none."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stagecraft.pipeline.kubeflow.document import Document, load
 from stagecraft.schemas.errors import SettingError, UserError
 
 
-def with_parameters(**parameters: Any) -> Document:
+def with_parameters(**parameters):
     return Document({"root": {"inputDefinitions": {"parameters": parameters}}}, {})
 
 

@@ -3,8 +3,6 @@
 ``make golden`` writes the files anew; what has changed is then in the diff of the commit.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import pathlib
@@ -23,7 +21,7 @@ FINGERPRINT = re.compile(
 """What ``code_fingerprint`` gives, as a parameter of a task or in the JSON of a custom config."""
 
 
-def without_fingerprints(text: str) -> str:
+def without_fingerprints(text):
     """A compiled pipeline, whatever its code is."""
     return FINGERPRINT.sub(r"\1FINGERPRINT", text)
 

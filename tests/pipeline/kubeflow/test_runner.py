@@ -1,9 +1,5 @@
 """The runner as a user of TFX meets it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import compiled_by
 import pytest
 import tiny_nodes
@@ -27,10 +23,10 @@ from stagecraft.schemas.errors import UserError
 
 def test_it_is_one_of_tfx_own(tmp_path, monkeypatch):
     """The ``tfx`` command replaces ``run`` of the base class, and looks at what it is given."""
-    seen: list[tuple[Any, Any]] = []
+    seen = []
     compile_it = KubeflowV2DagRunner.run
 
-    def replaced(self: Any, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+    def replaced(self, pipeline, *args, **kwargs):
         seen.append((self.config.default_image, pipeline.pipeline_info.pipeline_name))
         self._output_dir = str(tmp_path / "elsewhere")
         return compile_it(self, pipeline, *args, **kwargs)
@@ -101,7 +97,7 @@ def test_two_names_that_become_one(tmp_path):
     assert caught.value.record == "two"
 
 
-def _latest_artifact() -> Any:
+def _latest_artifact():
     return Resolver(
         strategy_class=LatestArtifactStrategy,
         model=Channel(type=standard_artifacts.Model),

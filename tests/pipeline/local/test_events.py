@@ -1,11 +1,8 @@
 """Events as JSON lines in a pipe."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +10,7 @@ from stagecraft.pipeline.local import events
 
 
 @pytest.fixture
-def pipe() -> Iterator[int]:
+def pipe():
     """The end to read from, of a pipe that events go to."""
     reading, writing = os.pipe()
     handler = events.PipeHandler(writing)

@@ -1,16 +1,12 @@
 """Errors name the origin of a wrong setting: the file, ``--set``, or an option."""
 
-from __future__ import annotations
-
-import pathlib
-
 import pytest
 
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.pipeline.settings.overrides import Override
 
 
-def error_of(tmp_path: pathlib.Path, content: str, *overrides: str | Override) -> SettingsError:
+def error_of(tmp_path, content, *overrides):
     """What loading the file raises."""
     file = tmp_path / "mine.yaml"
     file.write_text(content)
@@ -19,7 +15,7 @@ def error_of(tmp_path: pathlib.Path, content: str, *overrides: str | Override) -
     return error.value
 
 
-def refused(tmp_path: pathlib.Path, content: str, *overrides: str | Override) -> tuple[str, str]:
+def refused(tmp_path, content, *overrides):
     """The file, and what was said."""
     said = str(error_of(tmp_path, content, *overrides))
     return str(tmp_path / "mine.yaml"), said

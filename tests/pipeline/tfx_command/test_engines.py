@@ -1,7 +1,5 @@
 """Which engine ``auto`` is."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest
@@ -14,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 TEMPLATES = pathlib.Path(next(iter(tfx.experimental.templates.__path__)))
 
 
-def imported(path: pathlib.Path, text: str) -> set[str]:
+def imported(path, text):
     path.write_text(text)
     return engines.imported_engines(path)
 

@@ -3,8 +3,6 @@
 The other verbs, in this process, have test_verbs.py.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re
@@ -21,7 +19,7 @@ NAMED = "--pipeline-name=quickstart"
 pytestmark = pytest.mark.timeout(1500)
 
 
-def command(project, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def command(project, *words, **variables):
     """Gives a command in an environment that has never heard of this one's bin folder."""
     environment = {**os.environ, "PATH": os.defpath, **variables}
     environment.pop("PYTHONPATH", None)
@@ -38,7 +36,7 @@ def command(project, *words: str, **variables: str) -> subprocess.CompletedProce
 def test_from_create_to_delete(project):
     server = project.server
 
-    def kubeflow(*words: str, code: int = 0, **variables: str) -> str:
+    def kubeflow(*words, code=0, **variables):
         done = command(
             project, *words, "--engine=kubeflow", f"--endpoint={server.url}", **variables
         )

@@ -10,11 +10,11 @@ CREATE = ("pipeline", "create", "--pipeline-path")
 NAMED = "--pipeline-name=tiny"
 
 
-def uploads(project) -> list[str]:
+def uploads(project):
     return [request.path for request in project.server.requests if "upload" in request.path]
 
 
-def create(project, file: str = "ours.py") -> None:
+def create(project, file="ours.py"):
     done = project.kubeflow(*CREATE, project.folder / file)
     assert done.exit_code == 0, done.output
 
@@ -136,7 +136,7 @@ def test_an_image_is_built(project, monkeypatch, file):
 
     built = []
 
-    def build(target_image: str, base_image: str | None) -> str:
+    def build(target_image, base_image):
         built.append(target_image)
         return "mine@sha256:1"
 
@@ -233,7 +233,7 @@ def test_a_schema_before_any(project, folder_store, set_context, messages):
     set_context(endpoint=project.server.url)
     words = ("pipeline", "schema", "--engine=kubeflow", NAMED)
 
-    def refused() -> str:
+    def refused():
         done = project.tfx(*words)
         assert (done.exit_code, type(done.exception)) == (1, SystemExit), done.output
         assert list(project.present.iterdir()) == []

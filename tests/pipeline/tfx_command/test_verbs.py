@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,22 +28,22 @@ class Cell(NamedTuple):
     """Commands."""
 
 
-def args_of(project: Project) -> dict[str, str]:
+def args_of(project):
     """What TFX keeps of a local pipeline."""
     file = project.home / "tfx" / "local" / "tiny" / "pipeline_args.json"
     return json.loads(file.read_text()) if file.exists() else {}
 
 
-def states(project: Project) -> list[str]:
+def states(project):
     return [run.state for run in project.server.runs.values()]
 
 
-def counts(project: Project) -> tuple[int, int]:
+def counts(project):
     """Of pipelines and versions."""
     return len(project.server.pipelines), len(project.server.versions)
 
 
-def has_schema(project: Project) -> bool:
+def has_schema(project):
     return (project.present / "schema.pbtxt").read_text() == SCHEMA
 
 
@@ -139,7 +138,7 @@ def test_the_table_has_every_verb():
     assert set(TABLE) == {(verb, engine) for verb in verbs for engine in ("local", "kubeflow")}
 
 
-def finish(project: Project, engine: str, store: pathlib.Path) -> None:
+def finish(project, engine, store):
     """Leaves what a finished run leaves of its schema."""
     if engine == "local":
         folder = project.folder / "output" / "SchemaGen" / "schema" / "1"
@@ -177,7 +176,7 @@ def test_cell(project, folder_store, monkeypatch, verb, engine, file):
     path = project.folder / file
     changed = project.file("changed.py", path.read_text().replace("default=2", "default=3"))
 
-    def filled(text: str) -> str:
+    def filled(text):
         run = project.server.run().id if project.server.runs else ""
         return text.format(file=path, changed=changed, run=run)
 

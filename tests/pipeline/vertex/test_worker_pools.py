@@ -1,12 +1,9 @@
 """Worker pools for Vertex AI: as its own messages, and TFX's own Trainer, take them."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os
 import pathlib
-from typing import Any
 
 import pytest
 import yaml
@@ -30,7 +27,7 @@ N1 = {"": "n1-standard-8"}
 HOST = "cmle-training-workerpool{}-0123456789-{}:2222"
 
 
-def pools(*overrides: str, machines: dict[str, str] = N1, **more: Any) -> list[dict[str, Any]]:
+def pools(*overrides, machines=N1, **more):
     return worker_pool_specs(load("quickstart", overrides), machines, **more)
 
 
@@ -71,13 +68,13 @@ def test_the_api_knows_every_field():
 
 
 @pytest.fixture
-def custom_job(monkeypatch) -> Any:
+def custom_job(monkeypatch):
     """What TFX's Trainer makes of pools, without a connection."""
     from tfx.extensions.google_cloud_ai_platform.training_clients import VertexJobClient
 
     monkeypatch.setattr(VertexJobClient, "create_client", lambda self: None)
 
-    def make(specs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def make(specs):
         args = {"job_spec": {"worker_pool_specs": specs}}
         client = VertexJobClient("europe-west4")
         job = client.create_training_job({}, {}, {"a": 1}, "an.Executor", args, "job", {})
@@ -103,7 +100,7 @@ def test_tfx_fills_an_empty_pool(custom_job):
     assert "container_spec" in pool and "machine_spec" not in pool
 
 
-def task(kind: str, index: int, jobs: dict[str, list[str]]) -> str:
+def task(kind, index, jobs):
     """As Vertex AI sets it: more fields than TensorFlow's."""
     return json.dumps(
         {

@@ -1,13 +1,11 @@
 """``stagecraft compile`` and ``stagecraft emulate``, as far as nothing has to run."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 import two_steps
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from stagecraft.pipeline.cli.main import main
 from stagecraft.pipeline.kubeflow.linter import check
@@ -15,7 +13,7 @@ from stagecraft.pipeline.kubeflow.linter import check
 TINY = two_steps.pipeline()
 
 
-def command(*words: object) -> Result:
+def command(*words):
     return CliRunner().invoke(main, [str(word) for word in words])
 
 

@@ -1,14 +1,11 @@
 """``stagecraft doctor``, for this machine and for a cluster."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import urllib.error
-from collections.abc import Iterator
 
 import pytest
-from kube_api import KubeApi, kube_api
+from kube_api import kube_api
 
 from stagecraft.pipeline.checks import machine
 
@@ -24,7 +21,7 @@ SETTINGS = (
 
 
 @pytest.fixture
-def server(tmp_path, monkeypatch) -> Iterator[KubeApi]:
+def server(tmp_path, monkeypatch):
     with kube_api() as api:
         monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
         api.add("namespaces", "kubeflow")

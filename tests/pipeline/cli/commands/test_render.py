@@ -1,9 +1,5 @@
 """``stagecraft render``."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import yaml
 
@@ -20,7 +16,7 @@ PARAMETER_SERVER = (
 COMMAND = ["python", "-m", "stagecraft.components.kubernetes.worker"]
 
 
-def objects(stagecraft: Any, *arguments: str) -> list[dict[str, Any]]:
+def objects(stagecraft, *arguments):
     ran = stagecraft("render", *FOLDER, *arguments)
     assert (ran.code, ran.stderr) == (0, "")
     return list(yaml.safe_load_all(ran.stdout))

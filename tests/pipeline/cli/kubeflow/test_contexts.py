@@ -1,26 +1,24 @@
 """``stagecraft kubeflow contexts``, and which connection and credentials count."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import stat
 
 import pytest
 
-from stagecraft.pipeline.kubeflow.client.connection import Connection, resolve
+from stagecraft.pipeline.kubeflow.client.connection import resolve
 from stagecraft.schemas.errors import UserError
 
 AT, ELSEWHERE = "http://a.example", "http://b.example"
 
 
 @pytest.fixture
-def file(home) -> pathlib.Path:
+def file(home):
     return home / ".config" / "stagecraft" / "contexts.yaml"
 
 
 @pytest.fixture
-def tokens(tmp_path) -> dict[str, str]:
+def tokens(tmp_path):
     """Files with tokens, by token."""
     files = {}
     for token in ("token-a", "token-b"):
@@ -29,7 +27,7 @@ def tokens(tmp_path) -> dict[str, str]:
     return files
 
 
-def secret(connection: Connection) -> str | None:
+def secret(connection):
     return connection.token.get_secret_value() if connection.token else None
 
 

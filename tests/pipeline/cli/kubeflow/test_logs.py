@@ -1,34 +1,28 @@
 """``stagecraft kubeflow runs logs``: two servers, Kubeflow Pipelines' and the cluster's."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from kfp_server import Run, end
+from kfp_server import end
 from kube_api import KubeApi
 
 
-def nothing(run: Run) -> None:
+def nothing(run):
     """At one poll. The first is the command's own; then it looks for pods after each."""
 
 
-AddPod = Callable[..., None]
 NODE = "workflows.argoproj.io/node-name"
 
 
 @pytest.fixture
-def run(server, ask, tiny) -> Run:
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def run(server, ask, uploaded):
     assert ask("runs", "create", "tiny").exit_code == 0
     return server.run()
 
 
 @pytest.fixture
-def add_pod(cluster, run) -> AddPod:
-    def add_pod(name: str, node: str, *lines: str, **more: Any) -> None:
+def add_pod(cluster, run):
+    def add_pod(name, node, *lines, **more):
         """A pod of the run; its log has these lines."""
         labels = {"pipeline/runid": run.id}
         annotations = {NODE: f"tiny-x7k2p.{node}"}
@@ -41,7 +35,7 @@ def add_pod(cluster, run) -> AddPod:
 
 
 @pytest.fixture
-def two_steps(cluster, add_pod) -> None:
+def two_steps(cluster, add_pod):
     """Also with drivers, whose logs are of no interest, and with somebody else's pod."""
     add_pod("d1", "root-driver", "driving")
     add_pod("d2", "root.say-driver", "driving")
@@ -85,10 +79,10 @@ def test_what_is_over_can_be_followed(ask, run):
 
 
 def test_follow_until_it_is_over_with_a_pod_that_comes_later(cluster, ask, run, add_pod):
-    def later(run: Run) -> None:
+    def later(run):
         add_pod("p2", "root.after.executor", "one", waiting=None)
 
-    def last(run: Run) -> None:
+    def last(run):
         cluster.wait_for("pods/p2/log", timeout=5)
         cluster.log("p2", "two", "main")
         cluster.finish("p2")
@@ -117,13 +111,13 @@ def test_a_connection_that_hangs_up_in_the_middle(cluster, ask, run, add_pod):
     """No line is lost, and none comes twice; also not of those that say the same."""
     add_pod("p1", "root.say.executor", "1", "same")
 
-    def broken(run: Run) -> None:
+    def broken(run):
         cluster.wait_for("pods/p1/log", timeout=5)
         cluster.log("p1", "same", "main")
         cluster.hang_up()
         cluster.log("p1", "3", "main")
 
-    def again(run: Run) -> None:
+    def again(run):
         cluster.wait_for("pods/p1/log", 2, timeout=5)
         cluster.hang_up()
         cluster.wait_for("pods/p1/log", 3, timeout=5)
@@ -139,14 +133,14 @@ def test_a_connection_that_hangs_up_in_the_middle(cluster, ask, run, add_pod):
 def test_servers_fail_in_the_middle(server, cluster, ask, run, add_pod):
     add_pod("p1", "root.say.executor", "hello")
 
-    def fail(run: Run) -> None:
+    def fail(run):
         cluster.wait_for("pods/p1/log", timeout=5)
         cluster.fail("GET", "/pods$", 500, "InternalError", "etcd is away")
         cluster.fail("GET", "/log$", 500, "InternalError", "kubelet is away")
         cluster.hang_up()
         server.fail("GET", "/runs/", status=503, body="upstream is away")
 
-    def last(run: Run) -> None:
+    def last(run):
         cluster.wait_for("pods/p1/log", 3, timeout=5)
         cluster.log("p1", "bye", "main")
         cluster.finish("p1")

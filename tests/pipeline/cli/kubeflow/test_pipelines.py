@@ -1,14 +1,11 @@
 """``stagecraft kubeflow pipelines``."""
 
-from __future__ import annotations
-
 import pytest
-from kfp_server import Server
 
 NAMES = ["with space, a+b, 100% and 50%41", 'say "it", it\'s back\\slash', "ünï a&b=c#d?"]
 
 
-def uploads(server: Server) -> int:
+def uploads(server):
     return sum("/pipelines/upload" in request.path for request in server.requests)
 
 
@@ -33,8 +30,7 @@ def test_create_twice_uploads_once(server, ask, told, tiny, messages):
     assert uploads(server) == 1
 
 
-def test_create_does_not_change_another_one(server, ask, refused, tiny, write):
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def test_create_does_not_change_another_one(server, ask, refused, uploaded, write):
     changed = write("changed.yaml", command="other")
     refused("pipelines", "create", changed)
     assert uploads(server) == 1
@@ -43,18 +39,17 @@ def test_create_does_not_change_another_one(server, ask, refused, tiny, write):
     assert {row.name for row in server.pipelines.values()} == {"tiny", "mine"}
 
 
-def test_update_twice_uploads_once(server, ask, told, tiny, write):
-    assert ask("pipelines", "create", tiny).exit_code == 0
-    assert told("pipelines", "update", tiny)["changed"] is False
+def test_update_twice_uploads_once(server, ask, told, uploaded, write):
+    assert told("pipelines", "update", uploaded)["changed"] is False
     changed = write("changed.yaml", command="other")
     made = told("pipelines", "update", changed)
     assert made["changed"] is True and made["version"]["name"].startswith("tiny-20")
     assert "tiny, unchanged" in ask("pipelines", "update", changed).stdout
     assert uploads(server) == 2
     # An older version's content is a new version again.
-    named = told("pipelines", "update", tiny, "--version", "2.0")
+    named = told("pipelines", "update", uploaded, "--version", "2.0")
     assert (named["changed"], named["version"]["name"]) == (True, "2.0")
-    assert told("pipelines", "update", tiny, "--version", "2.0")["changed"] is False
+    assert told("pipelines", "update", uploaded, "--version", "2.0")["changed"] is False
     taken = ask("pipelines", "update", changed, "--version", "2.0")
     assert taken.exit_code == 1 and "409" in taken.stderr
     assert len(server.versions) == 3
@@ -93,8 +88,7 @@ def test_list_has_all_pages(server, ask, told, tiny):
 
 
 @pytest.mark.usefixtures("server")
-def test_show(ask, told, refused, tiny, write):
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def test_show(ask, told, refused, uploaded, write):
     ask("pipelines", "update", write("changed.yaml", command="other"), "--version", "second one")
     shown = told("pipelines", "show", "tiny")
     assert [row["name"] for row in shown["versions"]] == ["second one", "tiny"]
@@ -110,8 +104,7 @@ def test_show(ask, told, refused, tiny, write):
     refused("pipelines", "show", "0" * 8 + "-0000-4000-8000-" + "0" * 12)
 
 
-def test_delete_takes_the_versions_first_and_is_done_once(server, ask, told, tiny, write):
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def test_delete_takes_the_versions_first_and_is_done_once(server, ask, told, uploaded, write):
     ask("pipelines", "update", write("changed.yaml", command="other"), "--version", "second")
     server.requests.clear()
     assert ask("pipelines", "delete", "tiny").stdout == "tiny: deleted, with 2 version(s).\n"

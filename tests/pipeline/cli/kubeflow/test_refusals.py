@@ -1,30 +1,26 @@
 """Errors of a cluster: one sentence that names what to do."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket
-from collections.abc import Callable, Iterator
 
 import pytest
-from click.testing import Result
-from kfp_server import Server, serving
+from kfp_server import serving
 
 LIST = ("runs", "list")
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     with serving("2.16") as server:
         yield server
 
 
 @pytest.fixture
-def refused(messages) -> Callable[[Result], None]:
+def refused(messages):
     """``refused(done)``: the command failed with this one message, on stderr alone."""
 
-    def refused(done: Result) -> None:
+    def refused(done):
         assert (done.exit_code, done.stdout) == (1, ""), done.output
         assert done.stderr.startswith("Error: ") and "Traceback" not in done.stderr
         messages.check(done.stderr)

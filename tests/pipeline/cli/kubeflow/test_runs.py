@@ -1,18 +1,11 @@
 """``stagecraft kubeflow runs create|list|show|terminate|delete``."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
 from kfp_server import end, finish, start, whole
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
-
-
-@pytest.fixture
-def uploaded(ask, tiny) -> None:
-    assert ask("pipelines", "create", tiny).exit_code == 0
 
 
 @pytest.mark.usefixtures("uploaded")
@@ -187,8 +180,7 @@ def test_delete(server, ask, told):
     assert told("runs", "delete", made["id"]) == {"deleted": False}
 
 
-def test_runs_of_a_namespace(shared_server, ask, told, command, tiny):
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def test_runs_of_a_namespace(shared_server, ask, told, command, uploaded):
     words = ("runs", "create", "tiny", "--name", "n", "--once")
     first = told(*words)
     assert told(*words)["changed"] is False

@@ -1,17 +1,12 @@
 """Tokens and cookies go where they should, and nowhere else."""
 
-from __future__ import annotations
-
 import json
 import logging
 import pathlib
 import stat
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from click.testing import Result
-from kfp_server import Run, Server, serving, whole
+from kfp_server import serving, whole
 
 TOKEN = "header.payload+/" + "x" * 900 + ".signature=="
 NEXT = "the-next-token"
@@ -21,13 +16,13 @@ LIST = ("runs", "list")
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     with serving("2.16") as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_told(home, tmp_path, caplog) -> Iterator[None]:
+def nothing_is_told(home, tmp_path, caplog):
     """Not to a log, nor to a file that others can read.
 
     One logger would tell what a server repeats: kfp_server_api.rest, which shows the bodies of
@@ -46,25 +41,25 @@ def nothing_is_told(home, tmp_path, caplog) -> Iterator[None]:
 
 
 @pytest.fixture
-def token_file(tmp_path) -> pathlib.Path:
+def token_file(tmp_path):
     path = tmp_path / "token"
     path.write_text(TOKEN + "\n")
     return path
 
 
 @pytest.fixture
-def cookies_file(tmp_path) -> pathlib.Path:
+def cookies_file(tmp_path):
     path = tmp_path / "cookies"
     path.write_text(COOKIES + "\n")
     return path
 
 
-def silent(done: Result) -> Result:
+def silent(done):
     assert not [part for part in PARTS if part in done.output], done.output
     return done
 
 
-def sent(server: Server, header: str) -> set[str | None]:
+def sent(server, header):
     return {request.headers.get(header) for request in server.requests}
 
 
@@ -91,11 +86,10 @@ def test_cookies(server, ask, cookies_file, monkeypatch):
     assert sent(server, "Authorization") == {None}
 
 
-def test_a_token_that_is_renewed_during_a_watch(server, ask, token_file, tiny):
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def test_a_token_that_is_renewed_during_a_watch(server, ask, token_file, uploaded):
     server.require(token=TOKEN)
 
-    def renew(run: Run) -> None:
+    def renew(run):
         server.require(token=NEXT)
         token_file.write_text(NEXT)
         # Even the new one is not told when the server repeats it.
@@ -117,8 +111,8 @@ def test_a_token_file_that_is_empty_for_a_moment(
     server.require(token=TOKEN)
     patience = Patience.__init__
 
-    def init(self: Patience, on_hiccup: Any) -> None:
-        def sleep(seconds: float) -> Any:
+    def init(self, on_hiccup):
+        def sleep(seconds):
             return token_file.write_text(TOKEN)
 
         patience(self, on_hiccup, sleep)
@@ -179,7 +173,7 @@ def test_kfps_own_settings_go_nowhere(server, command, home, monkeypatch):
     """Kfp would send all of this to any server."""
     import kfp.client.auth
 
-    def token(*given: object) -> None:
+    def token(*given):
         raise AssertionError("asked Google for a token")
 
     monkeypatch.setattr(kfp.client.auth, "get_auth_token", token)
@@ -212,7 +206,7 @@ def test_what_kfp_keeps_is_for_its_owner_alone(server, command, home, monkeypatc
 
     kept = pathlib.Path(kfp.client.auth.LOCAL_KFP_CREDENTIAL)
 
-    def sign_in(*given: object) -> tuple[str, bool]:
+    def sign_in(*given):
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps({"id": {"refresh_token": NEXT}}))
         return TOKEN, True

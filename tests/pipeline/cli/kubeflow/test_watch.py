@@ -1,12 +1,9 @@
 """``stagecraft kubeflow runs watch``, and ``runs create --watch``."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from kfp_server import end, finish, start, whole
@@ -14,12 +11,7 @@ from kfp_server import end, finish, start, whole
 pytestmark = pytest.mark.usefixtures("uploaded")
 
 
-@pytest.fixture
-def uploaded(ask, tiny) -> None:
-    assert ask("pipelines", "create", tiny).exit_code == 0
-
-
-def steps(told: dict[str, Any]) -> dict[str, str]:
+def steps(told):
     return {name: step["state"] for name, step in told["steps"].items()}
 
 
@@ -78,7 +70,7 @@ def test_attach_in_the_middle(server, ask, told):
 def test_hiccups_of_the_server(server, ask, told, kind):
     run = told("runs", "create", "tiny")["id"]
 
-    def hiccup(run: object) -> None:
+    def hiccup(run):
         path = "/runs/"
         if kind == "drop":
             server.drop(path, times=2)
@@ -133,7 +125,7 @@ def test_a_stopped_run(server, ask, told, messages):
 def test_interrupted(server, ask, told):
     run = told("runs", "create", "tiny")["id"]
 
-    def interrupt(run: object) -> None:
+    def interrupt(run):
         os.kill(os.getpid(), signal.SIGINT)
 
     server.run().play(start("say"), interrupt, finish("say"), *whole("after"))

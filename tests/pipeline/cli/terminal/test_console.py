@@ -1,7 +1,5 @@
 """What people see."""
 
-from __future__ import annotations
-
 import io
 import json
 
@@ -11,7 +9,7 @@ from stagecraft.pipeline.cli.terminal import console, run_view
 from stagecraft.pipeline.cli.terminal.run_state import RunState
 
 
-def table(state: RunState, height: int) -> str:
+def table(state, height):
     file = io.StringIO()
     Console(file=file, width=60).print(run_view._table(state, height))
     return file.getvalue()
@@ -51,7 +49,7 @@ def test_columns_are_as_wide_as_what_is_in_them(capsys):
 TRAINER = {"kind": "node", "node": "Trainer", "state": "running"}
 
 
-def progress(phase: str, step: int) -> dict:
+def progress(phase, step):
     return {"kind": "progress", "phase": phase, "step": step, "total": 401}
 
 

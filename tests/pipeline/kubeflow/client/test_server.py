@@ -1,12 +1,9 @@
 """The server that stands for Kubeflow Pipelines: pipelines and their versions."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import subprocess
 import sys
-from typing import Any
 
 import kfp_server
 import pytest
@@ -21,12 +18,6 @@ PLATFORM = {
     }
 }
 BOTH = pytest.mark.parametrize("version", ["2.5", "2.16"])
-
-
-def create_run(server: kfp_server.Server, spec: Any = TINY, **more: Any) -> tuple[int, Any]:
-    config = {"parameters": {"word": "a"}}
-    given = {"display_name": "r", "pipeline_spec": spec, "runtime_config": config, **more}
-    return ask(server, "POST", "runs", given)
 
 
 @BOTH
@@ -87,7 +78,7 @@ def test_real_client_gets_pages(tiny, connected):
         assert (names, pages) == ([f"p{number}" for number in (4, 3, 2, 1, 0)], 3)
 
 
-def test_pages_have_twenty_rows_unless_asked_otherwise():
+def test_pages_have_twenty_rows_unless_asked_otherwise(create_run):
     with kfp_server.serving() as server:
         assert ask(server, "GET", "runs") == (200, {})
         for number in range(21):
@@ -153,7 +144,7 @@ def test_2_0_calls_a_name_that_is_taken_its_own_fault():
 
 
 @BOTH
-def test_what_is_not_there(version):
+def test_what_is_not_there(create_run, version):
     with kfp_server.serving(version) as server:
         for path in ("pipelines/x", "pipelines/x/versions/y", "runs/x", "experiments/x"):
             status, body = ask(server, "GET", path)
@@ -182,7 +173,7 @@ def test_pipelines_with_versions_stay(version):
         assert (status, len(server.versions)) == ((200, 0) if version == "2.16" else (400, 1))
 
 
-def test_a_platform_document_comes_back_beside_the_pipeline():
+def test_a_platform_document_comes_back_beside_the_pipeline(create_run):
     with kfp_server.serving() as server:
         _, pipeline = upload(server, yaml.safe_dump_all([TINY, PLATFORM]), name="x")
         _, page = ask(server, "GET", f"pipelines/{pipeline['pipeline_id']}/versions")

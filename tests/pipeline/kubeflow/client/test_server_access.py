@@ -1,12 +1,9 @@
 """The server that stands for Kubeflow Pipelines: who may ask, and what can go wrong."""
 
-from __future__ import annotations
-
 import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
 
 import kfp_server
 import pytest
@@ -17,13 +14,7 @@ from kfp_server import ask, upload
 TINY = two_steps.pipeline()
 
 
-def create_run(server: kfp_server.Server, spec: Any = TINY, **more: Any) -> tuple[int, Any]:
-    config = {"parameters": {"word": "a"}}
-    given = {"display_name": "r", "pipeline_spec": spec, "runtime_config": config, **more}
-    return ask(server, "POST", "runs", given)
-
-
-def test_several_users():
+def test_several_users(create_run):
     with kfp_server.serving(multi_user=True) as server:
         assert ask(server, "GET", "healthz")[1]["multi_user"] is True
         assert ask(server, "GET", "pipelines")[0] == 200  # those that all share
@@ -57,9 +48,9 @@ def test_faults_happen_as_often_as_asked():
 
 def test_a_hanging_request_ends_with_the_server():
     before = threading.active_count()
-    caught: list[BaseException] = []
+    caught = []
 
-    def wait() -> None:
+    def wait():
         try:
             ask(server, "GET", "runs")
         except (OSError, urllib.error.URLError) as error:

@@ -1,9 +1,5 @@
 """Two accelerators, shared memory and a volume for one step, and nothing for the rest."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import compiled_by
 import pytest
 import tiny_nodes
@@ -15,7 +11,7 @@ from stagecraft.schemas.errors import UserError
 
 
 @pytest.fixture(scope="module")
-def documents(tmp_path_factory) -> list[Any]:
+def documents(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compiled")
     compiled_by.ours(tiny_nodes.pipeline(), folder, steps={"Copy": EVERYTHING})
     text = (folder / "ours.yaml").read_text()
@@ -45,7 +41,7 @@ def test_the_container(documents):
 
 
 def test_the_platform_document(documents):
-    def constant(value: str) -> dict[str, Any]:
+    def constant(value):
         return {"runtimeValue": {"constant": value}}
 
     [(name, entry)] = documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"].items()

@@ -1,7 +1,5 @@
 """The emulated backend, with steps that are small programs of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -10,12 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
 
 import yaml
 
 from stagecraft.pipeline.kubeflow.document import Document
-from stagecraft.pipeline.kubeflow.emulator.run import Ended, Run
+from stagecraft.pipeline.kubeflow.emulator.run import Run
 from stagecraft.schemas.errors import UserError
 
 MODEL = {"instanceSchema": "title: tfx.Model\ntype: object\n"}
@@ -45,7 +42,7 @@ pathlib.Path(given["outputs"]["parameters"]["told"]["outputFile"]).write_text(js
 """
 
 
-def task(name: str, *, after: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+def task(name, *, after=(), **more):
     return {
         "taskInfo": {"name": name},
         "componentRef": {"name": name},
@@ -54,7 +51,7 @@ def task(name: str, *, after: tuple[str, ...] = (), **more: Any) -> dict[str, An
     }
 
 
-def spec(programs: dict[str, str], tasks: dict[str, Any], **components: Any) -> dict[str, Any]:
+def spec(programs, tasks, **components):
     return {
         "pipelineInfo": {"name": "tiny"},
         "defaultPipelineRoot": "minio://bucket/base",
@@ -74,7 +71,7 @@ def spec(programs: dict[str, str], tasks: dict[str, Any], **components: Any) -> 
     }
 
 
-def make_and_read(**parameters: Any) -> dict[str, Any]:
+def make_and_read(**parameters):
     """A model, and the input of the next step."""
     cached = {"cachingOptions": {"enableCache": True}}
     source = {"taskOutputArtifact": {"producerTask": "make", "outputArtifactKey": "model"}}
@@ -100,21 +97,14 @@ def make_and_read(**parameters: Any) -> dict[str, Any]:
     return result
 
 
-def emulate(
-    what: dict[str, Any],
-    folder: pathlib.Path,
-    *,
-    executors: dict[str, Any] | None = None,
-    parallel: int = 2,
-    **given: str,
-) -> dict[str, Ended]:
+def emulate(what, folder, *, executors=None, parallel=2, **given):
     document = Document(what, executors or {})
     run = Run(document, folder, document.arguments(given))
     run.run(parallel=parallel, on_event=lambda name, state, ended: None)
     return run.ended
 
 
-def states(ended: dict[str, Ended]) -> dict[str, str]:
+def states(ended):
     return {name: how.state for name, how in ended.items()}
 
 
@@ -293,7 +283,7 @@ time.sleep(600)
 """
 
 
-def _gone(pids: list[int]) -> bool:
+def _gone(pids):
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         if not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids):
@@ -302,7 +292,7 @@ def _gone(pids: list[int]) -> bool:
     return False
 
 
-def _wait_for(path: pathlib.Path) -> str:
+def _wait_for(path):
     deadline = time.monotonic() + 60
     while not (path.exists() and path.read_text()):
         assert time.monotonic() < deadline

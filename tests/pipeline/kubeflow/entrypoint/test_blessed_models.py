@@ -1,10 +1,6 @@
 """Which model was blessed last, told by the runs before through the object store."""
 
-from __future__ import annotations
-
 import json
-import pathlib
-from typing import Any
 
 import pytest
 
@@ -17,11 +13,11 @@ TYPES = {"model": "Model", "model_blessing": "ModelBlessing"}
 
 
 @pytest.fixture
-def store(folder_store) -> pathlib.Path:
+def store(folder_store):
     return folder_store / "minio" / "bucket" / "base" / "name"
 
 
-def _blessed(store: pathlib.Path, run: str) -> str:
+def _blessed(store, run):
     """Records a model of a run; its address."""
     (store / run / "model").mkdir(parents=True)
     (store / run / "model" / "saved_model.pb").write_text(run)
@@ -36,9 +32,9 @@ def _blessed(store: pathlib.Path, run: str) -> str:
     return model
 
 
-def _invocation(tmp_path: pathlib.Path, *candidates: str) -> Invocation:
+def _invocation(tmp_path, *candidates):
     lookup = {"name": "lookup", "uri": f"{PIPELINE}/run/Baseline/salt/lookup"}
-    given: dict[str, Any] = {
+    given = {
         "inputs": {
             "artifacts": {
                 f"candidate_{index}": {"artifacts": [{"uri": uri}]}
@@ -53,7 +49,7 @@ def _invocation(tmp_path: pathlib.Path, *candidates: str) -> Invocation:
     return Invocation(json.dumps(given), "{}", ["lookup"])
 
 
-def _found(tmp_path: pathlib.Path, *candidates: str) -> dict[str, Any]:
+def _found(tmp_path, *candidates):
     invocation = _invocation(tmp_path, *candidates)
     look_up(invocation, PIPELINE, TYPES)
     values = invocation.output()["parameterValues"]

@@ -33,7 +33,7 @@ class Seen:
 class Bless(base_executor.BaseExecutor):
     """Blesses the model, or does not."""
 
-    def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:
+    def Do(self, input_dict, output_dict, exec_properties):
         Seen.inputs = {
             name: [(a.type_name, a.uri) for a in given] for name, given in input_dict.items()
         }
@@ -52,12 +52,12 @@ class Bless(base_executor.BaseExecutor):
 class Generate(base_executor.BaseExecutor):
     """Notes what it was given."""
 
-    def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:
+    def Do(self, input_dict, output_dict, exec_properties):
         Seen.properties = dict(exec_properties)
 
 
 @pytest.fixture
-def store(folder_store, tmp_path, monkeypatch) -> pathlib.Path:
+def store(folder_store, tmp_path, monkeypatch):
     """The object store; the launcher's copies are in ``tmp_path / root``."""
     monkeypatch.setenv("STAGECRAFT_LAUNCHER_ROOT", str(tmp_path / "root"))
     model = tmp_path / "root" / "minio" / RUN.removeprefix("minio://") / "Trainer/salt/model"
@@ -65,7 +65,7 @@ def store(folder_store, tmp_path, monkeypatch) -> pathlib.Path:
     return folder_store / "minio"
 
 
-def _evaluate(tmp_path: pathlib.Path, baseline: str = "") -> dict[str, Any]:
+def _evaluate(tmp_path, baseline=""):
     model = {"name": "3", "uri": f"{RUN}/Trainer/salt/model", "type": {"instanceSchema": ""}}
     blessing = {"uri": f"{RUN}/Evaluator/salt/blessing", "type": {"instanceSchema": BLESSING}}
     given = {
@@ -122,7 +122,7 @@ def test_a_baseline_is_fetched_and_told_by_its_address(store, tmp_path):
     assert written["metadata"]["baseline_model"] == address
 
 
-def _resolve(folder: pathlib.Path, tmp_path: pathlib.Path) -> str:
+def _resolve(folder, tmp_path):
     given = {
         "inputs": {
             "parameterValues": {
@@ -174,7 +174,7 @@ def test_a_driver_looks_at_the_data_of_the_moment(store, tmp_path):
 class Tell(base_executor.BaseExecutor):
     """Writes a page as its output, and a confusion matrix as another one's property."""
 
-    def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:
+    def Do(self, input_dict, output_dict, exec_properties):
         [page], [figures] = output_dict["report"], output_dict["classification_metrics"]
         fileio.makedirs(page.uri)
         with fileio.open(f"{page.uri}/report.html", "w") as file:

@@ -15,36 +15,36 @@ ACCEPTED = pathlib.Path(__file__).parent / "accepted.yaml"
 class Sample:
     """A file that is accepted: its two documents, to be changed, and its text."""
 
-    def __init__(self, pipeline: dict[str, Any], platform: dict[str, Any]):
+    def __init__(self, pipeline, platform):
         self.pipeline = pipeline
         self.platform = platform
         self.more: list[Any] = []
 
     @property
-    def root(self) -> dict[str, Any]:
+    def root(self):
         return self.pipeline["root"]
 
     @property
-    def tasks(self) -> dict[str, Any]:
+    def tasks(self):
         return self.root["dag"]["tasks"]
 
     @property
-    def components(self) -> dict[str, Any]:
+    def components(self):
         return self.pipeline["components"]
 
     @property
-    def executors(self) -> dict[str, Any]:
+    def executors(self):
         return self.pipeline["deploymentSpec"]["executors"]
 
     @property
-    def container(self) -> dict[str, Any]:
+    def container(self):
         return self.executors["exec-train"]["container"]
 
     @property
-    def pod(self) -> dict[str, Any]:
+    def pod(self):
         return self.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-train"]
 
-    def change(self, changes: Any) -> None:
+    def change(self, changes):
         """Sets ``{path in the pipeline: value}``; ``...`` deletes. Or calls a function."""
         if callable(changes):
             changes(self)
@@ -58,15 +58,15 @@ class Sample:
                 place[name] = value
 
     @property
-    def text(self) -> str:
+    def text(self):
         return yaml.safe_dump_all([self.pipeline, self.platform, *self.more])
 
 
 @functools.cache
-def _accepted() -> tuple[Any, ...]:
+def _accepted():
     return tuple(yaml.safe_load_all(ACCEPTED.read_text()))
 
 
 @pytest.fixture
-def sample() -> Sample:
+def sample():
     return Sample(*copy.deepcopy(_accepted()))

@@ -1,7 +1,5 @@
 """Which documents are taken, and how they are read."""
 
-from __future__ import annotations
-
 import copy
 import json
 
@@ -11,7 +9,7 @@ from stagecraft.pipeline.kubeflow.linter import check, check_file
 from stagecraft.pipeline.kubeflow.linter.documents import File
 
 
-def _found(text: str) -> list[tuple[str, str]]:
+def _found(text):
     return [(found.rule, found.location) for found in check(text)]
 
 
