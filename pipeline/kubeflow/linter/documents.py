@@ -171,31 +171,22 @@ def _head(spec: dict[str, Any]) -> Iterator[Finding]:
             _NEW,
         )
     name = spec.get("pipelineInfo", {}).get("name", "")
+    problem, source = "", _NEW
     if not name:
-        yield Finding(
-            "pipeline-name",
-            "pipelineInfo.name",
-            "The upload is refused as an unknown template format: the pipeline has no name.",
-            "Give the pipeline a name.",
-            _IS_PIPELINE,
-        )
+        problem = "The upload is refused as an unknown template format: the pipeline has no name."
+        source = _IS_PIPELINE
     elif not _NAME.search(name):
-        yield Finding(
-            "pipeline-name",
-            "pipelineInfo.name",
-            f"The upload is refused: {name!r} has no lower-case letter and no digit.",
-            "Name it in lower-case letters, digits and hyphens.",
-            _NEW,
-        )
+        problem = f"The upload is refused: {name!r} has no lower-case letter and no digit."
     elif not _NAME.fullmatch(name.split("/")[-1]):
-        yield Finding(
-            "pipeline-name",
-            "pipelineInfo.name",
+        problem = (
             f"The upload passes, and the run is refused: the Workflow's name begins with {name!r}, "
-            "and Kubernetes allows lower-case letters, digits, '-' and '.'.",
-            "Name it in lower-case letters, digits and hyphens.",
-            "backend/src/v2/compiler/argocompiler/argo.go Compile (generateName)",
+            "and Kubernetes allows lower-case letters, digits, '-' and '.'."
         )
+        source = "backend/src/v2/compiler/argocompiler/argo.go Compile (generateName)"
+    if problem:
+        remedy = "Name it in lower-case letters, digits and hyphens."
+        remedy = remedy if name else "Give the pipeline a name."
+        yield Finding("pipeline-name", "pipelineInfo.name", problem, remedy, source)
     if "root" not in spec:
         yield Finding(
             "root-missing",

@@ -19,30 +19,12 @@ class Sample:
         self.pipeline = pipeline
         self.platform = platform
         self.more: list[Any] = []
-
-    @property
-    def root(self):
-        return self.pipeline["root"]
-
-    @property
-    def tasks(self):
-        return self.root["dag"]["tasks"]
-
-    @property
-    def components(self):
-        return self.pipeline["components"]
-
-    @property
-    def executors(self):
-        return self.pipeline["deploymentSpec"]["executors"]
-
-    @property
-    def container(self):
-        return self.executors["exec-train"]["container"]
-
-    @property
-    def pod(self):
-        return self.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-train"]
+        self.root, self.components = pipeline["root"], pipeline["components"]
+        self.tasks = self.root["dag"]["tasks"]
+        self.executors = pipeline["deploymentSpec"]["executors"]
+        self.container = self.executors["exec-train"]["container"]
+        executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+        self.pod = executors["exec-train"]
 
     def change(self, changes):
         """Sets ``{path in the pipeline: value}``; ``...`` deletes. Or calls a function."""
