@@ -15,7 +15,6 @@ from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 
 BATCHES = 8
-"""Batches that the steps repeat."""
 
 
 def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) -> None:

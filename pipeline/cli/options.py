@@ -51,7 +51,6 @@ def data_option(command: Decorated) -> Decorated:
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object as the last line of stdout."
 )
-"""Adds ``--json``: argument ``as_json``."""
 
 
 parameter_option = click.option(
@@ -62,7 +61,6 @@ parameter_option = click.option(
     metavar="NAME=VALUE",
     help="Set a parameter of the pipeline. Repeatable; other parameters keep their defaults.",
 )
-"""Adds ``--parameter``: argument ``parameters``."""
 
 
 def load_settings(

@@ -45,17 +45,9 @@ class Training:
         self.restarts = 0
         self.error: str | None = None
         self.detected: float | None = None
-        """Seconds from the fault until its detection, if any."""
-
         self.recovered: float | None = None
-        """Seconds from the fault until the training passed the step of the fault, if ever."""
-
         self.causes: list[str] = []
-        """The cause of each loss of a process."""
-
         self.progressed = 0
-        """How often the chief reported steps."""
-
         self._struck = struck
         self._log = log
         self._pids: dict[str, int] = {}
@@ -97,7 +89,7 @@ class Training:
                 self.fn_args,
                 settings.parallel,
                 on_event=on_event,
-                write_log=lambda line: self._log.write(line.encode() + b"\n"),
+                write_log=self._write_log,
                 program=program,
             )
         except UserError as error:
@@ -122,6 +114,9 @@ class Training:
         )
         words = [sys.executable, "-c", code, json.dumps(vars(self.fn_args))]
         return subprocess.Popen(words, stdout=self._log, stderr=self._log)
+
+    def _write_log(self, line: str) -> None:
+        self._log.write(line.encode() + b"\n")
 
     def _note(self, step: int) -> None:
         self._step = step

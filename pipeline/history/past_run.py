@@ -27,7 +27,6 @@ from stagecraft.trainer_module.training import record
 _COUNTS = {split: f"count_{split}" for split in (features.TRAIN, features.VAL, features.EVAL)}
 
 _OF_MODEL = ("steps", "val_accuracy", "images_per_second", "training_seconds")
-"""Metrics that the Trainer notes on its model."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,31 +42,26 @@ class PastRun:
     component: str | None
     """The one that is running, failed or was stopped."""
     cause: str
-    """Of the failure."""
     seconds: float
     source: str
     """Of the data: ``sample``, ``download`` or a path."""
     fingerprint: str
     """SHA-256 of the data's content."""
     examples: dict[str, int]
-    """By split."""
     settings: dict[str, Any]
     """By dotted name; see ``past_settings``."""
     settings_are_whole: bool
-    """Whether all settings are known."""
     base: str
     """The preset that ``changed`` compares with, or ``defaults``."""
     changed: dict[str, Any]
     """The settings that differ from ``base``."""
     code: dict[str, str]
-    """Fingerprint by component."""
     topology: str
     metrics: dict[str, float]
     resumed_from: int | None
     """The step of the checkpoint; the last step means that an earlier run trained all steps."""
     blessed: bool | None
     pushed: str | None
-    """The folder that the model was pushed to."""
     components: list[ComponentRun]
 
     def as_json(self) -> dict[str, Any]:

@@ -21,7 +21,6 @@ Flat = dict[str, Any]
 """Dotted name -> value."""
 
 Properties = Mapping[str, Any]
-"""Properties of an execution."""
 
 
 def known(executions: Mapping[str, Properties], noted: str = "") -> Flat:

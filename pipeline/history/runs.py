@@ -12,10 +12,8 @@ from stagecraft.pipeline.local import layout
 from stagecraft.schemas.errors import UserError
 
 RUNS = pathlib.Path("runs")
-"""Default folder for the output folders of ``stagecraft run``."""
 
 _NAMED = 5
-"""The maximum number of runs that a message names."""
 
 
 class RecordedRun(NamedTuple):

@@ -35,7 +35,6 @@ WORDS = {
     "LIST": "a list, as [1, 2]",
     "STRUCT": "a map, as {a: 1}",
 }
-"""Parameter types, for people."""
 
 
 class Document(NamedTuple):

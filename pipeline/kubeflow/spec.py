@@ -24,7 +24,6 @@ RESOLVED_INPUTS = "--resolved_inputs"
 """Argument: types of the input artifacts that come as parameters, by name, as JSON."""
 
 LOOKUP = "lookup"
-"""Output artifact with the result of a lookup, for people."""
 
 
 class Step(NamedTuple):

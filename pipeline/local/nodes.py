@@ -21,7 +21,6 @@ NODES = (
     "Pusher",
     "TrainingReport",
 )
-"""In execution order."""
 
 TRAINER = "Trainer"
 

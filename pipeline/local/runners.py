@@ -48,8 +48,6 @@ class _Runner:
     """A base class before TFX's runner, whose ``run`` the ``tfx`` command patches."""
 
     last_run: Run | None = None
-    """The latest run, from the moment when it has an ID."""
-
     command: str = ""
     """The command line of the run, without secrets, for the report."""
 

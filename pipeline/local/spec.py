@@ -10,7 +10,6 @@ import pydantic.dataclasses
 from stagecraft.pipeline.settings import PipelineSettings
 
 SCRATCH = "stagecraft-run-"
-"""Prefix of the name of a run's temporary folder."""
 
 CREATE_PIPELINE = "stagecraft.pipeline.pipeline:create_pipeline"
 
@@ -21,19 +20,11 @@ class RunSpec:
 
     settings: PipelineSettings
     output: pathlib.Path
-    """Folder for everything that the run writes."""
-
     runner: str = "local"
-    """``local`` or ``beam``."""
-
     from_node: str | None = None
     to_node: str | None = None
     fresh: bool = False
-    """Whether the run first deletes the output's checkpoints."""
-
     command: str = ""
-    """The command line of the run, without secrets."""
-
     create: str = CREATE_PIPELINE
     """``module:function`` of a function ``(settings, output) -> Pipeline``."""
 

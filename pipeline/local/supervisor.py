@@ -38,7 +38,6 @@ class Outcome:
     """The signal that asked for the end, if ``interrupted``."""
 
     report: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """``stagecraft.pipeline.local.summary.report``."""
 
 
 def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) -> Outcome:

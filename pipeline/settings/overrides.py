@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stagecraft.pipeline.settings import strict_yaml
-from stagecraft.pipeline.settings.errors import SettingsError
+from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.schemas import secrets
 
 Tree = dict[str, Any]
-"""Settings by section and name."""
 
 _OTHER = {"steps": "epochs", "epochs": "steps"}
 
@@ -22,8 +21,6 @@ class Override(NamedTuple):
     """The option, such as ``--set train.steps=5`` or ``--data FILE``; without secrets."""
 
     path: tuple[str, ...]
-    """Sections and name."""
-
     value: Any
 
     @classmethod

@@ -27,6 +27,10 @@ _DIGITS = 40
 """The longest number. Settings need at most 19 digits."""
 
 
+class SettingsError(UserError):
+    """Wrong settings; the message names the setting, its value and what works."""
+
+
 class YamlError(UserError):
     """Text that is no YAML, or no settings."""
 

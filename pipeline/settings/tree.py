@@ -11,9 +11,9 @@ from pydantic import Field, field_validator, model_validator
 
 from stagecraft.components.example_gen.archives import files
 from stagecraft.pipeline.settings import strict_yaml
-from stagecraft.pipeline.settings.errors import SettingsError
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.pipeline.settings.overrides import Override, parse
+from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.pipeline.settings.validation import validate
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import SettingError, UserError

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from stagecraft.pipeline.settings import overrides as settings_overrides
-from stagecraft.pipeline.settings.errors import SettingsError
 from stagecraft.pipeline.settings.overrides import Override, Tree
+from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import SettingError
 
@@ -45,7 +45,6 @@ class _Problem(NamedTuple):
     path: tuple[str, ...]
     message: str
     shown: str
-    """Its value, for the message."""
 
     def __str__(self) -> str:
         where = ".".join(self.path)

@@ -18,7 +18,6 @@ from stagecraft.pipeline.settings.kubeflow import KubeflowSettings, Step
 from stagecraft.schemas.errors import SettingError, UserError
 
 _STOCK = re.compile(r"(^|/)(tfx-oss-public|tensorflow)/tfx([:@]|$)")
-"""All versions of TFX's images."""
 
 
 class KubeflowPatcher(KubeflowV2DagRunnerPatcher):

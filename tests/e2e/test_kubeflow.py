@@ -1,7 +1,5 @@
 """Compiled pipelines from end to end, under the emulated launcher."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

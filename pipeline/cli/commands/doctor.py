@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _OF_CLUSTER = ("config", "overrides", "namespace", "kube_context", "service_account")
 
 _JOB = "preflight"
-"""Name of a job that the checks describe and never create."""
 
 
 @click.command(

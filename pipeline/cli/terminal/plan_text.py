@@ -7,7 +7,6 @@ from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.planning.plan import Plan
 
 _WIDEST = 100
-"""Characters in a line of the diagram."""
 
 _TIMES = {
     "flops": "floating-point operations: they compare stages, but ignore copies and the network; "

@@ -24,7 +24,6 @@ from stagecraft.pipeline.kubeflow.client.connection import Connection
 from stagecraft.schemas.errors import UserError
 
 _PRINTS = ("create_experiment", "run_pipeline", "upload_pipeline", "upload_pipeline_version")
-"""Methods of kfp's client that print a link."""
 
 
 _PAGE = 100

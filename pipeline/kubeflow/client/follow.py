@@ -20,7 +20,6 @@ POLL_SECONDS = 2.0
 """About the interval of the persistence agent's resync, which copies Argo's state."""
 
 PATIENCE_SECONDS = 300.0
-"""How long the server may fail or not answer."""
 
 
 def names(api: Api, run: Run) -> list[str]:

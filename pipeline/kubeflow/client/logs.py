@@ -22,7 +22,6 @@ _NODE_NAME = "workflows.argoproj.io/node-name"
 """Annotation: the path of the pod's node, as ``quickstart-x7k2p.root.Trainer.executor(1)``."""
 
 _CONTAINER = "main"
-"""Argo's name of the container that runs the step."""
 
 
 def read(

@@ -24,8 +24,6 @@ class Ended(NamedTuple):
     """How a step ended."""
 
     state: str
-    """``done``, ``cached``, ``failed`` or ``interrupted``."""
-
     seconds: float
     attempts: int
     outputs: Outputs | None
@@ -50,7 +48,6 @@ class Run:
         self._records = Records(folder / "records.json")
         self._done: dict[str, Outputs] = {}
         self.ended: dict[str, Ended] = {}
-        """Ended steps, by name."""
 
     def run(self, *, parallel: int, on_event: Callable[[str, str, Ended | None], None]) -> None:
         """Runs all steps, but none after a failure; calls ``on_event`` at each start and end."""

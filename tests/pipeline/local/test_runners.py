@@ -1,7 +1,5 @@
 """The runners in this process, on a stand-in pipeline. One import of TFX for all."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

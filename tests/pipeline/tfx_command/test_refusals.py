@@ -1,7 +1,5 @@
 """What goes wrong with ``--engine=kubeflow``: one sentence, exit code 1, nothing left behind."""
 
-from __future__ import annotations
-
 import kfp_server
 import pytest
 from tfx_project import HEAD, OURS, PLAIN

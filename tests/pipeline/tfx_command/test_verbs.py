@@ -1,7 +1,5 @@
 """Every verb of TFX's command with both engines: it works, or TFX says that it does not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import NamedTuple

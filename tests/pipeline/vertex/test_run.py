@@ -5,8 +5,6 @@ with a type, artifacts with theirs, a file for the output, which the hook before
 writes first. Resolvers find what an emulated store knows. The root is a folder: no ``gs://``.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -121,7 +121,6 @@ _ENUMS = {
 }
 
 ENUMS = {kind: tuple(names.split()) for kind, names in _ENUMS.items()}
-"""Names by number."""
 
 
 def table(fields: dict[str, str]) -> dict[str, dict[str, str]]:
@@ -133,4 +132,3 @@ def table(fields: dict[str, str]) -> dict[str, dict[str, str]]:
 
 
 PIPELINE = table(_FIELDS)
-"""Type of each field, by message."""

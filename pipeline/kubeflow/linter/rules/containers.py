@@ -15,7 +15,6 @@ _HASH = "backend/src/v2/compiler/argocompiler/argo.go hashComponentContainer"
 _PARAMETER = re.compile(r"\{\{\$\.inputs\.parameters\['(.+?)'\]\}\}")
 _LAUNCHERS = re.compile(r"\{\{\$\.(inputs|outputs)\.(parameters|artifacts)\['(.+?)'\]\.\w+\}\}")
 _OPERATIONS = ("argostub/createpvc", "argostub/deletepvc")
-"""Images that stand for an operation of the driver."""
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:

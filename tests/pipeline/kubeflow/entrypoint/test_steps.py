@@ -1,7 +1,5 @@
 """Steps of our entrypoint: drivers, inputs that come as parameters, and blessings."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 from typing import Any
