@@ -152,7 +152,12 @@ class KubeflowRunner(KubeflowV2DagRunner):
         """Adds the root, defaults and descriptions, which TFX omits."""
         spec["defaultPipelineRoot"] = str(pipeline.pipeline_info.pipeline_root)
         spec["pipelineInfo"]["description"] = _description(pipeline)
-        defaults = {parameter.name: parameter.default for parameter in _parameters(pipeline)}
+        defaults = {
+            value.name: value.default
+            for node in pipeline.components
+            for value in node.exec_properties.values()
+            if isinstance(value, RuntimeParameter)
+        }
         inputs = spec["root"].get("inputDefinitions", {}).get("parameters", {})
         if unknown := sorted(set(values) - set(inputs)):
             raise SettingError(
@@ -181,15 +186,6 @@ def _without_resolvers(pipeline: Pipeline) -> Pipeline:
     # The property would sort again, without the removed nodes.
     result._components = [node for node in pipeline.components if not isinstance(node, Resolver)]
     return result
-
-
-def _parameters(pipeline: Pipeline) -> list[RuntimeParameter]:
-    return [
-        value
-        for node in pipeline.components
-        for value in node.exec_properties.values()
-        if isinstance(value, RuntimeParameter)
-    ]
 
 
 def _description(pipeline: Pipeline) -> str:

@@ -21,10 +21,16 @@ class RunSpec:
     settings: PipelineSettings
     output: pathlib.Path
     runner: str = "local"
+    """``local`` or ``beam``."""
+
     from_node: str | None = None
     to_node: str | None = None
     fresh: bool = False
+    """Whether the run first deletes the output's checkpoints."""
+
     command: str = ""
+    """The command line of the run, without secrets."""
+
     create: str = CREATE_PIPELINE
     """``module:function`` of a function ``(settings, output) -> Pipeline``."""
 

@@ -24,6 +24,8 @@ class Ended(NamedTuple):
     """How a step ended."""
 
     state: str
+    """``done``, ``cached``, ``failed`` or ``interrupted``."""
+
     seconds: float
     attempts: int
     outputs: Outputs | None

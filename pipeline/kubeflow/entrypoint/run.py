@@ -104,8 +104,11 @@ def _resolved(invocation: Invocation, schemas: dict[str, str]) -> Iterator[dict[
             if artifact is None:  # an input without artifacts
                 continue
             copy = posixpath.join(folder, name)
-            _fetch(artifact["uri"], copy)
-            copies[copy] = artifact["uri"]
+            copies[copy] = address = artifact["uri"]
+            if fileio.isdir(address):
+                io_utils.copy_dir(address, copy)
+            else:
+                fileio.copy(address, copy)
             artifacts[name] = {
                 "artifacts": [
                     {
@@ -117,13 +120,6 @@ def _resolved(invocation: Invocation, schemas: dict[str, str]) -> Iterator[dict[
                 ]
             }
         yield copies
-
-
-def _fetch(address: str, folder: str) -> None:
-    if fileio.isdir(address):
-        io_utils.copy_dir(address, folder)
-    else:
-        fileio.copy(address, folder)
 
 
 def _take_driver_output(invocation: Invocation) -> dict[str, Json]:
