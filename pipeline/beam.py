@@ -32,11 +32,9 @@ def beam_args(settings: BeamSettings) -> list[str]:
 
 @contextlib.contextmanager
 def in_process() -> Iterator[None]:
-    """In the block, a bare ``beam.Pipeline()`` runs in this process, without a state cache.
+    """In the block, a bare ``beam.Pipeline()``, as of TFX's executors, runs in this process.
 
-    TFX's BeamDagRunner and executors create such pipelines. The cache saves workers a network
-    request; within one process it saves nothing, and it visits all objects of all modules to
-    compute its size.
+    Its state cache would visit all objects of all modules to compute its size, and save nothing.
     """
     from apache_beam.options.pipeline_options import StandardOptions
     from apache_beam.runners.portability.fn_api_runner import worker_handlers

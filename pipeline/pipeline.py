@@ -58,7 +58,6 @@ def create_pipeline(settings: PipelineSettings, output: str | pathlib.Path) -> P
     """Builds the TFX pipeline for settings, with all its files in one folder.
 
     Args:
-        settings: of the pipeline.
         output: folder for ``pipeline_root``, ``metadata.db``, ``checkpoints``, and ``serving``
             (unless ``push.directory`` names another).
 
@@ -85,8 +84,6 @@ def assemble(
     """Builds the TFX pipeline for settings.
 
     Args:
-        settings: of the pipeline.
-        places: its folders.
         parameters: runtime parameters by flat name: ``data_source``, and settings of the training
             such as ``train_epochs``.
         baseline_strategy: finds the model to compare a new one with. Only LatestBlessedBaseline
@@ -226,11 +223,7 @@ def assemble(
 
 
 def _stats_options() -> tfdv.StatsOptions:
-    """Options that tell TFDV which feature holds pictures.
-
-    Then the statistics have the least and the largest size of pictures, and TFDV does not count
-    their distinct values, which are all different.
-    """
+    """Options that tell TFDV which feature holds pictures, whose values it then does not count."""
     image = schema_pb2.Feature(
         name=features.IMAGE, type=schema_pb2.BYTES, image_domain=schema_pb2.ImageDomain()
     )

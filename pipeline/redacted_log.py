@@ -43,11 +43,7 @@ class _Formatter(logging.Formatter):
 
 
 def install(arguments: Sequence[str] = ()) -> Redaction:
-    """Redacts the output of all handlers of the root logger.
-
-    Args:
-        arguments: of Beam, whose values the log must not show.
-    """
+    """Redacts the output of all handlers of the root logger, and hides Beam's arguments."""
     redaction = Redaction()
     redaction.hide(arguments)
     for handler in logging.getLogger().handlers:

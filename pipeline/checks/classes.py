@@ -7,11 +7,6 @@ from stagecraft.trainer_module.data import labels
 
 
 def count(data: DataSettings) -> int:
-    """The number of classes in the schema: ``data.schema_file``, or the data set's schema.
-
-    Raises:
-        UserError: as :func:`stagecraft.trainer_module.data.labels.class_names` and
-            :func:`~stagecraft.trainer_module.data.labels.check_features`.
-    """
+    """The number of classes in the schema: ``data.schema_file``, or the data set's schema."""
     labels.check_features(data.schema_path)
     return len(labels.class_names(data.schema_path))

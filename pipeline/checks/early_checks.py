@@ -1,7 +1,4 @@
-"""Checks that need neither TensorFlow nor TFX.
-
-The components of a run check the same again, and more: data and files may change meanwhile.
-"""
+"""Checks without TensorFlow and TFX; the components of a run check the same again, and more."""
 
 from __future__ import annotations
 
@@ -15,21 +12,13 @@ from stagecraft.trainer_module.models.initial_weights import source as initial_w
 
 
 def check_files(settings: PipelineSettings) -> None:
-    """Refuses settings whose pipeline cannot be built on this machine.
-
-    Raises:
-        UserError: the schema, the model's module or the initial weights do not exist.
-    """
+    """Refuses settings whose pipeline cannot be built on this machine."""
     check_schema(settings)
     check_model(settings)
 
 
 def check_data(settings: PipelineSettings) -> None:
-    """Refuses a local path that is no data set.
-
-    Raises:
-        UserError: the path does not exist, or has another kind of file.
-    """
+    """Refuses a local path that is no data set."""
     source = settings.data.source
     if source in ("sample", "download") or "://" in source:
         return
@@ -52,11 +41,7 @@ def check_data(settings: PipelineSettings) -> None:
 
 
 def check_schema(settings: PipelineSettings) -> None:
-    """Refuses a local schema file that is no text file.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """Refuses a local schema file that is no text file."""
     path = settings.data.schema_file
     if path is None or "://" in path:
         return
@@ -79,11 +64,7 @@ def check_schema(settings: PipelineSettings) -> None:
 
 
 def check_model(settings: PipelineSettings) -> None:
-    """Refuses a user's model, or initial weights, that do not exist.
-
-    Raises:
-        UserError: names the missing module or file.
-    """
+    """Refuses a user's model, or initial weights, that do not exist."""
     if settings.train.initial_weights:
         initial_weights.find(settings.train.initial_weights)
     model = settings.train.model

@@ -15,21 +15,13 @@ from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 
 BATCHES = 8
-"""Batches that the steps repeat."""
 
 
 def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) -> None:
     """Writes the first pictures of the train part, normalized per channel.
 
     Args:
-        data: the source.
-        batch_size: examples per batch.
         path: the ``.npz``: images float32 ``[n, 32, 32, 3]``, labels int64 ``[n]``.
-        classes: number of classes in the schema.
-
-    Raises:
-        UserError: the source cannot be read, has too few pictures for a batch, or has a label that
-            is not in the schema.
     """
     properties = data.model_dump() | {"dataset": data.dataset_name}
     blocks = _first(source.resolve(properties).blocks(lambda done, total: None), batch_size)

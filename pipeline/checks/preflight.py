@@ -19,15 +19,7 @@ from stagecraft.trainer_module.settings import ParallelSettings
 
 
 def check(settings: PipelineSettings) -> list[str]:
-    """Builds the model on the host, and cuts it into its stages.
-
-    Returns:
-        Notes about the model, in sentences.
-
-    Raises:
-        UserError: there is no such model, it does not give logits for the schema's classes, it
-            cannot be cut into these stages, or ``train.initial_weights`` do not match it.
-    """
+    """Builds the model on the host, and cuts it into its stages; returns notes about the model."""
     parallel = settings.parallel
     model, notes = build(settings, tf.device("CPU:0"))
     if parallel.stages > 1 or parallel.memory_mb:
@@ -41,18 +33,7 @@ def check(settings: PipelineSettings) -> list[str]:
 def build(
     settings: PipelineSettings, scope: AbstractContextManager[object] | None = None
 ) -> tuple[keras.Model, list[str]]:
-    """Builds the model of some settings.
-
-    Args:
-        settings: model, schema, precision and initial weights.
-        scope: for the variables.
-
-    Returns:
-        The model; and notes about it, in sentences.
-
-    Raises:
-        UserError: see :func:`check`.
-    """
+    """The model of some settings, with its variables in ``scope``; and notes about it."""
     loaded: list[Loaded] = []
     model = assemble(
         settings.train,
@@ -65,10 +46,6 @@ def build(
 
 
 def check_devices(parallel: ParallelSettings) -> None:
-    """Refuses devices that this machine does not have. Does not initialize them.
-
-    Raises:
-        UserError: names the devices of the machine.
-    """
+    """Refuses devices that this machine does not have. Does not initialize them."""
     if not capabilities(parallel.strategy).remote_devices:
         topology.choose(parallel)

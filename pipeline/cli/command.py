@@ -33,12 +33,10 @@ class Command(click.Command):
         """Makes the command.
 
         Args:
-            *args: see click.
             quiet: hides warnings of TensorFlow and other libraries. Not for a command whose
                 processes write logs: they inherit it.
             failure: takes the command's parameters; returns the fields that its JSON object has
                 next to ``error``.
-            **kwargs: see click.
         """
         super().__init__(*args, **kwargs)
         self._quiet, self._failure = quiet, failure

@@ -51,7 +51,6 @@ def data_option(command: Decorated) -> Decorated:
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object as the last line of stdout."
 )
-"""Adds ``--json``: argument ``as_json``."""
 
 
 parameter_option = click.option(
@@ -62,27 +61,19 @@ parameter_option = click.option(
     metavar="NAME=VALUE",
     help="Set a parameter of the pipeline. Repeatable; other parameters keep their defaults.",
 )
-"""Adds ``--parameter``: argument ``parameters``."""
 
 
 def load_settings(
     config: str, overrides: tuple[str | Override, ...], data: str | None = None
 ) -> PipelineSettings:
-    """Settings of the options ``--config``, ``--set`` and ``--data``.
-
-    Raises:
-        SettingsError: the file or a value cannot be used.
-    """
+    """Settings of the options ``--config``, ``--set`` and ``--data``."""
     from stagecraft.pipeline.settings import load  # --help needs none of it
 
     return load(config, (*overrides, *override("--data", "data.source", data)))
 
 
 def override(option: str, setting: str, value: Any) -> tuple[Override, ...]:
-    """The setting that an option stands for; empty if the option is missing.
-
-    A path that looks like a number stays a path.
-    """
+    """The setting that an option stands for; empty without it. Values stay text."""
     from stagecraft.pipeline.settings.overrides import Override
 
     return () if value is None else (Override.option(option, setting, value),)
@@ -96,11 +87,7 @@ def not_empty(context: click.Context, parameter: click.Parameter, value: Any) ->
 
 
 def name_values(parameters: tuple[str, ...]) -> dict[str, str]:
-    """The values of ``--parameter NAME=VALUE``.
-
-    Raises:
-        UserError: one has no ``=``.
-    """
+    """The values of ``--parameter NAME=VALUE``."""
     values = {}
     for parameter in parameters:
         name, equals, value = parameter.partition("=")

@@ -42,16 +42,7 @@ class Drill:
     """Creates trainings on the same data, and knows the result without a fault."""
 
     def __init__(self, settings: PipelineSettings, folder: pathlib.Path, log: IO[bytes]):
-        """Prepares the data: runs the pipeline up to Transform.
-
-        Args:
-            settings: the data, and the settings of the training that :data:`TRAIN` does not fix.
-            folder: for all files.
-            log: for the output of all processes.
-
-        Raises:
-            UserError: the data cannot be prepared.
-        """
+        """Runs the pipeline up to Transform; trainings have ``settings`` and :data:`TRAIN`."""
         self.folder = folder
         self._log = log
         self._flat = TrainingSettings(train=settings.train).flat()
@@ -67,13 +58,7 @@ class Drill:
     def training(
         self, name: str, topology: dict[str, Any] = SYNCHRONOUS, **changes: Any
     ) -> Training:
-        """A training that has not begun. It resumes an earlier one with the same name.
-
-        Args:
-            name: of its folder.
-            topology: flat settings.
-            **changes: flat settings.
-        """
+        """A training that has not begun. It resumes an earlier one with the same name."""
         examples, folder = self._output("Cifar10ExampleGen/examples"), self.folder / name
         fn_args = types.SimpleNamespace(  # as TFX passes them
             train_files=[str(examples / "Split-train" / "*")],
@@ -88,11 +73,7 @@ class Drill:
         return Training(fn_args, self.struck(name), self._log)
 
     def undisturbed(self) -> dict[str, bytes]:
-        """The last checkpoint of synchronous workers without a fault, bit for bit.
-
-        Raises:
-            UserError: the training fails.
-        """
+        """The last checkpoint of synchronous workers without a fault, bit for bit."""
         if self._undisturbed is None:
             training = self.training("undisturbed").run()
             if training.error:

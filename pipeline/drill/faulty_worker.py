@@ -34,8 +34,6 @@ class Fault:
     """The process, such as ``worker 1``."""
 
     step: int
-    """The first step at which it may strike."""
-
     struck: str
     """The file that it writes when it strikes: the time, in seconds since 1970."""
 

@@ -36,14 +36,11 @@ class Result:
     """Seconds from the fault until the training passed the step of the fault."""
 
     steps_lost: int | None = None
-    """Steps that the training repeated."""
-
     equal: bool | None = None
     """Whether the last checkpoint equals that of an undisturbed training, bit for bit. None if the
     training was asynchronous or not complete."""
 
     said: str = ""
-    """The message to the user, or the problem."""
 
 
 Run = Callable[[Drill, str], Result]
@@ -54,7 +51,6 @@ class Scenario(NamedTuple):
 
     description: str
     run: Run
-    """Takes the drill and the scenario's name."""
 
 
 SCENARIOS: dict[str, Scenario] = {}

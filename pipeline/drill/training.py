@@ -41,27 +41,13 @@ class Training:
     """Runs a training until it ends or fails, and records the times."""
 
     def __init__(self, fn_args: types.SimpleNamespace, struck: pathlib.Path, log: IO[bytes]):
-        """
-        Args:
-            fn_args: as TFX passes them.
-            struck: file with the time at which the fault struck.
-            log: for the output of the processes.
-        """
         self.fn_args = fn_args
         self.restarts = 0
         self.error: str | None = None
         self.detected: float | None = None
-        """Seconds from the fault until its detection, if any."""
-
         self.recovered: float | None = None
-        """Seconds from the fault until the training passed the step of the fault, if ever."""
-
         self.causes: list[str] = []
-        """The cause of each loss of a process."""
-
         self.progressed = 0
-        """How often the chief reported steps."""
-
         self._struck = struck
         self._log = log
         self._pids: dict[str, int] = {}
@@ -76,14 +62,7 @@ class Training:
         watch: Callable[[Event], None] = lambda event: None,
         program: Sequence[str] = WORKER,
     ) -> Training:
-        """Trains in processes on this host.
-
-        Args:
-            send: a signal to one of them.
-            on_lost: called when a process is lost, before all restart.
-            watch: called with each event.
-            program: the processes' program.
-        """
+        """Trains in processes on this host; calls ``on_lost`` when one is lost."""
 
         def on_event(event: Event) -> None:
             watch(event)

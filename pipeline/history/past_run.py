@@ -1,7 +1,4 @@
-"""Reads a past run, from ML Metadata and a few files.
-
-Imports neither TFX nor TensorFlow, except for a run that was evaluated and has no report.
-"""
+"""Reads a past run from ML Metadata and a few files; TensorFlow only for one without a report."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ from stagecraft.trainer_module.training import record
 _COUNTS = {split: f"count_{split}" for split in (features.TRAIN, features.VAL, features.EVAL)}
 
 _OF_MODEL = ("steps", "val_accuracy", "images_per_second", "training_seconds")
-"""Metrics that the Trainer notes on its model."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,31 +42,26 @@ class PastRun:
     component: str | None
     """The one that is running, failed or was stopped."""
     cause: str
-    """Of the failure."""
     seconds: float
     source: str
     """Of the data: ``sample``, ``download`` or a path."""
     fingerprint: str
     """SHA-256 of the data's content."""
     examples: dict[str, int]
-    """By split."""
     settings: dict[str, Any]
     """By dotted name; see ``past_settings``."""
     settings_are_whole: bool
-    """Whether all settings are known."""
     base: str
     """The preset that ``changed`` compares with, or ``defaults``."""
     changed: dict[str, Any]
     """The settings that differ from ``base``."""
     code: dict[str, str]
-    """Fingerprint by component."""
     topology: str
     metrics: dict[str, float]
     resumed_from: int | None
     """The step of the checkpoint; the last step means that an earlier run trained all steps."""
     blessed: bool | None
     pushed: str | None
-    """The folder that the model was pushed to."""
     components: list[ComponentRun]
 
     def as_json(self) -> dict[str, Any]:
@@ -105,6 +96,8 @@ def read(run: RecordedRun) -> PastRun:
     settings = past_settings.known(executions, recorded.notes.settings)
     base, others = past_settings.base(pipeline)
     examples = artifacts.get("Examples", {})
+    # TFX's ExampleGens have an input_base; those with a query have none.
+    inputs = (str(p["input_base"]) for p in executions.values() if p.get("input_base"))
     pushed = artifacts.get("PushedModel", {})
     blessed = artifacts.get("ModelBlessing", {}).get("blessed")
     return PastRun(
@@ -116,7 +109,7 @@ def read(run: RecordedRun) -> PastRun:
         component=component,
         cause=next((each.cause for each in all_components if each.cause), ""),
         seconds=round(_seconds(run, all_components, state), 2),
-        source=examples.get("source") or settings.get("data.source") or _input(executions),
+        source=examples.get("source") or settings.get("data.source") or next(inputs, ""),
         fingerprint=examples.get("fingerprint") or _fingerprint(examples),
         examples=_examples(examples, artifacts),
         settings=settings,
@@ -181,19 +174,11 @@ def _executions(recorded: RunMetadata) -> dict[str, Properties]:
 
 
 def _artifacts(recorded: RunMetadata) -> dict[str, Properties]:
-    """Type -> properties and ``uri`` of the run's first artifact of this type.
-
-    The first, because Transform may also write examples.
-    """
+    """Type -> properties and ``uri`` of the run's first one; Transform may write more examples."""
     return {
         artifact.type: {"uri": artifact.uri, **run_metadata.values(artifact.custom_properties)}
         for artifact in reversed(recorded.outputs())
     }
-
-
-def _input(executions: Mapping[str, Properties]) -> str:
-    """The input of one of TFX's ExampleGens; empty for a query."""
-    return next((str(p["input_base"]) for p in executions.values() if p.get("input_base")), "")
 
 
 def _fingerprint(examples: Properties) -> str:

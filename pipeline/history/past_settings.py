@@ -21,7 +21,6 @@ Flat = dict[str, Any]
 """Dotted name -> value."""
 
 Properties = Mapping[str, Any]
-"""Properties of an execution."""
 
 
 def known(executions: Mapping[str, Properties], noted: str = "") -> Flat:
@@ -33,7 +32,8 @@ def known(executions: Mapping[str, Properties], noted: str = "") -> Flat:
     """
     settings: Flat = {}
     if text := executions.get("TrainingReport", {}).get("settings") or noted:
-        settings = defaults() | _recorded(text)
+        # Earlier versions of Stagecraft recorded secrets.
+        settings = defaults() | flat(pipeline_settings.without_secrets(yaml.safe_load(text)))
     if "Cifar10ExampleGen" in executions:
         settings |= _data(executions["Cifar10ExampleGen"])
     if "Trainer" in executions:
@@ -48,11 +48,7 @@ def defaults() -> Flat:
 
 
 def base(pipeline: str) -> tuple[str, Flat]:
-    """The settings to compare a run's settings with: the preset with the pipeline's name.
-
-    Returns:
-        The preset's name, or ``defaults`` if there is no such preset; and its settings.
-    """
+    """The preset with the pipeline's name, or ``defaults`` if there is none; and its settings."""
     if pipeline in pipeline_settings.presets():
         return pipeline, flat(pipeline_settings.recorded(pipeline_settings.load(pipeline)))
     return "defaults", defaults()
@@ -76,11 +72,6 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Flat:
         else:
             leaves[prefix + name] = value
     return leaves
-
-
-def _recorded(text: str) -> Flat:
-    """The settings of a report; earlier versions of Stagecraft wrote secrets into it."""
-    return flat(pipeline_settings.without_secrets(yaml.safe_load(text)))
 
 
 def _data(properties: Properties) -> Flat:

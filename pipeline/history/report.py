@@ -17,34 +17,20 @@ from stagecraft.pipeline.history import past_run, runs
 from stagecraft.pipeline.local import layout, nodes
 from stagecraft.pipeline.local.runners import Run
 
-_OUTPUTS = {
-    "examples": ("Cifar10ExampleGen", "examples"),
-    "statistics": ("StatisticsGen", "statistics"),
-    "schema": ("ImportSchema", "schema"),
-    "anomalies": ("AnomalyGate", "anomalies"),
-    "transform_graph": ("Transform", "transform_graph"),
-    "parity": (nodes.PARITY_GATE, "report"),
-    "model": ("Trainer", "model"),
-    "model_run": ("Trainer", "model_run"),
-    "evaluation": ("Evaluator", "evaluation"),
-    "blessing": ("Evaluator", "blessing"),
-    "pushed_model": ("Pusher", "pushed_model"),
+_ARTIFACTS = {
+    "examples": ("Cifar10ExampleGen", "examples", "Examples"),
+    "statistics": ("StatisticsGen", "statistics", "ExampleStatistics"),
+    "schema": ("ImportSchema", "schema", "Schema"),
+    "anomalies": ("AnomalyGate", "anomalies", "ExampleAnomalies"),
+    "transform_graph": ("Transform", "transform_graph", "TransformGraph"),
+    "parity": (nodes.PARITY_GATE, "report", ""),
+    "model": ("Trainer", "model", "Model"),
+    "model_run": ("Trainer", "model_run", "ModelRun"),
+    "evaluation": ("Evaluator", "evaluation", "ModelEvaluation"),
+    "blessing": ("Evaluator", "blessing", "ModelBlessing"),
+    "pushed_model": ("Pusher", "pushed_model", "PushedModel"),
 }
-"""Role in a run -> node and output key."""
-
-_TYPES = {
-    "examples": "Examples",
-    "statistics": "ExampleStatistics",
-    "schema": "Schema",
-    "anomalies": "ExampleAnomalies",
-    "transform_graph": "TransformGraph",
-    "model": "Model",
-    "model_run": "ModelRun",
-    "evaluation": "ModelEvaluation",
-    "blessing": "ModelBlessing",
-    "pushed_model": "PushedModel",
-}
-"""Role in a run -> artifact type, for pipelines whose nodes have other names."""
+"""Role in a run -> node, output key; and artifact type, for pipelines with other nodes."""
 
 _BEGINNING = 1 << 18
 """Characters at the beginning of a log; they hold the run's ID."""
@@ -56,7 +42,7 @@ def report_data(run: runs.RecordedRun) -> ReportData:
     outputs = Run(run.id, sqlite_metadata_connection_config(metadata_db)).outputs()
     artifacts = {
         role: outputs[node][key][0]
-        for role, (node, key) in _OUTPUTS.items()
+        for role, (node, key, _) in _ARTIFACTS.items()
         if outputs.get(node, {}).get(key)
     }
     artifacts = _by_type(outputs) | artifacts
@@ -95,7 +81,7 @@ def _by_type(outputs: Mapping[str, Mapping[str, Sequence[Artifact]]]) -> dict[st
     )
     for artifact in newest_first:
         first[artifact.type_name] = artifact
-    return {role: first[kind] for role, kind in _TYPES.items() if kind in first}
+    return {role: first[kind] for role, (*_, kind) in _ARTIFACTS.items() if kind in first}
 
 
 def _log(run: runs.RecordedRun) -> str:

@@ -1,8 +1,4 @@
-"""Finds, lists and chooses the runs in output folders, by their names.
-
-Imports ML Metadata, which takes half a second, but neither TFX nor TensorFlow. Opens stores only to
-read them.
-"""
+"""Finds, lists and chooses the runs in output folders; opens stores only to read them."""
 
 from __future__ import annotations
 
@@ -16,10 +12,8 @@ from stagecraft.pipeline.local import layout
 from stagecraft.schemas.errors import UserError
 
 RUNS = pathlib.Path("runs")
-"""Default folder for the output folders of ``stagecraft run``."""
 
 _NAMED = 5
-"""The maximum number of runs that a message names."""
 
 
 class RecordedRun(NamedTuple):
@@ -39,11 +33,7 @@ class RecordedRun(NamedTuple):
 
 
 def list_runs(output: pathlib.Path) -> list[RecordedRun]:
-    """The runs of an output folder, newest first.
-
-    Raises:
-        UserError: the folder has no metadata; a MetadataFileError: they cannot be read.
-    """
+    """The runs of an output folder, newest first."""
     metadata_db = layout.metadata_db(output)
     if not metadata_db.exists():
         raise UserError(
@@ -59,15 +49,7 @@ def list_runs(output: pathlib.Path) -> list[RecordedRun]:
 
 
 def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
-    """One of an output folder's runs.
-
-    Args:
-        output: the folder.
-        run_id: of the run, or the beginning of its ID; None chooses the newest run.
-
-    Raises:
-        UserError: no run, or more than one, matches.
-    """
+    """The run whose ID begins with ``run_id``, of an output folder; by default, the newest run."""
     runs = list_runs(output)
     if not runs:
         raise UserError(
@@ -88,16 +70,7 @@ def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
 
 
 def find(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
-    """The run that a command line names.
-
-    Args:
-        text: an output folder, for its newest run; ``FOLDER@ID``; or the ID of a run below
-            ``root``. The beginning of an ID is enough.
-        root: folder of output folders.
-
-    Raises:
-        UserError: no run, or more than one, matches.
-    """
+    """The run that a text names: an output folder, ``FOLDER@ID``, or an ID below ``root``."""
     folder, at, run_id = text.rpartition("@")
     if pathlib.Path(text).is_dir():
         return choose(pathlib.Path(text))
@@ -114,11 +87,7 @@ def find(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
 
 
 def previous(run: RecordedRun) -> RecordedRun:
-    """The run before another one in the same output folder.
-
-    Raises:
-        UserError: it is the first.
-    """
+    """The run before another one in the same output folder; raises a UserError for the first."""
     earlier = [other for other in list_runs(run.output) if other.context < run.context]
     if not earlier:
         raise UserError(
@@ -130,14 +99,7 @@ def previous(run: RecordedRun) -> RecordedRun:
 
 
 def find_all(folders: Sequence[pathlib.Path]) -> tuple[list[RecordedRun], list[str]]:
-    """All runs in some folders, at any depth, newest first.
-
-    Returns:
-        The runs; and a sentence for each store that cannot be read.
-
-    Raises:
-        UserError: a folder does not exist or has no output of a run, or no store can be read.
-    """
+    """All runs in some folders, newest first; and a sentence for each store that cannot be read."""
     runs: list[RecordedRun] = []
     problems = []
     outputs = {each.resolve(): each for folder in folders for each in find_outputs(folder)}
@@ -152,11 +114,7 @@ def find_all(folders: Sequence[pathlib.Path]) -> tuple[list[RecordedRun], list[s
 
 
 def find_outputs(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The output folders in a folder, at any depth; may be the folder itself.
-
-    Raises:
-        UserError: the folder does not exist, or has no output of a run.
-    """
+    """The output folders in a folder, at any depth; may be the folder itself."""
     if not folder.is_dir():
         problem = "is a file" if folder.exists() else "there is no such folder"
         raise UserError(

@@ -29,15 +29,7 @@ _TRAINING = {
 def create_pipeline(
     settings: PipelineSettings, baseline_strategy: type[ResolverStrategy] = LatestBlessedBaseline
 ) -> Pipeline:
-    """The pipeline, with artifacts below ``kubeflow.pipeline_root`` and runtime parameters.
-
-    Args:
-        settings: of the pipeline.
-        baseline_strategy: see :func:`~stagecraft.pipeline.pipeline.assemble`.
-
-    Raises:
-        UserError: a named module or file does not exist.
-    """
+    """The pipeline, with artifacts below ``kubeflow.pipeline_root`` and runtime parameters."""
     root = settings.kubeflow.pipeline_root
     places = Places(
         pipeline_root=root,
@@ -52,11 +44,7 @@ def create_pipeline(
 
 
 def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
-    """Writes the pipeline to a YAML file.
-
-    Raises:
-        UserError: a component cannot run on Kubeflow, or the model cannot be trained.
-    """
+    """Writes the pipeline to a YAML file."""
     with registry.files_shared():  # checks and pipeline build the model's files once
         check(settings)
         pipeline = create_pipeline(settings)
@@ -70,11 +58,7 @@ def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
 
 
 def check(settings: PipelineSettings) -> None:
-    """Refuses a training that the Trainer's step cannot run.
-
-    Raises:
-        UserError: the step has too few devices, or see :func:`preflight.check`.
-    """
+    """Refuses a training that the Trainer's step cannot run."""
     preflight.check(settings)
     parallel, gpus = settings.parallel, settings.kubeflow.step("Trainer").gpus
     needed = parallel.replicas * parallel.stages

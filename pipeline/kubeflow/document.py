@@ -35,7 +35,6 @@ WORDS = {
     "LIST": "a list, as [1, 2]",
     "STRUCT": "a map, as {a: 1}",
 }
-"""Parameter types, for people."""
 
 
 class Document(NamedTuple):
@@ -62,11 +61,7 @@ class Document(NamedTuple):
         return definitions.get("parameters", {})
 
     def order(self) -> list[str]:
-        """Names of the tasks, each after its dependencies.
-
-        Raises:
-            UserError: a dependency is missing or circular.
-        """
+        """Names of the tasks, each after its dependencies."""
         waiting = dict(self.spec["root"]["dag"]["tasks"])
         ordered: list[str] = []
         while waiting:
@@ -82,22 +77,12 @@ class Document(NamedTuple):
         return ordered
 
     def steps(self) -> dict[str, specs.Step]:
-        """Steps by name, in that order.
-
-        Raises:
-            UserError: see :meth:`order`.
-        """
+        """Steps by name, in that order."""
         found = {step.name: step for step in specs.steps(self.spec)}
         return {name: found[name] for name in self.order()}
 
     def arguments(self, values: Mapping[str, str]) -> Json:
-        """Values of the pipeline's parameters, with their defaults.
-
-        ``validatePipelineJobInputs`` in backend/src/apiserver/template/v2_template.go.
-
-        Raises:
-            SettingError: a parameter does not exist, has another type, or no value.
-        """
+        """Parameters with their defaults: ``validatePipelineJobInputs`` in v2_template.go."""
         if unknown := sorted(set(values) - set(self.parameters)):
             known = ", ".join(sorted(self.parameters)) or "none"
             raise SettingError(
@@ -131,11 +116,7 @@ def _refuse_secret(name: str, value: str) -> None:
 
 
 def load(path: pathlib.Path) -> Document:
-    """Reads a file.
-
-    Raises:
-        UserError: it cannot be read, or contains no pipeline.
-    """
+    """Reads a file; raises a UserError if it contains no pipeline."""
     try:
         documents = yaml_loader.load_all(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -169,11 +150,7 @@ def load(path: pathlib.Path) -> Document:
 
 
 def check_output(path: pathlib.Path) -> None:
-    """Refuses to replace a file that is no compiled pipeline, such as the settings.
-
-    Raises:
-        UserError: such a file exists.
-    """
+    """Refuses to replace a file that is no compiled pipeline, such as the settings."""
     if path.exists() and not path.read_text(errors="replace").startswith(specs.HEAD):
         raise UserError(
             f"{path} exists and is not a compiled pipeline; move it away, or name another file "

@@ -61,7 +61,6 @@ class KubeflowRunner(KubeflowV2DagRunner):
             settings: image, and settings of each step. Default: the image ``stagecraft:latest``.
             output_dir: folder of the file; default: the current one.
             output_filename: its name. The content is YAML, whatever the extension.
-            descriptions: of runtime parameters, by name, for the user interface.
         """
         self.settings = settings or KubeflowSettings()
         self._descriptions = descriptions or {}
@@ -153,7 +152,12 @@ class KubeflowRunner(KubeflowV2DagRunner):
         """Adds the root, defaults and descriptions, which TFX omits."""
         spec["defaultPipelineRoot"] = str(pipeline.pipeline_info.pipeline_root)
         spec["pipelineInfo"]["description"] = _description(pipeline)
-        defaults = {parameter.name: parameter.default for parameter in _parameters(pipeline)}
+        defaults = {
+            value.name: value.default
+            for node in pipeline.components
+            for value in node.exec_properties.values()
+            if isinstance(value, RuntimeParameter)
+        }
         inputs = spec["root"].get("inputDefinitions", {}).get("parameters", {})
         if unknown := sorted(set(values) - set(inputs)):
             raise SettingError(
@@ -182,15 +186,6 @@ def _without_resolvers(pipeline: Pipeline) -> Pipeline:
     # The property would sort again, without the removed nodes.
     result._components = [node for node in pipeline.components if not isinstance(node, Resolver)]
     return result
-
-
-def _parameters(pipeline: Pipeline) -> list[RuntimeParameter]:
-    return [
-        value
-        for node in pipeline.components
-        for value in node.exec_properties.values()
-        if isinstance(value, RuntimeParameter)
-    ]
 
 
 def _description(pipeline: Pipeline) -> str:

@@ -1,7 +1,4 @@
-"""The compiled pipeline as a dictionary, and its steps.
-
-Protocol: ``pipeline_spec.proto`` of kubeflow/pipelines (``api/v2alpha1``), in its JSON names.
-"""
+"""The compiled pipeline as a dictionary, and its steps; see ``pipeline_spec.proto``."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ RESOLVED_INPUTS = "--resolved_inputs"
 """Argument: types of the input artifacts that come as parameters, by name, as JSON."""
 
 LOOKUP = "lookup"
-"""Output artifact with the result of a lookup, for people."""
 
 
 class Step(NamedTuple):
@@ -101,15 +97,7 @@ def is_ours(step: Step) -> bool:
 
 
 def complete_arguments(spec: Json, root: str) -> None:
-    """Adds arguments that the backend omits to each container with this project's entrypoint.
-
-    The backend omits types of inputs, adds an output for the log (``provisionOutputs`` in
-    backend/src/v2/driver/driver.go), and each run may have another root.
-
-    Args:
-        spec: the compiled pipeline.
-        root: address below which all runs of the pipeline share data.
-    """
+    """Adds arguments that the backend omits, or that differ between runs; all share ``root``."""
     folder = f"{root.rstrip('/')}/{spec['pipelineInfo']['name']}"
     for step in steps(spec):
         if is_ours(step):
@@ -132,10 +120,7 @@ def _set(args: list[str], option: str, value: str) -> None:
 
 
 def rename_for_argo(spec: Json) -> None:
-    """Gives steps names that Argo accepts: letters, digits and ``-``.
-
-    The display name stays. Argo: ``workflowFieldNameFmt`` in workflow/validate/validate.go.
-    """
+    """Gives steps names that Argo accepts (workflow/validate/validate.go); display names stay."""
     tasks = spec["root"]["dag"]["tasks"]
     plain = {name: re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-") for name in tasks}
     for name, other in plain.items():

@@ -9,11 +9,7 @@ from stagecraft.schemas import secrets
 
 
 def names(settings: PipelineSettings) -> list[str]:
-    """Settings that look like secrets and reach a step unchanged.
-
-    Returns:
-        Such as ``kubeflow.every_step.env.HF_TOKEN`` and ``beam.args --password``.
-    """
+    """Settings that reach a step as plain text, such as ``kubeflow.every_step.env.HF_TOKEN``."""
     kubeflow = settings.kubeflow
     found = _of_env("kubeflow.every_step.env", kubeflow.every_step.env)
     for name, step in kubeflow.steps.items():
@@ -28,12 +24,7 @@ def names(settings: PipelineSettings) -> list[str]:
 
 
 def warning(settings: PipelineSettings, where: str) -> str | None:
-    """A warning about such settings; None without one.
-
-    Args:
-        settings: of the pipeline.
-        where: the output with the secrets, such as the file's name.
-    """
+    """A warning about such settings in ``where``, the output; None without one."""
     found = names(settings)
     if not found:
         return None

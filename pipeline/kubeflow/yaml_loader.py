@@ -18,13 +18,8 @@ DEEPEST = 200
 def load_all(text: str, loader: type[yaml.SafeLoader] = FASTEST) -> list[Any]:
     """The documents of a text.
 
-    Args:
-        text: YAML.
-        loader: makes the values.
-
     Raises:
-        yaml.YAMLError: the text is not YAML, nested too deeply, or has an impossible value, such
-            as a number of thousands of digits.
+        yaml.YAMLError: also for deep nesting, and for numbers of thousands of digits.
     """
     depth = 0
     for event in yaml.parse(text, Loader=loader):

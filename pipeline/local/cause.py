@@ -20,11 +20,7 @@ _FULL_DISK = re.compile(r"No space left on device|database or disk is full")
 
 
 def explain(error: BaseException) -> str:
-    """The cause of a failure, without secrets and control characters.
-
-    For a UserError, this is its message. For other exceptions, it is the type and the shortened
-    message, with file and line unless they are inside a package. ML Metadata and reports hold it.
-    """
+    """The cause of a failure: the message of a UserError, else type, message, file and line."""
     return secrets.redact(plain(_explain(error)))
 
 

@@ -28,12 +28,7 @@ class ReportingLauncher(launcher.Launcher):
     """Launches a node, and emits ``node`` events before and after."""
 
     def launch(self) -> data_types.ExecutionInfo | None:
-        """See the base class.
-
-        Raises:
-            KeyboardInterrupt: a signal asked the run to stop, even if Beam raised another error.
-            RuntimeError: the node's inputs could not be resolved (the base class ignores this).
-        """
+        """Raises KeyboardInterrupt if a signal asked to stop, RuntimeError for missing inputs."""
         node = self._pipeline_node.node_info.id
         if interrupt.requested():
             raise KeyboardInterrupt

@@ -11,12 +11,6 @@ class OutputError(UserError):
     """A file or folder of ``--output`` that cannot be written."""
 
     def __init__(self, path: pathlib.Path, error: OSError):
-        """Makes the message.
-
-        Args:
-            path: of the file or folder.
-            error: names what failed.
-        """
         super().__init__(
             f"{path}: cannot be written ({error.strerror or error}); use another --output",
             setting="--output",

@@ -22,11 +22,7 @@ _held: set[pathlib.Path] = set()  # by this process, which may hold a folder twi
 
 @contextlib.contextmanager
 def held(folder: pathlib.Path) -> Iterator[None]:
-    """Holds ``folder/.lock`` in the block; if the process dies, the kernel releases the lock.
-
-    Raises:
-        UserError: another process holds it, or the folder cannot be written.
-    """
+    """Holds ``folder/.lock`` in the block; if the process dies, the kernel releases the lock."""
     folder = folder.resolve()
     if folder in _held:
         yield
@@ -41,13 +37,9 @@ def held(folder: pathlib.Path) -> Iterator[None]:
 
 
 def held_since(folder: pathlib.Path) -> float | None:
-    """The time at which the holder of ``folder/.lock`` took it, in seconds since 1970.
+    """The time at which a process took ``folder/.lock``, in seconds since 1970, or None.
 
-    Reads the kernel's table (proc_locks(5)). Trying to take the lock could make a run fail that
-    begins at the same moment.
-
-    Returns:
-        None if no process holds it.
+    Reads proc_locks(5): trying to take the lock could make a run fail that begins just then.
     """
     path = folder / ".lock"
     try:

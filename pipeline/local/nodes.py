@@ -21,7 +21,6 @@ NODES = (
     "Pusher",
     "TrainingReport",
 )
-"""In execution order."""
 
 TRAINER = "Trainer"
 
@@ -45,25 +44,14 @@ def names(*, parity: bool, report: bool = True) -> tuple[str, ...]:
 def between(
     node: str, known: Sequence[str], from_node: str | None = None, to_node: str | None = None
 ) -> bool:
-    """Whether a partial run of a pipeline runs a node.
-
-    Args:
-        node: its name.
-        known: the pipeline's nodes, in execution order.
-        from_node: the first node of the partial run.
-        to_node: the last node of the partial run.
-    """
+    """Whether a partial run of a pipeline (``known``, in execution order) runs a node."""
     first = known.index(from_node) if from_node in known else 0
     last = known.index(to_node) if to_node in known else len(known) - 1
     return node in known[first : last + 1]
 
 
 def check_order(from_node: str, to_node: str, known: Sequence[str]) -> None:
-    """Refuses a partial run that would run nothing.
-
-    Raises:
-        UserError: its last node runs before its first one.
-    """
+    """Refuses a partial run that would run nothing."""
     if known.index(to_node) < known.index(from_node):
         use = f"--from {to_node} --to {from_node}"
         raise UserError(
@@ -75,11 +63,7 @@ def check_order(from_node: str, to_node: str, known: Sequence[str]) -> None:
 
 
 def check(names: Iterable[str], known: Sequence[str] = NODES) -> None:
-    """Refuses names that no node has.
-
-    Raises:
-        UserError: suggests the nearest name, or lists all.
-    """
+    """Refuses names that no node has."""
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name.lower(), [node.lower() for node in known], n=1)

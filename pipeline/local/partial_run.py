@@ -12,13 +12,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration import metadata
 from tfx.orchestration.portable import cache_utils, partial_run_utils
 from tfx.orchestration.portable.mlmd import context_lib, execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 
+from stagecraft.components.metadata.run_metadata import RunMetadata
 from stagecraft.schemas.errors import UserError
 
 
@@ -27,16 +27,7 @@ def choose_base(
     pipeline: pipeline_pb2.Pipeline,
     partial: pipeline_pb2.PartialRun,
 ) -> list[str]:
-    """Sets the base of a partial run: the newest run in which all reused nodes succeeded.
-
-    TFX chooses the newest run, and fails if that run was stopped early.
-
-    Returns:
-        Names of the nodes that the partial run skips.
-
-    Raises:
-        UserError: there is no such run; names the missing nodes.
-    """
+    """Sets the newest run with all reused nodes as the base; returns the nodes that are skipped."""
     marked = pipeline_pb2.Pipeline()
     marked.CopyFrom(pipeline)
     partial_run_utils.mark_pipeline(
@@ -61,8 +52,14 @@ def _newest_with(
 ) -> str:
     missing = needed
     with metadata.Metadata(connection) as handle:
-        for run in _runs(handle.store, pipeline_name):
-            absent = needed - _succeeded(handle.store, run.id, pipeline_name)
+        pipeline = handle.store.get_context_by_type_and_name("pipeline", pipeline_name)
+        runs = handle.store.get_children_contexts_by_context(pipeline.id) if pipeline else []
+        for run in sorted(runs, key=lambda run: int(run.id), reverse=True):
+            if run.type != "pipeline_run":
+                continue
+            recorded = RunMetadata(handle.store, run)
+            succeeded = filter(execution_lib.is_execution_successful, recorded.executions)
+            absent = needed - set(map(recorded.node, succeeded))
             if not absent:
                 return str(run.name)
             missing = min(missing, absent, key=len)
@@ -74,40 +71,10 @@ def _newest_with(
     )
 
 
-def _runs(
-    store: ml_metadata.MetadataStore, pipeline_name: str
-) -> Sequence[metadata_store_pb2.Context]:
-    """Contexts of the pipeline's runs, newest first."""
-    pipeline = store.get_context_by_type_and_name("pipeline", pipeline_name)
-    if pipeline is None:
-        return []
-    runs = store.get_children_contexts_by_context(pipeline.id)
-    return sorted(
-        (run for run in runs if run.type == "pipeline_run"), key=lambda run: run.id, reverse=True
-    )
-
-
-def _succeeded(store: ml_metadata.MetadataStore, run_id: int, pipeline_name: str) -> set[str]:
-    prefix = f"{pipeline_name}."
-    return {
-        context.name.removeprefix(prefix)
-        for execution in store.get_executions_by_context(run_id)
-        if execution_lib.is_execution_successful(execution)
-        for context in store.get_contexts_by_execution(execution.id)
-        if context.name.startswith(prefix)
-    }
-
-
 def note_cache_key(
     handle: metadata.Metadata, execution_id: int, contexts: Sequence[metadata_store_pb2.Context]
 ) -> None:
-    """Associates an execution with its cache key, before it begins.
-
-    Args:
-        handle: an open connection.
-        execution_id: of the execution.
-        contexts: of the execution; the key is one of them.
-    """
+    """Associates an execution with its cache key, one of its contexts, before it begins."""
     kind = handle.store.get_context_type(context_lib.CONTEXT_TYPE_EXECUTION_CACHE)
     keys = [each for each in contexts if each.type_id == kind.id]
     handle.store.put_attributions_and_associations(

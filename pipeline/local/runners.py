@@ -45,14 +45,9 @@ class Run(NamedTuple):
 
 
 class _Runner:
-    """The common part of both runners: a base class before TFX's runner.
-
-    ``run`` stays TFX's own, because the ``tfx`` command patches it.
-    """
+    """A base class before TFX's runner, whose ``run`` the ``tfx`` command patches."""
 
     last_run: Run | None = None
-    """The latest run, from the moment when it has an ID."""
-
     command: str = ""
     """The command line of the run, without secrets, for the report."""
 

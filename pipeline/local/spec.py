@@ -10,7 +10,6 @@ import pydantic.dataclasses
 from stagecraft.pipeline.settings import PipelineSettings
 
 SCRATCH = "stagecraft-run-"
-"""Prefix of the name of a run's temporary folder."""
 
 CREATE_PIPELINE = "stagecraft.pipeline.pipeline:create_pipeline"
 
@@ -21,8 +20,6 @@ class RunSpec:
 
     settings: PipelineSettings
     output: pathlib.Path
-    """Folder for everything that the run writes."""
-
     runner: str = "local"
     """``local`` or ``beam``."""
 

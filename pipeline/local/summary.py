@@ -23,13 +23,7 @@ Artifacts = Mapping[str, Sequence[Artifact]]
 
 
 def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> str:
-    """One figure for the table, such as examples, anomalies or accuracy; may be empty.
-
-    Args:
-        node_id: of the node.
-        artifacts: its outputs.
-        has_blessed: whether any model has a blessing, such as the candidate itself.
-    """
+    """One figure for the table, such as examples, anomalies or accuracy; may be empty."""
     if node_id == "Cifar10ExampleGen":
         return f"{sum(example_counts(artifacts).values()):,} examples"
     if node_id == "AnomalyGate":
@@ -126,11 +120,7 @@ def profile(artifacts: Artifacts) -> str | None:
 
 
 def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
-    """The part of ``--json`` that comes from artifacts.
-
-    Args:
-        outputs: node id to its output artifacts; nodes that did not run are absent.
-    """
+    """The part of ``--json`` that comes from artifacts, by node and output key."""
     fields: dict[str, Any] = {"examples": {}, "metrics": {}, "blessed": False, "pushed": None}
     if "Cifar10ExampleGen" in outputs:
         fields["examples"] = example_counts(outputs["Cifar10ExampleGen"])

@@ -1,7 +1,6 @@
-"""Runs a pipeline in a process of its own, follows it, and stops it when asked.
+"""Runs a pipeline in a process of its own, follows and stops it, and cleans up after its end.
 
-This process imports neither TFX nor TensorFlow, so that it starts, shows and stops at once. It
-reports and cleans up after every end of the other process, such as a crash in C++.
+This process imports neither TFX nor TensorFlow, so that it starts, shows and stops at once.
 """
 
 from __future__ import annotations
@@ -39,17 +38,10 @@ class Outcome:
     """The signal that asked for the end, if ``interrupted``."""
 
     report: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """``stagecraft.pipeline.local.summary.report``."""
 
 
 def supervise(spec: RunSpec, log: IO[bytes], on_event: Callable[[Event], None]) -> Outcome:
-    """Runs a pipeline and returns when nothing of it is left running.
-
-    Args:
-        spec: what to run.
-        log: everything that the worker prints, C++ included, is appended here.
-        on_event: called with every event (:mod:`stagecraft.pipeline.local.events`).
-    """
+    """Runs a pipeline, with its output appended to ``log``; returns when nothing of it is left."""
     with _signals() as received:
         worker = Process(_WORKER, output=log, first_line=spec.to_json(), scratch_prefix=SCRATCH)
         end = None
@@ -147,10 +139,6 @@ def _signals() -> Iterator[list[int]]:
 
 
 def open_log(folder: pathlib.Path) -> IO[bytes]:
-    """A new log file, named by the time.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """A new log file, named by the time."""
     folder.mkdir(parents=True, exist_ok=True)
     return open(folder / time.strftime("%Y%m%d-%H%M%S.log"), "ab")

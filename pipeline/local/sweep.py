@@ -34,19 +34,9 @@ _UNFINISHED = (metadata_store_pb2.Execution.NEW, metadata_store_pb2.Execution.RU
 def sweep(
     metadata_db: pathlib.Path, pipeline_root: pathlib.Path, pipeline_name: str, cause: str = ""
 ) -> list[str]:
-    """Marks unfinished executions of a pipeline failed and removes their folders.
+    """Marks unfinished executions of a pipeline failed and removes their folders; returns nodes.
 
-    The caller must hold the lock of the metadata's folder: without it, the sweep could mistake a
-    running execution for a dead one.
-
-    Args:
-        metadata_db: SQLite file.
-        pipeline_root: folder of the outputs.
-        pipeline_name: as in ML Metadata.
-        cause: of the failure; empty if the run was stopped.
-
-    Returns:
-        Names of the nodes that the sweep marked failed.
+    The caller must hold the lock, or a running execution could count as a dead one.
     """
     if not metadata_db.exists():
         return []

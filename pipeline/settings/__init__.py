@@ -1,6 +1,6 @@
 """The settings of a pipeline: the tree, its presets, and their files and options."""
 
-from stagecraft.pipeline.settings.errors import SettingsError
+from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.pipeline.settings.tree import (
     BeamSettings,
     DataSettings,

@@ -1,7 +1,4 @@
-"""How a pipeline runs on Kubeflow (``kubeflow:``).
-
-Imports neither TensorFlow, TFX nor Kubernetes: checking settings is instant.
-"""
+"""How a pipeline runs on Kubeflow (``kubeflow:``). Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -56,14 +53,7 @@ class KubeflowSettings(Settings):
     )
 
     def check_names(self, names: list[str]) -> None:
-        """Refuses ``steps`` that a pipeline does not have.
-
-        Args:
-            names: of its components.
-
-        Raises:
-            UserError: names those steps.
-        """
+        """Refuses ``steps`` that a pipeline does not have."""
         if unknown := sorted(set(self.steps) - set(names)):
             raise UserError(
                 f"kubeflow.steps: {', '.join(unknown)}: no such component; use {', '.join(names)}.",
@@ -76,10 +66,7 @@ class KubeflowSettings(Settings):
         return name in self.steps and self.steps[name].image is not None
 
     def step(self, name: str) -> Step:
-        """The resources of a step: its own fields, and the others of ``every_step``.
-
-        ``env`` and ``node_selector`` merge by key.
-        """
+        """The step's own fields over those of ``every_step``; ``env`` ``node_selector`` merge."""
         own = self.steps.get(name)
         if own is None:
             return self.every_step

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stagecraft.pipeline.settings import strict_yaml
-from stagecraft.pipeline.settings.errors import SettingsError
+from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.schemas import secrets
 
 Tree = dict[str, Any]
-"""Settings by section and name."""
 
 _OTHER = {"steps": "epochs", "epochs": "steps"}
 
@@ -22,28 +21,16 @@ class Override(NamedTuple):
     """The option, such as ``--set train.steps=5`` or ``--data FILE``; without secrets."""
 
     path: tuple[str, ...]
-    """Sections and name."""
-
     value: Any
 
     @classmethod
     def option(cls, option: str, key: str, value: Any) -> Override:
-        """An option of a command that stands for a setting.
-
-        Args:
-            option: its name, such as ``--data``.
-            key: name of the setting, such as ``data.source``.
-            value: of both.
-        """
+        """An option such as ``--data`` that stands for a setting such as ``data.source``."""
         return cls(secrets.redact(f"{option} {value}"), tuple(key.split(".")), value)
 
 
 def parse(text: str) -> Override:
-    """Parses ``key.path=value``, with the value in YAML.
-
-    Raises:
-        SettingsError: the text has another form, or the value is no YAML.
-    """
+    """Parses ``key.path=value``, with the value in YAML."""
     key, equals, value = text.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not path[-1]:
@@ -67,11 +54,7 @@ def parse(text: str) -> Override:
 
 
 def applied(tree: Tree, overrides: Sequence[Override]) -> Tree:
-    """A copy of a tree with the overrides; the last one of a setting counts.
-
-    Raises:
-        SettingsError: an override needs a section where the tree has a value.
-    """
+    """A copy of a tree with the overrides; the last one of a setting counts."""
     tree = {name: dict(value) if isinstance(value, dict) else value for name, value in tree.items()}
     _make_room(tree, overrides)
     for override in overrides:

@@ -1,8 +1,4 @@
-"""Strict YAML for settings: an error is one sentence, and no value is ambiguous.
-
-PyYAML accepts duplicate keys, parses dates, and raises Python's own errors for long numbers and
-deeply nested brackets (https://yaml.org/spec/1.1).
-"""
+"""Strict YAML for settings: an error is one sentence, and no value is ambiguous."""
 
 from __future__ import annotations
 
@@ -31,16 +27,14 @@ _DIGITS = 40
 """The longest number. Settings need at most 19 digits."""
 
 
+class SettingsError(UserError):
+    """Wrong settings; the message names the setting, its value and what works."""
+
+
 class YamlError(UserError):
     """Text that is no YAML, or no settings."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
-        """Makes the message.
-
-        Args:
-            reason: the problem, and what works.
-            line: in the file, from 1, if known.
-        """
         self.reason, self.line = reason, line
         super().__init__(f"line {line}: {reason}" if line else reason, record=f"line {line}")
 
@@ -49,27 +43,13 @@ class FileError(UserError):
     """A file of settings that cannot be read."""
 
     def __init__(self, file: str, cause: YamlError) -> None:
-        """Makes the message.
-
-        Args:
-            file: its path.
-            cause: the problem in it.
-        """
         self.line, self.reason = cause.line, cause.reason
         where = f"{file}, line {cause.line}" if cause.line else file
         super().__init__(f"{where}: {cause.reason}", file=file, record=cause.record)
 
 
 def read(path: pathlib.Path) -> Any:
-    """Reads a file; None if it is empty.
-
-    Args:
-        path: of the file, in UTF-8.
-
-    Raises:
-        OSError: it cannot be read.
-        FileError: :func:`parse` refuses it.
-    """
+    """Reads a file in UTF-8; None if it is empty. Raises OSError or FileError."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     try:
@@ -174,12 +154,7 @@ class _Check:
         self._open: set[int] = set()
 
     def size(self, node: yaml.Node) -> tuple[int, int]:
-        """Values and levels of a node, itself included; each repetition by an alias counts.
-
-        Raises:
-            _Refusal: a key is a duplicate or no scalar, aliases repeat too many values, or an alias
-                contains itself.
-        """
+        """Values and levels of a node, itself included; each repetition by an alias counts."""
         mark = node.start_mark
         if id(node) in self._open:
             raise _Refusal("an alias contains itself; write the value out", mark)

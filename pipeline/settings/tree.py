@@ -1,7 +1,4 @@
-"""The tree of settings, its presets, files and overrides.
-
-Imports neither TensorFlow, TFX, Beam nor Keras, so that ``config`` is instant.
-"""
+"""The tree of settings, its presets, files and overrides. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from pydantic import Field, field_validator, model_validator
 
 from stagecraft.components.example_gen.archives import files
 from stagecraft.pipeline.settings import strict_yaml
-from stagecraft.pipeline.settings.errors import SettingsError
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.pipeline.settings.overrides import Override, parse
+from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.pipeline.settings.validation import validate
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import SettingError, UserError
@@ -191,11 +188,7 @@ def changes_as_yaml(settings: PipelineSettings) -> str:
 
 
 def without_secrets(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON tree of settings, without parts that no record should hold.
-
-    ``kubeflow`` does not affect results, and holds a cluster's addresses and variables. The values
-    of ``beam.args`` may be secrets of a runner.
-    """
+    """A JSON tree without ``kubeflow``, which does not affect results, and without secrets."""
     kept = {name: value for name, value in tree.items() if name != "kubeflow"}
     result: dict[str, Any] = secrets.redact_tree(kept)
     beam = kept.get("beam")

@@ -1,4 +1,4 @@
-"""Validates a tree of settings; errors name the setting, and the file or option that set it."""
+"""Validates a tree; errors name the file, or the overrides without which they disappear."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from stagecraft.pipeline.settings import overrides as settings_overrides
-from stagecraft.pipeline.settings.errors import SettingsError
 from stagecraft.pipeline.settings.overrides import Override, Tree
+from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import SettingError
 
@@ -45,7 +45,6 @@ class _Problem(NamedTuple):
     path: tuple[str, ...]
     message: str
     shown: str
-    """Its value, for the message."""
 
     def __str__(self) -> str:
         where = ".".join(self.path)
@@ -55,18 +54,7 @@ class _Problem(NamedTuple):
 def validate(
     model: type[Model], tree: Tree, overrides: Sequence[Override], source: str | None
 ) -> Model:
-    """Validates a tree of settings.
-
-    Args:
-        model: of the whole tree.
-        tree: the content of a file.
-        overrides: take precedence over the tree.
-        source: the file's name, if there is a file.
-
-    Raises:
-        SettingsError: a value is wrong. The message names each wrong setting and its origin: the
-            file, or the overrides without which the error disappears.
-    """
+    """Validates a tree of settings."""
     whole = settings_overrides.applied(tree, overrides)
     try:
         settings = model.model_validate(whole)

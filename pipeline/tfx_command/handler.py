@@ -1,7 +1,4 @@
-"""The ``tfx`` command's engine ``kubeflow``, for open-source Kubeflow Pipelines 2.x.
-
-Verbs and messages are those of tfx/tools/cli/handler/kubeflow_handler.py, which TFX 1.16 broke.
-"""
+"""The ``tfx`` command's engine ``kubeflow``, with verbs and messages of TFX's own."""
 
 from __future__ import annotations
 

@@ -18,14 +18,10 @@ from stagecraft.pipeline.settings.kubeflow import KubeflowSettings, Step
 from stagecraft.schemas.errors import SettingError, UserError
 
 _STOCK = re.compile(r"(^|/)(tfx-oss-public|tensorflow)/tfx([:@]|$)")
-"""All versions of TFX's images."""
 
 
 class KubeflowPatcher(KubeflowV2DagRunnerPatcher):
-    """TFX's patcher; replaces a plain ``KubeflowV2DagRunner``, which compiles for Vertex AI.
-
-    ``KubeflowRunner`` is a subclass, and calls the patched ``run`` for the part that TFX compiles.
-    """
+    """TFX's patcher; replaces a plain ``KubeflowV2DagRunner``, which compiles for Vertex AI."""
 
     def __init__(
         self,
@@ -34,13 +30,7 @@ class KubeflowPatcher(KubeflowV2DagRunnerPatcher):
         build: Callable[[str], str] | None = None,
         folder: str | None = None,
     ):
-        """Sets hooks.
-
-        Args:
-            check: called with the pipeline's name before compiling; may raise.
-            build: builds an image of a name, and returns the name to use.
-            folder: for the compiled file; default: the runner's.
-        """
+        """Sets hooks: ``check`` gets the pipeline's name before compiling; ``build`` an image's."""
         super().__init__(True, build, (lambda name: folder) if folder else None)
         self._check = check
         self._stand_in: KubeflowRunner | None = None
@@ -95,11 +85,7 @@ def _ours(runner: KubeflowV2DagRunner) -> KubeflowRunner:
 
 
 def _images(runner: KubeflowV2DagRunner) -> dict[str, str]:
-    """Images by component's ID, and a default.
-
-    Raises:
-        SettingError: an image is TFX's.
-    """
+    """Images by component's ID, and a default."""
     default = runner.config.default_image
     images = dict(default) if isinstance(default, Mapping) else {DEFAULT_IMAGE_PATH_KEY: default}
     for image in images.values():

@@ -15,11 +15,7 @@ from stagecraft.trainer_module.models import registry
 
 
 def create_pipeline(settings: PipelineSettings) -> Pipeline:
-    """The pipeline as for Kubeflow, with TFX's resolver and without the report.
-
-    Raises:
-        UserError: Vertex AI does not support a setting; a named module or file does not exist.
-    """
+    """The pipeline as for Kubeflow, with TFX's resolver and without the report."""
     unsupported.check(settings)
     # TFX's entrypoint, which runs the steps, does not find the types of the report.
     without = settings.model_copy(update={"report": ReportSettings(enabled=False)})
@@ -27,11 +23,7 @@ def create_pipeline(settings: PipelineSettings) -> Pipeline:
 
 
 def compile_pipeline(settings: PipelineSettings, output_dir: str | None = None) -> None:
-    """Writes ``pipeline.json``; the ``tfx`` command may set another path.
-
-    Raises:
-        UserError: Vertex AI does not support the pipeline, or the model cannot be trained.
-    """
+    """Writes ``pipeline.json``; the ``tfx`` command may set another path."""
     with registry.files_shared():  # checks and pipeline build the model's files once
         compile.check(settings)
         pipeline = create_pipeline(settings)

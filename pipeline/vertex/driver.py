@@ -1,9 +1,6 @@
 """Runs a component's driver in Vertex AI's hook before the cache lookup.
 
-``PipelineContainerSpec.Lifecycle.pre_cache_check`` in ``pipeline_spec.proto`` of
-kubeflow/pipelines. TFX uses this hook only for the driver of a FileBasedExampleGen
-(tfx/orchestration/kubeflow/v2/file_based_example_gen/driver.py). This module writes the same output
-for any portable driver that needs no metadata store.
+TFX uses this hook only for the driver of a FileBasedExampleGen; its output has the same form.
 """
 
 from __future__ import annotations

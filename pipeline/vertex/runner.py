@@ -24,11 +24,7 @@ from stagecraft.schemas.errors import UserError
 
 
 class VertexRunner(KubeflowV2DagRunner):
-    """Compiles a pipeline to a PipelineJob in JSON, schema 2.0.0.
-
-    Adds the settings of each step, and the drivers that TFX omits. The ``tfx`` command replaces
-    ``run`` of the base class, image, folder and file name.
-    """
+    """Compiles a pipeline to a PipelineJob in JSON, with each step's settings and driver."""
 
     def __init__(
         self,
@@ -36,13 +32,6 @@ class VertexRunner(KubeflowV2DagRunner):
         output_dir: str | None = None,
         output_filename: str = "pipeline.json",
     ):
-        """Sets options and output.
-
-        Args:
-            settings: image, and settings of each step.
-            output_dir: folder of the file; default: the current one.
-            output_filename: its name.
-        """
         self.settings = settings
         config = KubeflowV2DagRunnerConfig(
             default_image=settings.image, default_commands=list(KUBEFLOW_TFX_CMD)
@@ -55,19 +44,7 @@ class VertexRunner(KubeflowV2DagRunner):
         parameter_values: Mapping[str, Any] | None = None,
         write_out: bool | None = True,
     ) -> Json | None:
-        """Compiles.
-
-        Args:
-            pipeline: any TFX pipeline whose root is a gs:// address.
-            parameter_values: defaults of runtime parameters.
-            write_out: whether to write the file.
-
-        Returns:
-            The PipelineJob. None if a replaced ``run`` of the base class compiles nothing.
-
-        Raises:
-            UserError: Vertex AI does not support a step's settings, or TFX cannot compile it.
-        """
+        """Compiles; None if a replaced ``run`` of the base class compiles nothing."""
         name = pipeline.pipeline_info.pipeline_name
         self.settings.check_names([node.id for node in pipeline.components])
         for node in pipeline.components:

@@ -28,11 +28,7 @@ adds accelerators more often than the client library has releases."""
 
 
 def check(settings: PipelineSettings) -> None:
-    """Refuses paths that Vertex AI's steps do not reach.
-
-    Raises:
-        SettingError: names the setting, and a value that works.
-    """
+    """Refuses paths that Vertex AI's steps do not reach."""
     root = settings.kubeflow.pipeline_root
     if not root.startswith("gs://"):
         raise SettingError(
@@ -76,11 +72,7 @@ def check(settings: PipelineSettings) -> None:
 
 
 def check_step(settings: KubeflowSettings, name: str) -> None:
-    """Refuses settings of a step.
-
-    Raises:
-        SettingError: names the setting.
-    """
+    """Refuses settings of a step."""
     wanted = settings.step(name)
     for field, why in _FIELDS.items():
         if value := getattr(wanted, field):

@@ -32,7 +32,6 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.parallel import roles
 
 POOLS = ("chief", "worker", "ps", "evaluator")
-"""Role of each pool, by its index."""
 
 _WITH_GPUS = ("a2-", "a3-", "a4-", "a4x-", "g2-", "g4-")
 """Machine types with a fixed number of GPUs:

@@ -1,9 +1,6 @@
 """Runs on what earlier ones left: nothing is pushed twice, nothing is mixed, nothing stays."""
 
-from __future__ import annotations
-
 import os
-import pathlib
 
 import pytest
 from support import TINY, run
@@ -12,17 +9,15 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def output(tmp_path_factory):
     return tmp_path_factory.mktemp("again") / "out"
 
 
-def _versions(output: pathlib.Path) -> list[str]:
+def _versions(output):
     return sorted(path.name for path in (output / "serving").iterdir())
 
 
-def test_a_run_leaves_no_temporary_file(
-    output: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_leaves_no_temporary_file(output, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("PYTHONHASHSEED", "1")
     done = run(output)
@@ -31,9 +26,7 @@ def test_a_run_leaves_no_temporary_file(
     assert "Baseline: done" in done.stderr and "no blessed model" in done.stderr
 
 
-def test_a_training_that_took_no_step_pushes_no_version(
-    output: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_that_took_no_step_pushes_no_version(output, monkeypatch):
     """Also where Python gives a set another order, as each process does."""
     monkeypatch.setenv("PYTHONHASHSEED", "2")
     before = _versions(output)
@@ -46,13 +39,13 @@ def test_a_training_that_took_no_step_pushes_no_version(
     assert done.result["pushed"] == str(output / "serving" / before[-1])
 
 
-def test_a_cached_rerun_does_not_say_that_no_model_is_blessed(output: pathlib.Path) -> None:
+def test_a_cached_rerun_does_not_say_that_no_model_is_blessed(output):
     done = run(output)
     assert done.states["Trainer"] == "cached"
     assert "no blessed model" not in done.stderr
 
 
-def test_a_lost_store_mixes_nothing(output: pathlib.Path) -> None:
+def test_a_lost_store_mixes_nothing(output):
     shards = {path: path.read_bytes() for path in output.glob("pipeline_root/*/examples/**/data*")}
     assert shards
     (output / "metadata.db").rename(output / "lost.db")

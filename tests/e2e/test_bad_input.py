@@ -1,13 +1,9 @@
 """Bad input ends with exit code 1, a sentence that names it, and nothing half-written."""
 
-from __future__ import annotations
-
 import io
 import os
-import pathlib
 import subprocess
 import tarfile
-from collections.abc import Iterator
 
 import pytest
 from support import TINY, executions, run
@@ -17,7 +13,7 @@ pytestmark = pytest.mark.slow
 RECORD = 1 + 3072
 
 
-def archive(path: pathlib.Path, record: bytes) -> pathlib.Path:
+def archive(path, record):
     """A binary archive whose batches hold 20 copies of one record."""
     with tarfile.open(path, "w:gz") as tar:
         for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
@@ -27,7 +23,7 @@ def archive(path: pathlib.Path, record: bytes) -> pathlib.Path:
     return path
 
 
-def refused(output: pathlib.Path, words: tuple[str, ...], *arguments: object) -> dict[str, str]:
+def refused(output, words, *arguments):
     """The states of the nodes of a run that was refused with these words."""
     done = run(output, *arguments, cwd=output.parent)
     assert done.code == 1
@@ -38,15 +34,13 @@ def refused(output: pathlib.Path, words: tuple[str, ...], *arguments: object) ->
     return done.states
 
 
-def check_refused(
-    output: pathlib.Path, node: str, words: tuple[str, ...], *arguments: object
-) -> None:
+def check_refused(output, node, words, *arguments):
     assert refused(output, words, *arguments)[node] == "failed"
     assert executions(output)[-1] == (node, "FAILED")
     assert not [p for p in (output / "pipeline_root" / node).rglob("*") if p.is_file()]
 
 
-def test_a_truncated_archive(tmp_path: pathlib.Path) -> None:
+def test_a_truncated_archive(tmp_path):
     whole = archive(tmp_path / "whole.tar.gz", b"\x03" + os.urandom(RECORD - 1))
     cut = tmp_path / "cut.tar.gz"
     cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
@@ -55,13 +49,13 @@ def test_a_truncated_archive(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.full  # test_archive.py has what is said of it
-def test_a_label_that_is_none(tmp_path: pathlib.Path) -> None:
+def test_a_label_that_is_none(tmp_path):
     bad = archive(tmp_path / "bad.tar.gz", b"\x0a" + bytes(3072))
     words = (str(bad), "data_batch_1.bin", "label", "10")
     check_refused(tmp_path / "out", "Cifar10ExampleGen", words, "--data", bad)
 
 
-def test_a_model_of_another_shape(tmp_path: pathlib.Path) -> None:
+def test_a_model_of_another_shape(tmp_path):
     (tmp_path / "my_models.py").write_text(
         "import keras\n"
         "def seven(input_shape, num_classes):\n"
@@ -76,7 +70,7 @@ def test_a_model_of_another_shape(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+def small_disk(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -88,7 +82,7 @@ def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     subprocess.run(["umount", disk], check=True)
 
 
-def test_a_full_disk(small_disk: pathlib.Path) -> None:
+def test_a_full_disk(small_disk):
     settings = (*TINY, "data.sample_train=4000")
     done = run(small_disk / "out", settings=settings)
     assert done.code == 1

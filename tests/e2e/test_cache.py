@@ -1,7 +1,5 @@
 """What a second run executes: only what changed, whether data, schema, settings or code."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 
@@ -19,7 +17,7 @@ ALL = [
 ]  # fmt: skip
 
 
-def test_only_what_changed_runs_again(tmp_path: pathlib.Path) -> None:
+def test_only_what_changed_runs_again(tmp_path):
     # A copy of the package whose lines can be changed, first on the module path.
     package = tmp_path / "copy" / "stagecraft"
     for folder in ("schemas", "trainer_module", "components", "pipeline"):
@@ -27,15 +25,15 @@ def test_only_what_changed_runs_again(tmp_path: pathlib.Path) -> None:
     schema = tmp_path / "schema.pbtxt"
     schema.write_text(pathlib.Path(features.DATASETS["cifar10"].schema_file).read_text())
     output = tmp_path / "out"
-    words: list[object] = ["--set", f"data.schema_file={schema}"]
+    words = ["--set", f"data.schema_file={schema}"]
 
-    def executed(*more: object) -> set[str]:
+    def executed(*more):
         done = run(output, *words, *more, path=package.parent)
         assert done.code == 0, done.stderr
         assert set(done.states) == set(ALL)
         return done.executed()
 
-    def append(file: pathlib.Path, line: str) -> None:
+    def append(file, line):
         file.write_text(file.read_text() + line + "\n")
 
     assert executed() == set(ALL)

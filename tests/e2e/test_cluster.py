@@ -1,10 +1,7 @@
 """The whole pipeline on Kubeflow, whose Trainer starts a job of the cluster: both emulated."""
 
-from __future__ import annotations
-
 import json
 import os
-import pathlib
 import subprocess
 
 import pytest
@@ -24,7 +21,7 @@ pytestmark = pytest.mark.timeout(900)
         pytest.param("tfjob", marks=pytest.mark.full),
     ],
 )
-def test_two_workers(tmp_path: pathlib.Path, kind: str) -> None:
+def test_two_workers(tmp_path, kind):
     volume = tmp_path / "volume"
     volume.mkdir()
     settings = {

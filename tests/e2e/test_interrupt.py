@@ -1,9 +1,6 @@
 """Ctrl-C in the middle of a component: nothing half-done stays, the next run goes on."""
 
-from __future__ import annotations
-
 import json
-import pathlib
 import signal
 import subprocess
 import time
@@ -26,7 +23,7 @@ LARGE = ("data.sample_train=20000",)  # takes a component of Beam's long enough 
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def output(tmp_path_factory):
     return tmp_path_factory.mktemp("interrupt") / "out"
 
 
@@ -39,7 +36,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         pytest.param("Trainer", marks=pytest.mark.slow),
     ],
 )
-def test_ctrl_c_leaves_nothing_behind(output: pathlib.Path, node: str) -> None:
+def test_ctrl_c_leaves_nothing_behind(output, node):
     words = command(output, settings=SETTINGS if node == "Trainer" else SETTINGS + LARGE)
     process = subprocess.Popen(
         words,
@@ -76,7 +73,7 @@ def test_ctrl_c_leaves_nothing_behind(output: pathlib.Path, node: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_next_run_goes_on_from_the_cache(output: pathlib.Path) -> None:
+def test_the_next_run_goes_on_from_the_cache(output):
     stopped = _checkpoints(output)[-1]
     done = run(output, settings=SETTINGS)
     assert done.code == 0, done.stderr
@@ -88,6 +85,6 @@ def test_the_next_run_goes_on_from_the_cache(output: pathlib.Path) -> None:
     assert json.loads(notes.read_text())["resumed_from"] == stopped
 
 
-def _checkpoints(output: pathlib.Path) -> list[int]:
+def _checkpoints(output):
     """Steps, of the only training."""
     return sorted(int(p.name) for p in output.glob("checkpoints/*/*") if p.name.isdecimal())

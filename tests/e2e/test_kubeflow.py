@@ -1,11 +1,8 @@
 """Compiled pipelines from end to end, under the emulated launcher."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
-import pathlib
 import random
 import subprocess
 from typing import Any, NamedTuple
@@ -24,20 +21,20 @@ class Emulated(NamedTuple):
     summary: dict[str, Any]
     stderr: str
 
-    def states(self) -> dict[str, str]:
+    def states(self):
         return {name: step["state"] for name, step in self.summary["steps"].items()}
 
-    def ran(self) -> set[str]:
+    def ran(self):
         return {name for name, state in self.states().items() if state == "done"}
 
 
 def emulate(
-    file: pathlib.Path,
-    output: pathlib.Path,
-    *words: str,
-    path: pathlib.Path | None = None,
-    forked: pathlib.Path | None = None,
-) -> Emulated:
+    file,
+    output,
+    *words,
+    path=None,
+    forked=None,
+):
     """Runs the command, and pods, in processes of their own, or as forks of the fork server's."""
     environment = dict(os.environ)
     if path is not None:
@@ -55,7 +52,7 @@ def emulate(
 
 
 @pytest.fixture
-def tiny(cifar10_small: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+def tiny(cifar10_small, tmp_path):
     """A compiled pipeline, whose data is in the store of ``out`` beside it."""
     archive = tmp_path / ARCHIVE
     archive.parent.mkdir(parents=True)
@@ -79,9 +76,7 @@ def tiny(cifar10_small: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.slow
-def test_real_pictures_from_the_object_store(
-    tiny: pathlib.Path, tmp_path: pathlib.Path, programs: pathlib.Path
-) -> None:
+def test_real_pictures_from_the_object_store(tiny, tmp_path, programs):
     output = tmp_path / "out"
     bucket = output / "store" / "minio" / "mlpipeline"
 
@@ -115,9 +110,7 @@ def test_real_pictures_from_the_object_store(
 
 
 @pytest.mark.full
-def test_another_model_is_compared_with_the_one_that_was_blessed(
-    tiny: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_another_model_is_compared_with_the_one_that_was_blessed(tiny, tmp_path):
     output = tmp_path / "out"
     first = emulate(tiny, output)
     other = emulate(tiny, output, "--parameter", "train_seed=1")
@@ -129,7 +122,7 @@ def test_another_model_is_compared_with_the_one_that_was_blessed(
 
 
 @pytest.mark.full
-def test_a_pipeline_that_is_not_ours(tmp_path: pathlib.Path) -> None:
+def test_a_pipeline_that_is_not_ours(tmp_path):
     output = tmp_path / "out"
     folder = output / "store" / "minio" / "data" / "points"
     folder.mkdir(parents=True)

@@ -1,7 +1,5 @@
 """The main job on real pictures: counts, accuracy, and the pushed model in plain TensorFlow."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import subprocess
@@ -35,9 +33,7 @@ print(json.dumps({"confusion": confusion, "names": sorted(names), "same": same, 
 """
 
 
-def test_real_pictures_from_archive_to_pushed_model(
-    cifar10_small: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_real_pictures_from_archive_to_pushed_model(cifar10_small, tmp_path):
     output = tmp_path / "out"
     done = run(
         output,

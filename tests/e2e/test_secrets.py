@@ -1,7 +1,5 @@
 """No file that a run leaves, and no command that shows it, has a secret of the settings."""
 
-from __future__ import annotations
-
 import pathlib
 import subprocess
 
@@ -20,7 +18,7 @@ PLANTED = (
 )
 
 
-def test_no_secret_is_left(tmp_path: pathlib.Path) -> None:
+def test_no_secret_is_left(tmp_path):
     output = tmp_path / "out"
     done = run(output, settings=(*TINY, *PLANTED))
     assert done.code == 0, done.stderr
@@ -46,7 +44,7 @@ def test_no_secret_is_left(tmp_path: pathlib.Path) -> None:
         assert "c4n4ry" not in shown.stdout + shown.stderr
 
 
-def test_no_secret_is_left_by_a_failure(tmp_path: pathlib.Path) -> None:
+def test_no_secret_is_left_by_a_failure(tmp_path):
     """The exception repeats a signed address; its cause is kept in metadata and in the log."""
     (tmp_path / "leaky.py").write_text(
         "def net(input_shape, num_classes):\n"

@@ -4,10 +4,7 @@ All in one output folder: what the data steps gave is in the cache after the fir
 of its own: else a topology would go on from another one's checkpoints, and find everything done.
 """
 
-from __future__ import annotations
-
 import itertools
-import pathlib
 
 import pytest
 from support import TINY, run
@@ -20,7 +17,7 @@ GRID = (
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def output(tmp_path_factory):
     return tmp_path_factory.mktemp("topologies") / "out"
 
 
@@ -60,9 +57,7 @@ SEEDS = itertools.count(1)
         ),
     ],
 )
-def test_ends_pushed(
-    output: pathlib.Path, settings: tuple[str, ...], words: tuple[str, ...]
-) -> None:
+def test_ends_pushed(output, settings, words):
     before = set(output.glob("serving/*"))
     own = (f"train.seed={next(SEEDS)}", "evaluate.not_worse=false")
     done = run(output, *words, settings=(*TINY, *own, *settings))

@@ -1,9 +1,6 @@
 """Weights out of files: a run trains from the new ones when replaced; else it is cached."""
 
-from __future__ import annotations
-
 import json
-import pathlib
 import shutil
 
 import numpy as np
@@ -30,29 +27,29 @@ def build(input_shape, num_classes):
 FROZEN = "sequential/frozen/kernel"
 
 
-def _newest(output: pathlib.Path, key: str) -> pathlib.Path:
+def _newest(output, key):
     folders = (output / "pipeline_root" / "Trainer" / key).iterdir()
     return max(folders, key=lambda folder: int(folder.name))
 
 
-def test_replaced_weights_are_trained_from(tmp_path: pathlib.Path) -> None:
+def test_replaced_weights_are_trained_from(tmp_path):
     code, output = tmp_path / "code", tmp_path / "out"
     code.mkdir()
     (code / "weighty.py").write_text(MODEL)
-    words: list[object] = ["--to", "Trainer", "--set", "train.model=weighty:build"]
+    words = ["--to", "Trainer", "--set", "train.model=weighty:build"]
 
-    def executed() -> bool:
+    def executed():
         done = run(output, *words, path=code, cwd=tmp_path)
         assert done.code == 0, done.stderr
         return "Trainer" in done.executed()
 
-    def frozen() -> set[float]:
+    def frozen():
         record = json.loads((_newest(output, "model_run") / "record.json").read_text())
         assert record["resumed_from"] == 0, "the finished training with the old file was found"
         weights = loading.of_saved_model(_newest(output, "model") / "Format-Serving")
         return set(weights[FROZEN].flat)
 
-    def write(start: float) -> None:
+    def write(start):
         np.savez(code / "weights.npz", start=start)
 
     write(0.25)

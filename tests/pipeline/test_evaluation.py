@@ -1,8 +1,5 @@
 """The gate: TFMA with our settings' metrics and thresholds, on answers that are given."""
 
-from __future__ import annotations
-
-import pathlib
 import shutil
 
 import numpy as np
@@ -10,7 +7,6 @@ import pandas as pd
 import tensorflow_model_analysis as tfma
 from tfx.types import standard_artifacts
 
-from stagecraft.components.evaluator.evaluation import Evaluation
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import summary
@@ -20,9 +16,7 @@ from stagecraft.schemas import features
 NAMES = ("cat", "dog", "frog")
 
 
-def evaluate(
-    folder: pathlib.Path, labels: np.ndarray, answers: np.ndarray, **settings: float | bool
-) -> tuple[bool, Evaluation]:
+def evaluate(folder, labels, answers, **settings):
     """Whether the Evaluator would bless a model that answers so, and what is read of it."""
     config = tfma.utils.update_eval_config_with_defaults(  # as TFX's Evaluator does it
         eval_config(EvaluateSettings(**settings)), has_baseline=False, rubber_stamp=True
@@ -34,7 +28,7 @@ def evaluate(
     return blessed, read_evaluation(str(folder), NAMES)
 
 
-def _answers(labels: np.ndarray, right: int) -> np.ndarray:
+def _answers(labels, right):
     """The first so many are right."""
     wrong = np.arange(len(labels)) >= right
     return (labels + wrong) % 3
@@ -43,7 +37,7 @@ def _answers(labels: np.ndarray, right: int) -> np.ndarray:
 LABELS = np.repeat([0, 1, 2], [28, 42, 30])
 
 
-def test_chance_level_is_not_blessed(tmp_path: pathlib.Path) -> None:
+def test_chance_level_is_not_blessed(tmp_path):
     blessed, found = evaluate(tmp_path, LABELS, _answers(LABELS, 33), min_accuracy=0.5)
     assert not blessed
     why = "33 of 100 correct is not better than always predicting {} (42 of 100)"
@@ -54,7 +48,7 @@ def test_chance_level_is_not_blessed(tmp_path: pathlib.Path) -> None:
     assert why.format("'ring'") in _on_screen(tmp_path)
 
 
-def _on_screen(evaluation: pathlib.Path) -> list[str]:
+def _on_screen(evaluation):
     """Why a model is not blessed, in a run on the sample."""
     found, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
     found.uri = str(evaluation)
@@ -67,11 +61,10 @@ def _on_screen(evaluation: pathlib.Path) -> list[str]:
         "Evaluator": {"evaluation": [found], "blessing": [blessing]},
         "ImportSchema": {"schema": [schema]},
     }
-    reasons: list[str] = summary.report(outputs)["not_blessed_because"]
-    return reasons
+    return summary.report(outputs)["not_blessed_because"]
 
 
-def test_a_little_better_may_be_chance(tmp_path: pathlib.Path) -> None:
+def test_a_little_better_may_be_chance(tmp_path):
     blessed, found = evaluate(tmp_path, LABELS, _answers(LABELS, 50))
     assert not blessed
     [why] = found.failures
@@ -79,19 +72,19 @@ def test_a_little_better_may_be_chance(tmp_path: pathlib.Path) -> None:
     assert f"{found.metrics['better_than_constant']:.1%}, below 95%" in why
 
 
-def test_better_is_blessed(tmp_path: pathlib.Path) -> None:
+def test_better_is_blessed(tmp_path):
     blessed, found = evaluate(tmp_path, LABELS, _answers(LABELS, 52))
     assert blessed and found.failures == []
     assert 0.95 <= found.metrics["better_than_constant"] < 1
     assert found.min_accuracy == 0
 
 
-def test_a_setting_turns_it_off(tmp_path: pathlib.Path) -> None:
+def test_a_setting_turns_it_off(tmp_path):
     blessed, found = evaluate(tmp_path, LABELS, np.ones_like(LABELS), better_than_constant=False)
     assert blessed and found.failures == []
 
 
-def test_one_class_only_shows_nothing(tmp_path: pathlib.Path) -> None:
+def test_one_class_only_shows_nothing(tmp_path):
     labels = np.full(50, 2)
     blessed, found = evaluate(tmp_path, labels, labels)
     assert not blessed

@@ -1,14 +1,11 @@
 """``kubeflow_v2_runner.py``: what it writes for Kubeflow, and what for Vertex AI."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
 import runpy
 import subprocess
 import sys
-from typing import Any
 
 import click
 import pytest
@@ -27,7 +24,7 @@ IMAGE = "europe-docker.pkg.dev/project/repository/stagecraft@sha256:" + "0" * 64
 PLACES = (f"kubeflow.image={IMAGE}", "kubeflow.pipeline_root=gs://bucket/stagecraft")
 
 
-def run_file(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path, *overrides: str) -> None:
+def run_file(monkeypatch, folder, *overrides):
     """As ``python kubeflow_v2_runner.py`` does, in ``folder``."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(configs, "SETTINGS", load("quickstart", overrides))
@@ -35,10 +32,10 @@ def run_file(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path, *overrides: 
 
 
 @pytest.fixture
-def compile_vertex(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def compile_vertex(tmp_path, monkeypatch):
     """Compiles as below ``tfx pipeline compile --engine=vertex``; the PipelineJob."""
 
-    def compiled(*overrides: str) -> Any:
+    def compiled(*overrides):
         given = Context()
         given.flags_dict["engine"] = "vertex"
         with click.Context(click.Command("compile"), obj=given):
@@ -48,7 +45,7 @@ def compile_vertex(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> A
     return compiled
 
 
-def container(job: Any, step: str) -> Any:
+def container(job, step):
     return job["pipelineSpec"]["deploymentSpec"]["executors"][f"{step}_executor"]["container"]
 
 
@@ -67,7 +64,7 @@ def test_it_writes_over_nothing_but_compiled_pipelines(tmp_path, monkeypatch):
     assert (tmp_path / "quickstart.yaml").read_text() == "name: quickstart\n"
 
 
-def test_the_engine_is_the_running_commands() -> None:
+def test_the_engine_is_the_running_commands():
     given = Context()
     given.flags_dict["engine"] = "vertex"
     group = click.Context(click.Command("tfx"), obj=given)
@@ -212,9 +209,7 @@ def test_what_vertex_does_not_run_is_replaced(compile_vertex):
         ("kubeflow.steps.Nobody.gpus=1", "kubeflow.steps"),
     ],
 )
-def test_settings_without_support_on_vertex(
-    compile_vertex, tmp_path, messages, override: str, setting: str
-):
+def test_settings_without_support_on_vertex(compile_vertex, tmp_path, messages, override, setting):
     with messages.raises(SystemExit) as refused:
         compile_vertex(override)
     assert str(refused.value).startswith(f"Error: {setting}: ")
@@ -227,7 +222,7 @@ def test_devices_are_counted_as_for_kubeflow(compile_vertex, messages):
     assert "steps.Trainer.gpus" in str(refused.value)
 
 
-def stock_command(folder: pathlib.Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+def stock_command(folder, *overrides):
     """Creates the pipeline for Vertex AI where the command keeps it, from another folder."""
     bin_folder = pathlib.Path(sys.executable).parent
     environment = {

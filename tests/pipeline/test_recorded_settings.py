@@ -1,7 +1,5 @@
 """No secret of the settings is shown or recorded."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 
@@ -21,7 +19,7 @@ PLANTED = (
 )
 
 
-def test_records_hold_neither_secrets_nor_kubeflow() -> None:
+def test_records_hold_neither_secrets_nor_kubeflow():
     settings = load("quickstart", PLANTED)
     for text in (changes_as_yaml(settings), yaml.safe_dump(pipeline_settings.recorded(settings))):
         assert SECRET not in text and "kubeflow" not in text
@@ -32,7 +30,7 @@ def test_records_hold_neither_secrets_nor_kubeflow() -> None:
         ]  # fmt: skip
 
 
-def test_history_leaves_out_what_earlier_versions_recorded() -> None:
+def test_history_leaves_out_what_earlier_versions_recorded():
     old = yaml.safe_dump(load("quickstart", PLANTED).model_dump(mode="json"))
     assert SECRET in old
     known = past_settings.known({"TrainingReport": {"settings": old}})
@@ -42,7 +40,7 @@ def test_history_leaves_out_what_earlier_versions_recorded() -> None:
     assert known.keys() >= past_settings.defaults().keys()
 
 
-def test_config_shows_no_secret() -> None:
+def test_config_shows_no_secret():
     settings = load("quickstart", PLANTED)
     env = yaml.safe_load(describe_settings.as_yaml(settings))["kubeflow"]["every_step"]["env"]
     assert env == {"HF_TOKEN": "…", "PLAIN": f"{SECRET}-too", "LEVEL": "info"}
@@ -57,7 +55,7 @@ def test_config_shows_no_secret() -> None:
         ("beam.args=[--password=…]", "beam.args"),
     ],
 )
-def test_what_was_left_out_cannot_be_used(override: str, name: str) -> None:
+def test_what_was_left_out_cannot_be_used(override, name):
     with pytest.raises(SettingsError) as refused:
         load("quickstart", (override,))
     assert refused.value.setting == name
@@ -75,7 +73,7 @@ def test_what_was_left_out_cannot_be_used(override: str, name: str) -> None:
         (f"s3://bucket/x?X-Amz-Signature={SECRET}", "X-Amz-Signature=…", "signature"),
     ],
 )
-def test_no_address_holds_credentials(name: str, address: str, shown: str, what: str) -> None:
+def test_no_address_holds_credentials(name, address, shown, what):
     with pytest.raises(SettingsError) as refused:
         load("quickstart", (f"{name}={address}",))
     said = str(refused.value)
@@ -98,13 +96,13 @@ def test_no_address_holds_credentials(name: str, address: str, shown: str, what:
         f"https://me:{SECRET}@host/?x=1",
     ],
 )
-def test_no_refusal_repeats_a_secret(override: str) -> None:
+def test_no_refusal_repeats_a_secret(override):
     with pytest.raises(SettingsError) as refused:
         load("quickstart", (override,))
     assert SECRET not in str(refused.value)
 
 
-def test_a_warning_names_what_is_visible() -> None:
+def test_a_warning_names_what_is_visible():
     settings = load("quickstart", PLANTED)
     assert visible_secrets.names(settings) == [
         "kubeflow.every_step.env.HF_TOKEN",

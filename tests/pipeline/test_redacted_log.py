@@ -1,7 +1,5 @@
 """What TFX and Beam log of arguments has no values."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys
@@ -24,7 +22,7 @@ ARGUMENTS = (
 
 
 @pytest.fixture
-def redaction() -> Redaction:
+def redaction():
     made = Redaction()
     made.hide(ARGUMENTS)
     return made
@@ -40,17 +38,17 @@ def redaction() -> Redaction:
         "https://me:c4n4ry@host/x?X-Amz-Signature=c4n4ry",
     ],
 )
-def test_values_are_left_out(redaction: Redaction, text: str) -> None:
+def test_values_are_left_out(redaction, text):
     left = redaction.redact(text)
     assert "c4n4ry" not in left and "…" in left
 
 
-def test_other_text_stays(redaction: Redaction) -> None:
+def test_other_text_stays(redaction):
     text = "cannot connect to localhost:8081; direct is the runner"
     assert redaction.redact(text) == text
 
 
-def test_a_traceback(redaction: Redaction, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback(redaction, capsys):
     try:
         raise ValueError("https://me:c4n4ry@host")
     except ValueError:
@@ -59,8 +57,8 @@ def test_a_traceback(redaction: Redaction, capsys: pytest.CaptureFixture[str]) -
     assert printed.startswith("Traceback") and printed.endswith("https://…@host\n")
 
 
-def test_each_handler_keeps_its_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    handlers: list[logging.Handler] = [logging.StreamHandler(), logging.StreamHandler()]
+def test_each_handler_keeps_its_format(monkeypatch):
+    handlers = [logging.StreamHandler(), logging.StreamHandler()]
     handlers[1].setFormatter(logging.Formatter("%(levelname).1s <%(message)s>"))
     monkeypatch.setattr(logging.getLogger(), "handlers", handlers)
     redacted_log.install(ARGUMENTS)

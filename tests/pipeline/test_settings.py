@@ -1,26 +1,21 @@
 """The tree of settings: presets, files, overrides and errors."""
 
-from __future__ import annotations
-
-import pathlib
-
 import pytest
-from messages import Messages
 
 from stagecraft.pipeline.settings import SettingsError, load, presets
 from stagecraft.trainer_module.settings import TrainingSettings
 
 
 @pytest.mark.parametrize("preset", presets())
-def test_presets_are_valid(preset: str) -> None:
+def test_presets_are_valid(preset):
     assert load(preset).name == preset
 
 
-def test_quickstart_and_cifar10_are_presets() -> None:
+def test_quickstart_and_cifar10_are_presets():
     assert set(presets()) >= {"quickstart", "cifar10"}
 
 
-def test_overrides_win_over_the_file(tmp_path: pathlib.Path) -> None:
+def test_overrides_win_over_the_file(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("train: {model: resnet20, steps: 7}\ndata: {source: /somewhere}\n")
     settings = load(str(file), ("train.steps=9", "data.shards=3"))
@@ -28,7 +23,7 @@ def test_overrides_win_over_the_file(tmp_path: pathlib.Path) -> None:
     assert (settings.data.source, settings.data.shards) == ("/somewhere", 3)
 
 
-def test_steps_replace_the_presets_epochs_and_back() -> None:
+def test_steps_replace_the_presets_epochs_and_back():
     assert load("quickstart", ("train.steps=5",)).train.epochs is None
     unset = load("quickstart", ("train.steps=5", "train.epochs=null")).train
     assert (unset.steps, unset.epochs) == (5, None)
@@ -44,7 +39,7 @@ def test_steps_replace_the_presets_epochs_and_back() -> None:
         ("train.augment=true", "crop,flip"),
     ],
 )
-def test_augment_takes_lists_words_and_booleans(given: str, parsed: str) -> None:
+def test_augment_takes_lists_words_and_booleans(given, parsed):
     assert load("quickstart", (given,)).train.augment == parsed
 
 
@@ -85,18 +80,18 @@ def test_augment_takes_lists_words_and_booleans(given: str, parsed: str) -> None
     ],
     ids=",".join,
 )
-def test_errors(messages: Messages, overrides: list[str]) -> None:
+def test_errors(messages, overrides):
     with messages.raises(SettingsError):
         load("quickstart", overrides)
 
 
-def test_an_error_names_the_setting() -> None:
+def test_an_error_names_the_setting():
     with pytest.raises(SettingsError) as caught:
         load("quickstart", ("train.batch_size=0",))
     assert caught.value.setting == "train.batch_size"
 
 
-def test_settings_travel_flat_and_come_back() -> None:
+def test_settings_travel_flat_and_come_back():
     settings = load("cifar10", ("train.augment=cutout", "parallel.strategy=mirrored"))
     flat = settings.flat()
     assert all(isinstance(value, int | float | str) for value in flat.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,32 +13,13 @@ from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console
 
 if TYPE_CHECKING:
+    from stagecraft.components.kubernetes.api.reader import CheckResult
+    from stagecraft.pipeline.checks.machine import Check
     from stagecraft.pipeline.settings import PipelineSettings
 
 _OF_CLUSTER = ("config", "overrides", "namespace", "kube_context", "service_account")
 
 _JOB = "preflight"
-"""Name of a job that the checks describe and never create."""
-
-
-class Check(Protocol):
-    """One line of output: a check of this machine, or of a cluster's preflight."""
-
-    @property
-    def name(self) -> str:
-        """The subject."""
-
-    @property
-    def found(self) -> str:
-        """Its state."""
-
-    @property
-    def verdict(self) -> str:
-        """``ok``, ``note`` or ``missing``."""
-
-    @property
-    def advice(self) -> str:
-        """How to fix it."""
 
 
 @click.command(
@@ -106,7 +87,7 @@ def doctor(
 
 def _cluster_checks(
     settings: PipelineSettings, namespace: str, kube_context: str | None, account: str | None
-) -> Iterator[Check]:
+) -> Iterator[Check | CheckResult]:
     from stagecraft.components.kubernetes.api import connection
     from stagecraft.components.kubernetes.preflight import preflight
     from stagecraft.pipeline.checks import machine
@@ -132,7 +113,7 @@ def _cluster_checks(
     yield from preflight.check_cluster(connection.connect(kube_context), wanted)
 
 
-def _print(checks: Iterable[Check], as_json: bool, all_ok: str) -> int:
+def _print(checks: Iterable[Check | CheckResult], as_json: bool, all_ok: str) -> int:
     """Prints checks as they come; the exit code."""
     done = []
     for check in checks:

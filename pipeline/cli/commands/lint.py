@@ -44,7 +44,13 @@ def lint(files: tuple[str, ...], as_json: bool) -> int:
     findings = {file: check(text) for file, text in texts.items()}
     for file, of_file in findings.items():
         for finding in of_file:
-            console.say(_paragraph(file, finding), stderr=as_json)
+            paragraph = (
+                f"{file}: {finding.location} ({finding.rule})\n"
+                f"  {finding.problem}\n"
+                f"  {finding.remedy}\n"
+                f"  {finding.source}\n"
+            )
+            console.say(paragraph, stderr=as_json)
     console.say(_summary(findings), stderr=as_json)
     accepted = not any(findings.values())
     if as_json:
@@ -67,15 +73,6 @@ def _read(file: str) -> str:
             f"{file}: is not a text file; name the compiled YAML file, not an archive of it",
             file=file,
         ) from error
-
-
-def _paragraph(file: str, finding: Finding) -> str:
-    return (
-        f"{file}: {finding.location} ({finding.rule})\n"
-        f"  {finding.problem}\n"
-        f"  {finding.remedy}\n"
-        f"  {finding.source}\n"
-    )
 
 
 def _summary(findings: dict[str, list[Finding]]) -> str:

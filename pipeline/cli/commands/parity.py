@@ -115,17 +115,7 @@ def parity(
 def check_topologies(
     settings: PipelineSettings, chosen: Sequence[Case], folder: pathlib.Path, *, stderr: bool
 ) -> list[Row]:
-    """Checks topologies one after the other, and prints the progress.
-
-    Args:
-        settings: the data, and the size of the check.
-        chosen: the topologies.
-        folder: for data and logs.
-        stderr: prints to stderr.
-
-    Raises:
-        UserError: the data cannot be used.
-    """
+    """Checks topologies one after the other, and prints the progress."""
     from stagecraft.pipeline.checks import classes, parity_data  # with TensorFlow
     from stagecraft.trainer_module.parity.check import Check
 

@@ -130,11 +130,7 @@ def _plan(
 
 
 def _first(available: list[str], parallel: ParallelSettings) -> list[str]:
-    """As many devices as one worker needs.
-
-    Raises:
-        UserError: there are too few.
-    """
+    """As many devices as one worker needs."""
     needed = parallel.replicas * parallel.stages
     if needed > len(available):
         name = available[0].partition(":")[0]

@@ -125,15 +125,8 @@ def job_request(
     """A training as a job of a cluster.
 
     Args:
-        settings: the topology, and the resources of its pods.
-        name: of the job.
-        namespace: of the job.
-        folder: in which the processes look for their task.
         image: of all pods; default: the Trainer's, or ``kubeflow.image``.
         kind: of the job; default: ``kubeflow.job.kind``.
-
-    Raises:
-        UserError: Kubernetes does not allow a name.
     """
     from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings
     from stagecraft.components.kubernetes.jobs.request import JobRequest

@@ -172,11 +172,7 @@ def _resume_command(asked: dict[str, Any], state: RunState) -> str:
 
 
 def _check(settings: PipelineSettings, from_node: str | None, to_node: str | None) -> None:
-    """Refuses everything that can be refused before anything starts.
-
-    Raises:
-        UserError: names the setting or the option.
-    """
+    """Refuses everything that can be refused before anything starts."""
     from stagecraft.pipeline.checks import early_checks
     from stagecraft.pipeline.local import nodes
     from stagecraft.trainer_module.parallel import cluster
@@ -193,11 +189,7 @@ def _check(settings: PipelineSettings, from_node: str | None, to_node: str | Non
 
 
 def _check_output(output: pathlib.Path) -> None:
-    """Refuses an output folder on whose earlier runs this one cannot build.
-
-    Raises:
-        UserError: names the file or folder.
-    """
+    """Refuses an output folder on whose earlier runs this one cannot build."""
     from stagecraft.components.metadata import file, outputs  # with ML Metadata: half a second
     from stagecraft.pipeline.local import layout
 

@@ -85,14 +85,16 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _connect(fields: dict[str, Any], context: str | None) -> Api:
-    """Connects to the cluster that options, environment and contexts name.
-
-    Raises:
-        UserError: they name none, or it does not answer.
-    """
+    """Connects to the cluster that options, environment and contexts name."""
     from stagecraft.pipeline.kubeflow.client.connection import resolve  # --help needs none of it
 
     connection = resolve(fields, context)
     from stagecraft.pipeline.kubeflow.client.api import Api
 
     return Api(connection)
+
+
+def links(api: Api, path: str) -> list[tuple[str, str]]:
+    """A field with the address of a page of the UI; empty if the address is unknown."""
+    link = api.link(path)
+    return [("see", link)] if link else []

@@ -44,11 +44,10 @@ def set_(name: str, **fields: Any) -> None:
     if "-" in fields.values():
         raise UserError("A context can name only files, not standard input.", value="-")
     known = stored.load()
-    changes = {
-        field: _absolute(value) if field.endswith("_file") else value
-        for field, value in fields.items()
-        if value is not None
-    }
+    changes = {field: value for field, value in fields.items() if value is not None}
+    for field, value in changes.items():
+        if field.endswith("_file") and not value.startswith(("-", "~")):
+            changes[field] = str(pathlib.Path(value).absolute())
     before = known.contexts.get(name, stored.Context())
     after = stored.make(before.model_dump() | changes)
     connection.checked(after)
@@ -109,7 +108,3 @@ def delete(name: str) -> None:
     current = None if known.current == name else known.current
     stored.save(stored.Contexts(current=current, contexts=rest))
     console.say(f"{name}: deleted." + ("" if current else " No context is current now."))
-
-
-def _absolute(file: str) -> str:
-    return file if file.startswith(("-", "~")) else str(pathlib.Path(file).absolute())

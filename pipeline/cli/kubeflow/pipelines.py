@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stagecraft.pipeline.cli.command import Group
-from stagecraft.pipeline.cli.kubeflow.connection import connection_options
-from stagecraft.pipeline.cli.kubeflow.text import day, links, optional_time
+from stagecraft.pipeline.cli.kubeflow.connection import connection_options, links
 from stagecraft.pipeline.cli.options import not_empty
 from stagecraft.pipeline.cli.terminal import console
+from stagecraft.pipeline.cli.terminal.wording import day, optional_time
 
 if TYPE_CHECKING:
     from stagecraft.pipeline.kubeflow.client.api import Api

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stagecraft.pipeline.cli.command import Group
-from stagecraft.pipeline.cli.kubeflow.connection import connection_options
-from stagecraft.pipeline.cli.kubeflow.text import day, links, optional_time
+from stagecraft.pipeline.cli.kubeflow.connection import connection_options, links
 from stagecraft.pipeline.cli.options import name_values, not_empty, parameter_option
 from stagecraft.pipeline.cli.terminal import console
-from stagecraft.pipeline.cli.terminal.wording import duration
+from stagecraft.pipeline.cli.terminal.wording import day, duration, optional_time
 from stagecraft.schemas.errors import UserError
 
 if TYPE_CHECKING:
@@ -154,7 +153,8 @@ def show(api: Api, run_id: str, as_json: bool) -> None:
     run = of_server.get(api, run_id)
     steps = _progress(run, follow.names(api, run))
     if as_json:
-        console.say_json({**_run(api, run), "parameters": run.parameters, "steps": _steps(steps)})
+        fields = {name: step._asdict() for name, step in steps.items()}
+        console.say_json({**_run(api, run), "parameters": run.parameters, "steps": fields})
         return
     console.fields(
         [
@@ -307,7 +307,8 @@ def _watch(api: Api, run_id: str, *, as_json: bool) -> int:
             raise
     steps = _progress(run, names)
     if as_json:
-        console.say_json({**_run(api, run), "steps": _steps(steps)})
+        fields = {name: step._asdict() for name, step in steps.items()}
+        console.say_json({**_run(api, run), "steps": fields})
     else:
         took = (run.finished - run.created).total_seconds() if run.finished and run.created else 0
         console.fields(
@@ -357,11 +358,4 @@ def _run(api: Api, run: Run) -> dict[str, Any]:
         "pipeline_id": run.pipeline_id,
         "version_id": run.version_id,
         "link": api.link(f"runs/details/{run.id}"),
-    }
-
-
-def _steps(steps: dict[str, Progress]) -> dict[str, Any]:
-    return {
-        name: {"state": step.state, "seconds": step.seconds, "cause": step.cause}
-        for name, step in steps.items()
     }

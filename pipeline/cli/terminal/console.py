@@ -1,7 +1,6 @@
-"""The only module that prints text. It makes foreign text safe for a terminal.
+"""The only module that prints text: without escape sequences, control characters and secrets.
 
-Names in archives, messages of exceptions and lines of logs may hold escape sequences, control
-characters or secrets. All output loses them; only documents keep their secrets.
+Only documents keep their secrets.
 """
 
 from __future__ import annotations
@@ -57,13 +56,7 @@ def fields(lines: list[tuple[str, str]], *, stderr: bool = False) -> None:
 def table(
     header: tuple[str, ...], lines: Sequence[tuple[str, ...]], *, folded: bool = False
 ) -> None:
-    """Prints a table, each column as wide as its longest cell.
-
-    Args:
-        header: of the columns.
-        lines: a tuple of cells for each.
-        folded: on a terminal, prints the last column below the others, indented.
-    """
+    """Prints a table, each column as wide as its longest cell."""
     from rich.cells import cell_len, set_cell_size  # Chinese characters are two cells wide
 
     folded = folded and sys.stdout.isatty()

@@ -7,7 +7,6 @@ from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.planning.plan import Plan
 
 _WIDEST = 100
-"""Characters in a line of the diagram."""
 
 _TIMES = {
     "flops": "floating-point operations: they compare stages, but ignore copies and the network; "
@@ -22,7 +21,7 @@ def plan_text(plan: Plan) -> str:
     stages = len(plan.stages)
     paragraphs = [
         _heading(plan),
-        _devices(plan),
+        "\n".join(f"replica {index}  {' → '.join(row)}" for index, row in enumerate(plan.devices)),
         _table(plan),
         _diagram(plan) if stages > 1 or plan.microbatches > 1 else "",
         _figures(plan),
@@ -41,12 +40,6 @@ def _heading(plan: Plan) -> str:
     if plan.workers > 1:
         grid = f"{plan.workers} × {grid[:-1].replace('(', '(workers × ')})"
     return f"{plan.model} under {plan.strategy}, {grid}; {examples}"
-
-
-def _devices(plan: Plan) -> str:
-    return "\n".join(
-        f"replica {number}  {' → '.join(row)}" for number, row in enumerate(plan.devices)
-    )
 
 
 def _table(plan: Plan) -> str:

@@ -16,14 +16,7 @@ from stagecraft.trainer_module.settings import DEFAULT_EPOCHS, TrainSettings
 def failure(
     state: RunState, outcome: Outcome, require_blessing: bool, resume_command: str
 ) -> str | None:
-    """Why the command fails, in a paragraph; None if it does not fail.
-
-    Args:
-        state: of the run.
-        outcome: how it ended.
-        require_blessing: whether a model without blessing is a failure.
-        resume_command: resumes an interrupted run.
-    """
+    """Why the command fails, in a paragraph; None if it does not fail."""
     if outcome.status == "interrupted":
         return f"interrupted; resume with: {resume_command}"
     if outcome.status != "ok":

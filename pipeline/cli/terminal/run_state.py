@@ -20,8 +20,6 @@ class NodeState:
     """waiting, running, done, cached, skipped, failed or interrupted."""
 
     seconds: float | None = None
-    """Seconds that it took; for a running node, see ``started``."""
-
     figure: str = ""
     cause: str | None = None
     started: float | None = None
@@ -47,7 +45,6 @@ class RunState:
         """The latest progress with a phase of ``NOTICES``."""
         self.notes: list[str] = []
         self.start_up_seconds: float | None = None
-        """From the start of the command to the start of the first component."""
 
     def apply(self, event: Event) -> None:
         """Applies an event of :mod:`stagecraft.pipeline.local.events`."""

@@ -48,8 +48,6 @@ def run_view(
     """Shows a run.
 
     Args:
-        state: of the run.
-        stderr: shows it on stderr.
         starts: whether the run has yet to start, which takes a while.
 
     Yields:
@@ -70,11 +68,7 @@ def run_view(
 
 @contextlib.contextmanager
 def progress_bar(description: str, *, stderr: bool) -> Iterator[Callable[[int, int], None]]:
-    """Shows a bar on a terminal, and removes it at the end of the block.
-
-    Yields:
-        A function that the caller calls with the units that are done, and with all units.
-    """
+    """Shows a bar on a terminal until the block ends; yields a function of done and total units."""
     console = Console(stderr=stderr)
     if not console.is_terminal:
         yield lambda done, total: None

@@ -1,6 +1,8 @@
-"""Progress and durations in words."""
+"""Progress, durations and times in words."""
 
 from __future__ import annotations
+
+import datetime
 
 from stagecraft.pipeline.local.events import Event
 
@@ -39,3 +41,13 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def day(time: datetime.datetime | None) -> str:
+    """A time for a table, in the reader's time zone."""
+    return f"{time.astimezone():%Y-%m-%d %H:%M}" if time else ""
+
+
+def optional_time(time: datetime.datetime | None) -> str | None:
+    """A time for JSON."""
+    return time.isoformat() if time else None

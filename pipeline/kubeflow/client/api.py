@@ -24,21 +24,15 @@ from stagecraft.pipeline.kubeflow.client.connection import Connection
 from stagecraft.schemas.errors import UserError
 
 _PRINTS = ("create_experiment", "run_pipeline", "upload_pipeline", "upload_pipeline_version")
-"""Methods of kfp's client that print a link."""
+
+
+_PAGE = 100
 
 
 class Api:
-    """Kubeflow Pipelines' API, v2beta1.
-
-    :meth:`call` calls the methods of ``kfp.Client``, which are the same from 2.5 to 2.16.
-    """
+    """Calls methods of ``kfp.Client`` (API v2beta1), which are the same from 2.5 to 2.16."""
 
     def __init__(self, connection: Connection):
-        """Connects.
-
-        Raises:
-            UserError: the address is missing, or no server answers there.
-        """
         self.connection = connection
         # kfp may print a request to sign in; its other output is of no use.
         output = sys.stderr if connection.context.iap_client_id else io.StringIO()
@@ -47,23 +41,25 @@ class Api:
         self.multi_user: bool = bool(self._client.health.multi_user)
 
     def call(self, method: str, **arguments: Any) -> Any:
-        """Calls a method of ``kfp.Client``.
-
-        Raises:
-            ApiError: the server refuses, fails or does not answer.
-        """
+        """Calls a method of ``kfp.Client``; raises an ApiError."""
         # Not around every call: a live table writes to stdout at the same time.
         quiet = contextlib.redirect_stdout(io.StringIO())
         with quiet if method in _PRINTS else contextlib.nullcontext():
             return getattr(self._client, method)(**arguments)
 
+    def pages(self, method: str, field: str, **arguments: Any) -> Iterator[Any]:
+        """Yields all entries of a list."""
+        token = ""
+        while True:
+            answer = self.call(method, page_token=token, page_size=_PAGE, **arguments)
+            yield from getattr(answer, field) or ()
+            token = answer.next_page_token or ""
+            if not token:
+                return
+
     @property
     def namespace(self) -> str | None:
-        """The user's namespace in a multi-user Kubeflow; None in a single-user one.
-
-        Raises:
-            UserError: the namespace is unknown.
-        """
+        """The user's namespace in a multi-user Kubeflow; None in a single-user one."""
         if not self.multi_user:
             return None
         # The second: kfp's setting, or the namespace of this pod.
@@ -85,6 +81,16 @@ class Api:
         """Address of a page of the user interface; empty if unknown."""
         base = self.connection.context.ui_endpoint or self.connection.context.endpoint
         return f"{base.rstrip('/')}/#/{path}" if base else ""
+
+
+def name_filter(name: str) -> str:
+    """A filter: ``Filter`` in backend/api/v2beta1/filter.proto.
+
+    Quoted twice: the gateway unquotes it, and so does the server (``parseAPIFilter`` in
+    apiserver/server/list_request_util.go).
+    """
+    predicate = {"operation": 1, "key": "display_name", "stringValue": name}  # 1: EQUALS
+    return urllib.parse.quote(json.dumps({"predicates": [predicate]}))
 
 
 class _Client(kfp.Client):
@@ -135,7 +141,7 @@ class _Client(kfp.Client):
         experiment_name: str | None = None,
         namespace: str | None = None,
     ) -> Any:
-        """As kfp's; also finds names with a plus or a percent sign: see paging.name_filter."""
+        """As kfp's; also finds names with a plus or a percent sign: see name_filter."""
         if experiment_name is not None:
             experiment_name = urllib.parse.quote(json.dumps(experiment_name)[1:-1])
         return super().get_experiment(experiment_id, experiment_name, namespace)
@@ -195,10 +201,7 @@ def _guard(rest: Any, connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _without_environment() -> Iterator[None]:
-    """Hides kfp's environment variables, which ``connection.resolve`` has read.
-
-    kfp would use their address or client ID for a context without one.
-    """
+    """Hides kfp's variables: kfp would use their address or client ID for a context without one."""
     names = [*connections.KFP.values(), connections.KFP_SECRET]
     before = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:

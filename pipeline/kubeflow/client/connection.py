@@ -62,12 +62,7 @@ class Connection:
     other_client_secret: SecretStr | None = None
 
     def redact(self, text: str, headers: Mapping[str, str] | None = None) -> str:
-        """Removes the secrets from a text.
-
-        Args:
-            text: such as a server's answer, which may repeat the request.
-            headers: of the request; its credentials may be others, such as renewed ones.
-        """
+        """Removes the secrets of the connection, and of a request's headers, from a text."""
         known = (self.token, self.cookies, self.other_client_secret)
         secrets = [secret.get_secret_value() for secret in known if secret] + [
             value
@@ -82,15 +77,7 @@ class Connection:
 
 
 def resolve(options: Mapping[str, Any], context: str | None = None) -> Connection:
-    """Resolves a connection.
-
-    Args:
-        options: fields of :class:`Context` from the command line; None: not given.
-        context: name of a context.
-
-    Raises:
-        UserError: the context does not exist, a file cannot be read, or an address is malformed.
-    """
+    """Resolves a connection; in ``options``, None is an option that is not given."""
     explicit = {name: value for name, value in options.items() if value is not None}
     from_environment = {
         field: os.environ[name] for field, name in KFP.items() if os.environ.get(name)
@@ -133,11 +120,7 @@ def resolve(options: Mapping[str, Any], context: str | None = None) -> Connectio
 
 
 def checked(context: Context) -> Context:
-    """Checks and completes a context's addresses and certificates.
-
-    Raises:
-        SettingError: one cannot be used.
-    """
+    """Checks and completes a context's addresses and certificates."""
     changed = {}
     for field in ("endpoint", "ui_endpoint", "proxy"):
         address = getattr(context, field) or ""
@@ -176,11 +159,7 @@ def checked(context: Context) -> Context:
 
 
 def read(file: str, field: str) -> SecretStr:
-    """Reads a secret from a file; ``-``: from standard input.
-
-    Raises:
-        SettingError: it cannot be read, or does not contain exactly one line.
-    """
+    """Reads a secret from a file; ``-``: from standard input."""
     try:
         text = sys.stdin.read() if file == "-" else pathlib.Path(file).expanduser().read_text()
     except OSError as error:

@@ -1,8 +1,4 @@
-"""Named connections in a file, like kubectl's contexts.
-
-The file contains no secrets: it names the files of tokens and cookies.
-Imports neither kfp nor Kubernetes.
-"""
+"""Named connections in a file without secrets, like kubectl's contexts. Imports no kfp."""
 
 from __future__ import annotations
 
@@ -75,11 +71,7 @@ class Contexts(Settings):
     contexts: dict[str, Context] = {}
 
     def named(self, name: str) -> Context:
-        """The context of a name.
-
-        Raises:
-            SettingError: it does not exist.
-        """
+        """The context of a name."""
         if name not in self.contexts:
             raise SettingError(
                 "context",
@@ -99,11 +91,7 @@ def path() -> pathlib.Path:
 
 
 def load() -> Contexts:
-    """Reads the file; a missing file has no contexts.
-
-    Raises:
-        UserError: it cannot be read, or is malformed.
-    """
+    """Reads the file; a missing file has no contexts."""
     try:
         tree = strict_yaml.read(path())
     except FileNotFoundError:
@@ -117,11 +105,7 @@ def load() -> Contexts:
 
 
 def make(fields: Mapping[str, Any]) -> Context:
-    """Makes a context of a person's fields.
-
-    Raises:
-        UserError: a value cannot be used.
-    """
+    """Makes a context of a person's fields."""
     try:
         return Context.model_validate(fields)
     except ValidationError as error:
@@ -137,11 +121,7 @@ def _first(error: ValidationError) -> str:
 
 
 def save(contexts: Contexts) -> None:
-    """Writes the file atomically, readable by its owner alone.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Writes the file atomically, readable by its owner alone."""
     target = path()
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     tree = contexts.model_dump(exclude_defaults=True)

@@ -20,7 +20,6 @@ POLL_SECONDS = 2.0
 """About the interval of the persistence agent's resync, which copies Argo's state."""
 
 PATIENCE_SECONDS = 300.0
-"""How long the server may fail or not answer."""
 
 
 def names(api: Api, run: Run) -> list[str]:
@@ -48,21 +47,11 @@ class Patience:
     """Retries requests while the server fails or does not answer."""
 
     def __init__(self, on_hiccup: Callable[[str], Any], sleep: Callable[[float], Any] = time.sleep):
-        """Sets the callback.
-
-        Args:
-            on_hiccup: called with an error before a retry.
-            sleep: waits for seconds.
-        """
         self._on_hiccup = on_hiccup
         self.sleep = sleep
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """The answer to a question.
-
-        Raises:
-            UserError: the server refuses, or fails for longer than ``PATIENCE_SECONDS``.
-        """
+        """The answer to a question."""
         begun, pause = time.monotonic(), POLL_SECONDS
         while True:
             try:
@@ -83,21 +72,7 @@ def follow(
     on_progress: Callable[[str, Progress], Any],
     patience: Patience,
 ) -> Run:
-    """Polls until the run is over.
-
-    Args:
-        api: the connection.
-        run_id: of the run.
-        step_names: the steps to follow.
-        on_progress: called with a step's name when its state changes.
-        patience: retries.
-
-    Returns:
-        The finished run.
-
-    Raises:
-        ApiError: the server refuses, or fails for too long.
-    """
+    """Polls until the run is over; calls ``on_progress`` when a step's state changes."""
     states: dict[str, str] = {}
     while True:
         run = patience.ask(lambda: runs.get(api, run_id))

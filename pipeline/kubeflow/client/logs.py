@@ -22,7 +22,6 @@ _NODE_NAME = "workflows.argoproj.io/node-name"
 """Annotation: the path of the pod's node, as ``quickstart-x7k2p.root.Trainer.executor(1)``."""
 
 _CONTAINER = "main"
-"""Argo's name of the container that runs the step."""
 
 
 def read(
@@ -38,16 +37,9 @@ def read(
     """Lines of a run's steps, each with the step's name.
 
     Args:
-        api: the connection.
-        run: whose logs.
         step: only this step; a name with ``-driver`` at the end is a driver.
-        follow: whether to read until the run is over.
         tail: last lines of each pod's log; default: all.
         on_waiting: called with a step and the reason why its container does not start.
-        on_hiccup: called with an error before a retry, while following.
-
-    Raises:
-        UserError: these credentials may not read logs, or no pod of the step exists.
     """
     client, namespace = connect(api.connection.context.kube_context), api.pods_namespace
     reported: set[tuple[str, str]] = set()

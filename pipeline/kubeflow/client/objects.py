@@ -109,11 +109,7 @@ class Run(NamedTuple):
 
 
 def document(spec: Json) -> Document:
-    """A compiled pipeline, from the server's answer.
-
-    ``YamlStringToPipelineSpecStruct`` in backend/src/apiserver/server/api_converter.go: a spec,
-    or a spec and a platform document.
-    """
+    """From the server's answer: a spec, or a spec and a platform document (api_converter.go)."""
     platform = spec.get("platform_spec", {}).get("platforms", {}).get("kubernetes", {})
     return Document(
         spec.get("pipeline_spec", spec), platform.get("deploymentSpec", {}).get("executors", {})

@@ -10,14 +10,16 @@ import uuid
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+
 from stagecraft.pipeline.kubeflow import document as documents
 from stagecraft.pipeline.kubeflow import linter
-from stagecraft.pipeline.kubeflow.client.api import Api
-from stagecraft.pipeline.kubeflow.client.canonical import same
+from stagecraft.pipeline.kubeflow.client.api import Api, name_filter
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Version
-from stagecraft.pipeline.kubeflow.client.paging import name_filter, pages
 from stagecraft.pipeline.kubeflow.document import Document
+from stagecraft.pipeline.kubeflow.spec import Json, doubles
 from stagecraft.schemas.errors import UserError
 
 _NEWEST_FIRST = "created_at desc"
@@ -39,7 +41,7 @@ def every(api: Api) -> list[Pipeline]:
         for namespace in _namespaces(api)
         for pipeline in map(
             Pipeline.of,
-            pages(api, "list_pipelines", "pipelines", namespace=namespace, sort_by=_NEWEST_FIRST),
+            api.pages("list_pipelines", "pipelines", namespace=namespace, sort_by=_NEWEST_FIRST),
         )
     }
     return list(found.values())
@@ -49,13 +51,9 @@ def find(api: Api, name: str, *, shared: bool = True) -> Pipeline | None:
     """The pipeline of a name or an ID; None: it does not exist.
 
     Args:
-        api: the connection.
         name: or ID.
         shared: whether to find names of pipelines that all users share. Changing a shared pipeline
             requires its ID, so that nobody changes it by mistake.
-
-    Raises:
-        UserError: several pipelines have the name.
     """
     if _is_id(name):
         try:
@@ -64,12 +62,10 @@ def find(api: Api, name: str, *, shared: bool = True) -> Pipeline | None:
             if error.status != 404:
                 raise
     for namespace in _namespaces(api)[: None if shared else 1]:
-        found = [
-            Pipeline.of(answer)
-            for answer in pages(
-                api, "list_pipelines", "pipelines", namespace=namespace, filter=name_filter(name)
-            )
-        ]
+        answers = api.pages(
+            "list_pipelines", "pipelines", namespace=namespace, filter=name_filter(name)
+        )
+        found = list(map(Pipeline.of, answers))
         if len(found) > 1:
             ids = ", ".join(pipeline.id for pipeline in found)
             raise UserError(f"{name}: {len(found)} pipelines have this name; give an ID: {ids}.")
@@ -79,11 +75,7 @@ def find(api: Api, name: str, *, shared: bool = True) -> Pipeline | None:
 
 
 def get(api: Api, name: str) -> Pipeline:
-    """The pipeline of a name or an ID.
-
-    Raises:
-        UserError: it does not exist, or several have the name.
-    """
+    """The pipeline of a name or an ID."""
     pipeline = find(api, name)
     if pipeline is None:
         raise UserError(
@@ -94,8 +86,7 @@ def get(api: Api, name: str) -> Pipeline:
 
 def versions(api: Api, pipeline: Pipeline) -> list[Version]:
     """Versions of a pipeline, newest first."""
-    answers = pages(
-        api,
+    answers = api.pages(
         "list_pipeline_versions",
         "pipeline_versions",
         pipeline_id=pipeline.id,
@@ -105,11 +96,7 @@ def versions(api: Api, pipeline: Pipeline) -> list[Version]:
 
 
 def version(api: Api, pipeline: Pipeline, name: str | None = None) -> Version:
-    """The version of a name or an ID; default: the newest one.
-
-    Raises:
-        UserError: the version does not exist.
-    """
+    """The version of a name or an ID; default: the newest one."""
     known = versions(api, pipeline)
     for one in known:
         if name is None or name in (one.id, one.name):
@@ -121,11 +108,7 @@ def version(api: Api, pipeline: Pipeline, name: str | None = None) -> Version:
 
 
 def create(api: Api, file: pathlib.Path, name: str | None = None) -> Uploaded:
-    """Uploads a new pipeline; an equal existing pipeline is no error.
-
-    Raises:
-        UserError: the file cannot be read or run, or another pipeline has the name.
-    """
+    """Uploads a new pipeline; an equal existing pipeline is no error."""
     document = _checked(file)
     name = name or document.name
     pipeline = find(api, name, shared=False)
@@ -159,12 +142,7 @@ def create(api: Api, file: pathlib.Path, name: str | None = None) -> Uploaded:
 def update(
     api: Api, file: pathlib.Path, name: str | None = None, version_name: str | None = None
 ) -> Uploaded:
-    """Adds a version to a pipeline, unless its newest version is equal.
-
-    Raises:
-        UserError: the file cannot be read or run, the pipeline does not exist, or it has a version
-            of the name.
-    """
+    """Adds a version to a pipeline, unless its newest version is equal."""
     document = _checked(file)
     pipeline = find(api, name or document.name, shared=False)
     if pipeline is None:
@@ -188,16 +166,27 @@ def update(
 
 
 def delete(api: Api, pipeline: Pipeline) -> list[Version]:
-    """Deletes a pipeline's versions, and then the pipeline: servers require this order.
-
-    Returns:
-        The deleted versions. Runs stay.
-    """
+    """Deletes a pipeline's versions, then the pipeline, as servers require; returns versions."""
     gone = versions(api, pipeline)
     for one in gone:
         _delete(api, "delete_pipeline_version", pipeline_id=pipeline.id, pipeline_version_id=one.id)
     _delete(api, "delete_pipeline", pipeline_id=pipeline.id)
     return gone
+
+
+def same(one: Document, other: Document) -> bool:
+    """Whether the server would store both alike."""
+    return _canonical(one) == _canonical(other)
+
+
+def _canonical(document: Document) -> Json:
+    """The stored form: ``V2Spec.Bytes`` in apiserver/template/v2_template.go."""
+    try:
+        message = json_format.ParseDict(document.spec, pipeline_spec_pb2.PipelineSpec())
+        spec = json_format.MessageToDict(message)
+    except json_format.ParseError:  # a field that this version of kfp does not know
+        spec = document.spec
+    return doubles({"spec": spec, "executors": document.executors})
 
 
 def _namespaces(api: Api) -> list[str | None]:

@@ -41,13 +41,7 @@ class Progress(NamedTuple):
 
 
 def progress(run: Run, names: list[str], now: datetime.datetime) -> dict[str, Progress]:
-    """Progress of all steps, by name.
-
-    Args:
-        run: of the steps.
-        names: of the steps.
-        now: the current time.
-    """
+    """Progress of all steps, by name."""
     nodes = {node.display_name: node for node in run.tasks}
     without_pod = [
         node.start_time

@@ -6,10 +6,9 @@ import datetime
 import itertools
 from collections.abc import Mapping
 
-from stagecraft.pipeline.kubeflow.client.api import Api
+from stagecraft.pipeline.kubeflow.client.api import Api, name_filter
 from stagecraft.pipeline.kubeflow.client.errors import ApiError
 from stagecraft.pipeline.kubeflow.client.objects import Pipeline, Run, Version
-from stagecraft.pipeline.kubeflow.client.paging import name_filter, pages
 from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
@@ -27,26 +26,12 @@ def create(
     pipeline_root: str | None = None,
     service_account: str | None = None,
 ) -> tuple[Run, bool]:
-    """Starts a run.
+    """Starts a run; returns it, and whether it is new.
 
     Args:
-        api: the connection.
-        pipeline: to run.
-        version: of the pipeline.
         parameters: values as text, by name; others keep their defaults.
         experiment: groups runs; default: the pipeline's name, as in TFX.
-        name: of the run; default: the version's, with the time.
-        once: return the experiment's run of this name, version and values, if one exists that did
-            not fail.
-        pipeline_root: address of outputs; default: the pipeline's own.
-        service_account: of the pods; default: the server's choice.
-
-    Returns:
-        The run, and whether it is new.
-
-    Raises:
-        UserError: a parameter does not exist, has no value or another type; ``once`` without a
-            name; an address contains a password.
+        once: return the run of this name, version and values, if one exists that did not fail.
     """
     if pipeline_root:
         secrets.refuse_in_address(pipeline_root, Settings.credentials_advice)
@@ -94,16 +79,8 @@ def every(
     name: str | None = None,
     limit: int | None = None,
 ) -> list[Run]:
-    """Runs, newest first, without archived ones.
-
-    Args:
-        api: the connection.
-        experiment_id: only of this experiment.
-        name: only of this name.
-        limit: the largest number of runs.
-    """
-    answers = pages(
-        api,
+    """Runs, newest first, without archived ones; filtered by experiment and name."""
+    answers = api.pages(
         "list_runs",
         "runs",
         sort_by="created_at desc",
@@ -116,11 +93,7 @@ def every(
 
 
 def experiment_id(api: Api, name: str) -> str:
-    """ID of an experiment.
-
-    Raises:
-        UserError: it does not exist.
-    """
+    """ID of an experiment."""
     try:
         answer = api.call("get_experiment", experiment_name=name, namespace=api.namespace)
     except ValueError:  # of kfp
@@ -129,11 +102,7 @@ def experiment_id(api: Api, name: str) -> str:
 
 
 def get(api: Api, run_id: str) -> Run:
-    """A run.
-
-    Raises:
-        UserError: it does not exist.
-    """
+    """A run."""
     try:
         return Run.of(api.call("get_run", run_id=run_id))
     except ApiError as error:
@@ -145,11 +114,7 @@ def get(api: Api, run_id: str) -> Run:
 
 
 def terminate(api: Api, run: Run) -> tuple[Run, bool]:
-    """Stops a run.
-
-    Returns:
-        The run, and whether it was running.
-    """
+    """Stops a run; returns the run, and whether it was running."""
     if run.is_over or run.state == "CANCELING":
         return run, False
     try:
@@ -165,10 +130,7 @@ def terminate(api: Api, run: Run) -> tuple[Run, bool]:
 
 
 def delete(api: Api, run_id: str) -> bool:
-    """Stops and deletes a run; whether it existed.
-
-    The server also deletes the workflow; pods may run for a little longer.
-    """
+    """Stops and deletes a run; whether it existed. Pods may run for a little longer."""
     try:
         api.call("delete_run", run_id=run_id)
     except ApiError as error:

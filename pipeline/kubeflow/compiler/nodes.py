@@ -1,8 +1,4 @@
-"""Replaces nodes that the backend does not run: drivers, resolvers, values of other nodes.
-
-Kubeflow Pipelines runs containers and nothing else: ``pipelineDFS.dfs`` in
-backend/src/v2/compiler/visitor.go refuses resolvers, and nothing reads lifecycle hooks.
-"""
+"""Replaces nodes that the backend does not run: it runs containers and nothing else."""
 
 from __future__ import annotations
 
@@ -32,13 +28,9 @@ def driver_of(node: Any) -> str | None:
 
 
 def add_driver(spec: Json, node: Any, image: str) -> str:
-    """Adds an uncached step before the node that runs the node's driver.
+    """Adds a step before the node that runs its driver; returns the name.
 
-    The driver reads span, version and fingerprint of the data at run time. Its output is an input
-    of the node, and so part of the backend's cache key.
-
-    Returns:
-        The new step's name.
+    It is never cached: the driver reads span, version and fingerprint of the data at run time.
     """
     [step] = [step for step in specs.steps(spec) if step.name == node.id]
     assert step.container is not None
@@ -167,11 +159,7 @@ def _take_parameters(step: specs.Step, producer: str) -> None:
 
 
 def name_producers(spec: Json) -> None:
-    """Corrects names and types of dynamic execution properties.
-
-    TFX adds ``_task`` to the producer's name. It declares each type as STRING, for which the
-    backend turns numbers into text.
-    """
+    """Corrects producers, to which TFX adds ``_task``, and types, which TFX calls STRING."""
     names = {step.name: step for step in specs.steps(spec)}
     for step in specs.steps(spec):
         for name, source in step.task.get("inputs", {}).get("parameters", {}).items():

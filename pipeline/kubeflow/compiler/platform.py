@@ -14,11 +14,7 @@ from stagecraft.pipeline.settings.kubeflow import Step
 
 
 def apply(step: specs.Step, wanted: Step) -> Json:
-    """Writes settings into the step's container and task.
-
-    Returns:
-        The step's entry in the platform document; may be empty.
-    """
+    """Writes settings into container and task; returns the entry of the platform document."""
     container = step.container
     if container is None:
         return {}
@@ -46,10 +42,7 @@ def document(executors: Json) -> Json:
 
 
 def _resources(wanted: Step) -> Json:
-    """Numbers for older backends (memory in 10^9 bytes), and quantities for newer ones.
-
-    ``initPodSpecPatch`` in backend/src/v2/driver/driver.go.
-    """
+    """Numbers for older backends (memory in 10^9 bytes), and quantities for newer ones."""
     resources: Json = {}
     if wanted.cpu:
         resources |= {"cpuLimit": _number(wanted.cpu), "resourceCpuLimit": wanted.cpu}

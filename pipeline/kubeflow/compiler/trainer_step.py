@@ -27,11 +27,7 @@ def starts_job(node: Any) -> bool:
 
 
 def step_of(node: Any, wanted: Step, settings: KubeflowSettings) -> Step:
-    """Settings of the Trainer's step.
-
-    Raises:
-        UnsharedFolderError: the job's pods cannot reach a folder.
-    """
+    """Settings of the Trainer's step."""
     pods = PodSettings.model_validate(
         {name: getattr(wanted, name) for name in PodSettings.model_fields}
     )

@@ -26,12 +26,7 @@ class UnsupportedNodeError(UserError):
 
 
 def check(node: Any) -> None:
-    """Refuses a component that cannot be a step.
-
-    Raises:
-        UnsupportedNodeError: the component needs Kubernetes, an input is not one artifact, or the
-            name of an output's type does not locate its class.
-    """
+    """Refuses a component that cannot be a step."""
     if isinstance(node, Pipeline):
         raise UnsupportedNodeError(
             node,
@@ -80,11 +75,7 @@ def check(node: Any) -> None:
 
 
 def check_resolver(node: resolver.Resolver) -> None:
-    """Refuses resolvers without a counterpart on Kubeflow.
-
-    Raises:
-        UnsupportedNodeError: the strategy is not "the latest blessed model".
-    """
+    """Refuses resolvers without a counterpart on Kubeflow."""
     strategy = node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS]
     if not issubclass(strategy, (LatestBlessedModelStrategy, LatestBlessedBaseline)):
         raise UnsupportedNodeError(

@@ -24,17 +24,7 @@ EXECUTOR_LOGS = "executor-logs"
 def resolve_inputs(
     step: specs.Step, arguments: Json, done: dict[str, Outputs], run: dict[str, str]
 ) -> Json:
-    """``ExecutorInput.inputs``.
-
-    Args:
-        step: to run.
-        arguments: values of the pipeline's parameters.
-        done: outputs of earlier steps.
-        run: values of placeholders in constants, such as ``{{$.pipeline_job_uuid}}``.
-
-    Raises:
-        UserError: the backend would not resolve an input.
-    """
+    """``ExecutorInput.inputs``; ``run`` has values for placeholders in constants."""
     definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
     parameters = {}
     for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
@@ -66,14 +56,7 @@ def outputs_address(run_address: str, step: str) -> str:
 def provision_outputs(
     step: specs.Step, task: str, launcher_root: pathlib.Path, scratch: pathlib.Path
 ) -> Json:
-    """``ExecutorInput.outputs``.
-
-    Args:
-        step: to run.
-        task: address of its outputs.
-        launcher_root: folder in place of ``/``, for the launcher's copies.
-        scratch: folder in place of ``/tmp``.
-    """
+    """``ExecutorInput.outputs``, with folders in place of ``/`` and ``/tmp``."""
     outputs = step.component.get("outputDefinitions", {})
     # The API server's manifests have PUBLISH_LOGS=true.
     log = {EXECUTOR_LOGS: {"artifactType": {"schemaTitle": "system.Artifact"}}}

@@ -7,6 +7,7 @@ backend/src/v2/component/launcher_v2.go: ``prepareOutputFolders``, ``downloadArt
 from __future__ import annotations
 
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import IO
 
 from stagecraft.components.object_store.endpoint import STORE
@@ -40,13 +42,6 @@ class Pod:
     """The file system and the process of one attempt."""
 
     def __init__(self, folder: pathlib.Path, objects: pathlib.Path, log: IO[bytes]):
-        """Creates the folders.
-
-        Args:
-            folder: for the attempt alone.
-            objects: the object store.
-            log: for the container's output.
-        """
         self.root, self.tmp, self._home = folder / "root", folder / "tmp", folder / "home"
         self._folder, self._objects, self._log = folder, objects, log
         for path in (self.root, self.tmp, self._home):
@@ -60,12 +55,7 @@ class Pod:
         stop: threading.Event,
         timeout: float | None,
     ) -> Outputs:
-        """Downloads inputs, runs the container's command, and uploads outputs.
-
-        Raises:
-            Failed: the command failed.
-            Stopped: ``stop`` was set, and the command has ended.
-        """
+        """Downloads inputs, runs the command, uploads outputs; may raise Failed or Stopped."""
         for artifacts in executor_input["outputs"]["artifacts"].values():
             self._local(artifacts["artifacts"][0]["uri"]).parent.mkdir(parents=True, exist_ok=True)
         for output in executor_input["outputs"]["parameters"].values():
@@ -107,27 +97,19 @@ class Pod:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        watcher = threading.Event()
-        late = threading.Event()
-        threads = [
-            threading.Thread(target=_end_when, args=(process, stop, watcher), daemon=True),
-        ]
-        if timeout:
-            threads.append(threading.Timer(timeout, _end_late, args=(process, late)))
-        for thread in threads:
-            thread.start()
+        assert process.stdin is not None
+        deadline, late = time.monotonic() + (timeout or math.inf), False
         try:
+            while process.poll() is None and not late and not stop.wait(0.05):
+                late = time.monotonic() > deadline
+            if process.poll() is None:
+                _end(process)
             code = process.wait()
         finally:
-            watcher.set()
-            for thread in threads:
-                if isinstance(thread, threading.Timer):
-                    thread.cancel()
-            assert process.stdin is not None
             process.stdin.close()
         if stop.is_set():
             raise Stopped
-        if late.is_set():
+        if late:
             raise Failed(f"the container took longer than {timeout:.0f} s")
         return code
 
@@ -191,20 +173,6 @@ def environment(step: specs.Step) -> dict[str, str]:
     """The container's variables; secrets come from this process's environment."""
     assert step.container is not None
     return {variable["name"]: variable["value"] for variable in step.container.get("env", ())}
-
-
-def _end_when(
-    process: subprocess.Popen[bytes], stop: threading.Event, done: threading.Event
-) -> None:
-    while not done.is_set():
-        if stop.wait(0.2):
-            _end(process)
-            return
-
-
-def _end_late(process: subprocess.Popen[bytes], late: threading.Event) -> None:
-    late.set()
-    _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

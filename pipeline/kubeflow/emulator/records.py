@@ -55,12 +55,7 @@ class Records:
 
 
 def fingerprint(pipeline: str, step: specs.Step, executor_input: Json, claims: list[str]) -> str:
-    """The cache key of a step.
-
-    ``GenerateCacheKey`` in backend/src/v2/cacheutils/cache.go: numbers of input artifacts, values
-    of input parameters, types of outputs, image, command, and names of volumes; not addresses of
-    outputs.
-    """
+    """The cache key of a step, without addresses: ``GenerateCacheKey`` in cacheutils/cache.go."""
     container = step.container or {}
     inputs, outputs = executor_input["inputs"], executor_input["outputs"]
     key = {

@@ -37,17 +37,7 @@ class Run:
     """One run of a compiled pipeline."""
 
     def __init__(self, document: Document, folder: pathlib.Path, arguments: Json):
-        """Prepares the run.
-
-        Args:
-            document: the compiled pipeline.
-            folder: for the store, the backend's records and logs. A later run in the same folder
-                uses the cache.
-            arguments: values of the pipeline's parameters.
-
-        Raises:
-            UserError: a step cannot be emulated.
-        """
+        """Prepares the run; a later run in the same folder uses the cache."""
         self.run_id = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         self.folder = folder / "runs" / self.run_id
         self.folder.mkdir(parents=True)
@@ -60,15 +50,9 @@ class Run:
         self._records = Records(folder / "records.json")
         self._done: dict[str, Outputs] = {}
         self.ended: dict[str, Ended] = {}
-        """Ended steps, by name."""
 
     def run(self, *, parallel: int, on_event: Callable[[str, str, Ended | None], None]) -> None:
-        """Runs all steps; after a failure, starts no further step.
-
-        Args:
-            parallel: steps at a time.
-            on_event: called with a step's name, its state, and, at its end, the result.
-        """
+        """Runs all steps, but none after a failure; calls ``on_event`` at each start and end."""
         running: dict[concurrent.futures.Future[Ended], str] = {}
         waiting = dict(self.steps)
         with concurrent.futures.ThreadPoolExecutor(parallel) as pool:

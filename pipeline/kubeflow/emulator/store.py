@@ -14,10 +14,7 @@ def knows(address: str) -> bool:
 
 
 def below(folder: pathlib.Path, address: str) -> pathlib.Path:
-    """The path of an address in a folder with ``gcs``, ``s3`` and ``minio``.
-
-    ``LocalPathForURI`` in backend/src/v2/component/launcher_v2.go.
-    """
+    """The path of an address below a folder: ``LocalPathForURI`` in launcher_v2.go."""
     if not knows(address):
         raise ValueError(f"{address}: the backend stores artifacts at {', '.join(FOLDERS)}")
     scheme, separator, path = address.partition("://")
@@ -25,10 +22,7 @@ def below(folder: pathlib.Path, address: str) -> pathlib.Path:
 
 
 def transfer(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copies the files at or below ``source``, ``DownloadBlob`` and ``UploadBlob``.
-
-    A missing source is no error.
-    """
+    """Copies the files at or below ``source``, if any (``DownloadBlob`` and ``UploadBlob``)."""
     paths = [source] if source.is_file() else sorted(source.rglob("*"))
     for path in paths:
         if path.is_file():

@@ -1,7 +1,4 @@
-"""``python -m stagecraft.pipeline.kubeflow.entrypoint run|resolve|latest-blessed …``.
-
-The compiled pipeline contains the arguments; nobody types them.
-"""
+"""``python -m stagecraft.pipeline.kubeflow.entrypoint run|resolve|latest-blessed …``."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ def main() -> None:
 
             resolve(invocation, arguments.driver_class_path, arguments.output_types)
         else:
-            from stagecraft.pipeline.kubeflow.entrypoint.latest_blessed import look_up
+            from stagecraft.pipeline.kubeflow.entrypoint.blessed_models import look_up
 
             look_up(invocation, folder, arguments.output_types)
     except UserError as error:

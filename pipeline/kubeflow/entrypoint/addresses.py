@@ -1,8 +1,4 @@
-"""Addresses in object stores, and paths of the launcher's copies.
-
-``LocalPathForURI`` and ``provisionOutputs``, backend/src/v2/component/launcher_v2.go and
-backend/src/v2/driver/driver.go in kubeflow/pipelines.
-"""
+"""Addresses in object stores, and the launcher's copies: ``LocalPathForURI``, launcher_v2.go."""
 
 from __future__ import annotations
 
@@ -35,12 +31,7 @@ def to_remote(path: str) -> str:
 
 
 def in_strings(value: Any, changed: dict[str, str]) -> Any:
-    """JSON with addresses in place of local paths.
-
-    Args:
-        value: JSON.
-        changed: further folders -> addresses.
-    """
+    """JSON with addresses in place of local paths; ``changed`` maps more folders to addresses."""
 
     def restore(leaf: Any) -> Any:
         if not isinstance(leaf, str):

@@ -1,12 +1,12 @@
-"""Records of blessed models, one object each, at an address that all runs of a pipeline share.
+"""Records of blessed models at an address that all runs of a pipeline share.
 
-``PIPELINE/blessed_models/TIME.json``, TIME in nanoseconds. Kubeflow has no resolvers, and a step
-cannot query its metadata store.
+``PIPELINE/blessed_models/TIME.json``, TIME in nanoseconds: a step has no metadata store.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import posixpath
 import time
 from collections.abc import Collection
@@ -15,6 +15,8 @@ from typing import Any, TypedDict
 from tfx.dsl.io import fileio
 
 from stagecraft.components.object_store import filesystem
+from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
+from stagecraft.pipeline.kubeflow.spec import LOOKUP
 
 _FOLDER = "blessed_models"
 
@@ -27,23 +29,13 @@ class Artifact(TypedDict):
 
 
 def record(pipeline: str, artifacts: dict[str, Artifact]) -> None:
-    """Records a blessed model.
-
-    Args:
-        pipeline: address of the pipeline's data.
-        artifacts: the ``Model`` and its ``ModelBlessing``.
-    """
+    """Records a ``Model`` and its ``ModelBlessing`` at the address of the pipeline's data."""
     address = posixpath.join(pipeline, _FOLDER, f"{time.time_ns():020d}.json")
     filesystem.write_atomically(address, json.dumps(artifacts, sort_keys=True).encode())
 
 
 def latest(pipeline: str, candidates: Collection[str]) -> dict[str, Artifact]:
-    """The newest blessed model that still exists, and its blessing; empty if none exists.
-
-    Args:
-        pipeline: address of the pipeline's data.
-        candidates: addresses of models to skip.
-    """
+    """The newest blessed model outside ``candidates`` (addresses) that still exists, if any."""
     folder = posixpath.join(pipeline, _FOLDER)
     names = fileio.listdir(folder) if fileio.exists(folder) else []
     for name in sorted((name for name in names if name.endswith(".json")), reverse=True):
@@ -53,3 +45,22 @@ def latest(pipeline: str, candidates: Collection[str]) -> dict[str, Artifact]:
         if model not in candidates and fileio.exists(model):
             return artifacts
     return {}
+
+
+def look_up(invocation: Invocation, pipeline: str, output_types: dict[str, str]) -> None:
+    """Writes an address and properties, or nothing, for each output; input models are skipped."""
+    candidates = {artifact["uri"] for artifact in invocation.artifacts("inputs").values()}
+    found = latest(pipeline, candidates)
+    values = {
+        name: json.dumps(found[kind], sort_keys=True) if kind in found else ""
+        for name, kind in output_types.items()
+    }
+    text = {name: json.loads(value)["uri"] if value else "none" for name, value in values.items()}
+    invocation.write(
+        {
+            "parameterValues": values,
+            "artifacts": {LOOKUP: {"artifacts": [{"name": LOOKUP, "metadata": text}]}},
+        }
+    )
+    for name, value in text.items():
+        logging.info("%s: %s", name, value)

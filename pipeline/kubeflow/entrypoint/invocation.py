@@ -1,7 +1,4 @@
-"""The messages between backend and step: ``ExecutorInput`` and ``ExecutorOutput``.
-
-api/v2alpha1/pipeline_spec.proto in kubeflow/pipelines, in their JSON form.
-"""
+"""``ExecutorInput`` and ``ExecutorOutput`` of pipeline_spec.proto, in their JSON form."""
 
 from __future__ import annotations
 
@@ -20,13 +17,7 @@ class Invocation:
     """One run of a step."""
 
     def __init__(self, executor_input: str, inputs_spec: str, outputs: Collection[str]):
-        """Reads the arguments of the command line.
-
-        Args:
-            executor_input: ``ExecutorInput`` as JSON.
-            inputs_spec: the component's ``inputDefinitions`` as JSON.
-            outputs: names of the component's output artifacts; the backend adds one for the log.
-        """
+        """Reads JSON; drops outputs that the component does not name, such as the backend's log."""
         self.input: Json = json.loads(executor_input)
         self.inputs_spec: Json = json.loads(inputs_spec)
         artifacts = self.input.get("outputs", {}).get("artifacts", {})

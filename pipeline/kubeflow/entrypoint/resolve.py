@@ -15,13 +15,7 @@ from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
 
 
 def resolve(invocation: Invocation, driver_class: str, output_types: dict[str, str]) -> None:
-    """Writes the driver's output as an output parameter.
-
-    Args:
-        invocation: with the component's parameters.
-        driver_class: dotted path of a portable driver that needs no metadata store.
-        output_types: schemas of the component's output artifacts, by name.
-    """
+    """Writes the output of a driver that needs no metadata store as an output parameter."""
     outputs = {
         name: pipeline_spec_pb2.ArtifactList(
             artifacts=[{"type": {"instance_schema": schema}, "name": name}]

@@ -53,7 +53,6 @@ def run(
         pipeline: address of the pipeline's data.
         executor_class: dotted path.
         resolved: schemas of input artifacts that come as parameters, by name.
-        beam_args: for Beam.
     """
     uris = {
         side: {name: artifact["uri"] for name, artifact in invocation.artifacts(side).items()}
@@ -95,11 +94,7 @@ def _restore_types(invocation: Invocation) -> None:
 
 @contextlib.contextmanager
 def _resolved(invocation: Invocation, schemas: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Turns parameters into input artifacts, with local copies.
-
-    Yields:
-        Folders of the copies -> addresses.
-    """
+    """Turns parameters into input artifacts with local copies; yields folders -> addresses."""
     with tempfile.TemporaryDirectory(prefix="stagecraft-inputs-") as folder:
         copies = {}
         artifacts = invocation.input.setdefault("inputs", {}).setdefault("artifacts", {})
@@ -109,8 +104,11 @@ def _resolved(invocation: Invocation, schemas: dict[str, str]) -> Iterator[dict[
             if artifact is None:  # an input without artifacts
                 continue
             copy = posixpath.join(folder, name)
-            _fetch(artifact["uri"], copy)
-            copies[copy] = artifact["uri"]
+            copies[copy] = address = artifact["uri"]
+            if fileio.isdir(address):
+                io_utils.copy_dir(address, copy)
+            else:
+                fileio.copy(address, copy)
             artifacts[name] = {
                 "artifacts": [
                     {
@@ -124,19 +122,8 @@ def _resolved(invocation: Invocation, schemas: dict[str, str]) -> Iterator[dict[
         yield copies
 
 
-def _fetch(address: str, folder: str) -> None:
-    if fileio.isdir(address):
-        io_utils.copy_dir(address, folder)
-    else:
-        fileio.copy(address, folder)
-
-
 def _take_driver_output(invocation: Invocation) -> dict[str, Json]:
-    """Adds the driver's output to the parameters.
-
-    Returns:
-        Metadata of output artifacts, by name.
-    """
+    """Adds the driver's output to the parameters; returns metadata of output artifacts, by name."""
     text = invocation.parameters.pop(DRIVER_OUTPUT, "")
     found = json_format.Parse(text or "{}", driver_output_pb2.DriverOutput())
     types = invocation.inputs_spec.setdefault("parameters", {})

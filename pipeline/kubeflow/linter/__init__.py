@@ -1,10 +1,59 @@
 """Lints compiled pipelines for the open-source Kubeflow Pipelines backend.
 
-The rules are ports of the backend's Go code (kubeflow/pipelines at 7b70c7b95, August 2026). Each
-finding names the file and the function. They were not compared with a live cluster.
+The rules port the backend's Go code (kubeflow/pipelines at 7b70c7b95, August 2026). Each finding
+names the file and the function. They were not compared with a live cluster.
 """
 
-from stagecraft.pipeline.kubeflow.linter.finding import Finding, refusal
-from stagecraft.pipeline.kubeflow.linter.lint import check
+from __future__ import annotations
 
-__all__ = ["Finding", "check", "refusal"]
+from stagecraft.pipeline.kubeflow.linter import documents
+from stagecraft.pipeline.kubeflow.linter.finding import Finding, refusal
+from stagecraft.pipeline.kubeflow.linter.pipeline import walk
+from stagecraft.pipeline.kubeflow.linter.rules import (
+    artifacts,
+    conditions,
+    containers,
+    dependencies,
+    importers,
+    parameters,
+    pipeline_root,
+    resources,
+    tasks,
+    tfx_entrypoint,
+)
+from stagecraft.pipeline.kubeflow.linter.rules.platform import platform
+
+__all__ = ["Finding", "check", "check_file", "refusal"]
+
+_RULES = (
+    tasks,
+    dependencies,
+    parameters,
+    artifacts,
+    conditions,
+    containers,
+    resources,
+    importers,
+    tfx_entrypoint,
+)
+
+
+def check(text: str) -> list[Finding]:
+    """What the backend would refuse, drop or crash on. The backend stops at its first error."""
+    file, findings = documents.read(text)
+    return [*findings, *check_file(file)]
+
+
+def check_file(file: documents.File) -> list[Finding]:
+    """The findings of parsed documents."""
+    if file.pipeline is None:
+        return []
+    spec, of_pipeline = documents.parse_pipeline(file.pipeline)
+    pipeline, missing = walk(spec)
+    of_pipeline += [*pipeline_root.check(spec), *missing]
+    for rule in _RULES:
+        of_pipeline += rule.check(pipeline)
+    findings = [each._replace(location=file.prefix + each.location) for each in of_pipeline]
+    if file.platform is not None:
+        findings += platform.check(file.platform, pipeline)
+    return findings

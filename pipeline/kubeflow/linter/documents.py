@@ -66,41 +66,80 @@ for _tag, _pattern, _first in (
 def read(text: str) -> tuple[File, list[Finding]]:
     """The documents of a file, and findings about them."""
     file = File()
+    return file, list(_read(text, file))
+
+
+def _read(text: str, file: File) -> Iterator[Finding]:
     try:
         documents = _documents(text)
     except yaml.YAMLError as error:
-        return file, [_not_yaml(error)]
-    findings: list[Finding] = []
-    found = {"pipeline": 0, "platform": 0}
+        yield Finding(
+            "not-yaml",
+            "file",
+            f"The upload is refused: the file is not YAML ({' '.join(str(error).split())}).",
+            "Correct the YAML, or compile again.",
+            _NEW,
+        )
+        return
     for number, document in enumerate(documents, start=1):
         location = f"document {number}"
         if document is None:
             continue
         if not isinstance(document, dict):
-            findings.append(_not_a_mapping(location))
+            yield Finding(
+                "not-a-mapping",
+                location,
+                "The upload is refused: each document must be a mapping.",
+                "Remove the document.",
+                _NEW,
+            )
             continue
         inner = document.get("pipelineSpec", document.get("pipeline_spec"))
         if isinstance(inner, dict):
-            findings.append(_pipeline_job(location))
+            yield Finding(
+                "pipeline-job",
+                location,
+                "The upload is refused as an unknown template format: this is a PipelineJob, and "
+                "the backend expects a PipelineSpec; JSON is allowed.",
+                "Upload the content of pipelineSpec, and set the values of runtimeConfig when you "
+                "start a run.",
+                _IS_PIPELINE,
+            )
             file.prefix = "pipelineSpec."
             document = inner
         if isinstance(inner, dict) or _PIPELINE_KEYS & document.keys():
-            found["pipeline"] += 1
-            if found["pipeline"] == 1:
-                file.pipeline = document
-            else:
-                findings.append(_several(location, "pipeline"))
+            what = "pipeline"
         elif isinstance(document.get("platforms"), dict) and "kubernetes" in document["platforms"]:
-            found["platform"] += 1
-            if found["platform"] == 1:
-                file.platform = document
-            else:
-                findings.append(_several(location, "platform"))
+            what = "platform"
         else:
-            findings.append(_ignored(location))
+            yield Finding(
+                "document-ignored",
+                location,
+                "The backend silently ignores it: it is neither a pipeline spec nor a platform "
+                "spec with platforms.kubernetes.",
+                "Remove the document, or make it one of the two.",
+                _NEW,
+            )
+            continue
+        if getattr(file, what) is None:
+            setattr(file, what, document)
+        else:
+            yield Finding(
+                f"several-{what}s",
+                location,
+                f"The upload is refused: the file has a {what} spec before this one, and one is "
+                "allowed.",
+                "Keep one of them in the file.",
+                _NEW,
+            )
     if file.pipeline is None:
-        findings.append(_no_pipeline())
-    return file, findings
+        yield Finding(
+            "no-pipeline",
+            "file",
+            "The upload is refused as an unknown template format: it has no pipeline spec.",
+            "Put a compiled pipeline into the file.",
+            "backend/src/apiserver/template/template.go inferTemplateFormat",
+        )
 
 
 def parse_pipeline(document: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
@@ -132,31 +171,22 @@ def _head(spec: dict[str, Any]) -> Iterator[Finding]:
             _NEW,
         )
     name = spec.get("pipelineInfo", {}).get("name", "")
+    problem, source = "", _NEW
     if not name:
-        yield Finding(
-            "pipeline-name",
-            "pipelineInfo.name",
-            "The upload is refused as an unknown template format: the pipeline has no name.",
-            "Give the pipeline a name.",
-            _IS_PIPELINE,
-        )
+        problem = "The upload is refused as an unknown template format: the pipeline has no name."
+        source = _IS_PIPELINE
     elif not _NAME.search(name):
-        yield Finding(
-            "pipeline-name",
-            "pipelineInfo.name",
-            f"The upload is refused: {name!r} has no lower-case letter and no digit.",
-            "Name it in lower-case letters, digits and hyphens.",
-            _NEW,
-        )
+        problem = f"The upload is refused: {name!r} has no lower-case letter and no digit."
     elif not _NAME.fullmatch(name.split("/")[-1]):
-        yield Finding(
-            "pipeline-name",
-            "pipelineInfo.name",
+        problem = (
             f"The upload passes, and the run is refused: the Workflow's name begins with {name!r}, "
-            "and Kubernetes allows lower-case letters, digits, '-' and '.'.",
-            "Name it in lower-case letters, digits and hyphens.",
-            "backend/src/v2/compiler/argocompiler/argo.go Compile (generateName)",
+            "and Kubernetes allows lower-case letters, digits, '-' and '.'."
         )
+        source = "backend/src/v2/compiler/argocompiler/argo.go Compile (generateName)"
+    if problem:
+        remedy = "Name it in lower-case letters, digits and hyphens."
+        remedy = remedy if name else "Give the pipeline a name."
+        yield Finding("pipeline-name", "pipelineInfo.name", problem, remedy, source)
     if "root" not in spec:
         yield Finding(
             "root-missing",
@@ -174,66 +204,3 @@ def _documents(text: str) -> list[Any]:
         except (ValueError, RecursionError):
             pass  # a mapping in YAML's flow style
     return yaml_loader.load_all(text, _Loader)
-
-
-def _not_yaml(error: yaml.YAMLError) -> Finding:
-    return Finding(
-        "not-yaml",
-        "file",
-        f"The upload is refused: the file is not YAML ({' '.join(str(error).split())}).",
-        "Correct the YAML, or compile again.",
-        _NEW,
-    )
-
-
-def _not_a_mapping(location: str) -> Finding:
-    return Finding(
-        "not-a-mapping",
-        location,
-        "The upload is refused: each document must be a mapping.",
-        "Remove the document.",
-        _NEW,
-    )
-
-
-def _pipeline_job(location: str) -> Finding:
-    return Finding(
-        "pipeline-job",
-        location,
-        "The upload is refused as an unknown template format: this is a PipelineJob, and the "
-        "backend expects a PipelineSpec; JSON is allowed.",
-        "Upload the content of pipelineSpec, and set the values of runtimeConfig when you start a "
-        "run.",
-        _IS_PIPELINE,
-    )
-
-
-def _several(location: str, what: str) -> Finding:
-    return Finding(
-        f"several-{what}s",
-        location,
-        f"The upload is refused: the file has a {what} spec before this one, and one is allowed.",
-        "Keep one of them in the file.",
-        _NEW,
-    )
-
-
-def _ignored(location: str) -> Finding:
-    return Finding(
-        "document-ignored",
-        location,
-        "The backend silently ignores it: it is neither a pipeline spec nor a platform spec "
-        "with platforms.kubernetes.",
-        "Remove the document, or make it one of the two.",
-        _NEW,
-    )
-
-
-def _no_pipeline() -> Finding:
-    return Finding(
-        "no-pipeline",
-        "file",
-        "The upload is refused as an unknown template format: it has no pipeline spec.",
-        "Put a compiled pipeline into the file.",
-        "backend/src/apiserver/template/template.go inferTemplateFormat",
-    )

@@ -9,8 +9,6 @@ class Finding(NamedTuple):
     """One thing that the open-source Kubeflow Pipelines backend would refuse, drop or crash on."""
 
     rule: str
-    """Name of the rule in kebab case."""
-
     location: str
     """Path in the document, such as ``root.dag.tasks.Trainer.inputs.parameters.x``."""
 

@@ -77,10 +77,7 @@ class Task:
         return self.spec.get("inputs", {}).get(kind, {})
 
     def depends_on(self) -> list[str]:
-        """Names of the tasks that it waits for: listed ones, and producers of its inputs.
-
-        As addImplicitDependencies of backend/src/v2/compiler/argocompiler/dag.go.
-        """
+        """Tasks that it waits for: as addImplicitDependencies in argocompiler/dag.go."""
         sources = [
             *(item.get("taskOutputParameter") for item in self.inputs("parameters").values()),
             *(item.get("taskOutputArtifact") for item in self.inputs("artifacts").values()),
@@ -155,7 +152,17 @@ def _visit(
             ref = task.spec.get("componentRef", {}).get("name", "")
             found = pipeline.spec.get("components", {}).get(ref)
             if found is None:
-                findings.append(_no_component(task, ref))
+                findings.append(
+                    Finding(
+                        "component-missing",
+                        f"{task.location}.componentRef.name",
+                        f"The run is refused: there is no component {ref!r}."
+                        if ref
+                        else "The run is refused: the task names no component.",
+                        "Add it under components, or correct the name.",
+                        f"{_ACCEPT} dfs",
+                    )
+                )
             else:
                 task.component = _visit(pipeline, ref, found, findings)
     return component
@@ -191,18 +198,6 @@ def _find_executor(pipeline: Pipeline, component: Component) -> list[Finding]:
             f"{_ACCEPT} dfs",
         )
     ]
-
-
-def _no_component(task: Task, ref: str) -> Finding:
-    return Finding(
-        "component-missing",
-        f"{task.location}.componentRef.name",
-        f"The run is refused: there is no component {ref!r}."
-        if ref
-        else "The run is refused: the task names no component.",
-        "Add it under components, or correct the name.",
-        f"{_ACCEPT} dfs",
-    )
 
 
 def _malformed(wrong: Wrong) -> Finding:

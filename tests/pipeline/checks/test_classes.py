@@ -1,8 +1,5 @@
 """How many classes a model has: the schema says so, to plan, parity, run and compile alike."""
 
-from __future__ import annotations
-
-import pathlib
 import sys
 
 import pytest
@@ -36,7 +33,7 @@ SETTINGS = ("data.schema_file=seven.pbtxt", "train.model=counted_model:build")
 
 
 @pytest.fixture
-def seen(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def seen(tmp_path, monkeypatch):
     """Numbers of classes that the model was built for; there is a schema of seven."""
     (tmp_path / "counted_model.py").write_text(MODEL)
     (tmp_path / "seven.pbtxt").write_text(SEVEN)
@@ -45,39 +42,36 @@ def seen(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.delitem(sys.modules, "counted_model", raising=False)
     import counted_model
 
-    found: list[int] = counted_model.seen
-    return found
+    return counted_model.seen
 
 
 @pytest.mark.parametrize("dataset", DATASETS.values(), ids=list(DATASETS))
-def test_without_a_schema_of_ones_own_they_are_the_data_sets(dataset) -> None:
+def test_without_a_schema_of_ones_own_they_are_the_data_sets(dataset):
     label = {"label": "coarse"} if dataset.name == "cifar100_coarse" else {}
     given = DataSettings(source="x", dataset=dataset.name.removesuffix("_coarse"), **label)
     assert classes.count(given) == dataset.num_classes
 
 
-def test_plan_builds_for_the_schema(seen: list[int]) -> None:
+def test_plan_builds_for_the_schema(seen):
     words = [f"--set={setting}" for setting in SETTINGS]
     ran = CliRunner().invoke(main, ["plan", *words, "--devices=1xT4-16GB", "--json"])
     assert (ran.exit_code, seen) == (0, [7])
 
 
-def test_run_and_compile_build_for_the_schema(seen: list[int]) -> None:
+def test_run_and_compile_build_for_the_schema(seen):
     preflight.check(load("quickstart", SETTINGS))  # which both ask before anything else
     assert seen == [7]
 
 
-def test_parity_builds_for_the_schema(
-    seen: list[int], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parity_builds_for_the_schema(seen, tmp_path, monkeypatch):
     settings = load("quickstart", SETTINGS)
     told = {}
 
     class Check:
-        def __init__(self, data: pathlib.Path, num_classes: int, *_: object, **more: object):
+        def __init__(self, data, num_classes, *_, **more):
             told["classes"] = num_classes
 
-        def rows(self, chosen: object) -> list[object]:
+        def rows(self, chosen):
             return []
 
     monkeypatch.setattr("stagecraft.trainer_module.parity.check.Check", Check)

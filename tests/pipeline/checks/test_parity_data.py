@@ -1,9 +1,5 @@
 """Pictures for ``stagecraft parity``."""
 
-from __future__ import annotations
-
-import pathlib
-
 import numpy as np
 import pytest
 
@@ -33,7 +29,7 @@ def test_pictures_come_from_an_archive(cifar10_small, tmp_path):
         parity_data.save(DataSettings(source="/none"), 16, tmp_path / "data.npz", 10)
 
 
-def test_a_label_that_the_schema_does_not_have(tmp_path: pathlib.Path) -> None:
+def test_a_label_that_the_schema_does_not_have(tmp_path):
     path = tmp_path / "data.npz"
     with pytest.raises(UserError) as caught:
         parity_data.save(DataSettings(), 24, path, 7)

@@ -1,13 +1,11 @@
 """What is refused before the first component runs, or is compiled."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from stagecraft.pipeline.checks import preflight
 from stagecraft.pipeline.cli.main import main
@@ -109,7 +107,7 @@ def test_what_can_be_trained_passes(models):
     preflight.check(load("quickstart", ("train.model=preflight_models:good", *cut)))
 
 
-def command(*words: object) -> Result:
+def command(*words):
     return CliRunner().invoke(main, [str(word) for word in words])
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib
@@ -21,7 +19,7 @@ class Ran:
     stderr: str
 
     @property
-    def last_line(self) -> dict:
+    def last_line(self):
         return json.loads(self.stdout.splitlines()[-1])
 
 
@@ -34,7 +32,7 @@ def stagecraft(monkeypatch, tmp_path):
     monkeypatch.setattr(supervisor, "_WORKER", (str(FAKE_WORKER),))
     monkeypatch.setattr(supervisor, "GRACE_SECONDS", 0.5)
 
-    def stagecraft(*arguments: str, fake: list | None = None) -> Ran:
+    def stagecraft(*arguments, fake=None):
         monkeypatch.setenv("FAKE", json.dumps(fake or []))
         ran = click.testing.CliRunner().invoke(main, list(arguments))
         if ran.exception and not isinstance(ran.exception, SystemExit):
@@ -48,7 +46,7 @@ def stagecraft(monkeypatch, tmp_path):
 def refused(stagecraft, messages):
     """``refused("run", "--set", …)``: checks exit code and message of an error; its JSON object."""
 
-    def refused(*arguments: str) -> dict:
+    def refused(*arguments):
         ran = stagecraft(*arguments, "--json", fake=["kill"])
         assert ran.code == 1
         (line,) = ran.stdout.splitlines()

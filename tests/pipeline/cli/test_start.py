@@ -1,10 +1,7 @@
 """Help and quick commands start at once."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import click
 import pytest
@@ -26,7 +23,7 @@ print([name for name in {heavy} if name in sys.modules], file=sys.stderr)
 """
 
 
-def helps(group: click.Group = main, path: str = "") -> Iterator[str]:
+def helps(group=main, path=""):
     """``--help`` of all commands but ``tfx``, whose help is TFX's."""
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
@@ -58,7 +55,7 @@ def test_help_comes_within_half_a_second_of_processor_time(command):
     assert best < 0.5
 
 
-def _processor_seconds(code: str) -> float:
+def _processor_seconds(code):
     tell = "lambda: print(sum(os.times()[:2]), file=sys.stderr)"
     code = f"import atexit, os, sys; atexit.register({tell}); {code}"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

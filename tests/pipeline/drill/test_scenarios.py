@@ -1,9 +1,5 @@
 """Each fault of the drill, in real processes: some with the slow tests, the rest on demand."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 from stagecraft.pipeline.drill.drill import Drill
@@ -15,7 +11,7 @@ SELECTED = ("served-worker-killed",)
 
 
 @pytest.fixture(scope="module")
-def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
+def drill(tmp_path_factory):
     folder = tmp_path_factory.mktemp("drill")
     settings = load("quickstart", ("data.sample_train=600", "data.sample_test=100"))
     with (folder / "log").open("ab", buffering=0) as log:
@@ -29,7 +25,7 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
         for name in SCENARIOS
     ],
 )
-def test_recovery(drill: Drill, name: str) -> None:
+def test_recovery(drill, name):
     result = SCENARIOS[name].run(drill, name)
     tail = (drill.folder / "log").read_text(errors="replace")[-3000:]
     assert result.passed, f"{result}\n{tail}"

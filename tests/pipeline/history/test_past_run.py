@@ -1,9 +1,6 @@
 """What is known of a past run, whole or not; and that a run that goes on is not disturbed."""
 
-from __future__ import annotations
-
 import json
-import pathlib
 import subprocess
 import sys
 import threading
@@ -15,17 +12,16 @@ from past_runs import DIGEST, Output, State
 
 from stagecraft.components.metadata.run_notes import Notes
 from stagecraft.pipeline.history import past_run, past_settings, runs
-from stagecraft.pipeline.history.past_run import PastRun
 from stagecraft.pipeline.local import lock
 from stagecraft.pipeline.settings import PipelineSettings, load
 
 
-def newest(output: Output) -> PastRun:
+def newest(output):
     return past_run.read(runs.choose(output.folder))
 
 
 @pytest.fixture
-def output(tmp_path: pathlib.Path) -> Output:
+def output(tmp_path):
     return Output(tmp_path / "out")
 
 
@@ -126,7 +122,7 @@ def test_reading_changes_nothing_and_hinders_no_writer(output):
 
     over = threading.Event()
 
-    def keep_reading() -> int:
+    def keep_reading():
         times = 0
         while not over.is_set():
             for each in runs.list_runs(output.folder)[:2]:

@@ -1,19 +1,17 @@
 """Which artifacts of a run the page is about, whatever its nodes are called."""
 
-from __future__ import annotations
-
-from tfx.types import Artifact, standard_artifacts
+from tfx.types import standard_artifacts
 
 from stagecraft.pipeline.history import report
 
 
-def artifact(kind: type[Artifact], number: int) -> Artifact:
+def artifact(kind, number):
     found = kind()
     found.id = number
     return found
 
 
-def test_roles_by_type() -> None:
+def test_roles_by_type():
     examples, again = (artifact(standard_artifacts.Examples, number) for number in (1, 9))
     schema = artifact(standard_artifacts.Schema, 2)
     baseline, model = (artifact(standard_artifacts.Model, number) for number in (0, 5))

@@ -1,9 +1,5 @@
 """Which runs there are, and which of them is meant."""
 
-from __future__ import annotations
-
-import pathlib
-
 import pytest
 from past_runs import Output
 
@@ -12,7 +8,7 @@ from stagecraft.schemas.errors import UserError
 
 
 @pytest.fixture
-def root(tmp_path: pathlib.Path) -> pathlib.Path:
+def root(tmp_path):
     """Two output folders, at different depths, the first with two runs."""
     first = Output(tmp_path / "first")
     first.begin("2026-01-02T03:04:05.1")

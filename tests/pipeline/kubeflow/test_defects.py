@@ -3,8 +3,6 @@
 The numbers are those of the table in docs/explanation/kubeflow.md.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -12,14 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
 
 import compiled_by
 import pytest
 import tiny_nodes
 import yaml
 from kfp.pipeline_spec import pipeline_spec_pb2
-from messages import Messages
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor as stock_entrypoint
 
 from stagecraft.pipeline.kubeflow import linter
@@ -31,25 +27,25 @@ HERE = pathlib.Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("compiled")
 
 
 @pytest.fixture(scope="module")
-def stock(folder: pathlib.Path) -> dict[str, Any]:
+def stock(folder):
     return compiled_by.stock(compiled_by.points(), folder)
 
 
 @pytest.fixture(scope="module")
-def ours(folder: pathlib.Path) -> dict[str, Any]:
+def ours(folder):
     return compiled_by.ours(compiled_by.points(), folder)["pipelineSpec"]
 
 
-def rules(path: pathlib.Path) -> set[str]:
+def rules(path):
     return {finding.rule for finding in linter.check(path.read_text())}
 
 
-def test_1_schema_version(tmp_path: pathlib.Path, ours: dict[str, Any]) -> None:
+def test_1_schema_version(tmp_path, ours):
     from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner as runner
 
     config = runner.KubeflowV2DagRunnerConfig(default_image="registry/image:1")
@@ -58,9 +54,7 @@ def test_1_schema_version(tmp_path: pathlib.Path, ours: dict[str, Any]) -> None:
     assert ours["schemaVersion"] == "2.1.0"
 
 
-def test_2_json_and_what_yaml_loses(
-    folder: pathlib.Path, stock: dict[str, Any], ours: dict[str, Any]
-) -> None:
+def test_2_json_and_what_yaml_loses(folder, stock, ours):
     compiled_by.stock(compiled_by.points(), folder, "stock.json")
     assert "pipeline-job" in rules(folder / "stock.json")
     assert "defaultPipelineRoot" not in stock
@@ -69,7 +63,7 @@ def test_2_json_and_what_yaml_loses(
     assert rules(folder / "ours.yaml") == set()
 
 
-def test_3_resolvers(folder: pathlib.Path, stock: dict[str, Any], ours: dict[str, Any]) -> None:
+def test_3_resolvers(folder, stock, ours):
     kinds = {kind for each in stock["deploymentSpec"]["executors"].values() for kind in each}
     assert kinds == {"container", "resolver"}
     assert "executor-kind" in rules(folder / "stock.yaml")
@@ -86,9 +80,7 @@ def test_3_resolvers(folder: pathlib.Path, stock: dict[str, Any], ours: dict[str
 class Step:
     """A call of Copy's executor, as the launcher makes it."""
 
-    def __init__(
-        self, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, scheme: str = "minio"
-    ):
+    def __init__(self, folder, monkeypatch, scheme="minio"):
         monkeypatch.setenv("STAGECRAFT_LAUNCHER_ROOT", str(folder))
         root = "bucket/base/tiny/run"
         copies = folder / {"gs": "gcs"}.get(scheme, scheme) / root
@@ -128,7 +120,7 @@ class Step:
             },
         }
 
-    def by_tfx(self) -> None:
+    def by_tfx(self):
         del self.input["outputs"]["artifacts"]["executor-logs"]  # which is a reason by itself
         flags = stock_entrypoint._parse_flags(
             [
@@ -140,19 +132,18 @@ class Step:
         )
         stock_entrypoint.main(flags)
 
-    def by_us(self) -> dict[str, Any]:
+    def by_us(self):
         invocation = Invocation(json.dumps(self.input), json.dumps(self.spec), ["report"])
         run(invocation, "minio://bucket/base/tiny", "tiny_nodes.CopyExecutor", {}, [])
-        written: dict[str, Any] = json.loads(self.output_file.read_text())
-        return written
+        return json.loads(self.output_file.read_text())
 
 
 @pytest.fixture
-def step(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Step:
+def step(tmp_path, monkeypatch):
     return Step(tmp_path, monkeypatch)
 
 
-def test_4_inputs_come_without_their_types(step: Step) -> None:
+def test_4_inputs_come_without_their_types(step):
     with pytest.raises(AttributeError):
         step.by_tfx()
     [report] = step.by_us()["artifacts"]["report"]["artifacts"]
@@ -160,9 +151,7 @@ def test_4_inputs_come_without_their_types(step: Step) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["gs", "minio", "s3"])
-def test_5_addresses_are_those_of_the_object_store(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, scheme: str, messages: Messages
-) -> None:
+def test_5_addresses_are_those_of_the_object_store(tmp_path, monkeypatch, scheme, messages):
     step = Step(tmp_path, monkeypatch, scheme)
     [model] = step.input["inputs"]["artifacts"]["model"]["artifacts"]
     model["type"] = {"schemaTitle": "tfx.Model"}
@@ -175,9 +164,7 @@ def test_5_addresses_are_those_of_the_object_store(
     assert report["metadata"]["was_at"] == f"{scheme}://bucket/base/tiny/run/Make/salt/model"
 
 
-def test_6_hooks_are_not_read(
-    folder: pathlib.Path, stock: dict[str, Any], ours: dict[str, Any]
-) -> None:
+def test_6_hooks_are_not_read(folder, stock, ours):
     container = stock["deploymentSpec"]["executors"]["CsvExampleGen_executor"]["container"]
     assert "preCacheCheck" in container["lifecycle"]
     assert "lifecycle-ignored" in rules(folder / "stock.yaml")
@@ -189,9 +176,7 @@ def test_6_hooks_are_not_read(
     assert source["taskOutputParameter"]["producerTask"] == "CsvExampleGen-inputs"
 
 
-def test_7_defaults_of_runtime_parameters(
-    folder: pathlib.Path, stock: dict[str, Any], ours: dict[str, Any]
-) -> None:
+def test_7_defaults_of_runtime_parameters(folder, stock, ours):
     given = stock["root"]["inputDefinitions"]["parameters"]["train_args"]
     assert given == {"parameterType": "STRING"}
     assert "root-parameter" in rules(folder / "stock.yaml")
@@ -199,8 +184,8 @@ def test_7_defaults_of_runtime_parameters(
     assert json.loads(kept["defaultValue"])["num_steps"] == 30
 
 
-def test_8_values_of_other_steps(tmp_path: pathlib.Path) -> None:
-    def producer(spec: dict[str, Any]) -> str:
+def test_8_values_of_other_steps(tmp_path):
+    def producer(spec):
         source = spec["root"]["dag"]["tasks"]["Copy"]["inputs"]["parameters"]["times"]
         return str(source["taskOutputParameter"]["producerTask"])
 
@@ -213,18 +198,18 @@ def test_8_values_of_other_steps(tmp_path: pathlib.Path) -> None:
     assert kinds["times"] == {"parameterType": "NUMBER_INTEGER"}
 
 
-def test_9_resources(tmp_path: pathlib.Path) -> None:
+def test_9_resources(tmp_path):
     resources = pipeline_spec_pb2.PipelineDeploymentConfig.PipelineContainerSpec.ResourceSpec(
         cpu_limit=2.0, memory_limit=4.0
     )
 
-    def asked() -> Any:
+    def asked():
         pipeline = compiled_by.points()
         pipeline.components[0].platform_config = resources
         assert pipeline.components[0].id == "CsvExampleGen"
         return pipeline
 
-    def container(spec: dict[str, Any], name: str = "CsvExampleGen") -> dict[str, Any]:
+    def container(spec, name="CsvExampleGen"):
         return spec["deploymentSpec"]["executors"][f"{name}_executor"]["container"]
 
     assert "resources" not in container(compiled_by.stock(asked(), tmp_path))
@@ -238,9 +223,7 @@ def test_9_resources(tmp_path: pathlib.Path) -> None:
     assert executors == {"Trainer_executor": {"nodeSelector": {"labels": {"gpu": "a100"}}}}
 
 
-def test_10_artifact_types_of_ones_own(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_10_artifact_types_of_ones_own(tmp_path, monkeypatch, messages):
     spec = compiled_by.ours(tiny_nodes.pipeline(), tmp_path)["pipelineSpec"]
     outputs = spec["components"]["Copy"]["outputDefinitions"]["artifacts"]
     schema = yaml.safe_load(outputs["report"]["artifactType"]["instanceSchema"])
@@ -266,7 +249,7 @@ def test_10_artifact_types_of_ones_own(
     ],
     ids=["stock", "ours"],
 )
-def test_11_a_signal(tmp_path: pathlib.Path, module: str, words: list[str], saved: bool) -> None:
+def test_11_a_signal(tmp_path, module, words, saved):
     """Argo signals the step's process group, and kills it a little later."""
     given = {
         "inputs": {"parameterValues": {"folder": str(tmp_path)}},
@@ -295,9 +278,7 @@ def test_11_a_signal(tmp_path: pathlib.Path, module: str, words: list[str], save
     assert (tmp_path / "saved").exists() == saved
 
 
-def test_12_the_sdk_takes_what_the_backend_refuses(
-    folder: pathlib.Path, stock: dict[str, Any]
-) -> None:
+def test_12_the_sdk_takes_what_the_backend_refuses(folder, stock):
     from kfp import components
 
     components.load_component_from_file(str(folder / "stock.yaml"))

@@ -1,18 +1,12 @@
 """A compiled pipeline as it is read: its parameters, and files that are none."""
 
-from __future__ import annotations
-
-import pathlib
-from typing import Any
-
 import pytest
-from messages import Messages
 
 from stagecraft.pipeline.kubeflow.document import Document, load
 from stagecraft.schemas.errors import SettingError, UserError
 
 
-def with_parameters(**parameters: Any) -> Document:
+def with_parameters(**parameters):
     return Document({"root": {"inputDefinitions": {"parameters": parameters}}}, {})
 
 
@@ -25,7 +19,7 @@ def with_parameters(**parameters: Any) -> Document:
         ({"number": "true"}, "number=true"),
     ],
 )
-def test_parameters_are_checked(values: dict[str, str], refused: str, messages: Messages) -> None:
+def test_parameters_are_checked(values, refused, messages):
     document = with_parameters(
         text={"parameterType": "STRING", "defaultValue": "a"},
         number={"parameterType": "NUMBER_INTEGER"},
@@ -48,7 +42,7 @@ def test_parameters_are_checked(values: dict[str, str], refused: str, messages: 
     ],
     ids=range(7),
 )
-def test_files_without_a_pipeline(tmp_path: pathlib.Path, text: str | None) -> None:
+def test_files_without_a_pipeline(tmp_path, text):
     path = tmp_path / "file.yaml"
     if text is not None:
         path.write_text(text)
@@ -60,13 +54,13 @@ def test_files_without_a_pipeline(tmp_path: pathlib.Path, text: str | None) -> N
 
 @pytest.mark.parametrize("kind", ["NUMBER_INTEGER", "NUMBER_DOUBLE"])
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e400", "9" * 5000])
-def test_no_store_holds_such_a_number(kind: str, value: str) -> None:
+def test_no_store_holds_such_a_number(kind, value):
     with pytest.raises(SettingError) as refused:
         with_parameters(n={"parameterType": kind}).arguments({"n": value})
     assert str(refused.value.value).startswith("n=") and len(str(refused.value)) < 200
 
 
-def test_whole_numbers_are_of_64_bits() -> None:
+def test_whole_numbers_are_of_64_bits():
     document = with_parameters(n={"parameterType": "NUMBER_INTEGER"})
     for value in (str(2**63), "-1e19", "1e300"):
         with pytest.raises(SettingError, match="not an integer"):
@@ -79,7 +73,7 @@ def test_whole_numbers_are_of_64_bits() -> None:
 @pytest.mark.parametrize(
     "address", ["s3://key:c4n4ry@bucket/x", "https://host/x?X-Amz-Signature=c4n4ry"]
 )
-def test_no_parameter_holds_credentials(address: str) -> None:
+def test_no_parameter_holds_credentials(address):
     document = with_parameters(data_source={"parameterType": "STRING"})
     with pytest.raises(UserError) as refused:
         document.arguments({"data_source": address})
@@ -87,7 +81,7 @@ def test_no_parameter_holds_credentials(address: str) -> None:
     assert "c4n4ry" not in str(refused.value)
 
 
-def test_a_list_is_read_as_settings_are() -> None:
+def test_a_list_is_read_as_settings_are():
     document = with_parameters(a={"parameterType": "LIST"})
     assert document.arguments({"a": "[1, 2024-01-01]"}) == {"a": [1, "2024-01-01"]}
     for text in ("[" * 20_000, "[" + "9" * 5000 + "]", "{a: 1, a: 2}"):

@@ -3,8 +3,6 @@
 ``make golden`` writes the files anew; what has changed is then in the diff of the commit.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import pathlib
@@ -23,7 +21,7 @@ FINGERPRINT = re.compile(
 """What ``code_fingerprint`` gives, as a parameter of a task or in the JSON of a custom config."""
 
 
-def without_fingerprints(text: str) -> str:
+def without_fingerprints(text):
     """A compiled pipeline, whatever its code is."""
     return FINGERPRINT.sub(r"\1FINGERPRINT", text)
 
@@ -37,7 +35,7 @@ def without_fingerprints(text: str) -> str:
     ],
 )
 @pytest.mark.parametrize("digits", ["f1892cff7fafdc80", "1234567890123456"])
-def test_a_change_of_code_is_no_change_of_a_file(text: str, digits: str) -> None:
+def test_a_change_of_code_is_no_change_of_a_file(text, digits):
     masked = without_fingerprints(text.format(digits))
     assert digits not in masked and masked.count("FINGERPRINT") == 1
     assert "runtimeValue" not in text or masked.endswith("constant: FINGERPRINT\n")
@@ -45,7 +43,7 @@ def test_a_change_of_code_is_no_change_of_a_file(text: str, digits: str) -> None
 
 
 @pytest.mark.parametrize("preset", presets())
-def test_a_preset_compiles_to_its_golden_file(preset: str, tmp_path: pathlib.Path) -> None:
+def test_a_preset_compiles_to_its_golden_file(preset, tmp_path):
     compile_pipeline(load(preset), tmp_path / "compiled.yaml")
     text = (tmp_path / "compiled.yaml").read_text()
     # The code changes with every commit, and TFX's version on each stack.

@@ -1,7 +1,5 @@
 """What we compile, read by the newest Kubeflow SDK, in an environment of its own."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import subprocess
@@ -36,7 +34,7 @@ print(len(executors), "platform entries")
 
 
 @pytest.mark.slow
-def test_it_is_read_without_an_unknown_field(tmp_path: pathlib.Path) -> None:
+def test_it_is_read_without_an_unknown_field(tmp_path):
     settings = load("quickstart")
     compiled_by.ours(create_pipeline(settings), tmp_path, steps={"Trainer": EVERYTHING})
     uv = pathlib.Path(sys.executable).with_name("uv")

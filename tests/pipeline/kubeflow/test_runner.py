@@ -1,15 +1,9 @@
 """The runner as a user of TFX meets it."""
 
-from __future__ import annotations
-
-import pathlib
-from typing import Any
-
 import compiled_by
 import pytest
 import tiny_nodes
 import yaml
-from messages import Messages
 from tfx.components.infra_validator.component import InfraValidator
 from tfx.components.trainer.component import Trainer
 from tfx.dsl.components.common.resolver import Resolver
@@ -27,12 +21,12 @@ from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.schemas.errors import UserError
 
 
-def test_it_is_one_of_tfx_own(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_one_of_tfx_own(tmp_path, monkeypatch):
     """The ``tfx`` command replaces ``run`` of the base class, and looks at what it is given."""
-    seen: list[tuple[Any, Any]] = []
+    seen = []
     compile_it = KubeflowV2DagRunner.run
 
-    def replaced(self: Any, pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+    def replaced(self, pipeline, *args, **kwargs):
         seen.append((self.config.default_image, pipeline.pipeline_info.pipeline_name))
         self._output_dir = str(tmp_path / "elsewhere")
         return compile_it(self, pipeline, *args, **kwargs)
@@ -45,15 +39,13 @@ def test_it_is_one_of_tfx_own(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     assert check((tmp_path / "elsewhere" / "pipeline.yaml").read_text()) == []
 
 
-def test_nothing_is_compiled_where_the_command_only_looks(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_compiled_where_the_command_only_looks(tmp_path, monkeypatch):
     monkeypatch.setattr(KubeflowV2DagRunner, "run", lambda *args, **kwargs: None)
     assert KubeflowRunner(output_dir=str(tmp_path)).run(tiny_nodes.pipeline()) is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_people_see(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_what_people_see(tmp_path, messages):
     rate = RuntimeParameter("rate", float, default=0.5)
     runner = KubeflowRunner(
         output_dir=str(tmp_path), descriptions={"rate": "how fast, in copies a second"}
@@ -72,9 +64,7 @@ def test_what_people_see(tmp_path: pathlib.Path, messages: Messages) -> None:
     assert "&id" not in text, "YAML anchors"
 
 
-def test_values_at_compile_time_are_the_defaults(
-    tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_values_at_compile_time_are_the_defaults(tmp_path, messages):
     rate = RuntimeParameter("rate", float, default=0.5)
     runner = KubeflowRunner(output_dir=str(tmp_path))
     compiled = runner.run(tiny_nodes.pipeline(rate=rate), {"rate": 0.25})
@@ -85,7 +75,7 @@ def test_values_at_compile_time_are_the_defaults(
         runner.run(tiny_nodes.pipeline(rate=rate), {"speed": 1})
 
 
-def test_the_pipeline_is_as_it_was(tmp_path: pathlib.Path) -> None:
+def test_the_pipeline_is_as_it_was(tmp_path):
     pipeline = compiled_by.points()
     before = [node.id for node in pipeline.components]
     first = compiled_by.ours(pipeline, tmp_path)
@@ -93,47 +83,47 @@ def test_the_pipeline_is_as_it_was(tmp_path: pathlib.Path) -> None:
     assert compiled_by.ours(pipeline, tmp_path) == first
 
 
-def test_names_that_argo_does_not_take(tmp_path: pathlib.Path) -> None:
+def test_names_that_argo_does_not_take(tmp_path):
     tasks = compiled_by.ours(compiled_by.points(), tmp_path)["pipelineSpec"]["root"]["dag"]["tasks"]
     task = tasks["latest-blessed-model-resolver"]
     assert task["taskInfo"]["name"] == "latest_blessed_model_resolver"
     assert "latest-blessed-model-resolver" in tasks["Evaluator"]["dependentTasks"]
 
 
-def test_two_names_that_become_one(tmp_path: pathlib.Path) -> None:
+def test_two_names_that_become_one(tmp_path):
     nodes = [tiny_nodes.Make().with_id(name) for name in ("a_b", "a.b")]
     with pytest.raises(UserError, match=r"'a[._]b' and 'a-b'") as caught:
         compiled_by.ours(Pipeline("two", "gs://bucket", components=nodes), tmp_path)
     assert caught.value.record == "two"
 
 
-def _latest_artifact() -> Any:
+def _latest_artifact():
     return Resolver(
         strategy_class=LatestArtifactStrategy,
         model=Channel(type=standard_artifacts.Model),
     ).with_id("warm_start")
 
 
-def test_a_resolver_without_replacement(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_a_resolver_without_replacement(tmp_path, messages):
     pipeline = Pipeline("p", "gs://bucket", components=[_latest_artifact()])
     with messages.raises(UserError):
         compiled_by.ours(pipeline, tmp_path)
 
 
-def test_a_root_on_this_machine(tmp_path: pathlib.Path) -> None:
+def test_a_root_on_this_machine(tmp_path):
     with pytest.raises(UserError, match="defaultPipelineRoot"):
         compiled_by.ours(tiny_nodes.pipeline(root="/home/me/root"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_exit_handler(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_an_exit_handler(tmp_path, messages):
     runner = KubeflowRunner(output_dir=str(tmp_path))
     runner.set_exit_handler(tiny_nodes.Make().with_id("AtTheEnd"))
     with messages.raises(UserError):
         runner.run(tiny_nodes.pipeline())
 
 
-def test_a_component_that_tfx_does_not_compile(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_a_component_that_tfx_does_not_compile(tmp_path, messages):
     make = tiny_nodes.Make()
     validator = InfraValidator(
         model=make.outputs["model"], serving_spec=infra_validator_pb2.ServingSpec()
@@ -143,7 +133,7 @@ def test_a_component_that_tfx_does_not_compile(tmp_path: pathlib.Path, messages:
         compiled_by.ours(pipeline, tmp_path)
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: pathlib.Path) -> None:
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
     before = (tmp_path / "ours.yaml").read_text()
     with pytest.raises(UserError):
@@ -153,7 +143,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: pathlib.Path) -> None:
     assert yaml.safe_load(before)["pipelineInfo"]["name"] == "tiny"
 
 
-def test_a_module_file(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_a_module_file(tmp_path, messages):
     make = tiny_nodes.Make()
     (tmp_path / "mine.py").write_text("def run_fn(fn_args): pass\n")
     trainer = Trainer(
@@ -167,15 +157,13 @@ def test_a_module_file(tmp_path: pathlib.Path, messages: Messages) -> None:
         compiled_by.ours(pipeline, tmp_path)
 
 
-def test_a_class_of_the_script(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_a_class_of_the_script(tmp_path, monkeypatch, messages):
     monkeypatch.setattr(tiny_nodes.CopyExecutor, "__module__", "__main__")
     with messages.raises(UserError):
         compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
 
 
-def test_a_container_of_the_users_keeps_its_image(tmp_path: pathlib.Path) -> None:
+def test_a_container_of_the_users_keeps_its_image(tmp_path):
     from tfx.dsl.component.experimental import container_component
 
     say = container_component.create_container_component("Say", "alpine:3", ["echo", "said"])()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from stagecraft.pipeline.local.cause import explain
@@ -16,7 +14,7 @@ stagecraft.schemas.errors.UserError: data.bin: record 7 has label 10 [while runn
 """
 
 
-def raised(error: Exception, by: Exception) -> Exception:
+def raised(error, by):
     try:
         raise error from by
     except Exception as caught:

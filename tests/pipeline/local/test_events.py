@@ -1,11 +1,8 @@
 """Events as JSON lines in a pipe."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +10,7 @@ from stagecraft.pipeline.local import events
 
 
 @pytest.fixture
-def pipe() -> Iterator[int]:
+def pipe():
     """The end to read from, of a pipe that events go to."""
     reading, writing = os.pipe()
     handler = events.PipeHandler(writing)
@@ -29,6 +26,6 @@ def pipe() -> Iterator[int]:
     ("kind", "fields"),
     [("note", {"text": "7 of 9 variables"}), ("node", {"node": "Trainer", "state": "running"})],
 )
-def test_an_event_is_a_line(pipe: int, kind: str, fields: dict[str, str]) -> None:
+def test_an_event_is_a_line(pipe, kind, fields):
     events.emit(kind, "for the log", **fields)
     assert json.loads(os.read(pipe, 1000)) == {"kind": kind, **fields}

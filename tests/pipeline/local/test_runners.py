@@ -1,7 +1,5 @@
 """The runners in this process, on a stand-in pipeline. One import of TFX for all."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -35,29 +33,29 @@ RUNNERS = {"local": LocalRunner, "beam": BeamRunner}
 class Recorder(logging.Handler):
     """Keeps events."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.events: list[dict] = []
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def emit(self, record):
         if hasattr(record, "event"):
             self.events.append(record.event)
 
-    def states(self) -> dict[str, str]:
+    def states(self):
         """Last state of each node."""
         return {e["node"]: e["state"] for e in self.events if e["kind"] == "node"}
 
-    def cause(self) -> str:
+    def cause(self):
         return next(e["cause"] for e in self.events if e.get("state") == "failed")
 
 
 @pytest.fixture
-def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+def run(tmp_path, monkeypatch):
     """``run(behaviour, runner=, options=)`` runs the stand-in in ``tmp_path``; what it told."""
     monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parent))
     import stand_in
 
-    def run(behaviour=None, runner="local", options=None) -> Recorder:
+    def run(behaviour=None, runner="local", options=None):
         monkeypatch.setenv("STAND_IN", json.dumps(behaviour or {}))
         recorder = run.recorder = Recorder()
         logger = logging.getLogger("stagecraft")
@@ -74,10 +72,10 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def execution_states(tmp_path: pathlib.Path):
+def execution_states(tmp_path):
     """``() -> [state, …]`` of all executions, oldest first."""
 
-    def states() -> list[str]:
+    def states():
         config = metadata_store_pb2.ConnectionConfig()
         config.sqlite.filename_uri = str(tmp_path / "metadata.db")
         config.sqlite.connection_mode = config.sqlite.READONLY
@@ -88,20 +86,20 @@ def execution_states(tmp_path: pathlib.Path):
     return states
 
 
-def halves(output: pathlib.Path) -> list[str]:
+def halves(output):
     """Nodes that have outputs on disk."""
     return sorted(p.parent.parent.parent.name for p in output.glob("pipeline_root/*/*/*/half"))
 
 
-def left(output: pathlib.Path) -> list[str]:
+def left(output):
     """Working folders that nobody needs any more."""
     system = output / "pipeline_root"
     kinds = ("stateful_working_dir/*", "driver_execution/*", "executor_execution/*/.temp")
     return [str(p) for kind in kinds for p in system.glob(f"*/.system/{kind}")]
 
 
-def interrupt_when_hanging(output: pathlib.Path, told: str = "hanging") -> threading.Thread:
-    def watch() -> None:
+def interrupt_when_hanging(output, told="hanging"):
+    def watch():
         deadline = time.monotonic() + 60
         while not (output / told).exists() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -340,7 +338,7 @@ def test_a_second_run_on_the_same_metadata_is_refused(run, runner, tmp_path, exe
 def test_nothing_is_downloaded_and_no_process_started(run, runner, monkeypatch):
     """Newer Beam's own choice is to fetch another runner's binary and to start it."""
 
-    attempts: list[str] = []
+    attempts = []
 
     def refuse_process(self, command, *args, **kwargs):
         attempts.append(f"process {command}")

@@ -1,9 +1,6 @@
 """What the table says of a training."""
 
-from __future__ import annotations
-
 import pytest
-from messages import Messages
 from tfx.types import standard_artifacts
 
 from stagecraft.components.pusher.already import ALREADY
@@ -18,7 +15,7 @@ from stagecraft.pipeline.local.summary import figure
         (12, "an earlier run trained all 12 steps, val accuracy 0.250"),
     ],
 )
-def test_a_training_that_took_no_step_says_so(resumed_from: int, said: str) -> None:
+def test_a_training_that_took_no_step_says_so(resumed_from, said):
     """Its rate is the earlier run's, perhaps on another topology."""
     model = standard_artifacts.Model()
     model.set_int_custom_property("steps", 12)
@@ -28,7 +25,7 @@ def test_a_training_that_took_no_step_says_so(resumed_from: int, said: str) -> N
     assert figure("Trainer", {"model": [model]}) == said
 
 
-def test_a_model_that_was_pushed_before(messages: Messages) -> None:
+def test_a_model_that_was_pushed_before(messages):
     pushed = standard_artifacts.PushedModel()
     assert figure("Pusher", {"pushed_model": [pushed]}) == "not pushed"
     pushed.set_int_custom_property("pushed", 1)
@@ -41,5 +38,5 @@ def test_a_model_that_was_pushed_before(messages: Messages) -> None:
 @pytest.mark.parametrize(
     ("has_blessed", "said"), [(False, "no blessed model yet"), (True, "no other blessed model")]
 )
-def test_no_baseline(has_blessed: bool, said: str) -> None:
+def test_no_baseline(has_blessed, said):
     assert figure("Baseline", {"model": []}, has_blessed=has_blessed) == said

@@ -1,7 +1,5 @@
 """The supervisor with a worker that only pretends."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -28,9 +26,9 @@ def go(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "_WORKER", (str(fake),))
     monkeypatch.setattr(supervisor, "GRACE_SECONDS", 0.5)
 
-    def go(*steps) -> tuple[Outcome, list[dict]]:
+    def go(*steps):
         monkeypatch.setenv("FAKE", json.dumps(steps))
-        events: list[dict] = []
+        events = []
         with open_log(tmp_path / "logs") as log:
             outcome = supervise(RunSpec(load("quickstart"), tmp_path), log, events.append)
         return outcome, events
@@ -38,8 +36,8 @@ def go(tmp_path, monkeypatch):
     return go
 
 
-def signal_when_hanging(folder: pathlib.Path, *numbers: signal.Signals) -> threading.Thread:
-    def watch() -> None:
+def signal_when_hanging(folder, *numbers):
+    def watch():
         deadline = time.monotonic() + 30
         while not (folder / "hanging").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -52,7 +50,7 @@ def signal_when_hanging(folder: pathlib.Path, *numbers: signal.Signals) -> threa
     return thread
 
 
-def is_alive(pid: int) -> bool:
+def is_alive(pid):
     try:
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -60,7 +58,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def log_text(folder: pathlib.Path) -> str:
+def log_text(folder):
     [log] = (folder / "logs").iterdir()
     return log.read_text()
 

@@ -1,12 +1,8 @@
 """The sweep, on a metadata file made by hand; of TFX only the form of a note."""
 
-from __future__ import annotations
-
 import json
-import pathlib
 import subprocess
 import sys
-from typing import Any
 
 import past_runs
 import pytest
@@ -21,11 +17,11 @@ from stagecraft.pipeline.local.sweep import sweep
 class Output(past_runs.Output):
     """An output folder with executions and folders as TFX creates them."""
 
-    def __init__(self, folder: pathlib.Path, pipeline: str = "mine"):
+    def __init__(self, folder, pipeline="mine"):
         super().__init__(folder, pipeline)
         self.root = layout.pipeline_root(folder)
 
-    def add(self, node: str, state: int) -> int:
+    def add(self, node, state):
         """An execution, its output with a file in it, and its working folders."""
         execution_id = self.step(self._context("pipeline", self.pipeline), node, state).id
         system = self.root / node / ".system"
@@ -39,27 +35,27 @@ class Output(past_runs.Output):
             (folder / "file").write_text("half")
         return execution_id
 
-    def state(self, execution_id: int) -> int:
+    def state(self, execution_id):
         [execution] = self.store.get_executions_by_id([execution_id])
         return execution.last_known_state
 
-    def noted(self, execution_id: int) -> dict[str, Any]:
+    def noted(self, execution_id):
         [execution] = self.store.get_executions_by_id([execution_id])
         return json.loads(execution.custom_properties["__execution_result__"].string_value)
 
-    def folders(self, node: str, execution_id: int) -> list[str]:
+    def folders(self, node, execution_id):
         found = [
             *self.root.glob(f"{node}/*/{execution_id}"),
             *self.root.glob(f"{node}/.system/*/{execution_id}"),
         ]
         return sorted(str(path.relative_to(self.root / node)) for path in found)
 
-    def sweep(self, cause: str = "") -> list[str]:
+    def sweep(self, cause=""):
         return sweep(layout.metadata_db(self.folder), self.root, self.pipeline, cause)
 
 
 @pytest.fixture
-def output(tmp_path) -> Output:
+def output(tmp_path):
     return Output(tmp_path)
 
 

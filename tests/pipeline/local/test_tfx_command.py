@@ -1,7 +1,5 @@
 """The stock ``tfx`` command, from another folder, on ``local_runner.py``."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import subprocess
@@ -27,7 +25,7 @@ def test_create_list_and_run(tmp_path):
         "STAGECRAFT_OUTPUT": str(tmp_path / "out"),
     }
 
-    def tfx(*words: str) -> str:
+    def tfx(*words):
         ran = subprocess.run(
             [pathlib.Path(sys.executable).with_name("tfx"), *words, "--engine=local"],
             cwd=tmp_path,

@@ -1,7 +1,5 @@
 """Real workers, with TFX in them, on the stand-in pipeline."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -41,11 +39,11 @@ def go(tmp_path, monkeypatch):
     """``go(behaviour, runner)`` runs the stand-in in ``tmp_path`` -> outcome, states."""
     monkeypatch.setenv("PYTHONPATH", str(HERE))
 
-    def go(behaviour=None, runner="local") -> tuple[Outcome, dict[str, str]]:
+    def go(behaviour=None, runner="local"):
         monkeypatch.setenv("STAND_IN", json.dumps(behaviour or {}))
-        states: dict[str, str] = {}
+        states = {}
 
-        def on_event(event: dict) -> None:
+        def on_event(event):
             if event["kind"] == "node":
                 states[event["node"]] = event["state"]
 
@@ -56,7 +54,7 @@ def go(tmp_path, monkeypatch):
     return go
 
 
-def hanging(output: pathlib.Path) -> int:
+def hanging(output):
     """Waits until a node hangs; the worker's process id."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -67,7 +65,7 @@ def hanging(output: pathlib.Path) -> int:
     raise TimeoutError("no node hangs")
 
 
-def assert_nothing_left(output: pathlib.Path, node: str) -> None:
+def assert_nothing_left(output, node):
     config = metadata_store_pb2.ConnectionConfig()
     config.sqlite.filename_uri = str(layout.metadata_db(output))
     config.sqlite.connection_mode = config.sqlite.READONLY
@@ -79,7 +77,7 @@ def assert_nothing_left(output: pathlib.Path, node: str) -> None:
     assert not list(layout.pipeline_root(output).glob(f"{node}/*/*/half"))
 
 
-def gone(pid: int) -> bool:
+def gone(pid):
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         stat = pathlib.Path(f"/proc/{pid}/stat")
@@ -93,7 +91,7 @@ def gone(pid: int) -> bool:
 def test_ctrl_c_in_a_beam_step_ends_it_within_seconds(go, tmp_path, runner):
     sent = []
 
-    def interrupt() -> None:
+    def interrupt():
         hanging(tmp_path)
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)

@@ -1,15 +1,12 @@
 """What a step gets: its own fields, and the others from ``every_step``."""
 
-from __future__ import annotations
-
 import pytest
-from messages import Messages
 
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 
 
-def test_a_step_has_its_own_and_the_rest_from_every_step() -> None:
+def test_a_step_has_its_own_and_the_rest_from_every_step():
     settings = KubeflowSettings.model_validate(
         {
             "every_step": {"memory": "4Gi", "env": {"A": "1", "B": "2"}, "retries": 2},
@@ -22,7 +19,7 @@ def test_a_step_has_its_own_and_the_rest_from_every_step() -> None:
     assert other == settings.every_step
 
 
-def test_a_step_can_take_back_what_every_step_has() -> None:
+def test_a_step_can_take_back_what_every_step_has():
     settings = KubeflowSettings.model_validate(
         {"every_step": {"gpus": 1, "cpu": 2}, "steps": {"Pusher": {"gpus": 0, "cpu": None}}}
     )
@@ -39,6 +36,6 @@ def test_a_step_can_take_back_what_every_step_has() -> None:
         "every_step.image_pull_policy=never",
     ],
 )
-def test_errors(messages: Messages, override: str) -> None:
+def test_errors(messages, override):
     with messages.raises(SettingsError):
         load(None, (f"kubeflow.{override}",))

@@ -1,17 +1,14 @@
 """Strict YAML: an error is one sentence."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest
-from messages import Messages
 
 from stagecraft.pipeline.settings import strict_yaml
 from stagecraft.pipeline.settings.strict_yaml import FileError, YamlError
 
 
-def test_what_is_read() -> None:
+def test_what_is_read():
     text = "a: &a {x: 1}\nb: {<<: *a, y: .5}\nc: 2024-01-01\nd: 0x10\ne: no\nf: 2024-13-45\n"
     assert strict_yaml.parse(text) == {
         "a": {"x": 1},
@@ -24,7 +21,7 @@ def test_what_is_read() -> None:
     assert strict_yaml.parse("") is None
 
 
-def test_a_merged_key_may_be_given_again() -> None:
+def test_a_merged_key_may_be_given_again():
     text = "base: &b {k: 1}\na: {x: &x {<<: *b, k: 2}}\nc: {<<: *x, k: 3}\n"
     assert strict_yaml.parse(text)["c"] == {"k": 3}
 
@@ -60,7 +57,7 @@ NESTED = "\n".join(["a0: &a0 [x]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(
     ],
     ids=range(19),
 )
-def test_errors(messages: Messages, text: str, line: int) -> None:
+def test_errors(messages, text, line):
     with messages.raises(YamlError) as caught:
         strict_yaml.parse(text)
     assert caught.value.line == line and "\n" not in str(caught.value)
@@ -75,9 +72,7 @@ def test_errors(messages: Messages, text: str, line: int) -> None:
     ],
     ids=["latin-1", "utf-16", "large"],
 )
-def test_files_that_are_no_utf_8(
-    tmp_path: pathlib.Path, messages: Messages, content: bytes, line: int | None
-) -> None:
+def test_files_that_are_no_utf_8(tmp_path, messages, content, line):
     file = tmp_path / "mine.yaml"
     file.write_bytes(content)
     with messages.raises(FileError) as caught:
@@ -85,13 +80,13 @@ def test_files_that_are_no_utf_8(
     assert (caught.value.file, caught.value.line) == (str(file), line)
 
 
-def test_a_byte_order_mark_is_none_of_the_first_key(tmp_path: pathlib.Path) -> None:
+def test_a_byte_order_mark_is_none_of_the_first_key(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_bytes(b"\xef\xbb\xbfname: x\n")
     assert strict_yaml.read(file) == {"name": "x"}
 
 
 @pytest.mark.timeout(20)
-def test_a_device_that_never_ends() -> None:
+def test_a_device_that_never_ends():
     with pytest.raises(FileError):
         strict_yaml.read(pathlib.Path("/dev/zero"))

@@ -1,17 +1,12 @@
 """Errors name the origin of a wrong setting: the file, ``--set``, or an option."""
 
-from __future__ import annotations
-
-import pathlib
-
 import pytest
-from messages import Messages
 
 from stagecraft.pipeline.settings import SettingsError, load
 from stagecraft.pipeline.settings.overrides import Override
 
 
-def error_of(tmp_path: pathlib.Path, content: str, *overrides: str | Override) -> SettingsError:
+def error_of(tmp_path, content, *overrides):
     """What loading the file raises."""
     file = tmp_path / "mine.yaml"
     file.write_text(content)
@@ -20,7 +15,7 @@ def error_of(tmp_path: pathlib.Path, content: str, *overrides: str | Override) -
     return error.value
 
 
-def refused(tmp_path: pathlib.Path, content: str, *overrides: str | Override) -> tuple[str, str]:
+def refused(tmp_path, content, *overrides):
     """The file, and what was said."""
     said = str(error_of(tmp_path, content, *overrides))
     return str(tmp_path / "mine.yaml"), said
@@ -40,13 +35,11 @@ def refused(tmp_path: pathlib.Path, content: str, *overrides: str | Override) ->
     ],
     ids=range(8),
 )
-def test_each_error_names_its_origin(
-    tmp_path: pathlib.Path, messages: Messages, content: str, overrides: list[str | Override]
-) -> None:
+def test_each_error_names_its_origin(tmp_path, messages, content, overrides):
     messages.check(refused(tmp_path, content, *overrides)[1])
 
 
-def test_the_last_override_of_a_setting_counts(tmp_path: pathlib.Path) -> None:
+def test_the_last_override_of_a_setting_counts(tmp_path):
     assert load("quickstart", ("train.seed=x", "train.seed=1")).train.seed == 1
     file = tmp_path / "mine.yaml"
     file.write_text("train:\n")  # a section without settings
@@ -71,26 +64,24 @@ def test_the_last_override_of_a_setting_counts(tmp_path: pathlib.Path) -> None:
     ],
     ids=range(12),
 )
-def test_a_wrong_file_is_one_short_sentence(
-    tmp_path: pathlib.Path, messages: Messages, content: str
-) -> None:
+def test_a_wrong_file_is_one_short_sentence(tmp_path, messages, content):
     file, said = refused(tmp_path, content)
     messages.check(said)
     assert said.startswith(file) and "\n" not in said and len(said) < 600
 
 
 @pytest.mark.parametrize("name", ["a\0b", ".", "\udcff", "/no/such.yaml"])
-def test_a_missing_file(name: str) -> None:
+def test_a_missing_file(name):
     with pytest.raises(SettingsError) as caught:
         load(name)
     assert (caught.value.setting, caught.value.value) == ("--config", name)
 
 
-def test_no_file() -> None:
+def test_no_file():
     assert load("") == load()
 
 
-def test_braces_of_nothing_are_the_defaults(tmp_path: pathlib.Path) -> None:
+def test_braces_of_nothing_are_the_defaults(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("{}\n")
     assert load(str(file)) == load()
@@ -99,7 +90,7 @@ def test_braces_of_nothing_are_the_defaults(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", ".inf", ".nan", "1e400", "'inf'"])
 @pytest.mark.parametrize("name", ["train.learning_rate", "train.epochs", "data.val_fraction",
                                   "evaluate.min_accuracy", "parity.timeout_seconds"])  # fmt: skip
-def test_numbers_are_finite(tmp_path: pathlib.Path, name: str, value: str) -> None:
+def test_numbers_are_finite(tmp_path, name, value):
     key, field = name.split(".")
     for error in (
         error_of(tmp_path, "{}", f"{name}={value}"),
@@ -111,12 +102,12 @@ def test_numbers_are_finite(tmp_path: pathlib.Path, name: str, value: str) -> No
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**39])
 @pytest.mark.parametrize("name", ["train.steps", "data.shards", "kubeflow.every_step.retries"])
-def test_whole_numbers_are_of_64_bits(tmp_path: pathlib.Path, name: str, value: int) -> None:
+def test_whole_numbers_are_of_64_bits(tmp_path, name, value):
     _, said = refused(tmp_path, "{}", f"{name}={value}")
     assert name in said
     assert ("expected less than 2^63" in said) == (value > 0)  # below, 0 or 1 is the least
     assert load(None, ("train.steps=9223372036854775807",)).train.steps == 2**63 - 1
 
 
-def test_the_number_of_steps_is_one(tmp_path: pathlib.Path) -> None:
+def test_the_number_of_steps_is_one(tmp_path):
     assert "train.epochs: expected" in refused(tmp_path, "{}", "train.epochs=1e300")[1]

@@ -1,11 +1,6 @@
 """A user's small project, with a Kubeflow."""
 
-from __future__ import annotations
-
 import os
-import pathlib
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import kfp_server
 import pytest
@@ -13,9 +8,7 @@ from tfx_project import LOCAL, NODES, OURS, PLAIN, SCHEMA, Project
 
 
 @pytest.fixture
-def project(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, registry: None
-) -> Iterator[Project]:
+def project(tmp_path, monkeypatch, registry):
     for name in list(os.environ):
         if name.startswith(("KF_PIPELINES_", "STAGECRAFT_")) or name.endswith("_HOME"):
             monkeypatch.delenv(name)
@@ -41,10 +34,10 @@ def project(
 
 
 @pytest.fixture
-def set_context(project: Project) -> Callable[..., None]:
+def set_context(project):
     """Makes a context the current one."""
 
-    def set_context(**fields: Any) -> None:
+    def set_context(**fields):
         from stagecraft.pipeline.kubeflow.client import contexts
 
         context = contexts.Context(**fields)

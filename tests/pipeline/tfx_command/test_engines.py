@@ -1,7 +1,5 @@
 """Which engine ``auto`` is."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest
@@ -14,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 TEMPLATES = pathlib.Path(next(iter(tfx.experimental.templates.__path__)))
 
 
-def imported(path: pathlib.Path, text: str) -> set[str]:
+def imported(path, text):
     path.write_text(text)
     return engines.imported_engines(path)
 
@@ -30,7 +28,7 @@ def imported(path: pathlib.Path, text: str) -> set[str]:
         (ROOT / "kubeflow_v2_runner.py", "kubeflow"),
     ],
 )
-def test_files_of_templates_and_ours(file: pathlib.Path, engine: str) -> None:
+def test_files_of_templates_and_ours(file, engine):
     assert file.exists()
     assert engines.imported_engines(file) == {engine}
 
@@ -56,25 +54,25 @@ def test_files_of_templates_and_ours(file: pathlib.Path, engine: str) -> None:
         (HEAD + OURS + LOCAL, "kubeflow local"),
     ],
 )
-def test_ways_to_import(tmp_path, text: str, expected: str) -> None:
+def test_ways_to_import(tmp_path, text, expected):
     assert imported(tmp_path / "runner.py", text) == set(expected.split())
 
 
-def test_a_file_that_is_not_there(tmp_path) -> None:
+def test_a_file_that_is_not_there(tmp_path):
     assert engines.imported_engines(tmp_path / "missing.py") == set()
 
 
 @pytest.mark.parametrize(
     ("file", "engine"), [("local.py", "Local"), ("ours.py", "Kubeflow"), ("plain.py", "Kubeflow")]
 )
-def test_auto_is_the_file_s_engine(project, file: str, engine: str) -> None:
+def test_auto_is_the_file_s_engine(project, file, engine):
     done = project.tfx("pipeline", "compile", f"--pipeline-path={project.folder / file}")
     assert done.exit_code == 0, done.output
     assert f"Detected {engine}.\nUse --engine flag" in done.stdout
     assert "Pipeline compiled successfully." in done.stdout
 
 
-def test_an_endpoint_is_kubeflow_s(project) -> None:
+def test_an_endpoint_is_kubeflow_s(project):
     file = project.file("both.py", OURS + LOCAL)
     done = project.tfx("pipeline", "list", f"--endpoint={project.server.url}")
     assert (done.exit_code, "Detected Kubeflow." in done.stdout) == (0, True)
@@ -84,7 +82,7 @@ def test_an_endpoint_is_kubeflow_s(project) -> None:
     )
 
 
-def test_both_is_for_the_user_to_say(project, messages) -> None:
+def test_both_is_for_the_user_to_say(project, messages):
     file = project.file("both.py", OURS + LOCAL)
     done = project.tfx("pipeline", "compile", f"--pipeline-path={file}")
     assert done.exit_code == 1
@@ -93,7 +91,7 @@ def test_both_is_for_the_user_to_say(project, messages) -> None:
     messages.check(said)
 
 
-def test_a_name_alone(project, set_context, monkeypatch) -> None:
+def test_a_name_alone(project, set_context, monkeypatch):
     assert engines.detect({"pipeline_name": "tiny"}) == "local"
     set_context(endpoint=project.server.url)
     assert engines.detect({"pipeline_name": "tiny"}) == "kubeflow"
@@ -106,7 +104,7 @@ def test_a_name_alone(project, set_context, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["KF_PIPELINES_ENDPOINT", "STAGECRAFT_KUBEFLOW_CONTEXT"])
-def test_what_the_environment_knows(project, set_context, monkeypatch, name: str) -> None:
+def test_what_the_environment_knows(project, set_context, monkeypatch, name):
     from stagecraft.pipeline.kubeflow.client import contexts
 
     mine = contexts.Context(endpoint=project.server.url)
@@ -117,7 +115,7 @@ def test_what_the_environment_knows(project, set_context, monkeypatch, name: str
     assert engines.detect({"pipeline_name": "tiny"}) == "kubeflow"
 
 
-def test_contexts_that_cannot_be_read(project, monkeypatch) -> None:
+def test_contexts_that_cannot_be_read(project, monkeypatch):
     file = project.folder / "contexts.yaml"
     file.write_text("contexts: [")
     monkeypatch.setenv("STAGECRAFT_CONTEXTS", str(file))

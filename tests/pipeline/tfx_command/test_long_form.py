@@ -3,8 +3,6 @@
 The other verbs, in this process, have test_verbs.py.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re
@@ -21,7 +19,7 @@ NAMED = "--pipeline-name=quickstart"
 pytestmark = pytest.mark.timeout(1500)
 
 
-def command(project, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def command(project, *words, **variables):
     """Gives a command in an environment that has never heard of this one's bin folder."""
     environment = {**os.environ, "PATH": os.defpath, **variables}
     environment.pop("PYTHONPATH", None)
@@ -35,10 +33,10 @@ def command(project, *words: str, **variables: str) -> subprocess.CompletedProce
 
 
 @pytest.mark.slow
-def test_from_create_to_delete(project) -> None:
+def test_from_create_to_delete(project):
     server = project.server
 
-    def kubeflow(*words: str, code: int = 0, **variables: str) -> str:
+    def kubeflow(*words, code=0, **variables):
         done = command(
             project, *words, "--engine=kubeflow", f"--endpoint={server.url}", **variables
         )
@@ -67,7 +65,7 @@ def test_from_create_to_delete(project) -> None:
 
 
 @pytest.mark.full
-def test_what_is_no_business_of_ours(project) -> None:
+def test_what_is_no_business_of_ours(project):
     shown = command(project, "--help")
     assert shown.returncode == 0
     # TensorFlow 2.21 writes these at import, whatever TF_CPP_MIN_LOG_LEVEL says.

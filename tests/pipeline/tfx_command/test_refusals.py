@@ -1,7 +1,5 @@
 """What goes wrong with ``--engine=kubeflow``: one sentence, exit code 1, nothing left behind."""
 
-from __future__ import annotations
-
 import kfp_server
 import pytest
 from tfx_project import HEAD, OURS, PLAIN
@@ -10,16 +8,16 @@ CREATE = ("pipeline", "create", "--pipeline-path")
 NAMED = "--pipeline-name=tiny"
 
 
-def uploads(project) -> list[str]:
+def uploads(project):
     return [request.path for request in project.server.requests if "upload" in request.path]
 
 
-def create(project, file: str = "ours.py") -> None:
+def create(project, file="ours.py"):
     done = project.kubeflow(*CREATE, project.folder / file)
     assert done.exit_code == 0, done.output
 
 
-def test_create_twice(project) -> None:
+def test_create_twice(project):
     create(project)
     for file in ("ours.py", "plain.py"):
         refused = project.refused(*CREATE, project.folder / file)
@@ -36,18 +34,18 @@ def test_create_twice(project) -> None:
         ("run", "list", NAMED),
     ],
 )
-def test_a_pipeline_that_is_not_there(project, words) -> None:
+def test_a_pipeline_that_is_not_there(project, words):
     words = [word.format(ours=project.folder / "ours.py") for word in words]
     assert project.refused(*words) == 'Pipeline "tiny" does not exist.'
 
 
 @pytest.mark.parametrize("verb", ["terminate", "delete", "status"])
-def test_a_run_that_is_not_there(project, verb: str) -> None:
+def test_a_run_that_is_not_there(project, verb):
     named = (NAMED,) if verb == "status" else ()
     assert project.refused("run", verb, "--run-id=gone", *named).startswith("gone: no run")
 
 
-def test_a_run_that_is_over_is_not_stopped(project, messages) -> None:
+def test_a_run_that_is_over_is_not_stopped(project, messages):
     create(project)
     project.kubeflow("run", "create", NAMED)
     project.server.run().end()
@@ -55,12 +53,12 @@ def test_a_run_that_is_over_is_not_stopped(project, messages) -> None:
     messages.check(done.stdout.splitlines()[-1])
 
 
-def test_a_pipeline_without_runs(project) -> None:
+def test_a_pipeline_without_runs(project):
     create(project)
     assert "No runs found." in project.kubeflow("run", "list", NAMED).stdout
 
 
-def test_no_change_is_told(project, messages) -> None:
+def test_no_change_is_told(project, messages):
     create(project)
     done = project.kubeflow("pipeline", "update", "--pipeline-path", project.folder / "plain.py")
     assert done.exit_code == 0
@@ -69,7 +67,7 @@ def test_no_change_is_told(project, messages) -> None:
 
 
 @pytest.mark.parametrize("verb", ["create", "update"])
-def test_a_wrong_path(project, verb: str) -> None:
+def test_a_wrong_path(project, verb):
     project.server.fail(None, ".", status=500, times=None)  # which is not asked
     missing = project.folder / "missing.py"
     refused = project.refused("pipeline", verb, "--pipeline-path", missing)
@@ -103,7 +101,7 @@ def test_files_that_cannot_be_uploaded(project, text: str, message: str) -> None
     assert uploads(project) == []
 
 
-def test_the_file_s_own_exceptions_are_its_own(project) -> None:
+def test_the_file_s_own_exceptions_are_its_own(project):
     done = project.kubeflow(*CREATE, project.file("other.py", OURS + "1 / 0"))
     assert isinstance(done.exception, ZeroDivisionError)
     assert uploads(project) == [] and list(project.present.iterdir()) == []
@@ -111,12 +109,12 @@ def test_the_file_s_own_exceptions_are_its_own(project) -> None:
 
 
 @pytest.mark.parametrize("image", ["mine/tfx:1", "my-tensorflow/tfx", "tensorflow/tfx-mine:1"])
-def test_images_of_like_names(project, image: str) -> None:
+def test_images_of_like_names(project, image):
     project.file("other.py", PLAIN.replace("mine:1", image))
     create(project, "other.py")
 
 
-def test_images_by_component(project) -> None:
+def test_images_by_component(project):
     images = '{"default_image_path": "mine:1", "Copy": "other:1"}'
     project.file("other.py", PLAIN.replace('"mine:1"', images))
     create(project, "other.py")
@@ -131,12 +129,12 @@ def test_images_by_component(project) -> None:
 
 
 @pytest.mark.parametrize("file", ["ours.py", "plain.py"])
-def test_an_image_is_built(project, monkeypatch, file: str) -> None:
+def test_an_image_is_built(project, monkeypatch, file):
     from tfx.tools.cli.container_builder import builder
 
     built = []
 
-    def build(target_image: str, base_image: str | None) -> str:
+    def build(target_image, base_image):
         built.append(target_image)
         return "mine@sha256:1"
 
@@ -155,7 +153,7 @@ def test_an_image_is_built(project, monkeypatch, file: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "value"), [("nothing=1", "nothing"), ("times=often", "times=often")]
 )
-def test_runtime_parameters(project, argument: str, value: str) -> None:
+def test_runtime_parameters(project, argument, value):
     create(project)
     refused = project.refused("run", "create", NAMED, f"--runtime-parameter={argument}")
     assert refused.startswith(f"--runtime-parameter: {value} ") and "contexts" not in refused
@@ -173,7 +171,7 @@ def test_runtime_parameters(project, argument: str, value: str) -> None:
 @pytest.mark.parametrize(
     "words", [("pipeline", "list"), ("run", "create", NAMED), (*CREATE, "{ours}")]
 )
-def test_the_server_refuses(project, words, status: int, message: str) -> None:
+def test_the_server_refuses(project, words, status, message):
     project.server.fail(None, ".", status=status, times=None)
     words = [word.format(ours=project.folder / "ours.py") for word in words]
     refused = project.refused(*words)
@@ -182,28 +180,28 @@ def test_the_server_refuses(project, words, status: int, message: str) -> None:
     assert ("STAGECRAFT_KUBEFLOW_TOKEN" in refused) is (status == 401)
 
 
-def test_nobody_answers(project) -> None:
+def test_nobody_answers(project):
     with kfp_server.serving() as gone:
         url = gone.url
     project.server.url = url
     assert project.refused("pipeline", "list").startswith(f"{url}: ")
 
 
-def test_no_address(project) -> None:
+def test_no_address(project):
     done = project.tfx("pipeline", "schema", "--engine=kubeflow", NAMED)
     assert (done.exit_code, type(done.exception)) == (1, SystemExit)
     message = str(done.exception.code)
     assert "--endpoint" in message and "KF_PIPELINES_ENDPOINT" in message
 
 
-def test_the_token_of_the_environment(project, monkeypatch) -> None:
+def test_the_token_of_the_environment(project, monkeypatch):
     project.server.require(token="a-secret")
     assert "401" in project.refused("pipeline", "list")
     monkeypatch.setenv("STAGECRAFT_KUBEFLOW_TOKEN", "a-secret")
     assert project.kubeflow("pipeline", "list").exit_code == 0
 
 
-def test_several_users(project) -> None:
+def test_several_users(project):
     with kfp_server.serving(multi_user=True) as project.server:
         file = project.folder / "ours.py"
         assert "--namespace" in project.refused(*CREATE, file)
@@ -216,7 +214,7 @@ def test_several_users(project) -> None:
         assert "403" in refused and "in namespace others" in refused
 
 
-def test_a_pipeline_of_all_users_is_not_ours(project) -> None:
+def test_a_pipeline_of_all_users_is_not_ours(project):
     with kfp_server.serving(multi_user=True) as project.server:
         create_words = (*CREATE, project.folder / "ours.py", "--namespace=team")
         assert project.kubeflow(*create_words).exit_code == 0
@@ -229,11 +227,11 @@ def test_a_pipeline_of_all_users_is_not_ours(project) -> None:
         assert len(project.server.pipelines) == 2
 
 
-def test_a_schema_before_any(project, folder_store, set_context, messages) -> None:
+def test_a_schema_before_any(project, folder_store, set_context, messages):
     set_context(endpoint=project.server.url)
     words = ("pipeline", "schema", "--engine=kubeflow", NAMED)
 
-    def refused() -> str:
+    def refused():
         done = project.tfx(*words)
         assert (done.exit_code, type(done.exception)) == (1, SystemExit), done.output
         assert list(project.present.iterdir()) == []

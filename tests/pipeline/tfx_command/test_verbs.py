@@ -1,9 +1,6 @@
 """Every verb of TFX's command with both engines: it works, or TFX says that it does not."""
 
-from __future__ import annotations
-
 import json
-import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,22 +26,22 @@ class Cell(NamedTuple):
     """Commands."""
 
 
-def args_of(project: Project) -> dict[str, str]:
+def args_of(project):
     """What TFX keeps of a local pipeline."""
     file = project.home / "tfx" / "local" / "tiny" / "pipeline_args.json"
     return json.loads(file.read_text()) if file.exists() else {}
 
 
-def states(project: Project) -> list[str]:
+def states(project):
     return [run.state for run in project.server.runs.values()]
 
 
-def counts(project: Project) -> tuple[int, int]:
+def counts(project):
     """Of pipelines and versions."""
     return len(project.server.pipelines), len(project.server.versions)
 
 
-def has_schema(project: Project) -> bool:
+def has_schema(project):
     return (project.present / "schema.pbtxt").read_text() == SCHEMA
 
 
@@ -139,7 +136,7 @@ def test_the_table_has_every_verb():
     assert set(TABLE) == {(verb, engine) for verb in verbs for engine in ("local", "kubeflow")}
 
 
-def finish(project: Project, engine: str, store: pathlib.Path) -> None:
+def finish(project, engine, store):
     """Leaves what a finished run leaves of its schema."""
     if engine == "local":
         folder = project.folder / "output" / "SchemaGen" / "schema" / "1"
@@ -170,14 +167,14 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("verb", "engine", "file"), CELLS)
-def test_cell(project, folder_store, monkeypatch, verb: str, engine: str, file: str) -> None:
+def test_cell(project, folder_store, monkeypatch, verb, engine, file):
     cell = TABLE[verb, engine]
     if engine == "kubeflow":  # by the environment, as schema has no --endpoint
         monkeypatch.setenv("KF_PIPELINES_ENDPOINT", project.server.url)
     path = project.folder / file
     changed = project.file("changed.py", path.read_text().replace("default=2", "default=3"))
 
-    def filled(text: str) -> str:
+    def filled(text):
         run = project.server.run().id if project.server.runs else ""
         return text.format(file=path, changed=changed, run=run)
 
@@ -196,7 +193,7 @@ def test_cell(project, folder_store, monkeypatch, verb: str, engine: str, file: 
 
 
 @pytest.mark.parametrize("group", ["pipeline", "run"])
-def test_verbs_take_an_engine(group: str) -> None:
+def test_verbs_take_an_engine(group):
     """Else a verb could not be in the table."""
     for command in cli_group.commands[group].commands.values():
         assert isinstance(command, click.Command)

@@ -5,10 +5,7 @@ with a type, artifacts with theirs, a file for the output, which the hook before
 writes first. Resolvers find what an emulated store knows. The root is a folder: no ``gs://``.
 """
 
-from __future__ import annotations
-
 import json
-import pathlib
 from typing import Any
 
 import pytest
@@ -35,13 +32,13 @@ TINY = (
 class Vertex:
     """Runs a PipelineJob, one step after the other."""
 
-    def __init__(self, job: Any, folder: pathlib.Path):
+    def __init__(self, job, folder):
         self.job, self.folder = job, folder
         self.spec = job["pipelineSpec"]
         self.outputs: dict[str, Any] = {}
         self.hooks: dict[str, Any] = {}
 
-    def run(self, found: dict[str, Any]) -> None:
+    def run(self, found):
         """Runs all steps; ``found`` is what resolvers find, by key."""
         tasks = dict(self.spec["root"]["dag"]["tasks"])
         while tasks:
@@ -49,14 +46,14 @@ class Vertex:
             for name in ready:
                 self._step(name, tasks.pop(name), found)
 
-    def _waits_for(self, task: Any) -> set[str]:
+    def _waits_for(self, task):
         sources = task.get("inputs", {}).get("artifacts", {}).values()
         return {
             *task.get("dependentTasks", ()),
             *(source["taskOutputArtifact"]["producerTask"] for source in sources),
         }
 
-    def _step(self, name: str, task: Any, found: dict[str, Any]) -> None:
+    def _step(self, name, task, found):
         component = self.spec["components"][name]
         executor = self.spec["deploymentSpec"]["executors"][component["executorLabel"]]
         definitions = component.get("outputDefinitions", {}).get("artifacts", {})
@@ -106,13 +103,13 @@ class Vertex:
             of_key["artifacts"][0] |= written[key]["artifacts"][0]
         self.outputs[name] = outputs
 
-    def _value(self, source: Any) -> Any:
+    def _value(self, source):
         if "componentInputParameter" in source:
             return self.job["runtimeConfig"]["parameters"][source["componentInputParameter"]]
         return source["runtimeValue"]["constantValue"]
 
 
-def test_all_steps_run_twice(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_steps_run_twice(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     serving = "gs://bucket/stagecraft/serving/quickstart"
     settings = load("quickstart", (*TINY, "kubeflow.pipeline_root=gs://bucket/stagecraft"))

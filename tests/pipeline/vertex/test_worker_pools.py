@@ -1,16 +1,12 @@
 """Worker pools for Vertex AI: as its own messages, and TFX's own Trainer, take them."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os
 import pathlib
-from typing import Any
 
 import pytest
 import yaml
-from messages import Messages
 
 from stagecraft.pipeline.settings import load
 from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
@@ -31,11 +27,11 @@ N1 = {"": "n1-standard-8"}
 HOST = "cmle-training-workerpool{}-0123456789-{}:2222"
 
 
-def pools(*overrides: str, machines: dict[str, str] = N1, **more: Any) -> list[dict[str, Any]]:
+def pools(*overrides, machines=N1, **more):
     return worker_pool_specs(load("quickstart", overrides), machines, **more)
 
 
-def test_pools_are_their_golden_file() -> None:
+def test_pools_are_their_golden_file():
     """``make golden`` writes it anew."""
     made = pools(*EVERYTHING, machines=N1 | {"ps": "n1-highmem-4"}, image="registry/image:1")
     text = yaml.safe_dump({"worker_pool_specs": made}, sort_keys=False)
@@ -56,11 +52,11 @@ def test_pools_are_their_golden_file() -> None:
         (SERVER, [1, 2, 1, 1]),
     ],
 )
-def test_a_pool_is_a_kind_of_process(overrides: tuple[str, ...], counts: list[int]) -> None:
+def test_a_pool_is_a_kind_of_process(overrides, counts):
     assert [pool["replica_count"] for pool in pools(*overrides)] == counts
 
 
-def test_the_api_knows_every_field() -> None:
+def test_the_api_knows_every_field():
     from google.cloud.aiplatform_v1.types import WorkerPoolSpec
     from google.protobuf import json_format
 
@@ -72,13 +68,13 @@ def test_the_api_knows_every_field() -> None:
 
 
 @pytest.fixture
-def custom_job(monkeypatch: pytest.MonkeyPatch) -> Any:
+def custom_job(monkeypatch):
     """What TFX's Trainer makes of pools, without a connection."""
     from tfx.extensions.google_cloud_ai_platform.training_clients import VertexJobClient
 
     monkeypatch.setattr(VertexJobClient, "create_client", lambda self: None)
 
-    def make(specs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def make(specs):
         args = {"job_spec": {"worker_pool_specs": specs}}
         client = VertexJobClient("europe-west4")
         job = client.create_training_job({}, {}, {"a": 1}, "an.Executor", args, "job", {})
@@ -87,7 +83,7 @@ def custom_job(monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def test_tfx_completes_them(custom_job: Any) -> None:
+def test_tfx_completes_them(custom_job):
     from google.cloud.aiplatform_v1.types import WorkerPoolSpec
 
     made = custom_job(pools(*EVERYTHING, image="registry/image:1"))
@@ -98,13 +94,13 @@ def test_tfx_completes_them(custom_job: Any) -> None:
         WorkerPoolSpec(pool)  # as the client of the API takes it
 
 
-def test_tfx_fills_an_empty_pool(custom_job: Any) -> None:
+def test_tfx_fills_an_empty_pool(custom_job):
     """Why an evaluator without workers and parameter servers is refused."""
     [pool] = custom_job([{}])
     assert "container_spec" in pool and "machine_spec" not in pool
 
 
-def task(kind: str, index: int, jobs: dict[str, list[str]]) -> str:
+def task(kind, index, jobs):
     """As Vertex AI sets it: more fields than TensorFlow's."""
     return json.dumps(
         {
@@ -118,9 +114,7 @@ def task(kind: str, index: int, jobs: dict[str, list[str]]) -> str:
 
 @pytest.mark.parametrize("with_evaluator", [False, True])
 @pytest.mark.parametrize("overrides", [IN_STEP, SERVER])
-def test_its_tf_config_is_the_topology(
-    overrides: tuple[str, ...], with_evaluator: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_tf_config_is_the_topology(overrides, with_evaluator, monkeypatch):
     """Vertex AI's pages have the evaluator in the cluster in one place, and not in another."""
     from stagecraft.pipeline.vertex.worker_pools import POOLS
 
@@ -167,9 +161,7 @@ def test_its_tf_config_is_the_topology(
         ),
     ],
 )
-def test_unsupported_settings(
-    overrides: tuple[str, ...], machines: dict[str, str], setting: str, messages: Messages
-) -> None:
+def test_unsupported_settings(overrides, machines, setting, messages):
     with messages.raises(UserError) as caught:
         pools(*overrides, machines=machines)
     assert caught.value.setting == setting

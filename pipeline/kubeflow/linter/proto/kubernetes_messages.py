@@ -1,7 +1,4 @@
-"""The fields of a platform document's entry for an executor.
-
-kubernetes_platform/proto/kubernetes_executor_config.proto, as a table like ``messages.PIPELINE``.
-"""
+"""The fields of an executor in a platform document: kubernetes_executor_config.proto."""
 
 from __future__ import annotations
 

@@ -110,35 +110,17 @@ ONE_OF = {
 }
 """Fields of which a message may have only one."""
 
-ENUMS = {
-    "PrimitiveType": ("PRIMITIVE_TYPE_UNSPECIFIED", "INT", "DOUBLE", "STRING"),
-    "ParameterType": (
-        "PARAMETER_TYPE_ENUM_UNSPECIFIED",
-        "NUMBER_DOUBLE",
-        "NUMBER_INTEGER",
-        "STRING",
-        "BOOLEAN",
-        "LIST",
-        "STRUCT",
-        "TASK_FINAL_STATUS",
-        "TASK_CONFIG",
-    ),
-    "TriggerStrategy": (
-        "TRIGGER_STRATEGY_UNSPECIFIED",
-        "ALL_UPSTREAM_TASKS_SUCCEEDED",
-        "ALL_UPSTREAM_TASKS_COMPLETED",
-    ),
-    "TaskConfigPassthroughType": (
-        "NONE",
-        "RESOURCES",
-        "ENV",
-        "KUBERNETES_AFFINITY",
-        "KUBERNETES_TOLERATIONS",
-        "KUBERNETES_NODE_SELECTOR",
-        "KUBERNETES_VOLUMES",
-    ),
+_ENUMS = {
+    "PrimitiveType": "PRIMITIVE_TYPE_UNSPECIFIED INT DOUBLE STRING",
+    "ParameterType": "PARAMETER_TYPE_ENUM_UNSPECIFIED NUMBER_DOUBLE NUMBER_INTEGER STRING BOOLEAN "
+    "LIST STRUCT TASK_FINAL_STATUS TASK_CONFIG",
+    "TriggerStrategy": "TRIGGER_STRATEGY_UNSPECIFIED ALL_UPSTREAM_TASKS_SUCCEEDED "
+    "ALL_UPSTREAM_TASKS_COMPLETED",
+    "TaskConfigPassthroughType": "NONE RESOURCES ENV KUBERNETES_AFFINITY KUBERNETES_TOLERATIONS "
+    "KUBERNETES_NODE_SELECTOR KUBERNETES_VOLUMES",
 }
-"""Names by number."""
+
+ENUMS = {kind: tuple(names.split()) for kind, names in _ENUMS.items()}
 
 
 def table(fields: dict[str, str]) -> dict[str, dict[str, str]]:
@@ -150,4 +132,3 @@ def table(fields: dict[str, str]) -> dict[str, dict[str, str]]:
 
 
 PIPELINE = table(_FIELDS)
-"""Type of each field, by message."""

@@ -13,10 +13,7 @@ _BINARY = {suffix: 2 ** (10 * power) for power, suffix in enumerate("KMGTPE", st
 
 
 def parse(text: str) -> Decimal | None:
-    """The amount; None: Kubernetes cannot parse it.
-
-    As ParseQuantity of k8s.io/apimachinery/pkg/api/resource/quantity.go.
-    """
+    """The amount, as ParseQuantity of k8s.io/apimachinery; None: Kubernetes cannot parse it."""
     found = _QUANTITY.fullmatch(text)
     if found is None:
         return None

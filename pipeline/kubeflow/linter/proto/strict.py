@@ -25,11 +25,7 @@ class Wrong(NamedTuple):
 
 
 class Reader:
-    """Reads messages of one table.
-
-    Attributes:
-        wrong: Errors so far.
-    """
+    """Reads messages of one table; collects what is wrong."""
 
     def __init__(self, table: dict[str, dict[str, str]]):
         self._table = table

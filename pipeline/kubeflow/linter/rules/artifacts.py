@@ -8,11 +8,13 @@ from typing import Any
 import yaml
 
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
-from stagecraft.pipeline.kubeflow.linter.pipeline import Component, Dag, Pipeline
+from stagecraft.pipeline.kubeflow.linter.pipeline import Dag, Pipeline
 from stagecraft.pipeline.kubeflow.linter.rules.sources import artifact_source
 
 _SCHEMA = "backend/src/v2/component/launcher_v2.go getArtifactSchema"
 _TITLE = "backend/src/v2/metadata/client.go SchemaToArtifactType"
+
+_AT_THE_END = "The step crashes after its work is done, when its outputs are recorded"
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:
@@ -22,7 +24,13 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
             yield from artifact_source(source, task, f"{task.location}.inputs.artifacts.{name}")
     for component in pipeline.components.values():
         if component.container is not None:
-            yield from _types(component)
+            outputs = f"{component.location}.outputDefinitions.artifacts"
+            for name, definition in component.outputs("artifacts").items():
+                location, schema = (
+                    f"{outputs}.{name}.artifactType",
+                    definition.get("artifactType", {}),
+                )
+                yield from artifact_type(schema, location, _AT_THE_END)
     for dag in pipeline.dags:
         yield from _dag_outputs(dag)
 
@@ -45,8 +53,7 @@ def artifact_type(schema: dict[str, Any], location: str, when: str) -> Iterator[
             problem = "" if titled else "instanceSchema has no title"
     else:
         source = _SCHEMA
-        kind = "schemaUri is not supported" if "schemaUri" in schema else "the type is missing"
-        problem = kind
+        problem = "schemaUri is not supported" if "schemaUri" in schema else "the type is missing"
     if problem:
         yield Finding(
             "artifact-type",
@@ -55,13 +62,6 @@ def artifact_type(schema: dict[str, Any], location: str, when: str) -> Iterator[
             "Give it a schemaTitle, such as system.Artifact, or an instanceSchema with a title.",
             source,
         )
-
-
-def _types(component: Component) -> Iterator[Finding]:
-    for name, definition in component.outputs("artifacts").items():
-        location = f"{component.location}.outputDefinitions.artifacts.{name}.artifactType"
-        when = "The step crashes after its work is done, when its outputs are recorded"
-        yield from artifact_type(definition.get("artifactType", {}), location, when)
 
 
 def _dag_outputs(dag: Dag) -> Iterator[Finding]:

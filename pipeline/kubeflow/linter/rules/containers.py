@@ -1,8 +1,4 @@
-"""Rules for containers: image, command, placeholders.
-
-Placeholders are checked for each task: an input that a task does not get has no value, even if its
-component defines it.
-"""
+"""Rules for containers: image, command, placeholders, which each task must give a value."""
 
 from __future__ import annotations
 
@@ -19,7 +15,6 @@ _HASH = "backend/src/v2/compiler/argocompiler/argo.go hashComponentContainer"
 _PARAMETER = re.compile(r"\{\{\$\.inputs\.parameters\['(.+?)'\]\}\}")
 _LAUNCHERS = re.compile(r"\{\{\$\.(inputs|outputs)\.(parameters|artifacts)\['(.+?)'\]\.\w+\}\}")
 _OPERATIONS = ("argostub/createpvc", "argostub/deletepvc")
-"""Images that stand for an operation of the driver."""
 
 
 def check(pipeline: Pipeline) -> Iterator[Finding]:

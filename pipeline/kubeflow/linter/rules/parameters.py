@@ -110,7 +110,8 @@ def _of_type(
 
 
 def _missing_parameters(task: Task) -> Iterator[Finding]:
-    if task.component is None:
+    # An importer has no driver, which resolves inputs.
+    if task.component is None or task.component.importer is not None:
         return
     iterator = task.spec.get("parameterIterator", {})
     is_dag = "dag" in task.component.spec
@@ -120,30 +121,23 @@ def _missing_parameters(task: Task) -> Iterator[Finding]:
             continue
         if name == iterator.get("itemInput") or wanted == _FILLED_IN:
             continue
-        if task.component.importer is not None:
-            continue  # without a driver, which resolves inputs
+        remedy = f"Give the task a value, or set isOptional in {task.component.location}"
+        remedy += " and a default." if is_dag else "."
         if definition.get("defaultValue") is None:
-            problem = "the parameter has no value, and no default"
+            problem = "The driver of the task fails: the parameter has no value, and no default."
         elif wanted != "STRING":
-            problem = "the backend ignores the default of a required parameter"
-        else:
-            yield Finding(
-                "missing-parameter",
-                f"{task.location}.inputs.parameters.{name}",
-                "The step gets an empty string instead of the default, because the parameter is "
-                "not optional.",
-                f"Set isOptional in {task.component.location}, or give the task a value.",
-                _RESOLVE,
+            problem = (
+                "The driver of the task fails: the backend ignores the default of a required "
+                "parameter."
             )
-            continue
-        yield Finding(
-            "missing-parameter",
-            f"{task.location}.inputs.parameters.{name}",
-            f"The driver of the task fails: {problem}.",
-            f"Give the task a value, or set isOptional in {task.component.location}"
-            + (" and a default." if is_dag else "."),
-            _RESOLVE,
-        )
+        else:
+            problem = (
+                "The step gets an empty string instead of the default, because the parameter is "
+                "not optional."
+            )
+            remedy = f"Set isOptional in {task.component.location}, or give the task a value."
+        location = f"{task.location}.inputs.parameters.{name}"
+        yield Finding("missing-parameter", location, problem, remedy, _RESOLVE)
 
 
 def _found(task: Task, source: dict[str, Any]) -> str | None:

@@ -15,10 +15,7 @@ _BUCKET = re.compile(r"([a-z][a-z0-9]+:///?)([^/?]+)(/[^?]*)?(\?.+)?")
 
 
 def problem(uri: str) -> str:
-    """Why the backend cannot use a URI; empty: it can.
-
-    As ParseBucketPathToConfig of backend/src/v2/objectstore/config.go.
-    """
+    """Why the backend cannot use a URI; empty: it can. As ParseBucketPathToConfig."""
     found = _BUCKET.fullmatch(uri)
     if found is None:
         return f"{uri!r} is not the URI of a bucket"
@@ -28,11 +25,7 @@ def problem(uri: str) -> str:
 
 
 def check(spec: dict[str, Any]) -> Iterator[Finding]:
-    """Checks the pipeline root of a spec.
-
-    The backend uses the run's root, or the launcher's configuration. Its user interface copies the
-    run's root from here.
-    """
+    """Checks the root of a spec, which the user interface copies to each run."""
     root = spec.get("defaultPipelineRoot", "")
     if root and (found := problem(root)):
         yield Finding(

@@ -15,25 +15,8 @@ _IMPLICIT = "backend/src/v2/compiler/argocompiler/dag.go addImplicitDependencies
 def parameter_source(
     source: dict[str, Any], task: Task, location: str, *, makes_order: bool = True
 ) -> Iterator[Finding]:
-    """Checks the source of a parameter.
-
-    Args:
-        source: An InputParameterSpec.
-        task: The parameter's task.
-        location: Of the source.
-        makes_order: Whether the backend makes the task wait for the producer.
-    """
-    if "taskOutputParameter" in source:
-        output = source["taskOutputParameter"]
-        yield from _output(
-            task,
-            location + ".taskOutputParameter",
-            "parameters",
-            output.get("producerTask", ""),
-            output.get("outputParameterKey", ""),
-            makes_order,
-        )
-    elif "runtimeValue" in source:
+    """Checks an InputParameterSpec; ``makes_order``: the backend makes the task wait for it."""
+    if "runtimeValue" in source:
         if "constant" not in source["runtimeValue"]:
             kind = next(iter(source["runtimeValue"]), "nothing")
             yield Finding(
@@ -44,13 +27,6 @@ def parameter_source(
                 "Compile with use_pipeline_spec_2_1=True, which writes runtimeValue.constant.",
                 f"{_RESOLVE} resolveInputParameter",
             )
-    elif "componentInputParameter" in source:
-        yield from _dag_input(
-            task,
-            location + ".componentInputParameter",
-            "parameters",
-            source["componentInputParameter"],
-        )
     elif "taskFinalStatus" in source:
         if not task.spec.get("dependentTasks"):
             yield Finding(
@@ -62,30 +38,32 @@ def parameter_source(
                 f"{_RESOLVE} resolveInputParameter",
             )
     else:
-        yield _no_source(location, "resolveInputParameter")
+        yield from _of_other_task(source, task, location, "Parameter", makes_order)
 
 
 def artifact_source(source: dict[str, Any], task: Task, location: str) -> Iterator[Finding]:
     """Checks the source of an artifact, an InputArtifactSpec."""
-    if "taskOutputArtifact" in source:
-        output = source["taskOutputArtifact"]
-        yield from _output(
-            task,
-            location + ".taskOutputArtifact",
-            "artifacts",
-            output.get("producerTask", ""),
-            output.get("outputArtifactKey", ""),
-            True,
-        )
-    elif "componentInputArtifact" in source:
-        yield from _dag_input(
-            task,
-            location + ".componentInputArtifact",
-            "artifacts",
-            source["componentInputArtifact"],
-        )
+    yield from _of_other_task(source, task, location, "Artifact", True)
+
+
+def _of_other_task(
+    source: dict[str, Any], task: Task, location: str, what: str, makes_order: bool
+) -> Iterator[Finding]:
+    """An output of another task or an input of the DAG; ``what``: Parameter or Artifact."""
+    kind, output = f"{what.lower()}s", source.get(f"taskOutput{what}")
+    if output is not None:
+        producer, key = output.get("producerTask", ""), output.get(f"output{what}Key", "")
+        yield from _output(task, f"{location}.taskOutput{what}", kind, producer, key, makes_order)
+    elif (name := source.get(f"componentInput{what}")) is not None:
+        yield from _dag_input(task, f"{location}.componentInput{what}", kind, name)
     else:
-        yield _no_source(location, "resolveInputArtifact")
+        yield Finding(
+            "no-source",
+            location,
+            "The driver of the task fails: the input has no source.",
+            "Use a constant, an output of a task, or an input of the DAG.",
+            f"{_RESOLVE} resolveInput{what}",
+        )
 
 
 def _output(
@@ -157,13 +135,3 @@ def _dag_input(task: Task, location: str, kind: str, name: str) -> Iterator[Find
             f"Define it there, or name one of: {', '.join(dag.inputs(kind)) or 'it has none'}.",
             f"{_RESOLVE} resolveInput{what.title()}",
         )
-
-
-def _no_source(location: str, function: str) -> Finding:
-    return Finding(
-        "no-source",
-        location,
-        "The driver of the task fails: the input has no source.",
-        "Use a constant, an output of a task, or an input of the DAG.",
-        f"{_RESOLVE} {function}",
-    )

@@ -1,7 +1,4 @@
-"""Rules for TFX's entrypoint, which crashes on some pipelines that the backend accepts.
-
-They come from runs of TFX 1.16 and 1.21 under an emulated launcher.
-"""
+"""Rules for TFX's entrypoint, from runs of TFX 1.16 and 1.21 under an emulated launcher."""
 
 from __future__ import annotations
 

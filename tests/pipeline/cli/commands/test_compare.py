@@ -1,7 +1,5 @@
 """``stagecraft compare``: which runs, and what differs between them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,7 +7,7 @@ from past_runs import Output, State
 
 
 @pytest.fixture
-def output(tmp_path) -> Output:
+def output(tmp_path):
     """Two runs in ``runs/quickstart``: the second one trains longer, and is better."""
     output = Output(tmp_path / "runs" / "quickstart")
     output.whole("2026-01-02T03:04:05.6", accuracy=0.5, blessed=0)
@@ -17,7 +15,7 @@ def output(tmp_path) -> Output:
     return output
 
 
-def lines(text: str) -> list[list[str]]:
+def lines(text):
     return [line.split() for line in text.splitlines()]
 
 

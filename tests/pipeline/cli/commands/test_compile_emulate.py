@@ -1,15 +1,11 @@
 """``stagecraft compile`` and ``stagecraft emulate``, as far as nothing has to run."""
 
-from __future__ import annotations
-
 import json
-import pathlib
 
 import pytest
 import two_steps
 import yaml
-from click.testing import CliRunner, Result
-from messages import Messages
+from click.testing import CliRunner
 
 from stagecraft.pipeline.cli.main import main
 from stagecraft.pipeline.kubeflow.linter import check
@@ -17,11 +13,11 @@ from stagecraft.pipeline.kubeflow.linter import check
 TINY = two_steps.pipeline()
 
 
-def command(*words: object) -> Result:
+def command(*words):
     return CliRunner().invoke(main, [str(word) for word in words])
 
 
-def test_compile_writes_what_the_backend_takes(tmp_path: pathlib.Path) -> None:
+def test_compile_writes_what_the_backend_takes(tmp_path):
     done = command("compile", "-o", tmp_path / "my.yaml", "--set", "name=my", "--data", "download")
     assert done.exit_code == 0, done.output
     assert f"written        {tmp_path / 'my.yaml'}" in done.output
@@ -32,14 +28,14 @@ def test_compile_writes_what_the_backend_takes(tmp_path: pathlib.Path) -> None:
     assert inputs["train_epochs"]["description"]
 
 
-def test_the_sample_has_classes_of_its_own(tmp_path: pathlib.Path) -> None:
+def test_the_sample_has_classes_of_its_own(tmp_path):
     """A run of it cannot be given other data: its schema is compiled in."""
     assert command("compile", "-o", tmp_path / "my.yaml").exit_code == 0
     inputs = yaml.safe_load((tmp_path / "my.yaml").read_text())["root"]["inputDefinitions"]
     assert "data_source" not in inputs["parameters"]
 
 
-def test_secrets_are_where_a_step_needs_them_and_nowhere_else(tmp_path: pathlib.Path) -> None:
+def test_secrets_are_where_a_step_needs_them_and_nowhere_else(tmp_path):
     file = tmp_path / "my.yaml"
     settings = (
         "kubeflow.every_step.env={HF_TOKEN: c4n4ry-1, PLAIN: c4n4ry-2}",
@@ -64,7 +60,7 @@ def test_secrets_are_where_a_step_needs_them_and_nowhere_else(tmp_path: pathlib.
     assert "c4n4ry" not in yaml.safe_dump(spec)
 
 
-def test_compile_does_not_write_over_the_settings(tmp_path: pathlib.Path) -> None:
+def test_compile_does_not_write_over_the_settings(tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\n")
     done = command("compile", "--config", mine, "-o", mine)
@@ -83,14 +79,14 @@ def test_compile_does_not_write_over_the_settings(tmp_path: pathlib.Path) -> Non
         "parallel={strategy: mirrored, replicas: 2}",
     ],
 )
-def test_compile_errors(tmp_path: pathlib.Path, messages: Messages, setting: str) -> None:
+def test_compile_errors(tmp_path, messages, setting):
     done = command("compile", "-o", tmp_path / "my.yaml", "--set", setting)
     assert (done.exit_code, done.stdout) == (1, "")
     messages.check(done.stderr)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_emulate_tells_of_each_step_and_sums_up(tmp_path: pathlib.Path) -> None:
+def test_emulate_tells_of_each_step_and_sums_up(tmp_path):
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
     done = command("emulate", tmp_path / "tiny.yaml", "-o", tmp_path / "out", "-p", "word=a")
     assert done.exit_code == 0, done.stderr
@@ -105,7 +101,7 @@ def test_emulate_tells_of_each_step_and_sums_up(tmp_path: pathlib.Path) -> None:
     assert log.read_text() == "said\n"
 
 
-def test_emulate_shows_the_log_of_what_failed(tmp_path: pathlib.Path) -> None:
+def test_emulate_shows_the_log_of_what_failed(tmp_path):
     failing = json.loads(json.dumps(TINY))
     container = failing["deploymentSpec"]["executors"]["exec-say"]["container"]
     container["command"] = ["python", "-c", "print('why it failed'); raise SystemExit(7)"]
@@ -124,9 +120,7 @@ def test_emulate_shows_the_log_of_what_failed(tmp_path: pathlib.Path) -> None:
     [(), ("-p", "word"), ("-p", "word=a", "-p", "other=1")],
     ids=["none", "no =", "unknown"],
 )
-def test_emulate_checks_parameters(
-    tmp_path: pathlib.Path, messages: Messages, words: tuple[str, ...]
-) -> None:
+def test_emulate_checks_parameters(tmp_path, messages, words):
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
     done = command("emulate", tmp_path / "tiny.yaml", "-o", tmp_path / "out", *words)
     assert (done.exit_code, done.stdout) == (1, "")
@@ -134,7 +128,7 @@ def test_emulate_checks_parameters(
     assert not (tmp_path / "out").exists()
 
 
-def test_emulate_needs_a_compiled_pipeline(tmp_path: pathlib.Path) -> None:
+def test_emulate_needs_a_compiled_pipeline(tmp_path):
     done = command("emulate", tmp_path / "none.yaml", "--json")
     assert done.exit_code == 1
     assert json.loads(done.stdout)["error"] in done.stderr

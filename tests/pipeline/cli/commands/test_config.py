@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import yaml
 
 from stagecraft.pipeline.settings import PipelineSettings, load
@@ -21,7 +19,7 @@ def test_it_describes_every_setting(stagecraft, messages):
         (head,) = (line for line in text.splitlines() if line.startswith(f"{name} "))
         messages.check(head)
 
-    def leaves(tree: dict, prefix: str = "") -> list[str]:
+    def leaves(tree, prefix=""):
         found = []
         for key, value in tree.items():
             inner = isinstance(value, dict) and value

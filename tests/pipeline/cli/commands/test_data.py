@@ -1,13 +1,9 @@
 """All commands refuse a wrong ``--data`` before anything starts."""
 
-from __future__ import annotations
-
 import os
 import pathlib
-from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.components import Cifar10ExampleGen
 from stagecraft.components.example_gen import source
@@ -18,7 +14,7 @@ HTTP = "https://host/cifar-10-binary.tar.gz"
 
 
 @pytest.mark.parametrize("command", ["run", "compile"])
-def test_an_address_of_http(stagecraft: Any, messages: Messages, command: str) -> None:
+def test_an_address_of_http(stagecraft, messages, command):
     ran = stagecraft(command, "--data", HTTP)
     assert ran.code == 1
     messages.check(ran.stderr)
@@ -26,7 +22,7 @@ def test_an_address_of_http(stagecraft: Any, messages: Messages, command: str) -
 
 
 @pytest.mark.parametrize("address", [HTTP, HTTP.replace("https", "http"), "ftp://host/x.tar.gz"])
-def test_an_address_that_no_file_system_reads(address: str, messages: Messages) -> None:
+def test_an_address_that_no_file_system_reads(address, messages):
     with messages.raises(SettingsError):
         load("quickstart", (f"data.source={address}",))
     with messages.raises(UserError):
@@ -37,12 +33,12 @@ def test_an_address_that_no_file_system_reads(address: str, messages: Messages) 
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3", "minio", "hdfs"])
-def test_an_address_that_is_read(scheme: str) -> None:
+def test_an_address_that_is_read(scheme):
     address = f"{scheme}://bucket/x.tar.gz"
     assert load("quickstart", (f"data.source={address}",)).data.source == address
 
 
-def test_a_pipe_starts_nothing(stagecraft: Any) -> None:
+def test_a_pipe_starts_nothing(stagecraft):
     os.mkfifo("pipe")
     ran = stagecraft("run", "--data", "pipe", "--output", "out")
     assert ran.code == 1 and "named pipe" in ran.stderr

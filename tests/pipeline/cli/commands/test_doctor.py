@@ -1,16 +1,11 @@
 """``stagecraft doctor``, for this machine and for a cluster."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import urllib.error
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from kube_api import KubeApi, kube_api
-from messages import Messages
+from kube_api import kube_api
 
 from stagecraft.pipeline.checks import machine
 
@@ -26,7 +21,7 @@ SETTINGS = (
 
 
 @pytest.fixture
-def server(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeApi]:
+def server(tmp_path, monkeypatch):
     with kube_api() as api:
         monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
         api.add("namespaces", "kubeflow")
@@ -35,9 +30,7 @@ def server(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield api
 
 
-def test_a_cluster_that_has_everything(
-    stagecraft: Any, server: KubeApi, messages: Messages
-) -> None:
+def test_a_cluster_that_has_everything(stagecraft, server, messages):
     ran = stagecraft("doctor", "--cluster", *SETTINGS, "--service-account=pipeline-runner")
     assert (ran.code, ran.stderr) == (0, "")
     *lines, last = ran.stdout.splitlines()
@@ -46,7 +39,7 @@ def test_a_cluster_that_has_everything(
     assert all(line.startswith("ok ") for line in lines)
 
 
-def test_a_cluster_that_has_not(stagecraft: Any, server: KubeApi, messages: Messages) -> None:
+def test_a_cluster_that_has_not(stagecraft, server, messages):
     server.forbid("create", "tfjobs.kubeflow.org")
     given = (*SETTINGS, "--set=kubeflow.job.kind=tfjob", "--set=kubeflow.image=stagecraft:latest")
     ran = stagecraft("doctor", "--cluster", "--json", *given)
@@ -61,7 +54,7 @@ def test_a_cluster_that_has_not(stagecraft: Any, server: KubeApi, messages: Mess
     messages.check(kind)
 
 
-def test_the_defaults_say_what_to_set(stagecraft: Any, server: KubeApi) -> None:
+def test_the_defaults_say_what_to_set(stagecraft, server):
     ran = stagecraft("doctor", "--cluster")
     assert ran.code == 1
     for setting in (
@@ -72,9 +65,7 @@ def test_the_defaults_say_what_to_set(stagecraft: Any, server: KubeApi) -> None:
         assert setting in ran.stdout
 
 
-def test_errors_are_one_sentence(
-    stagecraft: Any, server: KubeApi, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_are_one_sentence(stagecraft, server, tmp_path, monkeypatch):
     for given, said in (
         (("--set=kubeflow.job.kind=ray",), "kubeflow.job.kind"),
         (("--namespace=A",), "namespace: 'A'"),
@@ -88,7 +79,7 @@ def test_errors_are_one_sentence(
     assert ran.code == 1 and "Unauthorized" in ran.last_line["error"]
 
 
-def test_options_of_a_cluster_need_one(stagecraft: Any) -> None:
+def test_options_of_a_cluster_need_one(stagecraft):
     for given in ("--set=train.epochs=1", "--namespace=team", "--service-account=runner"):
         ran = stagecraft("doctor", given)
         assert ran.code == 2 and f"{given.partition('=')[0]} needs --cluster" in ran.stderr

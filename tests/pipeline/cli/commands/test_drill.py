@@ -1,9 +1,6 @@
 """``stagecraft drill`` chooses, shows, and says when something is not as it should be."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -12,15 +9,15 @@ from stagecraft.pipeline.drill.scenarios import SCENARIOS, Result, Scenario
 
 
 @pytest.fixture
-def results(monkeypatch: pytest.MonkeyPatch) -> dict[str, Result]:
+def results(monkeypatch):
     """Scenario -> its result; nothing is trained."""
-    results: dict[str, Result] = {}
+    results = {}
 
     class NoDrill:
-        def __init__(self, *_: Any):
+        def __init__(self, *_):
             pass
 
-    def stand_in(name: str) -> Any:
+    def stand_in(name):
         return Scenario(SCENARIOS[name].description, lambda drill, _: results[name])
 
     monkeypatch.setattr(drill, "Drill", NoDrill)

@@ -3,16 +3,12 @@
 Each command runs in a process of its own, which prints at its end what it has imported.
 """
 
-from __future__ import annotations
-
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
-from messages import Messages
 
 HEAVY = ("tensorflow", "tfx", "keras", "apache_beam", "ml_metadata")
 
@@ -58,9 +54,7 @@ NO_FUNCTION = ("--set", "train.model=mine:nett")
         (("run", *TWO_WORKERS, "--set", "parallel.launcher=in_process"), ""),
     ],
 )
-def test_refused_before_anything_heavy_is_imported(
-    tmp_path: pathlib.Path, messages: Messages, words: tuple[str, ...], tf_config: str
-) -> None:
+def test_refused_before_anything_heavy_is_imported(tmp_path, messages, words, tf_config):
     folder = tmp_path / "here"
     (folder / "empty").mkdir(parents=True)
     (folder / "notes.txt").write_text("no data")
@@ -86,9 +80,7 @@ def test_refused_before_anything_heavy_is_imported(
     assert sorted(folder.rglob("*")) == before
 
 
-def test_tf_config_is_no_matter_where_nothing_trains(
-    stagecraft, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tf_config_is_no_matter_where_nothing_trains(stagecraft, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "garbage")
     end = {"kind": "end", "status": "ok", "cause": None, "report": {}}
     assert stagecraft("run", *TWO_WORKERS, "--to", "Transform", fake=[end]).code == 0

@@ -1,7 +1,5 @@
 """``stagecraft history``: which runs are listed, in which words."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -9,7 +7,7 @@ from past_runs import Output, State
 
 
 @pytest.fixture
-def output(tmp_path) -> Output:
+def output(tmp_path):
     """A run that is whole, then one that failed, in ``runs/quickstart``."""
     output = Output(tmp_path / "runs" / "quickstart")
     output.whole("2026-01-02T03:04:05.6", "train.epochs=3", "data.shards=2", accuracy=0.75)

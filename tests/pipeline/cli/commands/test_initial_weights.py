@@ -1,9 +1,5 @@
 """``train.initial_weights`` on the command line: refused early, and what compile says of files."""
 
-from __future__ import annotations
-
-import pathlib
-
 import pytest
 
 MODEL = """
@@ -18,7 +14,7 @@ def build(input_shape, num_classes):
 
 
 @pytest.fixture
-def model(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+def model(tmp_path, monkeypatch):
     """Settings of a model that has weights; in the current folder."""
     name = f"cli_weights_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(MODEL)
@@ -27,7 +23,7 @@ def model(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str,
     return ("--set", f"train.model={name}:build")
 
 
-def _saved(model: tuple[str, ...], classes: int) -> None:
+def _saved(model, classes):
     module, _, function = model[1].partition("=")[2].partition(":")
     built = getattr(__import__(module), function)((32, 32, 3), classes)
     built.save_weights("w.weights.h5")

@@ -1,7 +1,5 @@
 """``stagecraft lint``: what is shown, as text and as JSON, and what cannot be read."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 
@@ -20,7 +18,7 @@ def run(monkeypatch, tmp_path):
     (tmp_path / "good.yaml").write_text(text)
     (tmp_path / "bad.yaml").write_text(text.replace("2.1.0", "2.0.0", 1))
 
-    def run(*arguments: str) -> click.testing.Result:
+    def run(*arguments):
         ran = click.testing.CliRunner().invoke(lint, list(arguments))
         if ran.exception and not isinstance(ran.exception, SystemExit):
             raise ran.exception

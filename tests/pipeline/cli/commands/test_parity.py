@@ -1,7 +1,5 @@
 """``stagecraft parity``: names, table, exit code and JSON, with processes that compute nothing."""
 
-from __future__ import annotations
-
 import pathlib
 import tempfile
 
@@ -18,7 +16,7 @@ def parity(stagecraft, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # logs of failures are kept
     monkeypatch.setattr(check, "_WORKER", (str(FAKE_WORKER),))
 
-    def parity(*arguments: str, **strategies: str):
+    def parity(*arguments, **strategies):
         return stagecraft("parity", *arguments, fake=strategies)
 
     return parity

@@ -1,7 +1,5 @@
 """``stagecraft plan``: what is shown, as text and as JSON, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 from chains import A100, chain, make, settings
 

@@ -1,12 +1,7 @@
 """``stagecraft render``."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import yaml
-from messages import Messages
 
 FOLDER = (
     "--set=kubeflow.job.folder=/mnt/training/jobs",
@@ -21,7 +16,7 @@ PARAMETER_SERVER = (
 COMMAND = ["python", "-m", "stagecraft.components.kubernetes.worker"]
 
 
-def objects(stagecraft: Any, *arguments: str) -> list[dict[str, Any]]:
+def objects(stagecraft, *arguments):
     ran = stagecraft("render", *FOLDER, *arguments)
     assert (ran.code, ran.stderr) == (0, "")
     return list(yaml.safe_load_all(ran.stdout))
@@ -31,7 +26,7 @@ def objects(stagecraft: Any, *arguments: str) -> list[dict[str, Any]]:
     ("launcher", "kinds"),
     [("job", ["Service", "Job"]), ("tfjob", ["TFJob"]), ("trainjob", ["TrainJob"])],
 )
-def test_objects_of_each_kind(stagecraft: Any, launcher: str, kinds: list[str]) -> None:
+def test_objects_of_each_kind(stagecraft, launcher, kinds):
     asked = ("--launcher", launcher, "--name", "t-1", "--namespace", "team", "--image", "i:1")
     made = objects(stagecraft, *asked)
     assert [each["kind"] for each in made] == kinds
@@ -42,7 +37,7 @@ def test_objects_of_each_kind(stagecraft: Any, launcher: str, kinds: list[str]) 
     assert "claimName: training" in text
 
 
-def test_the_kind_is_a_setting(stagecraft: Any) -> None:
+def test_the_kind_is_a_setting(stagecraft):
     (made,) = objects(stagecraft, "--set=kubeflow.job.kind=tfjob")
     assert (made["kind"], made["metadata"]["name"]) == ("TFJob", "quickstart")
     (container,) = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
@@ -50,7 +45,7 @@ def test_the_kind_is_a_setting(stagecraft: Any) -> None:
     assert container["command"] == [*COMMAND, "/mnt/training/jobs/quickstart"]
 
 
-def test_a_topology_is_its_processes(stagecraft: Any) -> None:
+def test_a_topology_is_its_processes(stagecraft):
     (made,) = objects(stagecraft, *PARAMETER_SERVER, "--launcher=tfjob")
     replicas = made["spec"]["tfReplicaSpecs"]
     counts = {name: each["replicas"] for name, each in replicas.items()}
@@ -61,7 +56,7 @@ def test_a_topology_is_its_processes(stagecraft: Any) -> None:
     assert alone["spec"]["completions"] == 1 and "successPolicy" not in alone["spec"]
 
 
-def test_pods_get_what_the_trainers_step_gets(stagecraft: Any) -> None:
+def test_pods_get_what_the_trainers_step_gets(stagecraft):
     given = ("--set=kubeflow.every_step.env={A: b}", "--set=kubeflow.steps.Trainer.memory=8Gi")
     _, job = objects(stagecraft, *given)
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -81,13 +76,13 @@ def test_pods_get_what_the_trainers_step_gets(stagecraft: Any) -> None:
         ("--set=kubeflow.job.kind=ray",),
     ],
 )
-def test_errors(stagecraft: Any, messages: Messages, arguments: tuple[str, ...]) -> None:
+def test_errors(stagecraft, messages, arguments):
     ran = stagecraft("render", *arguments)
     assert (ran.code, ran.stdout) == (1, "")
     messages.check(ran.stderr)
 
 
-def test_pools_of_vertex_ai(stagecraft: Any) -> None:
+def test_pools_of_vertex_ai(stagecraft):
     given = ("--launcher=vertex", "--machine-type=n1-standard-8", "--machine-type=ps=n1-highmem-4")
     ran = stagecraft("render", *PARAMETER_SERVER, *given, "--image=i:1")
     assert (ran.code, ran.stderr) == (0, "")
@@ -97,7 +92,7 @@ def test_pools_of_vertex_ai(stagecraft: Any) -> None:
     assert {pool["container_spec"]["image_uri"] for pool in made} == {"i:1"}
 
 
-def test_a_manifest_has_its_secrets_and_a_warning(stagecraft: Any, messages: Messages) -> None:
+def test_a_manifest_has_its_secrets_and_a_warning(stagecraft, messages):
     env = "--set=kubeflow.steps.Trainer.env={HF_TOKEN: c4n4ry, AT: 'https://me:c4n4ry@host'}"
     ran = stagecraft("render", *FOLDER, env)
     assert ran.code == 0

@@ -1,7 +1,5 @@
 """``stagecraft report``: the page, its file name and its errors."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 
@@ -12,7 +10,7 @@ CAUSE = "data.source: /gone: no such file"
 
 
 @pytest.fixture
-def run(tmp_path: pathlib.Path) -> pathlib.Path:
+def run(tmp_path):
     """The folder of two runs: a killed one, and one that failed."""
     output = Output(tmp_path / "runs" / "quickstart")
     cause = json.dumps({"resultMessage": CAUSE})

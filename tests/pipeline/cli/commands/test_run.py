@@ -1,7 +1,5 @@
 """``stagecraft run`` with a worker that only pretends."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -30,11 +28,11 @@ REPORT = {
 END = {"kind": "end", "status": "ok", "cause": None, "report": REPORT}
 
 
-def node(name: str, state: str, **more) -> dict:
+def node(name, state, **more):
     return {"kind": "node", "node": name, "state": state, **more}
 
 
-def ran(name: str, state: str = "done", **more) -> list[dict]:
+def ran(name, state="done", **more):
     return [node(name, "running"), node(name, state, **{"seconds": 1.5, "figure": "", **more})]
 
 
@@ -192,10 +190,10 @@ def test_where_the_profile_is_is_told(stagecraft):
     assert "profile " not in stagecraft("run", fake=ALL).stdout
 
 
-def interrupt(folder: pathlib.Path) -> threading.Thread:
+def interrupt(folder):
     """Sends SIGINT as soon as the worker hangs."""
 
-    def send() -> None:
+    def send():
         while not (folder / "out" / "hanging").exists():
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)

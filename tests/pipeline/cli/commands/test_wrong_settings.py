@@ -1,16 +1,12 @@
 """A wrong file of settings: one sentence and exit code 1, and one object with ``--json``."""
 
-from __future__ import annotations
-
-import pathlib
-
 import pytest
 
 WRONG = (b"", b"name: a\nname: b\n", b"\xff\xfen", b"[" * 50_000, b"train: {epochs: .inf}\n")
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "parity"])
-def test_json_and_one_sentence(refused, tmp_path: pathlib.Path, command: str) -> None:
+def test_json_and_one_sentence(refused, tmp_path, command):
     for content in WRONG:
         (tmp_path / "mine.yaml").write_bytes(content)
         assert refused(command, "--config", "mine.yaml")["error"].startswith("mine.yaml")
@@ -18,7 +14,7 @@ def test_json_and_one_sentence(refused, tmp_path: pathlib.Path, command: str) ->
 
 
 @pytest.mark.parametrize("command", ["config", "compile", "render"])
-def test_commands_without_json(stagecraft, tmp_path: pathlib.Path, command: str) -> None:
+def test_commands_without_json(stagecraft, tmp_path, command):
     for content in WRONG:
         (tmp_path / "mine.yaml").write_bytes(content)
         ran = stagecraft(command, "--config", "mine.yaml")
@@ -26,6 +22,6 @@ def test_commands_without_json(stagecraft, tmp_path: pathlib.Path, command: str)
         assert ran.stderr.startswith("Error: mine.yaml")
 
 
-def test_a_name_that_is_no_text(refused) -> None:
+def test_a_name_that_is_no_text(refused):
     error = refused("run", "--config", "no\x1b[31m\udcff.yaml")["error"]
     assert error.startswith("no\ufffd.yaml: No such file")

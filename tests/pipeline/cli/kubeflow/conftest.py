@@ -1,23 +1,17 @@
 """``stagecraft kubeflow`` in this process, against servers on ports of this machine."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json
 import os
-import pathlib
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import two_steps
 import yaml
-from click.testing import CliRunner, Result
-from kfp_server import Server, serving
-from kube_api import KubeApi, kube_api
-from messages import Messages
+from click.testing import CliRunner
+from kfp_server import serving
+from kube_api import kube_api
 
 from stagecraft.pipeline.cli.main import main
 
@@ -37,7 +31,7 @@ _OURS = ("KF_PIPELINES", "STAGECRAFT_", "KUBE", "XDG_", "GOOGLE_", "HTTP_PROXY",
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def home(tmp_path, monkeypatch):
     """An empty home and folder, and none of the settings of whoever runs this."""
     import kfp.client.auth
 
@@ -64,35 +58,32 @@ def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
 
 
 @pytest.fixture(params=["2.5", "2.16"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def server(request):
     """For a single user."""
     with serving(request.param) as server:
         yield server
 
 
 @pytest.fixture(params=["2.5", "2.16"])
-def shared_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def shared_server(request):
     """For several users, of whom this is one of namespace ``team``."""
     with serving(request.param, multi_user=True) as server:
         yield server
 
 
 @pytest.fixture
-def cluster(home: pathlib.Path) -> Iterator[KubeApi]:
+def cluster(home):
     """Where the pods are; kubectl's configuration names it."""
     with kube_api() as api:
         api.kubeconfig(home / "kubeconfig")
         yield api
 
 
-Command = Callable[..., Result]
-
-
 @pytest.fixture
-def command() -> Command:
+def command():
     """``command("runs", "list", …)``: what ``stagecraft kubeflow`` comes to, without traceback."""
 
-    def command(*words: object, stdin: str | None = None) -> Result:
+    def command(*words, stdin=None):
         given = ["kubeflow", *(str(word) for word in words)]
         done = CliRunner().invoke(main, given, input=stdin)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -103,37 +94,36 @@ def command() -> Command:
 
 
 @pytest.fixture
-def ask(command: Command, request: pytest.FixtureRequest) -> Command:
+def ask(command, request):
     """The same at the test's server."""
     several = "shared_server" in request.fixturenames
     server = request.getfixturevalue("shared_server" if several else "server")
     return functools.partial(_at, command, server, ("--namespace", "team") if several else ())
 
 
-def _at(command: Command, server: Server, more: tuple[str, ...], *words: object) -> Result:
+def _at(command, server, more, *words):
     return command(*words, "--endpoint", server.url, *more)
 
 
 @pytest.fixture
-def told(ask: Command) -> Callable[..., dict[str, Any]]:
+def told(ask):
     """The object that a command prints with ``--json``."""
 
-    def told(*words: object, code: int = 0) -> dict[str, Any]:
+    def told(*words, code=0):
         done = ask(*words, "--json")
         assert done.exit_code == code, done.output
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
+        return json.loads(done.stdout)
 
     return told
 
 
 @pytest.fixture
-def refused(ask: Command, messages: Messages) -> Callable[..., str]:
+def refused(ask, messages):
     """``refused("runs", "show", "none")``: the command's one error, which is in the snapshot."""
 
-    def refused(*words: object) -> str:
+    def refused(*words):
         done = ask(*words, "--json")
-        error: str = json.loads(done.stdout)["error"]
+        error = json.loads(done.stdout)["error"]
         assert (done.exit_code, done.stderr) == (1, f"Error: {error}\n")
         messages.check(UUID.sub("UUID", error))
         return error
@@ -142,12 +132,10 @@ def refused(ask: Command, messages: Messages) -> Callable[..., str]:
 
 
 @pytest.fixture
-def write(tmp_path: pathlib.Path) -> Callable[..., pathlib.Path]:
+def write(tmp_path):
     """Writes a tiny pipeline, with changes: ``write(name="other")``, ``write(command="x")``."""
 
-    def write(
-        file: str = "tiny.yaml", *, name: str = "tiny", command: str = "", platform: Any = None
-    ) -> pathlib.Path:
+    def write(file="tiny.yaml", *, name="tiny", command="", platform=None):
         document = copy.deepcopy(_TINY)
         document["pipelineInfo"]["name"] = name
         if command:
@@ -161,13 +149,20 @@ def write(tmp_path: pathlib.Path) -> Callable[..., pathlib.Path]:
 
 
 @pytest.fixture
-def tiny(write: Callable[..., pathlib.Path]) -> pathlib.Path:
+def tiny(write):
     """A pipeline of two steps, ``say`` and ``after``."""
     return write()
 
 
+@pytest.fixture
+def uploaded(ask, tiny):
+    """The server has that pipeline."""
+    assert ask("pipelines", "create", tiny).exit_code == 0
+    return tiny
+
+
 @pytest.fixture(scope="session")
-def preset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def preset(tmp_path_factory):
     """The quickstart, compiled, with a platform document."""
     from stagecraft.pipeline.kubeflow.compile import compile_pipeline
     from stagecraft.pipeline.settings import load

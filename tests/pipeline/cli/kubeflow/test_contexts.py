@@ -1,31 +1,24 @@
 """``stagecraft kubeflow contexts``, and which connection and credentials count."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import stat
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from click.testing import Result
-from messages import Messages
 
-from stagecraft.pipeline.kubeflow.client.connection import Connection, resolve
+from stagecraft.pipeline.kubeflow.client.connection import resolve
 from stagecraft.schemas.errors import UserError
 
-Command = Callable[..., Result]
 AT, ELSEWHERE = "http://a.example", "http://b.example"
 
 
 @pytest.fixture
-def file(home: pathlib.Path) -> pathlib.Path:
+def file(home):
     return home / ".config" / "stagecraft" / "contexts.yaml"
 
 
 @pytest.fixture
-def tokens(tmp_path: pathlib.Path) -> dict[str, str]:
+def tokens(tmp_path):
     """Files with tokens, by token."""
     files = {}
     for token in ("token-a", "token-b"):
@@ -34,11 +27,11 @@ def tokens(tmp_path: pathlib.Path) -> dict[str, str]:
     return files
 
 
-def secret(connection: Connection) -> str | None:
+def secret(connection):
     return connection.token.get_secret_value() if connection.token else None
 
 
-def test_contexts_are_kept(command: Command, file: pathlib.Path, messages: Messages) -> None:
+def test_contexts_are_kept(command, file, messages):
     empty = command("contexts", "list", "--json")
     assert json.loads(empty.stdout) == {"current": None, "contexts": {}}
     made = command("contexts", "set", "a", "--endpoint", AT, "-n", "team")
@@ -83,9 +76,7 @@ def test_contexts_are_kept(command: Command, file: pathlib.Path, messages: Messa
         (("",), 2),
     ],
 )
-def test_errors_of_set(
-    command: Command, messages: Messages, file: pathlib.Path, words: tuple[str, ...], code: int
-) -> None:
+def test_errors_of_set(command, messages, file, words, code):
     done = command("contexts", "set", *words)
     assert done.exit_code == code and "secret" not in done.output
     if code == 1:  # click words the others
@@ -93,9 +84,7 @@ def test_errors_of_set(
     assert not file.exists()
 
 
-def test_files_of_a_context_are_found_from_everywhere(
-    command: Command, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_a_context_are_found_from_everywhere(command, tokens, monkeypatch):
     monkeypatch.chdir(pathlib.Path(tokens["token-a"]).parent)
     words = ("contexts", "set", "a", "--endpoint", AT, "--token-file", "token-a")
     assert command(*words).exit_code == 0
@@ -119,7 +108,7 @@ def test_files_of_a_context_are_found_from_everywhere(
     ],
     ids=range(8),
 )
-def test_a_wrong_file(command: Command, messages: Messages, file: pathlib.Path, text: str) -> None:
+def test_a_wrong_file(command, messages, file, text):
     file.parent.mkdir(parents=True)
     file.write_text(text, errors="surrogateescape")
     error = json.loads(command("contexts", "list", "--json").stdout)["error"]
@@ -130,9 +119,7 @@ def test_a_wrong_file(command: Command, messages: Messages, file: pathlib.Path, 
     assert file.read_text(errors="surrogateescape") == text
 
 
-def test_where_the_file_is(
-    command: Command, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_file_is(command, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     command("contexts", "set", "a")
     assert (tmp_path / "xdg" / "stagecraft" / "contexts.yaml").exists()
@@ -171,16 +158,7 @@ def test_where_the_file_is(
         ({"token_file": "token-b"}, "a", {"TOKEN": "env"}, True, (AT, "token-b")),
     ],
 )
-def test_what_counts(
-    command: Command,
-    tokens: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, Any],
-    named: str | None,
-    environment: dict[str, str],
-    current: bool,
-    expected: tuple[str | None, str | None],
-) -> None:
+def test_what_counts(command, tokens, monkeypatch, options, named, environment, current, expected):
     command("contexts", "set", "a", "--endpoint", AT, "--token-file", tokens["token-a"])
     command("contexts", "set", "bare", "--endpoint", ELSEWHERE + "/bare")
     if not current:
@@ -196,9 +174,7 @@ def test_what_counts(
     assert (connection.context.endpoint, secret(connection)) == expected
 
 
-def test_another_endpoint_gets_none_of_the_environments_client_ids(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_another_endpoint_gets_none_of_the_environments_client_ids(monkeypatch):
     monkeypatch.setenv("KF_PIPELINES_ENDPOINT", AT)
     monkeypatch.setenv("KF_PIPELINES_IAP_OAUTH2_CLIENT_ID", "id")
     assert resolve({}).context.iap_client_id == "id"
@@ -208,7 +184,7 @@ def test_another_endpoint_gets_none_of_the_environments_client_ids(
     assert resolve({"endpoint": ELSEWHERE}).context.iap_client_id == "id"
 
 
-def test_a_secret_is_in_no_repr(tokens: dict[str, str]) -> None:
+def test_a_secret_is_in_no_repr(tokens):
     connection = resolve({"token_file": tokens["token-a"], "cookies_file": tokens["token-b"]})
     assert "token-a'" not in repr(connection.token) and "token-b" not in repr(connection.cookies)
     assert connection.redact("Bearer token-a; is token-b") == "Bearer …; is …"
@@ -217,7 +193,7 @@ def test_a_secret_is_in_no_repr(tokens: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "text", [None, b"", b"a\nb", b"\xff"], ids=["missing", "empty", "two lines", "binary"]
 )
-def test_a_wrong_token_file(tmp_path: pathlib.Path, messages: Messages, text: bytes | None) -> None:
+def test_a_wrong_token_file(tmp_path, messages, text):
     if text is not None:
         (tmp_path / "token").write_bytes(text)
     with messages.raises(UserError):

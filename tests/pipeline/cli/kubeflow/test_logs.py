@@ -1,39 +1,28 @@
 """``stagecraft kubeflow runs logs``: two servers, Kubeflow Pipelines' and the cluster's."""
 
-from __future__ import annotations
-
 import json
-import pathlib
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from click.testing import Result
-from kfp_server import Run, Server, end
+from kfp_server import end
 from kube_api import KubeApi
-from messages import Messages
 
 
-def nothing(run: Run) -> None:
+def nothing(run):
     """At one poll. The first is the command's own; then it looks for pods after each."""
 
 
-Ask = Callable[..., Result]
-AddPod = Callable[..., None]
-Refused = Callable[..., str]
 NODE = "workflows.argoproj.io/node-name"
 
 
 @pytest.fixture
-def run(server: Server, ask: Ask, tiny: pathlib.Path) -> Run:
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def run(server, ask, uploaded):
     assert ask("runs", "create", "tiny").exit_code == 0
     return server.run()
 
 
 @pytest.fixture
-def add_pod(cluster: KubeApi, run: Run) -> AddPod:
-    def add_pod(name: str, node: str, *lines: str, **more: Any) -> None:
+def add_pod(cluster, run):
+    def add_pod(name, node, *lines, **more):
         """A pod of the run; its log has these lines."""
         labels = {"pipeline/runid": run.id}
         annotations = {NODE: f"tiny-x7k2p.{node}"}
@@ -46,7 +35,7 @@ def add_pod(cluster: KubeApi, run: Run) -> AddPod:
 
 
 @pytest.fixture
-def two_steps(cluster: KubeApi, add_pod: AddPod) -> None:
+def two_steps(cluster, add_pod):
     """Also with drivers, whose logs are of no interest, and with somebody else's pod."""
     add_pod("d1", "root-driver", "driving")
     add_pod("d2", "root.say-driver", "driving")
@@ -58,7 +47,7 @@ def two_steps(cluster: KubeApi, add_pod: AddPod) -> None:
 
 
 @pytest.mark.usefixtures("two_steps")
-def test_all_steps_have_their_names_in_front(ask: Ask, run: Run) -> None:
+def test_all_steps_have_their_names_in_front(ask, run):
     done = ask("runs", "logs", run.id)
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
@@ -71,7 +60,7 @@ def test_all_steps_have_their_names_in_front(ask: Ask, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("two_steps")
-def test_one_step(ask: Ask, refused: Refused, run: Run) -> None:
+def test_one_step(ask, refused, run):
     assert ask("runs", "logs", run.id, "--step", "say").stdout == "hello\n\n  world \nünï\n"
     assert ask("runs", "logs", run.id, "--step", "say", "--tail", 1).stdout == "ünï\n"
     assert ask("runs", "logs", run.id, "--step", "say-driver").stdout == "driving\n"
@@ -82,20 +71,18 @@ def test_one_step(ask: Ask, refused: Refused, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("two_steps")
-def test_what_is_over_can_be_followed(ask: Ask, run: Run) -> None:
+def test_what_is_over_can_be_followed(ask, run):
     run.end()
     plain = ask("runs", "logs", run.id).stdout.splitlines()
     assert sorted(ask("runs", "logs", run.id, "-f").stdout.splitlines()) == sorted(plain)
     assert ask("runs", "logs", run.id, "-f", "--step", "after").stdout == "bye\n"
 
 
-def test_follow_until_it_is_over_with_a_pod_that_comes_later(
-    cluster: KubeApi, ask: Ask, run: Run, add_pod: AddPod
-) -> None:
-    def later(run: Run) -> None:
+def test_follow_until_it_is_over_with_a_pod_that_comes_later(cluster, ask, run, add_pod):
+    def later(run):
         add_pod("p2", "root.after.executor", "one", waiting=None)
 
-    def last(run: Run) -> None:
+    def last(run):
         cluster.wait_for("pods/p2/log", timeout=5)
         cluster.log("p2", "two", "main")
         cluster.finish("p2")
@@ -120,19 +107,17 @@ def test_follow_until_it_is_over_with_a_pod_that_comes_later(
     assert done.stderr == ""
 
 
-def test_a_connection_that_hangs_up_in_the_middle(
-    cluster: KubeApi, ask: Ask, run: Run, add_pod: AddPod
-) -> None:
+def test_a_connection_that_hangs_up_in_the_middle(cluster, ask, run, add_pod):
     """No line is lost, and none comes twice; also not of those that say the same."""
     add_pod("p1", "root.say.executor", "1", "same")
 
-    def broken(run: Run) -> None:
+    def broken(run):
         cluster.wait_for("pods/p1/log", timeout=5)
         cluster.log("p1", "same", "main")
         cluster.hang_up()
         cluster.log("p1", "3", "main")
 
-    def again(run: Run) -> None:
+    def again(run):
         cluster.wait_for("pods/p1/log", 2, timeout=5)
         cluster.hang_up()
         cluster.wait_for("pods/p1/log", 3, timeout=5)
@@ -145,19 +130,17 @@ def test_a_connection_that_hangs_up_in_the_middle(
     assert done.stdout.splitlines() == ["1", "same", "same", "3", "4"]
 
 
-def test_servers_fail_in_the_middle(
-    server: Server, cluster: KubeApi, ask: Ask, run: Run, add_pod: AddPod
-) -> None:
+def test_servers_fail_in_the_middle(server, cluster, ask, run, add_pod):
     add_pod("p1", "root.say.executor", "hello")
 
-    def fail(run: Run) -> None:
+    def fail(run):
         cluster.wait_for("pods/p1/log", timeout=5)
         cluster.fail("GET", "/pods$", 500, "InternalError", "etcd is away")
         cluster.fail("GET", "/log$", 500, "InternalError", "kubelet is away")
         cluster.hang_up()
         server.fail("GET", "/runs/", status=503, body="upstream is away")
 
-    def last(run: Run) -> None:
+    def last(run):
         cluster.wait_for("pods/p1/log", 3, timeout=5)
         cluster.log("p1", "bye", "main")
         cluster.finish("p1")
@@ -171,9 +154,7 @@ def test_servers_fail_in_the_middle(
     assert done.stderr.count("Trying again.") == 2
 
 
-def test_a_pod_that_waits(
-    cluster: KubeApi, ask: Ask, run: Run, add_pod: AddPod, messages: Messages
-) -> None:
+def test_a_pod_that_waits(cluster, ask, run, add_pod, messages):
     add_pod("p1", "root.say.executor", waiting="ImagePullBackOff")
     done = ask("runs", "logs", run.id)
     assert (done.exit_code, done.stdout) == (0, "")
@@ -187,7 +168,7 @@ def test_a_pod_that_waits(
     assert done.stderr == "say: ImagePullBackOff\n"  # told once
 
 
-def test_a_driver_that_failed(cluster: KubeApi, ask: Ask, run: Run, add_pod: AddPod) -> None:
+def test_a_driver_that_failed(cluster, ask, run, add_pod):
     told = "KFP driver: no such artifact"
     add_pod("d1", "root.say-driver", told)
     cluster.finish("d1", "Failed", 1)
@@ -195,7 +176,7 @@ def test_a_driver_that_failed(cluster: KubeApi, ask: Ask, run: Run, add_pod: Add
     assert ask("runs", "logs", run.id).stdout == f"say-driver | {told}\n"
 
 
-def test_no_pods(cluster: KubeApi, refused: Refused, run: Run) -> None:
+def test_no_pods(cluster, refused, run):
     refused("runs", "logs", run.id)
     run.end()
     refused("runs", "logs", run.id, "--follow")
@@ -206,9 +187,7 @@ def test_no_pods(cluster: KubeApi, refused: Refused, run: Run) -> None:
 @pytest.mark.usefixtures("two_steps")
 @pytest.mark.parametrize("follow", [(), ("--follow",)])
 @pytest.mark.parametrize(("verb", "resource"), [("list", "pods"), ("get", "pods/log")])
-def test_forbidden(
-    cluster: KubeApi, ask: Ask, run: Run, verb: str, resource: str, follow: tuple[str, ...]
-) -> None:
+def test_forbidden(cluster, ask, run, verb, resource, follow):
     cluster.forbid(verb, resource)
     done = ask("runs", "logs", run.id, *follow)
     assert (done.exit_code, done.stdout) == (1, "")
@@ -216,9 +195,7 @@ def test_forbidden(
     assert "manifests/base/logs-access.yaml" in done.stderr
 
 
-def test_unknown_to_the_cluster(
-    cluster: KubeApi, home: pathlib.Path, ask: Ask, run: Run, messages: Messages
-) -> None:
+def test_unknown_to_the_cluster(cluster, home, ask, run, messages):
     cluster.kubeconfig(home / "kubeconfig", token="expired-token")
     done = ask("runs", "logs", run.id)
     assert done.exit_code == 1 and "Unauthorized" in done.stderr
@@ -227,7 +204,7 @@ def test_unknown_to_the_cluster(
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "apiVersion: v1", "- 1", "\x00"])
-def test_no_cluster(home: pathlib.Path, ask: Ask, run: Run, text: str | None) -> None:
+def test_no_cluster(home, ask, run, text):
     if text is not None:
         (home / "kubeconfig").write_text(text)
     done = ask("runs", "logs", run.id)
@@ -235,7 +212,7 @@ def test_no_cluster(home: pathlib.Path, ask: Ask, run: Run, text: str | None) ->
     assert "KUBECONFIG" in done.stderr
 
 
-def test_a_cluster_that_does_not_answer(home: pathlib.Path, ask: Ask, run: Run) -> None:
+def test_a_cluster_that_does_not_answer(home, ask, run):
     nobody = KubeApi("kubeflow")
     nobody.url = "http://127.0.0.1:1"
     nobody.kubeconfig(home / "kubeconfig")
@@ -245,7 +222,7 @@ def test_a_cluster_that_does_not_answer(home: pathlib.Path, ask: Ask, run: Run) 
     assert other.exit_code == 1 and "No Kubernetes cluster" in other.stderr
 
 
-def test_lines_cannot_drive_the_terminal(ask: Ask, run: Run, add_pod: AddPod) -> None:
+def test_lines_cannot_drive_the_terminal(ask, run, add_pod):
     line = "\x1b[2J\x1b]0;title\x07epoch 1\x08 of https://me:c4n4ry@host"
     add_pod("p1", "root.say.executor", line)
     told = "epoch 1 of https://…@host"

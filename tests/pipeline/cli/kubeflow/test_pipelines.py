@@ -1,31 +1,15 @@
 """``stagecraft kubeflow pipelines``."""
 
-from __future__ import annotations
-
-import pathlib
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from click.testing import Result
-from kfp_server import Server
-from messages import Messages
-
-Ask = Callable[..., Result]
-Told = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
-Write = Callable[..., pathlib.Path]
 
 NAMES = ["with space, a+b, 100% and 50%41", 'say "it", it\'s back\\slash', "ünï a&b=c#d?"]
 
 
-def uploads(server: Server) -> int:
+def uploads(server):
     return sum("/pipelines/upload" in request.path for request in server.requests)
 
 
-def test_create_twice_uploads_once(
-    server: Server, ask: Ask, told: Told, tiny: pathlib.Path, messages: Messages
-) -> None:
+def test_create_twice_uploads_once(server, ask, told, tiny, messages):
     first = ask("pipelines", "create", tiny)
     assert first.exit_code == 0, first.output
     (pipeline,) = server.pipelines.values()
@@ -46,10 +30,7 @@ def test_create_twice_uploads_once(
     assert uploads(server) == 1
 
 
-def test_create_does_not_change_another_one(
-    server: Server, ask: Ask, refused: Refused, tiny: pathlib.Path, write: Write
-) -> None:
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def test_create_does_not_change_another_one(server, ask, refused, uploaded, write):
     changed = write("changed.yaml", command="other")
     refused("pipelines", "create", changed)
     assert uploads(server) == 1
@@ -58,34 +39,29 @@ def test_create_does_not_change_another_one(
     assert {row.name for row in server.pipelines.values()} == {"tiny", "mine"}
 
 
-def test_update_twice_uploads_once(
-    server: Server, ask: Ask, told: Told, tiny: pathlib.Path, write: Write
-) -> None:
-    assert ask("pipelines", "create", tiny).exit_code == 0
-    assert told("pipelines", "update", tiny)["changed"] is False
+def test_update_twice_uploads_once(server, ask, told, uploaded, write):
+    assert told("pipelines", "update", uploaded)["changed"] is False
     changed = write("changed.yaml", command="other")
     made = told("pipelines", "update", changed)
     assert made["changed"] is True and made["version"]["name"].startswith("tiny-20")
     assert "tiny, unchanged" in ask("pipelines", "update", changed).stdout
     assert uploads(server) == 2
     # An older version's content is a new version again.
-    named = told("pipelines", "update", tiny, "--version", "2.0")
+    named = told("pipelines", "update", uploaded, "--version", "2.0")
     assert (named["changed"], named["version"]["name"]) == (True, "2.0")
-    assert told("pipelines", "update", tiny, "--version", "2.0")["changed"] is False
+    assert told("pipelines", "update", uploaded, "--version", "2.0")["changed"] is False
     taken = ask("pipelines", "update", changed, "--version", "2.0")
     assert taken.exit_code == 1 and "409" in taken.stderr
     assert len(server.versions) == 3
 
 
-def test_update_needs_a_pipeline(server: Server, refused: Refused, tiny: pathlib.Path) -> None:
+def test_update_needs_a_pipeline(server, refused, tiny):
     refused("pipelines", "update", tiny)
     assert uploads(server) == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_any_name_is_found_again(
-    server: Server, told: Told, tiny: pathlib.Path, write: Write, name: str
-) -> None:
+def test_any_name_is_found_again(server, told, tiny, write, name):
     assert told("pipelines", "create", tiny, "--name", name)["pipeline"]["name"] == name
     assert told("pipelines", "create", tiny, "--name", name)["changed"] is False
     assert told("pipelines", "show", name)["name"] == name
@@ -95,7 +71,7 @@ def test_any_name_is_found_again(
     assert not server.pipelines
 
 
-def test_list_has_all_pages(server: Server, ask: Ask, told: Told, tiny: pathlib.Path) -> None:
+def test_list_has_all_pages(server, ask, told, tiny):
     assert ask("pipelines", "list").stdout == "No pipelines.\n"
     assert told("pipelines", "list") == {"pipelines": []}
     assert ask("pipelines", "create", tiny).exit_code == 0
@@ -112,8 +88,7 @@ def test_list_has_all_pages(server: Server, ask: Ask, told: Told, tiny: pathlib.
 
 
 @pytest.mark.usefixtures("server")
-def test_show(ask: Ask, told: Told, refused: Refused, tiny: pathlib.Path, write: Write) -> None:
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def test_show(ask, told, refused, uploaded, write):
     ask("pipelines", "update", write("changed.yaml", command="other"), "--version", "second one")
     shown = told("pipelines", "show", "tiny")
     assert [row["name"] for row in shown["versions"]] == ["second one", "tiny"]
@@ -129,10 +104,7 @@ def test_show(ask: Ask, told: Told, refused: Refused, tiny: pathlib.Path, write:
     refused("pipelines", "show", "0" * 8 + "-0000-4000-8000-" + "0" * 12)
 
 
-def test_delete_takes_the_versions_first_and_is_done_once(
-    server: Server, ask: Ask, told: Told, tiny: pathlib.Path, write: Write
-) -> None:
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def test_delete_takes_the_versions_first_and_is_done_once(server, ask, told, uploaded, write):
     ask("pipelines", "update", write("changed.yaml", command="other"), "--version", "second")
     server.requests.clear()
     assert ask("pipelines", "delete", "tiny").stdout == "tiny: deleted, with 2 version(s).\n"
@@ -144,18 +116,14 @@ def test_delete_takes_the_versions_first_and_is_done_once(
     assert told("pipelines", "delete", "tiny") == {"deleted": False, "versions": []}
 
 
-def test_somebody_else_deletes_at_the_same_time(
-    server: Server, told: Told, tiny: pathlib.Path
-) -> None:
+def test_somebody_else_deletes_at_the_same_time(server, told, tiny):
     told("pipelines", "create", tiny)
     server.fail("DELETE", "/versions/", status=404, body='{"code": 5, "message": "gone"}')
     server.fail("DELETE", r"/pipelines/[^/]*$", status=404, body='{"code": 5, "message": "gone"}')
     assert told("pipelines", "delete", "tiny") == {"deleted": True, "versions": ["tiny"]}
 
 
-def test_a_preset_is_found_unchanged(
-    server: Server, told: Told, preset: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_a_preset_is_found_unchanged(server, told, preset, tmp_path):
     assert told("pipelines", "create", preset)["changed"] is True
     assert told("pipelines", "create", preset)["changed"] is False
     assert told("pipelines", "update", preset)["changed"] is False
@@ -167,9 +135,7 @@ def test_a_preset_is_found_unchanged(
     assert "train_epochs" in told("pipelines", "show", "quickstart")["parameters"]
 
 
-def test_somebody_else_creates_at_the_same_time(
-    server: Server, told: Told, refused: Refused, tiny: pathlib.Path, write: Write
-) -> None:
+def test_somebody_else_creates_at_the_same_time(server, told, refused, tiny, write):
     """What a look before the upload did not find."""
     assert told("pipelines", "create", tiny)["changed"] is True
     nothing = server.fail("GET", "/pipelines$", status=200, body="{}")
@@ -182,9 +148,7 @@ def test_somebody_else_creates_at_the_same_time(
     assert "409" in told("pipelines", "create", tiny, code=1)["error"]
 
 
-def test_pipelines_of_a_namespace_and_shared_ones(
-    shared_server: Server, told: Told, refused: Refused, tiny: pathlib.Path
-) -> None:
+def test_pipelines_of_a_namespace_and_shared_ones(shared_server, told, refused, tiny):
     mine = told("pipelines", "create", tiny)["pipeline"]
     row = shared_server.pipelines[mine["id"]]
     assert row.namespace == "team"
@@ -203,9 +167,7 @@ def test_pipelines_of_a_namespace_and_shared_ones(
     assert told("pipelines", "create", tiny)["changed"] is True
 
 
-def test_several_users_need_a_namespace(
-    shared_server: Server, command: Ask, tiny: pathlib.Path
-) -> None:
+def test_several_users_need_a_namespace(shared_server, command, tiny):
     done = command("pipelines", "create", tiny, "--endpoint", shared_server.url)
     assert done.exit_code == 1 and "--namespace" in done.stderr
     done = command("pipelines", "list", "--endpoint", shared_server.url, "-n", "foreign")

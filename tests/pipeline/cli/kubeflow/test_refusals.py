@@ -1,34 +1,26 @@
 """Errors of a cluster: one sentence that names what to do."""
 
-from __future__ import annotations
-
 import contextlib
 import json
-import pathlib
 import socket
-from collections.abc import Callable, Iterator
 
 import pytest
-from click.testing import Result
-from kfp_server import Server, serving
-from messages import Messages
+from kfp_server import serving
 
-Command = Callable[..., Result]
-Refused = Callable[[Result], None]
 LIST = ("runs", "list")
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     with serving("2.16") as server:
         yield server
 
 
 @pytest.fixture
-def refused(messages: Messages) -> Callable[[Result], None]:
+def refused(messages):
     """``refused(done)``: the command failed with this one message, on stderr alone."""
 
-    def refused(done: Result) -> None:
+    def refused(done):
         assert (done.exit_code, done.stdout) == (1, ""), done.output
         assert done.stderr.startswith("Error: ") and "Traceback" not in done.stderr
         messages.check(done.stderr)
@@ -36,7 +28,7 @@ def refused(messages: Messages) -> Callable[[Result], None]:
     return refused
 
 
-def test_401(server: Server, ask: Command, refused: Refused) -> None:
+def test_401(server, ask, refused):
     server.require(token="secret-token")
     refused(ask(*LIST))
     server.heal()
@@ -48,12 +40,12 @@ def test_401(server: Server, ask: Command, refused: Refused) -> None:
     refused(ask(*LIST))
 
 
-def test_403_of_istio(server: Server, ask: Command, refused: Refused) -> None:
+def test_403_of_istio(server, ask, refused):
     server.require(token="secret-token", istio=True)
     refused(ask(*LIST))
 
 
-def test_403_of_kubeflow(command: Command, refused: Refused) -> None:
+def test_403_of_kubeflow(command, refused):
     with serving("2.5", multi_user=True) as server:
         refused(command(*LIST, "--endpoint", server.url, "-n", "foreign"))
     assert command(*LIST, "-n", "x", "--endpoint", server.url, "--json").stdout.startswith('{"err')
@@ -69,25 +61,23 @@ def test_403_of_kubeflow(command: Command, refused: Refused) -> None:
     ],
     ids=range(4),
 )
-def test_another_server(
-    server: Server, ask: Command, refused: Refused, body: str, kind: str
-) -> None:
+def test_another_server(server, ask, refused, body, kind):
     server.fail("GET", "/healthz", status=404, body=body, content_type=kind)
     refused(ask(*LIST))
 
 
-def test_a_web_page_is_no_answer(server: Server, ask: Command, refused: Refused) -> None:
+def test_a_web_page_is_no_answer(server, ask, refused):
     server.fail("GET", "/healthz", status=200, body="<html>Hello", content_type="text/html")
     refused(ask(*LIST))
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 400])
-def test_other_statuses(server: Server, ask: Command, refused: Refused, status: int) -> None:
+def test_other_statuses(server, ask, refused, status):
     server.fail("GET", "/runs", status=status, body="no")
     refused(ask(*LIST))
 
 
-def test_no_answer(server: Server, ask: Command, refused: Refused) -> None:
+def test_no_answer(server, ask, refused):
     server.hang("/healthz", times=1)
     refused(ask(*LIST, "--timeout", "0.2"))
     server.drop("/healthz")
@@ -95,7 +85,7 @@ def test_no_answer(server: Server, ask: Command, refused: Refused) -> None:
     assert ask(*LIST, "--timeout", 0).exit_code == 2
 
 
-def test_no_server(command: Command) -> None:
+def test_no_server(command):
     with contextlib.closing(socket.socket()) as taken:  # bound, and not listening
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -107,12 +97,12 @@ def test_no_server(command: Command) -> None:
 
 
 @pytest.mark.parametrize("address", ["http://", "http://[", "http://a b", "ftp://host", ":::"])
-def test_no_address(command: Command, address: str) -> None:
+def test_no_address(command, address):
     done = command(*LIST, "--endpoint", address, "--timeout", 1)
     assert (done.exit_code, done.stdout) == (1, "") and "Traceback" not in done.stderr
 
 
-def test_certificates(command: Command, refused: Refused, tmp_path: pathlib.Path) -> None:
+def test_certificates(command, refused, tmp_path):
     with serving("2.16", tls=True) as server:
         at = (*LIST, "--endpoint", server.url)
         assert "--ca-file" in command(*at).stderr
@@ -126,12 +116,12 @@ def test_certificates(command: Command, refused: Refused, tmp_path: pathlib.Path
         assert "no.pem" in command(*at, "--ca-file", tmp_path / "no.pem").stderr
 
 
-def test_plain_http_behind_https(server: Server, command: Command) -> None:
+def test_plain_http_behind_https(server, command):
     done = command(*LIST, "--endpoint", server.url.replace("http", "https"))
     assert done.exit_code == 1 and "TLS" in done.stderr
 
 
-def test_no_endpoint_at_all(command: Command, refused: Refused) -> None:
+def test_no_endpoint_at_all(command, refused):
     refused(command(*LIST))
     refused(command(*LIST, "--context", "none"))
     done = command(*LIST, "--json")
@@ -142,7 +132,7 @@ def test_no_endpoint_at_all(command: Command, refused: Refused) -> None:
     "text",
     [None, "", "a: [", "- 1", "a: 1", "pipelineInfo: 3", "\x00", "pipelineInfo: {}\nplatforms: 3"],
 )
-def test_no_pipeline(server: Server, ask: Command, tmp_path: pathlib.Path, text: str) -> None:
+def test_no_pipeline(server, ask, tmp_path, text):
     path = tmp_path / "file.yaml"
     if text is not None:
         path.write_text(text)
@@ -152,9 +142,7 @@ def test_no_pipeline(server: Server, ask: Command, tmp_path: pathlib.Path, text:
     assert not any("upload" in request.path for request in server.requests)
 
 
-def test_findings_are_told_and_nothing_is_uploaded(
-    server: Server, ask: Command, tiny: pathlib.Path
-) -> None:
+def test_findings_are_told_and_nothing_is_uploaded(server, ask, tiny):
     tiny.write_text(tiny.read_text().replace("- say\n", "- sya\n"))
     done = ask("pipelines", "create", tiny)
     assert done.exit_code == 1 and f"{tiny}: " in done.stderr and "sya" in done.stderr

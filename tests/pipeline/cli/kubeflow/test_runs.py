@@ -1,31 +1,15 @@
 """``stagecraft kubeflow runs create|list|show|terminate|delete``."""
 
-from __future__ import annotations
-
 import copy
-import pathlib
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from click.testing import Result
-from kfp_server import Server, end, finish, start, whole
-from messages import Messages
-
-Ask = Callable[..., Result]
-Told = Callable[..., dict[str, Any]]
-Refused = Callable[..., str]
+from kfp_server import end, finish, start, whole
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
 
-@pytest.fixture
-def uploaded(ask: Ask, tiny: pathlib.Path) -> None:
-    assert ask("pipelines", "create", tiny).exit_code == 0
-
-
 @pytest.mark.usefixtures("uploaded")
-def test_create(server: Server, ask: Ask, told: Told, messages: Messages) -> None:
+def test_create(server, ask, told, messages):
     done = ask("runs", "create", "tiny")
     assert done.exit_code == 0, done.output
     run = server.run()
@@ -46,7 +30,7 @@ def test_create(server: Server, ask: Ask, told: Told, messages: Messages) -> Non
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_parameters_have_types(server: Server, told: Told, refused: Refused) -> None:
+def test_parameters_have_types(server, told, refused):
     words = ("-p", "word=3", "-p", "count=-7", "--parameter", "loud=true")
     told("runs", "create", "tiny", *words)
     values = server.run().runtime_config["parameters"]
@@ -59,9 +43,7 @@ def test_parameters_have_types(server: Server, told: Told, refused: Refused) -> 
 
 
 @pytest.mark.usefixtures("server")
-def test_a_parameter_without_a_default(
-    ask: Ask, told: Told, refused: Refused, write: Callable[..., pathlib.Path]
-) -> None:
+def test_a_parameter_without_a_default(ask, told, refused, write):
     path = write()
     path.write_text(path.read_text().replace("defaultValue: hello", "description: greeting"))
     assert ask("pipelines", "create", path).exit_code == 0
@@ -70,9 +52,7 @@ def test_a_parameter_without_a_default(
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_versions(
-    server: Server, ask: Ask, told: Told, refused: Refused, write: Callable[..., pathlib.Path]
-) -> None:
+def test_versions(server, ask, told, refused, write):
     ask("pipelines", "update", write("b.yaml", command="b"), "--version", "v 2")
     by_name = {row.name: row.id for row in server.versions.values()}
     assert told("runs", "create", "tiny")["version_id"] == by_name["v 2"]
@@ -84,9 +64,7 @@ def test_versions(
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_once(
-    server: Server, ask: Ask, told: Told, refused: Refused, write: Callable[..., pathlib.Path]
-) -> None:
+def test_once(server, ask, told, refused, write):
     words = ("runs", "create", "tiny", "--name", "nightly 1+1", "--once")
     first = told(*words)
     again = told(*words)
@@ -104,7 +82,7 @@ def test_once(
 
 @pytest.mark.parametrize("name", ["with space", "a+b", "50%41", 'say "it"', "back\\slash"])
 @pytest.mark.usefixtures("uploaded")
-def test_any_experiment_is_found_again(server: Server, told: Told, name: str) -> None:
+def test_any_experiment_is_found_again(server, told, name):
     for number in ("1", "2"):
         told("runs", "create", "tiny", "--experiment", name, "--name", number)
     told("runs", "create", "tiny")
@@ -114,7 +92,7 @@ def test_any_experiment_is_found_again(server: Server, told: Told, name: str) ->
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_list(server: Server, ask: Ask, told: Told, refused: Refused) -> None:
+def test_list(server, ask, told, refused):
     assert ask("runs", "list").stdout == "No runs.\n"
     for number in range(3):
         told("runs", "create", "tiny", "--name", f"r{number}")
@@ -134,7 +112,7 @@ def test_list(server: Server, ask: Ask, told: Told, refused: Refused) -> None:
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_show(server: Server, ask: Ask, told: Told, refused: Refused) -> None:
+def test_show(server, ask, told, refused):
     server.play(*whole("say", "after"))
     made = told("runs", "create", "tiny")
     shown = told("runs", "show", made["id"])
@@ -157,7 +135,7 @@ def test_show(server: Server, ask: Ask, told: Told, refused: Refused) -> None:
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_a_run_whose_pipeline_is_gone(server: Server, told: Told) -> None:
+def test_a_run_whose_pipeline_is_gone(server, told):
     server.play(start("say"), finish("say"), end())
     made = told("runs", "create", "tiny", "--watch")
     assert told("pipelines", "delete", "tiny")["deleted"] is True
@@ -165,9 +143,7 @@ def test_a_run_whose_pipeline_is_gone(server: Server, told: Told) -> None:
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_terminate(
-    server: Server, ask: Ask, told: Told, refused: Refused, messages: Messages
-) -> None:
+def test_terminate(server, ask, told, refused, messages):
     made = told("runs", "create", "tiny", "--name", "mine")
     assert ask("runs", "terminate", made["id"]).stdout == "mine: stopping.\n"
     assert server.run().state == "CANCELING"
@@ -187,7 +163,7 @@ def test_terminate(
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_a_run_that_ends_before_it_is_terminated(server: Server, told: Told) -> None:
+def test_a_run_that_ends_before_it_is_terminated(server, told):
     """Between the look and the request."""
     server.play(end())
     made = told("runs", "create", "tiny")
@@ -195,7 +171,7 @@ def test_a_run_that_ends_before_it_is_terminated(server: Server, told: Told) -> 
 
 
 @pytest.mark.usefixtures("uploaded")
-def test_delete(server: Server, ask: Ask, told: Told) -> None:
+def test_delete(server, ask, told):
     made = told("runs", "create", "tiny")
     assert ask("runs", "delete", made["id"]).stdout == f"{made['id']}: deleted.\n"
     assert not server.runs
@@ -204,10 +180,7 @@ def test_delete(server: Server, ask: Ask, told: Told) -> None:
     assert told("runs", "delete", made["id"]) == {"deleted": False}
 
 
-def test_runs_of_a_namespace(
-    shared_server: Server, ask: Ask, told: Told, command: Ask, tiny: pathlib.Path
-) -> None:
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def test_runs_of_a_namespace(shared_server, ask, told, command, uploaded):
     words = ("runs", "create", "tiny", "--name", "n", "--once")
     first = told(*words)
     assert told(*words)["changed"] is False

@@ -1,19 +1,12 @@
 """Tokens and cookies go where they should, and nowhere else."""
 
-from __future__ import annotations
-
 import json
 import logging
 import pathlib
 import stat
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from click.testing import Result
-from kfp_server import Run, Server, serving, whole
-
-Command = Callable[..., Result]
+from kfp_server import serving, whole
 
 TOKEN = "header.payload+/" + "x" * 900 + ".signature=="
 NEXT = "the-next-token"
@@ -23,15 +16,13 @@ LIST = ("runs", "list")
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     with serving("2.16") as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_told(
-    home: pathlib.Path, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> Iterator[None]:
+def nothing_is_told(home, tmp_path, caplog):
     """Not to a log, nor to a file that others can read.
 
     One logger would tell what a server repeats: kfp_server_api.rest, which shows the bodies of
@@ -50,32 +41,32 @@ def nothing_is_told(
 
 
 @pytest.fixture
-def token_file(tmp_path: pathlib.Path) -> pathlib.Path:
+def token_file(tmp_path):
     path = tmp_path / "token"
     path.write_text(TOKEN + "\n")
     return path
 
 
 @pytest.fixture
-def cookies_file(tmp_path: pathlib.Path) -> pathlib.Path:
+def cookies_file(tmp_path):
     path = tmp_path / "cookies"
     path.write_text(COOKIES + "\n")
     return path
 
 
-def silent(done: Result) -> Result:
+def silent(done):
     assert not [part for part in PARTS if part in done.output], done.output
     return done
 
 
-def sent(server: Server, header: str) -> set[str | None]:
+def sent(server, header):
     return {request.headers.get(header) for request in server.requests}
 
 
 def test_a_token_of_a_file_or_standard_input_or_the_environment(
-    server: Server, ask: Command, command: Command, token_file: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    server, ask, command, token_file,
+    monkeypatch
+):  # fmt: skip
     server.require(token=TOKEN)
     assert silent(ask(*LIST, "--token-file", token_file)).exit_code == 0
     at = (*LIST, "--endpoint", server.url, "--token-file", "-")
@@ -86,9 +77,7 @@ def test_a_token_of_a_file_or_standard_input_or_the_environment(
     assert sent(server, "Cookie") == {None}
 
 
-def test_cookies(
-    server: Server, ask: Command, cookies_file: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cookies(server, ask, cookies_file, monkeypatch):
     server.require(cookie="authservice_session=s3cr3t-session", sign_in_page=True)
     assert silent(ask(*LIST, "--cookies-file", cookies_file)).exit_code == 0
     monkeypatch.setenv("STAGECRAFT_KUBEFLOW_COOKIES", COOKIES)
@@ -97,13 +86,10 @@ def test_cookies(
     assert sent(server, "Authorization") == {None}
 
 
-def test_a_token_that_is_renewed_during_a_watch(
-    server: Server, ask: Command, token_file: pathlib.Path, tiny: pathlib.Path
-) -> None:
-    assert ask("pipelines", "create", tiny).exit_code == 0
+def test_a_token_that_is_renewed_during_a_watch(server, ask, token_file, uploaded):
     server.require(token=TOKEN)
 
-    def renew(run: Run) -> None:
+    def renew(run):
         server.require(token=NEXT)
         token_file.write_text(NEXT)
         # Even the new one is not told when the server repeats it.
@@ -116,17 +102,17 @@ def test_a_token_that_is_renewed_during_a_watch(
 
 
 def test_a_token_file_that_is_empty_for_a_moment(
-    server: Server, ask: Command, token_file: pathlib.Path, tiny: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    server, ask, token_file, tiny,
+    monkeypatch
+):  # fmt: skip
     from stagecraft.pipeline.kubeflow.client.follow import Patience
 
     assert ask("pipelines", "create", tiny).exit_code == 0
     server.require(token=TOKEN)
     patience = Patience.__init__
 
-    def init(self: Patience, on_hiccup: Any) -> None:
-        def sleep(seconds: float) -> Any:
+    def init(self, on_hiccup):
+        def sleep(seconds):
             return token_file.write_text(TOKEN)
 
         patience(self, on_hiccup, sleep)
@@ -143,9 +129,9 @@ def test_a_token_file_that_is_empty_for_a_moment(
 @pytest.mark.parametrize("cut", [0, 595])
 @pytest.mark.parametrize("as_json", [(), ("--json",)])
 def test_a_server_that_repeats_what_it_was_sent(
-    server: Server, ask: Command, token_file: pathlib.Path, cookies_file: pathlib.Path,
-    status: int, cut: int, as_json: tuple[str, ...],
-) -> None:  # fmt: skip
+    server, ask, token_file, cookies_file,
+    status, cut, as_json
+):  # fmt: skip
     body = json.dumps({"code": 3, "message": f"{'.' * cut} Bearer {TOKEN} and {COOKIES}"})
     server.fail("GET", "/runs", status=status, body=body, content_type="application/json")
     credentials = ("--token-file", token_file, "--cookies-file", cookies_file)
@@ -155,9 +141,9 @@ def test_a_server_that_repeats_what_it_was_sent(
 
 @pytest.mark.parametrize("fault", ["hang", "drop", "sign-in", "istio", "plain", "tls", "nobody"])
 def test_other_failures(
-    server: Server, command: Command, token_file: pathlib.Path, cookies_file: pathlib.Path,
-    fault: str,
-) -> None:  # fmt: skip
+    server, command, token_file, cookies_file,
+    fault
+):  # fmt: skip
     url = server.url
     if fault == "hang":
         server.hang("/healthz")
@@ -175,9 +161,7 @@ def test_other_failures(
     assert done.exit_code == 1
 
 
-def test_a_redirect_to_another_host_gets_nothing(
-    server: Server, ask: Command, token_file: pathlib.Path, cookies_file: pathlib.Path
-) -> None:
+def test_a_redirect_to_another_host_gets_nothing(server, ask, token_file, cookies_file):
     with serving("2.16") as other:
         where = [("Location", f"{other.url}/apis/v2beta1/healthz")]
         server.fail("GET", "/healthz", status=302, headers=where)
@@ -185,13 +169,11 @@ def test_a_redirect_to_another_host_gets_nothing(
         assert sent(other, "Authorization") == sent(other, "Cookie") == {None}
 
 
-def test_kfps_own_settings_go_nowhere(
-    server: Server, command: Command, home: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kfps_own_settings_go_nowhere(server, command, home, monkeypatch):
     """Kfp would send all of this to any server."""
     import kfp.client.auth
 
-    def token(*given: object) -> None:
+    def token(*given):
         raise AssertionError("asked Google for a token")
 
     monkeypatch.setattr(kfp.client.auth, "get_auth_token", token)
@@ -218,15 +200,13 @@ def test_kfps_own_settings_go_nowhere(
     assert "--endpoint" in command(*LIST, "--context", "nowhere").stderr
 
 
-def test_what_kfp_keeps_is_for_its_owner_alone(
-    server: Server, command: Command, home: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_kfp_keeps_is_for_its_owner_alone(server, command, home, monkeypatch):
     """A sign-in leaves a refresh token in a file; ones of before are closed, too."""
     import kfp.client.auth
 
     kept = pathlib.Path(kfp.client.auth.LOCAL_KFP_CREDENTIAL)
 
-    def sign_in(*given: object) -> tuple[str, bool]:
+    def sign_in(*given):
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps({"id": {"refresh_token": NEXT}}))
         return TOKEN, True
@@ -252,9 +232,9 @@ def test_what_kfp_keeps_is_for_its_owner_alone(
 )
 @pytest.mark.parametrize("as_json", [(), ("--json",)])
 def test_no_run_is_given_credentials_in_an_address(
-    server: Server, ask: Command, tiny: pathlib.Path, words: tuple[str, str],
-    as_json: tuple[str, ...],
-) -> None:  # fmt: skip
+    server, ask, tiny, words,
+    as_json
+):  # fmt: skip
     assert ask("pipelines", "create", tiny).exit_code == 0
     done = silent(ask("runs", "create", "tiny", *words, *as_json))
     assert done.exit_code == 1 and "in a URI" in done.stderr

@@ -1,36 +1,21 @@
 """``stagecraft kubeflow runs watch``, and ``runs create --watch``."""
 
-from __future__ import annotations
-
 import os
-import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from click.testing import Result
-from kfp_server import Server, end, finish, start, whole
-from messages import Messages
-
-Ask = Callable[..., Result]
-Told = Callable[..., dict[str, Any]]
+from kfp_server import end, finish, start, whole
 
 pytestmark = pytest.mark.usefixtures("uploaded")
 
 
-@pytest.fixture
-def uploaded(ask: Ask, tiny: pathlib.Path) -> None:
-    assert ask("pipelines", "create", tiny).exit_code == 0
-
-
-def steps(told: dict[str, Any]) -> dict[str, str]:
+def steps(told):
     return {name: step["state"] for name, step in told["steps"].items()}
 
 
-def test_success(server: Server, ask: Ask, told: Told) -> None:
+def test_success(server, ask, told):
     server.play(*whole("say", "after"))
     done = ask("runs", "create", "tiny", "--watch")
     assert done.exit_code == 0, done.output
@@ -47,9 +32,7 @@ def test_success(server: Server, ask: Ask, told: Told) -> None:
     assert told_again == made
 
 
-def test_failure_names_the_step_and_its_log(
-    server: Server, ask: Ask, told: Told, messages: Messages
-) -> None:
+def test_failure_names_the_step_and_its_log(server, ask, told, messages):
     server.play(start("say"), finish("say", "FAILED"), end("FAILED"))
     done = ask("runs", "create", "tiny", "--watch")
     run = server.run().id
@@ -63,7 +46,7 @@ def test_failure_names_the_step_and_its_log(
     assert steps(made) == {"say": "failed", "after": "skipped"}
 
 
-def test_cached_and_skipped_steps(server: Server, ask: Ask) -> None:
+def test_cached_and_skipped_steps(server, ask):
     server.play(finish("say", cached=True), finish("after", "SKIPPED"), end())
     done = ask("runs", "create", "tiny", "--watch")
     assert done.exit_code == 0, done.output
@@ -71,7 +54,7 @@ def test_cached_and_skipped_steps(server: Server, ask: Ask) -> None:
     assert "running" not in done.stdout
 
 
-def test_attach_in_the_middle(server: Server, ask: Ask, told: Told) -> None:
+def test_attach_in_the_middle(server, ask, told):
     run = told("runs", "create", "tiny")["id"]
     server.run().start("say")
     server.run().finish("say")
@@ -84,10 +67,10 @@ def test_attach_in_the_middle(server: Server, ask: Ask, told: Told) -> None:
 
 
 @pytest.mark.parametrize("kind", ["503", "429", "drop", "html"])
-def test_hiccups_of_the_server(server: Server, ask: Ask, told: Told, kind: str) -> None:
+def test_hiccups_of_the_server(server, ask, told, kind):
     run = told("runs", "create", "tiny")["id"]
 
-    def hiccup(run: object) -> None:
+    def hiccup(run):
         path = "/runs/"
         if kind == "drop":
             server.drop(path, times=2)
@@ -106,16 +89,14 @@ def test_hiccups_of_the_server(server: Server, ask: Ask, told: Told, kind: str) 
     assert quiet.stdout.count("\n") == 1
 
 
-def test_a_hiccup_at_the_very_beginning(server: Server, ask: Ask, told: Told) -> None:
+def test_a_hiccup_at_the_very_beginning(server, ask, told):
     server.play(*whole("say", "after"))
     run = told("runs", "create", "tiny")["id"]
     server.drop("/runs/", times=1)
     assert ask("runs", "watch", run).exit_code == 0
 
 
-def test_patience_has_an_end(
-    server: Server, ask: Ask, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patience_has_an_end(server, ask, told, monkeypatch):
     from stagecraft.pipeline.kubeflow.client import follow
 
     run = told("runs", "create", "tiny")["id"]
@@ -125,14 +106,14 @@ def test_patience_has_an_end(
     assert done.exit_code == 1 and "503: away." in done.stderr
 
 
-def test_a_run_that_is_deleted_meanwhile(server: Server, ask: Ask, told: Told) -> None:
+def test_a_run_that_is_deleted_meanwhile(server, ask, told):
     run = told("runs", "create", "tiny")["id"]
     server.run().play(start("say"), lambda run: server.runs.clear())
     done = ask("runs", "watch", run)
     assert done.exit_code == 1 and f"{run}: " in done.stderr
 
 
-def test_a_stopped_run(server: Server, ask: Ask, told: Told, messages: Messages) -> None:
+def test_a_stopped_run(server, ask, told, messages):
     run = told("runs", "create", "tiny", "--name", "mine")["id"]
     server.run().play(start("say"), lambda run: (run.terminate(), run.begin()), end("FAILED"))
     done = ask("runs", "watch", run)
@@ -141,10 +122,10 @@ def test_a_stopped_run(server: Server, ask: Ask, told: Told, messages: Messages)
     messages.check(state)
 
 
-def test_interrupted(server: Server, ask: Ask, told: Told) -> None:
+def test_interrupted(server, ask, told):
     run = told("runs", "create", "tiny")["id"]
 
-    def interrupt(run: object) -> None:
+    def interrupt(run):
         os.kill(os.getpid(), signal.SIGINT)
 
     server.run().play(start("say"), interrupt, finish("say"), *whole("after"))
@@ -156,7 +137,7 @@ def test_interrupted(server: Server, ask: Ask, told: Told) -> None:
 
 
 @pytest.mark.parametrize("server", ["2.16"], indirect=True)
-def test_a_real_process(server: Server, told: Told, messages: Messages) -> None:
+def test_a_real_process(server, told, messages):
     """What it prints, from the first import to Ctrl-C."""
     run = told("runs", "create", "tiny")["id"]
     server.run().start("say")

@@ -1,14 +1,12 @@
 """The command line of a run, as messages show it."""
 
-from __future__ import annotations
-
 import pathlib
 import shlex
 
 from stagecraft.pipeline.cli.terminal.command_line import run_command
 
 
-def test_what_is_not_the_default() -> None:
+def test_what_is_not_the_default():
     assert run_command() == "stagecraft run"
     said = run_command(
         config="cifar10",
@@ -27,7 +25,7 @@ def test_what_is_not_the_default() -> None:
     ]  # fmt: skip
 
 
-def test_what_may_be_a_secret_is_not_shown() -> None:
+def test_what_may_be_a_secret_is_not_shown():
     said = run_command(
         overrides=(
             "kubeflow.every_step.env={TOKEN: hunter2}",

@@ -1,18 +1,15 @@
 """What people see."""
 
-from __future__ import annotations
-
 import io
 import json
 
-import pytest
 from rich.console import Console
 
 from stagecraft.pipeline.cli.terminal import console, run_view
 from stagecraft.pipeline.cli.terminal.run_state import RunState
 
 
-def table(state: RunState, height: int) -> str:
+def table(state, height):
     file = io.StringIO()
     Console(file=file, width=60).print(run_view._table(state, height))
     return file.getvalue()
@@ -31,7 +28,7 @@ def test_on_a_terminal_a_long_last_column_is_below(monkeypatch, capsys):
     ]  # fmt: skip
 
 
-def test_a_table_longer_than_the_terminal_shows_what_matters_now() -> None:
+def test_a_table_longer_than_the_terminal_shows_what_matters_now():
     state = RunState([f"step{number}" for number in range(30)])
     state.run_id = "run"
     for number in range(23):
@@ -44,7 +41,7 @@ def test_a_table_longer_than_the_terminal_shows_what_matters_now() -> None:
     assert "step0" in table(state, height=40)
 
 
-def test_columns_are_as_wide_as_what_is_in_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_are_as_wide_as_what_is_in_them(capsys):
     console.table(("NAME", "STATE"), [("数据", "done"), ("abcd", "failed")])
     assert capsys.readouterr().out == "NAME  STATE\n数据  done\nabcd  failed\n"
 
@@ -52,11 +49,11 @@ def test_columns_are_as_wide_as_what_is_in_them(capsys: pytest.CaptureFixture[st
 TRAINER = {"kind": "node", "node": "Trainer", "state": "running"}
 
 
-def progress(phase: str, step: int) -> dict:
+def progress(phase, step):
     return {"kind": "progress", "phase": phase, "step": step, "total": 401}
 
 
-def test_that_a_training_goes_on_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_that_a_training_goes_on_is_told_at_once(capsys):
     lines = run_view._Lines(RunState(["Trainer"]), stderr=False)
     for event in (
         TRAINER,
@@ -74,7 +71,7 @@ def test_that_a_training_goes_on_is_told_at_once(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_that_a_training_goes_on_stays_in_the_table() -> None:
+def test_that_a_training_goes_on_stays_in_the_table():
     state = RunState(["Trainer"])
     state.run_id = "run"
     said = "resuming from step 100 of 401"
@@ -95,9 +92,7 @@ SIGNED = "https://me:c4n4ry@host/x?sig=c4n4ry"
 LEFT = "https://…@host/x?sig=…"
 
 
-def test_text_of_others_is_made_plain_wherever_it_is_printed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_text_of_others_is_made_plain_wherever_it_is_printed(capsys):
     console.say(EVIL)
     console.say(EVIL, stderr=True)
     console.error(EVIL)
@@ -119,14 +114,14 @@ def test_text_of_others_is_made_plain_wherever_it_is_printed(
     assert shown.err.splitlines() == [TOLD, f"Error: {TOLD}", f"Warning: {TOLD}"]
 
 
-def test_json_is_plain_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_plain_too(capsys):
     console.say_json({EVIL: [EVIL, {"x": EVIL}], "n": 1, "f": float("inf"), "t": True})
     line = capsys.readouterr().out
     assert json.loads(line) == {TOLD: [TOLD, {"x": TOLD}], "n": 1, "f": None, "t": True}
     assert "u001b" not in line and "u009b" not in line
 
 
-def test_the_live_table_is_plain() -> None:
+def test_the_live_table_is_plain():
     state = RunState([EVIL])
     state.run_id = "run"
     state.apply({"kind": "node", "node": EVIL, "state": "failed", "seconds": 1.0})
@@ -135,17 +130,17 @@ def test_the_live_table_is_plain() -> None:
     assert TOLD in shown and "\x1b" not in shown and "\x9b" not in shown
 
 
-def test_a_cell_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_is_one_line(capsys):
     console.table(("A", "B"), [("1\n2\r3", "x")])
     assert capsys.readouterr().out == "A      B\n1 2 3  x\n"
 
 
-def test_what_no_terminal_can_encode(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_terminal_can_encode(capsys):
     console.say("no\udcff.bin")
     assert capsys.readouterr().out == "no\ufffd.bin\n"
 
 
-def test_secrets_are_shown_in_documents_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_secrets_are_shown_in_documents_alone(capsys):
     console.say(SIGNED)
     console.error(SIGNED)
     console.fields([("at", SIGNED)])

@@ -1,29 +1,26 @@
 """The real kfp client, without settings of whoever runs this."""
 
-from __future__ import annotations
-
 import contextlib
 import io
-import pathlib
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import kfp_server
 import pytest
 import two_steps
 import yaml
 
+_TINY = two_steps.pipeline()
+
 
 @pytest.fixture
-def tiny(tmp_path: pathlib.Path) -> pathlib.Path:
+def tiny(tmp_path):
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(two_steps.pipeline()))
     return path
 
 
 @pytest.fixture
-def quiet(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quiet(tmp_path, monkeypatch):
     """No settings of whoever runs this, and none of what the client prints and warns of."""
     monkeypatch.setenv("HOME", str(tmp_path / "no-home"))
     for name in ("KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT"):
@@ -34,10 +31,10 @@ def quiet(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @pytest.fixture
-def connected() -> Callable[..., Any]:
+def connected():
     """``connected(server, …)``: kfp's client."""
 
-    def connect(server: kfp_server.Server, **options: Any) -> Any:
+    def connect(server, **options):
         import kfp.client
 
         # Taken from HOME when the module was imported.
@@ -45,3 +42,15 @@ def connected() -> Callable[..., Any]:
         return kfp.client.Client(host=server.url, **options)
 
     return connect
+
+
+@pytest.fixture
+def create_run():
+    """``create_run(server, …)``: a run of a tiny pipeline; the status and the answer."""
+
+    def create(server, spec=_TINY, **more):
+        config = {"parameters": {"word": "a"}}
+        given = {"display_name": "r", "pipeline_spec": spec, "runtime_config": config, **more}
+        return kfp_server.ask(server, "POST", "runs", given)
+
+    return create

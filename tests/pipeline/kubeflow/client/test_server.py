@@ -1,22 +1,15 @@
 """The server that stands for Kubeflow Pipelines: pipelines and their versions."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import kfp_server
 import pytest
 import two_steps
 import yaml
 from kfp_server import ask, upload
-
-Connect = Callable[..., Any]
-
 
 TINY = two_steps.pipeline()
 PLATFORM = {
@@ -27,17 +20,9 @@ PLATFORM = {
 BOTH = pytest.mark.parametrize("version", ["2.5", "2.16"])
 
 
-def create_run(server: kfp_server.Server, spec: Any = TINY, **more: Any) -> tuple[int, Any]:
-    config = {"parameters": {"word": "a"}}
-    given = {"display_name": "r", "pipeline_spec": spec, "runtime_config": config, **more}
-    return ask(server, "POST", "runs", given)
-
-
 @BOTH
 @pytest.mark.usefixtures("quiet")
-def test_real_client_from_upload_to_deletion(
-    tiny: pathlib.Path, connected: Connect, version: str
-) -> None:
+def test_real_client_from_upload_to_deletion(tiny, connected, version):
     with kfp_server.serving(version) as server:
         client = connected(server)
         assert client.get_kfp_healthz().multi_user is False
@@ -79,7 +64,7 @@ def test_real_client_from_upload_to_deletion(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_real_client_gets_pages(tiny: pathlib.Path, connected: Connect) -> None:
+def test_real_client_gets_pages(tiny, connected):
     with kfp_server.serving() as server:
         client = connected(server)
         for number in range(5):
@@ -93,7 +78,7 @@ def test_real_client_gets_pages(tiny: pathlib.Path, connected: Connect) -> None:
         assert (names, pages) == ([f"p{number}" for number in (4, 3, 2, 1, 0)], 3)
 
 
-def test_pages_have_twenty_rows_unless_asked_otherwise() -> None:
+def test_pages_have_twenty_rows_unless_asked_otherwise(create_run):
     with kfp_server.serving() as server:
         assert ask(server, "GET", "runs") == (200, {})
         for number in range(21):
@@ -116,7 +101,7 @@ def test_pages_have_twenty_rows_unless_asked_otherwise() -> None:
 
 @BOTH
 @pytest.mark.usefixtures("quiet")
-def test_names_are_taken_once(tiny: pathlib.Path, version: str, connected: Connect) -> None:
+def test_names_are_taken_once(tiny, version, connected):
     from kfp_server_api import ApiException
 
     with kfp_server.serving(version) as server:
@@ -143,7 +128,7 @@ def test_names_are_taken_once(tiny: pathlib.Path, version: str, connected: Conne
     ("version", "status", "told"),
     [("2.0", 500, True), ("2.5", 500, True), ("2.16", 500, False), ("2.17", 400, True)],
 )
-def test_a_file_that_is_refused(version: str, status: int, told: bool) -> None:
+def test_a_file_that_is_refused(version, status, told):
     with kfp_server.serving(version) as server:
         got, body = upload(server, yaml.safe_dump({**TINY, "schemaVersion": "2.0.0"}), name="x")
         assert got == status
@@ -151,7 +136,7 @@ def test_a_file_that_is_refused(version: str, status: int, told: bool) -> None:
         assert not server.pipelines
 
 
-def test_2_0_calls_a_name_that_is_taken_its_own_fault() -> None:
+def test_2_0_calls_a_name_that_is_taken_its_own_fault():
     with kfp_server.serving("2.0") as server:
         upload(server, yaml.safe_dump(TINY), name="x")
         status, body = upload(server, yaml.safe_dump(TINY), name="x")
@@ -159,7 +144,7 @@ def test_2_0_calls_a_name_that_is_taken_its_own_fault() -> None:
 
 
 @BOTH
-def test_what_is_not_there(version: str) -> None:
+def test_what_is_not_there(create_run, version):
     with kfp_server.serving(version) as server:
         for path in ("pipelines/x", "pipelines/x/versions/y", "runs/x", "experiments/x"):
             status, body = ask(server, "GET", path)
@@ -176,7 +161,7 @@ def test_what_is_not_there(version: str) -> None:
 
 
 @BOTH
-def test_pipelines_with_versions_stay(version: str) -> None:
+def test_pipelines_with_versions_stay(version):
     with kfp_server.serving(version) as server:
         _, pipeline = upload(server, yaml.safe_dump(TINY), name="x")
         assert ("name" in pipeline) == (version == "2.16")
@@ -188,7 +173,7 @@ def test_pipelines_with_versions_stay(version: str) -> None:
         assert (status, len(server.versions)) == ((200, 0) if version == "2.16" else (400, 1))
 
 
-def test_a_platform_document_comes_back_beside_the_pipeline() -> None:
+def test_a_platform_document_comes_back_beside_the_pipeline(create_run):
     with kfp_server.serving() as server:
         _, pipeline = upload(server, yaml.safe_dump_all([TINY, PLATFORM]), name="x")
         _, page = ask(server, "GET", f"pipelines/{pipeline['pipeline_id']}/versions")
@@ -198,7 +183,7 @@ def test_a_platform_document_comes_back_beside_the_pipeline() -> None:
         assert (status, run["pipeline_spec"]) == (200, spec)
 
 
-def test_it_imports_neither_kfp_nor_tensorflow() -> None:
+def test_it_imports_neither_kfp_nor_tensorflow():
     code = "import sys, kfp_server; print({'kfp', 'tfx', 'tensorflow', 'keras'} & set(sys.modules))"
     fixtures = pathlib.Path(kfp_server.__file__).parents[1]
     paths = [str(fixtures), *sys.path]

@@ -1,14 +1,9 @@
 """The server that stands for Kubeflow Pipelines: who may ask, and what can go wrong."""
 
-from __future__ import annotations
-
-import pathlib
 import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
-from typing import Any
 
 import kfp_server
 import pytest
@@ -16,19 +11,10 @@ import two_steps
 import yaml
 from kfp_server import ask, upload
 
-Connect = Callable[..., Any]
-
-
 TINY = two_steps.pipeline()
 
 
-def create_run(server: kfp_server.Server, spec: Any = TINY, **more: Any) -> tuple[int, Any]:
-    config = {"parameters": {"word": "a"}}
-    given = {"display_name": "r", "pipeline_spec": spec, "runtime_config": config, **more}
-    return ask(server, "POST", "runs", given)
-
-
-def test_several_users() -> None:
+def test_several_users(create_run):
     with kfp_server.serving(multi_user=True) as server:
         assert ask(server, "GET", "healthz")[1]["multi_user"] is True
         assert ask(server, "GET", "pipelines")[0] == 200  # those that all share
@@ -48,7 +34,7 @@ def test_several_users() -> None:
         assert ask(server, "GET", "runs", None, known, namespace="team")[0] == 200
 
 
-def test_faults_happen_as_often_as_asked() -> None:
+def test_faults_happen_as_often_as_asked():
     with kfp_server.serving() as server:
         server.fail("GET", "/runs$", status=503, body="upstream connect error", times=2)
         assert [ask(server, "GET", "runs")[0] for _ in range(3)] == [503, 503, 200]
@@ -60,11 +46,11 @@ def test_faults_happen_as_often_as_asked() -> None:
         ] * 4
 
 
-def test_a_hanging_request_ends_with_the_server() -> None:
+def test_a_hanging_request_ends_with_the_server():
     before = threading.active_count()
-    caught: list[BaseException] = []
+    caught = []
 
-    def wait() -> None:
+    def wait():
         try:
             ask(server, "GET", "runs")
         except (OSError, urllib.error.URLError) as error:
@@ -80,7 +66,7 @@ def test_a_hanging_request_ends_with_the_server() -> None:
     assert len(caught) == 1 and threading.active_count() == before
 
 
-def test_door() -> None:
+def test_door():
     with kfp_server.serving() as server:
         server.require(token="t")
         assert ask(server, "GET", "healthz")[0] == 401
@@ -95,7 +81,7 @@ def test_door() -> None:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_real_client_over_tls_with_a_token(tiny: pathlib.Path, connected: Connect) -> None:
+def test_real_client_over_tls_with_a_token(tiny, connected):
     with kfp_server.serving(tls=True) as server:
         server.require(token="t")
         client = connected(server, existing_token="t", ssl_ca_cert=server.certificate)

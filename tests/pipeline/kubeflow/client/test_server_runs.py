@@ -1,24 +1,11 @@
 """The server that stands for Kubeflow Pipelines: runs and their tasks."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import kfp_server
 import pytest
-import two_steps
 from kfp_server import ask
 
-TINY = two_steps.pipeline()
 
-
-def create_run(server: kfp_server.Server, spec: Any = TINY, **more: Any) -> tuple[int, Any]:
-    config = {"parameters": {"word": "a"}}
-    given = {"display_name": "r", "pipeline_spec": spec, "runtime_config": config, **more}
-    return ask(server, "POST", "runs", given)
-
-
-def states(run: dict[str, Any]) -> dict[str, Any]:
+def states(run):
     return {task["display_name"]: task.get("state") for task in run["run_details"]["task_details"]}
 
 
@@ -30,7 +17,7 @@ def states(run: dict[str, Any]) -> dict[str, Any]:
         ({"word": "a", "other": 1}, "not required by pipeline: other"),
     ],
 )
-def test_parameters_of_a_run_are_checked(parameters: dict[str, Any], told: str) -> None:
+def test_parameters_of_a_run_are_checked(create_run, parameters, told):
     with kfp_server.serving() as server:
         status, body = create_run(server, runtime_config={"parameters": parameters})
         assert (status, body["code"]) == (400, 3)
@@ -38,13 +25,13 @@ def test_parameters_of_a_run_are_checked(parameters: dict[str, Any], told: str) 
         assert not server.runs
 
 
-def test_only_the_newer_gateway_refuses_unknown_fields() -> None:
+def test_only_the_newer_gateway_refuses_unknown_fields(create_run):
     for version, status in (("2.5", 200), ("2.16", 400)):
         with kfp_server.serving(version) as server:
             assert create_run(server, color="red")[0] == status
 
 
-def test_tasks_as_argo_has_them() -> None:
+def test_tasks_as_argo_has_them(create_run):
     with kfp_server.serving() as server:
         _, created = create_run(server)
         run = server.run()
@@ -80,7 +67,7 @@ def test_tasks_as_argo_has_them() -> None:
         assert say["child_tasks"][0]["pod_name"].startswith(f"{run.workflow.name}-")
 
 
-def test_what_a_failure_leaves_out_has_no_state() -> None:
+def test_what_a_failure_leaves_out_has_no_state(create_run):
     with kfp_server.serving() as server:
         create_run(server)
         server.run().finish("say", "FAILED")
@@ -90,7 +77,7 @@ def test_what_a_failure_leaves_out_has_no_state() -> None:
         assert states(got)["after-driver"] is None
 
 
-def test_each_poll_is_a_step() -> None:
+def test_each_poll_is_a_step(create_run):
     with kfp_server.serving() as server:
         server.play(*kfp_server.whole("say", "after"))
         _, run = create_run(server)

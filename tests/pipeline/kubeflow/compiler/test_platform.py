@@ -1,23 +1,17 @@
 """Two accelerators, shared memory and a volume for one step, and nothing for the rest."""
 
-from __future__ import annotations
-
-import pathlib
-from typing import Any
-
 import compiled_by
 import pytest
 import tiny_nodes
 import yaml
 from compiled_by import EVERYTHING
-from messages import Messages
 
 from stagecraft.pipeline.kubeflow.linter import check
 from stagecraft.schemas.errors import UserError
 
 
 @pytest.fixture(scope="module")
-def documents(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def documents(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compiled")
     compiled_by.ours(tiny_nodes.pipeline(), folder, steps={"Copy": EVERYTHING})
     text = (folder / "ours.yaml").read_text()
@@ -25,7 +19,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return list(yaml.safe_load_all(text))
 
 
-def test_the_container(documents: list[Any]) -> None:
+def test_the_container(documents):
     container = documents[0]["deploymentSpec"]["executors"]["Copy_executor"]["container"]
     assert container["image"] == EVERYTHING["image"]
     assert container["env"] == [{"name": "NCCL_DEBUG", "value": "INFO"}]
@@ -46,8 +40,8 @@ def test_the_container(documents: list[Any]) -> None:
     assert policy["maxRetryCount"] == 3
 
 
-def test_the_platform_document(documents: list[Any]) -> None:
-    def constant(value: str) -> dict[str, Any]:
+def test_the_platform_document(documents):
+    def constant(value):
         return {"runtimeValue": {"constant": value}}
 
     [(name, entry)] = documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"].items()
@@ -83,18 +77,18 @@ def test_the_platform_document(documents: list[Any]) -> None:
     }
 
 
-def test_the_rest_gets_nothing(documents: list[Any]) -> None:
+def test_the_rest_gets_nothing(documents):
     container = documents[0]["deploymentSpec"]["executors"]["Make_executor"]["container"]
     assert container.keys() == {"image", "command", "args"}
 
 
-def test_nothing_asked_is_one_document(tmp_path: pathlib.Path) -> None:
+def test_nothing_asked_is_one_document(tmp_path):
     compiled = compiled_by.ours(tiny_nodes.pipeline(), tmp_path)
     assert "platformSpec" not in compiled
     assert len(list(yaml.safe_load_all((tmp_path / "ours.yaml").read_text()))) == 1
 
 
-def test_the_step_before_one_with_a_driver_computes_nothing(tmp_path: pathlib.Path) -> None:
+def test_the_step_before_one_with_a_driver_computes_nothing(tmp_path):
     step = {"gpus": 1, "memory": "2Gi", "secrets": EVERYTHING["secrets"]}
     compiled = compiled_by.ours(compiled_by.points(), tmp_path, steps={"CsvExampleGen": step})
     executors = compiled["pipelineSpec"]["deploymentSpec"]["executors"]
@@ -104,7 +98,7 @@ def test_the_step_before_one_with_a_driver_computes_nothing(tmp_path: pathlib.Pa
     assert entries["CsvExampleGen-inputs_executor"] == entries["CsvExampleGen_executor"]
 
 
-def test_a_component_that_is_not_there(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_a_component_that_is_not_there(tmp_path, messages):
     with messages.raises(UserError):
         compiled_by.ours(tiny_nodes.pipeline(), tmp_path, steps={"Trainr": {"gpus": 2}})
     assert not (tmp_path / "ours.yaml").exists()

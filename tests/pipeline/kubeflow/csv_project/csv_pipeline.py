@@ -9,14 +9,7 @@ assert tfma  # registers metrics
 
 
 def create_pipeline(data: str, root: str, serving: str, resolver: bool = True):
-    """CsvExampleGen to Pusher.
-
-    Args:
-        data: folder with CSV files.
-        root: where artifacts go.
-        serving: where models are pushed to.
-        resolver: whether the Evaluator compares with the latest blessed model.
-    """
+    """CsvExampleGen to Pusher; ``resolver``: compares with the latest blessed model."""
     steps = tfx.dsl.experimental.RuntimeParameter(
         "train_args", str, default='{"num_steps": 30, "splits": ["train"]}'
     )

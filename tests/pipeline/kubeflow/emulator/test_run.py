@@ -1,7 +1,5 @@
 """The emulated backend, with steps that are small programs of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -10,13 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
 
 import yaml
-from messages import Messages
 
 from stagecraft.pipeline.kubeflow.document import Document
-from stagecraft.pipeline.kubeflow.emulator.run import Ended, Run
+from stagecraft.pipeline.kubeflow.emulator.run import Run
 from stagecraft.schemas.errors import UserError
 
 MODEL = {"instanceSchema": "title: tfx.Model\ntype: object\n"}
@@ -46,7 +42,7 @@ pathlib.Path(given["outputs"]["parameters"]["told"]["outputFile"]).write_text(js
 """
 
 
-def task(name: str, *, after: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+def task(name, *, after=(), **more):
     return {
         "taskInfo": {"name": name},
         "componentRef": {"name": name},
@@ -55,7 +51,7 @@ def task(name: str, *, after: tuple[str, ...] = (), **more: Any) -> dict[str, An
     }
 
 
-def spec(programs: dict[str, str], tasks: dict[str, Any], **components: Any) -> dict[str, Any]:
+def spec(programs, tasks, **components):
     return {
         "pipelineInfo": {"name": "tiny"},
         "defaultPipelineRoot": "minio://bucket/base",
@@ -75,7 +71,7 @@ def spec(programs: dict[str, str], tasks: dict[str, Any], **components: Any) -> 
     }
 
 
-def make_and_read(**parameters: Any) -> dict[str, Any]:
+def make_and_read(**parameters):
     """A model, and the input of the next step."""
     cached = {"cachingOptions": {"enableCache": True}}
     source = {"taskOutputArtifact": {"producerTask": "make", "outputArtifactKey": "model"}}
@@ -101,25 +97,18 @@ def make_and_read(**parameters: Any) -> dict[str, Any]:
     return result
 
 
-def emulate(
-    what: dict[str, Any],
-    folder: pathlib.Path,
-    *,
-    executors: dict[str, Any] | None = None,
-    parallel: int = 2,
-    **given: str,
-) -> dict[str, Ended]:
+def emulate(what, folder, *, executors=None, parallel=2, **given):
     document = Document(what, executors or {})
     run = Run(document, folder, document.arguments(given))
     run.run(parallel=parallel, on_event=lambda name, state, ended: None)
     return run.ended
 
 
-def states(ended: dict[str, Ended]) -> dict[str, str]:
+def states(ended):
     return {name: how.state for name, how in ended.items()}
 
 
-def test_the_launchers_contract(tmp_path: pathlib.Path) -> None:
+def test_the_launchers_contract(tmp_path):
     ended = emulate(make_and_read(), tmp_path)
     assert states(ended) == {"make": "done", "read": "done"}
     assert ended["read"].outputs is not None
@@ -139,7 +128,7 @@ def test_the_launchers_contract(tmp_path: pathlib.Path) -> None:
     assert not list((tmp_path / "runs" / run / "pods").iterdir())
 
 
-def test_the_cache(tmp_path: pathlib.Path) -> None:
+def test_the_cache(tmp_path):
     text = {"text": {"parameterType": "STRING", "defaultValue": "a"}}
     first = emulate(make_and_read(**text), tmp_path)
     again = emulate(make_and_read(**text), tmp_path)
@@ -154,7 +143,7 @@ def test_the_cache(tmp_path: pathlib.Path) -> None:
     assert states(emulate(elsewhere, tmp_path)) == {"make": "done", "read": "done"}
 
 
-def test_an_uncached_step_runs_and_what_takes_its_value_does_not(tmp_path: pathlib.Path) -> None:
+def test_an_uncached_step_runs_and_what_takes_its_value_does_not(tmp_path):
     look = (
         "import json, sys\n"
         "file = json.loads(sys.argv[1])['outputs']['parameters']['seen']['outputFile']\n"
@@ -181,9 +170,7 @@ def test_an_uncached_step_runs_and_what_takes_its_value_does_not(tmp_path: pathl
     assert states(emulate(what, tmp_path)) == {"look": "done", "use": "done"}
 
 
-def test_steps_that_do_not_wait_for_each_other_run_beside_each_other(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_steps_that_do_not_wait_for_each_other_run_beside_each_other(tmp_path):
     meet = (
         "import os, sys, time\n"
         f"os.chdir({str(tmp_path)!r})\n"
@@ -200,7 +187,7 @@ def test_steps_that_do_not_wait_for_each_other_run_beside_each_other(
     assert states(emulate(what, tmp_path / "out")) == {"a": "done", "b": "done"}
 
 
-def test_a_failed_step_stops_the_run(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_a_failed_step_stops_the_run(tmp_path, messages):
     programs = {"fails": "print('why'); raise SystemExit(3)", "after": "pass"}
     what = spec(programs, {"fails": task("fails"), "after": task("after", after=("fails",))})
     ended = emulate(what, tmp_path)
@@ -209,7 +196,7 @@ def test_a_failed_step_stops_the_run(tmp_path: pathlib.Path, messages: Messages)
     assert ended["fails"].log.read_text() == "why\n"
 
 
-def test_another_attempt_is_another_pod_with_the_same_outputs(tmp_path: pathlib.Path) -> None:
+def test_another_attempt_is_another_pod_with_the_same_outputs(tmp_path):
     """The driver, which makes the salt, runs once."""
     count = f"""
 import json, os, sys
@@ -232,7 +219,7 @@ with open({str(tmp_path / "attempts")!r}) as file:
     assert len({uri for _, uri in attempts}) == 1
 
 
-def test_a_value_of_another_type_becomes_a_text(tmp_path: pathlib.Path) -> None:
+def test_a_value_of_another_type_becomes_a_text(tmp_path):
     number = (
         "import json, sys\n"
         "given = json.loads(sys.argv[1])\n"
@@ -254,7 +241,7 @@ def test_a_value_of_another_type_becomes_a_text(tmp_path: pathlib.Path) -> None:
         assert ended["show"].log.read_text() == f"{shown}\n"
 
 
-def test_steps_that_wait_for_each_other(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_steps_that_wait_for_each_other(tmp_path, messages):
     tasks = {"a": task("a", after=("b",)), "b": task("b", after=("a",))}
     with messages.raises(UserError):
         Run(Document(spec({"a": "", "b": ""}, tasks), {}), tmp_path, {})
@@ -262,7 +249,7 @@ def test_steps_that_wait_for_each_other(tmp_path: pathlib.Path, messages: Messag
         Run(Document(spec({"a": ""}, {"a": task("a", after=("c",))}), {}), tmp_path, {})
 
 
-def test_what_the_container_writes_wrong_is_a_failed_step(tmp_path: pathlib.Path) -> None:
+def test_what_the_container_writes_wrong_is_a_failed_step(tmp_path):
     wrong = (
         "import json, sys\nopen(json.loads(sys.argv[1])['outputs']['outputFile'], 'w').write('{')\n"
     )
@@ -276,7 +263,7 @@ def test_what_the_container_writes_wrong_is_a_failed_step(tmp_path: pathlib.Path
     assert ended["wrong"].cause.startswith("the launcher failed: JSONDecodeError")
 
 
-def test_a_step_that_takes_too_long(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_a_step_that_takes_too_long(tmp_path, messages):
     what = spec({"slow": "import time; time.sleep(60)"}, {"slow": task("slow")})
     ended = emulate(what, tmp_path, executors={"exec-slow": {"activeDeadlineSeconds": "1"}})
     messages.check(ended["slow"].cause)
@@ -296,7 +283,7 @@ time.sleep(600)
 """
 
 
-def _gone(pids: list[int]) -> bool:
+def _gone(pids):
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         if not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids):
@@ -305,7 +292,7 @@ def _gone(pids: list[int]) -> bool:
     return False
 
 
-def _wait_for(path: pathlib.Path) -> str:
+def _wait_for(path):
     deadline = time.monotonic() + 60
     while not (path.exists() and path.read_text()):
         assert time.monotonic() < deadline
@@ -313,7 +300,7 @@ def _wait_for(path: pathlib.Path) -> str:
     return path.read_text()
 
 
-def test_a_run_that_is_stopped_asks_its_steps_to_end(tmp_path: pathlib.Path) -> None:
+def test_a_run_that_is_stopped_asks_its_steps_to_end(tmp_path):
     what = spec({"slow": SLOW.format(folder=str(tmp_path))}, {"slow": task("slow")})
     document = Document(what, {})
     run = Run(document, tmp_path / "out", {})
@@ -330,7 +317,7 @@ def test_a_run_that_is_stopped_asks_its_steps_to_end(tmp_path: pathlib.Path) -> 
     assert _gone(pids)
 
 
-def test_nothing_is_left_of_a_launcher_that_was_killed(tmp_path: pathlib.Path) -> None:
+def test_nothing_is_left_of_a_launcher_that_was_killed(tmp_path):
     what = spec({"slow": SLOW.format(folder=str(tmp_path))}, {"slow": task("slow")})
     (tmp_path / "slow.yaml").write_text(yaml.safe_dump(what))
     code = (
@@ -350,7 +337,7 @@ def test_nothing_is_left_of_a_launcher_that_was_killed(tmp_path: pathlib.Path) -
     assert _gone(pids)
 
 
-def test_what_is_not_emulated_is_said(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_what_is_not_emulated_is_said(tmp_path, messages):
     what = make_and_read()
     what["root"]["dag"]["tasks"]["read"]["triggerPolicy"] = {"condition": "true"}
     with messages.raises(UserError):

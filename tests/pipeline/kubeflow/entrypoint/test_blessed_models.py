@@ -1,28 +1,23 @@
 """Which model was blessed last, told by the runs before through the object store."""
 
-from __future__ import annotations
-
 import json
-import pathlib
-from typing import Any
 
 import pytest
 
 from stagecraft.pipeline.kubeflow.entrypoint import blessed_models
-from stagecraft.pipeline.kubeflow.entrypoint.blessed_models import Artifact
+from stagecraft.pipeline.kubeflow.entrypoint.blessed_models import Artifact, look_up
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
-from stagecraft.pipeline.kubeflow.entrypoint.latest_blessed import look_up
 
 PIPELINE = "minio://bucket/base/name"
 TYPES = {"model": "Model", "model_blessing": "ModelBlessing"}
 
 
 @pytest.fixture
-def store(folder_store: pathlib.Path) -> pathlib.Path:
+def store(folder_store):
     return folder_store / "minio" / "bucket" / "base" / "name"
 
 
-def _blessed(store: pathlib.Path, run: str) -> str:
+def _blessed(store, run):
     """Records a model of a run; its address."""
     (store / run / "model").mkdir(parents=True)
     (store / run / "model" / "saved_model.pb").write_text(run)
@@ -37,9 +32,9 @@ def _blessed(store: pathlib.Path, run: str) -> str:
     return model
 
 
-def _invocation(tmp_path: pathlib.Path, *candidates: str) -> Invocation:
+def _invocation(tmp_path, *candidates):
     lookup = {"name": "lookup", "uri": f"{PIPELINE}/run/Baseline/salt/lookup"}
-    given: dict[str, Any] = {
+    given = {
         "inputs": {
             "artifacts": {
                 f"candidate_{index}": {"artifacts": [{"uri": uri}]}
@@ -54,43 +49,43 @@ def _invocation(tmp_path: pathlib.Path, *candidates: str) -> Invocation:
     return Invocation(json.dumps(given), "{}", ["lookup"])
 
 
-def _found(tmp_path: pathlib.Path, *candidates: str) -> dict[str, Any]:
+def _found(tmp_path, *candidates):
     invocation = _invocation(tmp_path, *candidates)
     look_up(invocation, PIPELINE, TYPES)
     values = invocation.output()["parameterValues"]
     return {name: json.loads(value)["uri"] if value else None for name, value in values.items()}
 
 
-def test_nothing_was_blessed(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_nothing_was_blessed(store, tmp_path):
     assert _found(tmp_path) == {"model": None, "model_blessing": None}
 
 
-def test_the_last_one(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_the_last_one(store, tmp_path):
     _blessed(store, "first")
     second = _blessed(store, "second")
     assert _found(tmp_path) == {"model": second, "model_blessing": f"{PIPELINE}/second/blessing"}
 
 
-def test_not_the_candidate_itself(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_not_the_candidate_itself(store, tmp_path):
     first, second = _blessed(store, "first"), _blessed(store, "second")
     assert _found(tmp_path, second)["model"] == first
     assert _found(tmp_path, first)["model"] == second
 
 
-def test_one_that_was_removed_is_passed_over(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_one_that_was_removed_is_passed_over(store, tmp_path):
     first, _ = _blessed(store, "first"), _blessed(store, "second")
     (store / "second" / "model" / "saved_model.pb").unlink()
     (store / "second" / "model").rmdir()
     assert _found(tmp_path)["model"] == first
 
 
-def test_many_at_the_same_time_are_all_kept(store: pathlib.Path) -> None:
+def test_many_at_the_same_time_are_all_kept(store):
     models = {_blessed(store, str(number)) for number in range(20)}
     records = [json.loads(path.read_text()) for path in (store / "blessed_models").iterdir()]
     assert {record["Model"]["uri"] for record in records} == models
 
 
-def test_people_can_see_what_was_found(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_people_can_see_what_was_found(store, tmp_path):
     model = _blessed(store, "first")
     invocation = _invocation(tmp_path)
     look_up(invocation, PIPELINE, TYPES)

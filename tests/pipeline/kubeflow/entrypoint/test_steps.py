@@ -1,7 +1,5 @@
 """Steps of our entrypoint: drivers, inputs that come as parameters, and blessings."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 from typing import Any
@@ -33,7 +31,7 @@ class Seen:
 class Bless(base_executor.BaseExecutor):
     """Blesses the model, or does not."""
 
-    def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:
+    def Do(self, input_dict, output_dict, exec_properties):
         Seen.inputs = {
             name: [(a.type_name, a.uri) for a in given] for name, given in input_dict.items()
         }
@@ -52,14 +50,12 @@ class Bless(base_executor.BaseExecutor):
 class Generate(base_executor.BaseExecutor):
     """Notes what it was given."""
 
-    def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:
+    def Do(self, input_dict, output_dict, exec_properties):
         Seen.properties = dict(exec_properties)
 
 
 @pytest.fixture
-def store(
-    folder_store: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> pathlib.Path:
+def store(folder_store, tmp_path, monkeypatch):
     """The object store; the launcher's copies are in ``tmp_path / root``."""
     monkeypatch.setenv("STAGECRAFT_LAUNCHER_ROOT", str(tmp_path / "root"))
     model = tmp_path / "root" / "minio" / RUN.removeprefix("minio://") / "Trainer/salt/model"
@@ -67,7 +63,7 @@ def store(
     return folder_store / "minio"
 
 
-def _evaluate(tmp_path: pathlib.Path, baseline: str = "") -> dict[str, Any]:
+def _evaluate(tmp_path, baseline=""):
     model = {"name": "3", "uri": f"{RUN}/Trainer/salt/model", "type": {"instanceSchema": ""}}
     blessing = {"uri": f"{RUN}/Evaluator/salt/blessing", "type": {"instanceSchema": BLESSING}}
     given = {
@@ -91,9 +87,7 @@ def _evaluate(tmp_path: pathlib.Path, baseline: str = "") -> dict[str, Any]:
     return written
 
 
-def test_a_blessed_model_is_known_to_later_runs(
-    store: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_blessed_model_is_known_to_later_runs(store, tmp_path, monkeypatch):
     written = _evaluate(tmp_path)
     assert written["uri"] == f"{RUN}/Evaluator/salt/blessing"
     assert written["metadata"]["current_model"] == f"{RUN}/Trainer/salt/model"
@@ -103,25 +97,19 @@ def test_a_blessed_model_is_known_to_later_runs(
     assert found["Model"]["uri"] == f"{RUN}/Trainer/salt/model"
 
 
-def test_one_that_is_not_blessed_is_not(
-    store: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_not_blessed_is_not(store, tmp_path, monkeypatch):
     monkeypatch.setattr(Seen, "blessed", 0)
     _evaluate(tmp_path)
     assert not (store / "bucket" / "base" / "name" / "blessed_models").exists()
 
 
-def test_no_baseline_is_an_input_without_artifacts(
-    store: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_no_baseline_is_an_input_without_artifacts(store, tmp_path):
     _evaluate(tmp_path)
     assert Seen.inputs.keys() == {"model"}
     assert "baseline_model" not in Seen.properties
 
 
-def test_a_baseline_is_fetched_and_told_by_its_address(
-    store: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_a_baseline_is_fetched_and_told_by_its_address(store, tmp_path):
     (old := store / "bucket/base/name/old/model").mkdir(parents=True)
     (old / "saved_model.pb").write_text("model")
     address = "minio://bucket/base/name/old/model"
@@ -132,7 +120,7 @@ def test_a_baseline_is_fetched_and_told_by_its_address(
     assert written["metadata"]["baseline_model"] == address
 
 
-def _resolve(folder: pathlib.Path, tmp_path: pathlib.Path) -> str:
+def _resolve(folder, tmp_path):
     given = {
         "inputs": {
             "parameterValues": {
@@ -151,9 +139,7 @@ def _resolve(folder: pathlib.Path, tmp_path: pathlib.Path) -> str:
     return str(invocation.output()["parameterValues"]["driver_output"])
 
 
-def test_a_driver_looks_at_the_data_of_the_moment(
-    store: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_a_driver_looks_at_the_data_of_the_moment(store, tmp_path):
     data = tmp_path / "data"
     (data / "span-1").mkdir(parents=True)
     (data / "span-1" / "a.csv").write_text("x\n1\n")
@@ -186,7 +172,7 @@ def test_a_driver_looks_at_the_data_of_the_moment(
 class Tell(base_executor.BaseExecutor):
     """Writes a page as its output, and a confusion matrix as another one's property."""
 
-    def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:
+    def Do(self, input_dict, output_dict, exec_properties):
         [page], [figures] = output_dict["report"], output_dict["classification_metrics"]
         fileio.makedirs(page.uri)
         with fileio.open(f"{page.uri}/report.html", "w") as file:
@@ -195,7 +181,7 @@ class Tell(base_executor.BaseExecutor):
         figures.set_json_value_custom_property("confusionMatrix", {"rows": [{"row": [1, 2]}]})
 
 
-def test_a_page_is_at_its_files_address(store: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_page_is_at_its_files_address(store, tmp_path):
     """Kubeflow's user interface opens what an artifact's address names, and lists no folder."""
     kinds = {"report": "system.HTML", "classification_metrics": "system.ClassificationMetrics"}
     outputs = {

@@ -1,17 +1,15 @@
 """Which documents are taken, and how they are read."""
 
-from __future__ import annotations
-
 import copy
 import json
 
 import pytest
 
-from stagecraft.pipeline.kubeflow.linter import check, lint
+from stagecraft.pipeline.kubeflow.linter import check, check_file
 from stagecraft.pipeline.kubeflow.linter.documents import File
 
 
-def _found(text: str) -> list[tuple[str, str]]:
+def _found(text):
     return [(found.rule, found.location) for found in check(text)]
 
 
@@ -103,5 +101,5 @@ def test_no_junk_anywhere_makes_it_crash(sample, junk):
             inner = inner[key]
         inner[path[-1]] = junk
         file = File(pipeline=changed[0], platform=changed[1])
-        for finding in lint.check_file(file):
+        for finding in check_file(file):
             assert all(finding), path

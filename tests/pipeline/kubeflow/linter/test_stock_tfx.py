@@ -1,9 +1,6 @@
 """What TFX's own Kubeflow runner writes, and all that keeps the backend from running it."""
 
-from __future__ import annotations
-
 import json
-import pathlib
 from collections import Counter
 
 import pytest
@@ -29,7 +26,7 @@ EXPECTED = {
 EXPECTED["2.0", "json"] |= {"root-parameter": 1, "parameter-type": 2}
 
 
-def _pipeline(*, resolver_id: str = "blessed", runtime_parameter: bool = True):
+def _pipeline(*, resolver_id="blessed", runtime_parameter=True):
     import tensorflow_model_analysis as tfma
     from tfx import v1 as tfx
 
@@ -94,7 +91,7 @@ def _dynamic_pipeline():
     return tfx.dsl.Pipeline(pipeline_name="dynamic", pipeline_root="/root", components=[make, use])
 
 
-def _compile(folder: pathlib.Path, pipeline, version: str, extension: str) -> str:
+def _compile(folder, pipeline, version, extension):
     from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner as runner
 
     config = runner.KubeflowV2DagRunnerConfig(

@@ -8,13 +8,12 @@ from typing import Any
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline
 from stagecraft.pipeline.kubeflow.linter.proto.kubernetes_messages import KUBERNETES
-from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader, Wrong
+from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader
 from stagecraft.pipeline.kubeflow.linter.rules.platform import pod_spec, secrets_and_volumes
 
 _IS_PLATFORM = "backend/src/apiserver/template/v2_template.go IsPlatformSpecWithKubernetesConfig"
 _ADD = "backend/src/v2/compiler/argocompiler/spec_patch.go unmarshalKubernetesExecutorConfig"
-_UNREAD = ("enabledSharedMemory", "podAffinity")
-_INSTEAD = {
+_UNREAD = {
     "enabledSharedMemory": "Use emptyDirMounts with medium: Memory at /dev/shm.",
     "podAffinity": "Use nodeAffinity or nodeSelector.",
 }
@@ -60,29 +59,26 @@ def _executor(
         )
     reader = Reader(KUBERNETES)
     config = reader.read("KubernetesExecutorConfig", settings, location)
-    yield from (_refused(wrong) for wrong in reader.wrong)
-    for name in _UNREAD:
+    for wrong in reader.wrong:
+        yield Finding(
+            "platform-field",
+            wrong.location,
+            f"The run is refused: {wrong.problem}.",
+            "Correct the field's name, or leave it out."
+            if wrong.unknown
+            else "Use the type of kubernetes_executor_config.proto.",
+            _ADD,
+        )
+    for name, remedy in _UNREAD.items():
         if name in config:
             yield Finding(
                 "platform-ignored",
                 f"{location}.{name}",
                 "The backend silently ignores it: no code of the backend reads it.",
-                _INSTEAD[name],
+                remedy,
                 "kubernetes_platform/proto/kubernetes_executor_config.proto "
                 "(nothing under backend/src reads it)",
             )
     users = [task for task in pipeline.tasks if task.component in components]
     yield from secrets_and_volumes.check(config, location, users)
     yield from pod_spec.check(config, location)
-
-
-def _refused(wrong: Wrong) -> Finding:
-    return Finding(
-        "platform-field",
-        wrong.location,
-        f"The run is refused: {wrong.problem}.",
-        "Correct the field's name, or leave it out."
-        if wrong.unknown
-        else "Use the type of kubernetes_executor_config.proto.",
-        _ADD,
-    )

@@ -32,13 +32,7 @@ _MOUNTED = (
 
 
 def check(config: dict[str, Any], location: str, users: list[Task]) -> Iterator[Finding]:
-    """Checks one executor's pod.
-
-    Args:
-        config: A KubernetesExecutorConfig.
-        location: Its path in the document.
-        users: The tasks that run the executor.
-    """
+    """Checks one executor's pod, which the tasks ``users`` run."""
     for field, (rule, constant) in _NAMED.items():
         for item, place in _items(config, field, location):
             yield from _name(item, place, rule, constant, users)

@@ -1,7 +1,5 @@
 """The tables of fields, against the protos that are installed; and quantities."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest
@@ -31,7 +29,7 @@ def test_every_type_is_defined(table):
             assert kind.strip("[]{}") in known, f"{message}.{field}: {kind}"
 
 
-def _repeated(field) -> bool:
+def _repeated(field):
     if hasattr(field, "is_repeated"):
         return field.is_repeated
     return field.label == field.LABEL_REPEATED  # deprecated in later protobufs
