@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/images from the project's own numbers; and puts them into pages.
+"""Draws the figures of docs/images from the project's own numbers; and puts them into pages.
 
 ``python tools/docs/pictures.py`` writes them: schedules from the schedule that the engine follows,
 speed-ups from what the benchmark gave. In the site they become part of the page, so that their text
@@ -26,7 +26,7 @@ _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Puts the drawing itself where a page shows it."""
+    """Puts the figure itself where a page shows it."""
 
     def inline(match: re.Match[str]) -> str:
         text = (IMAGES / f"{match['name']}.svg").read_text().strip()
@@ -77,7 +77,7 @@ def speed_ups() -> str:
         drawing.box(left, top, unit * float(measured), height, GREEN, measured)
         drawing.text(left + unit * float(ideal) + 6, top + 14, ideal)
     drawing.text(left, 26 * len(found) + 18, "filled: measured; frame: M·K / (M + K − 1)")
-    return drawing.done("Speed-up over one device: measured, and the maximum")
+    return drawing.done("Speed-up over one device: measured and maximum")
 
 
 def grid() -> str:
