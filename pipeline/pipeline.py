@@ -226,9 +226,9 @@ def assemble(
 
 
 def _stats_options() -> tfdv.StatsOptions:
-    """Options that tell TFDV which feature holds pictures.
+    """Options that tell TFDV which feature holds images.
 
-    Then the statistics have the least and the largest size of pictures, and TFDV does not count
+    Then the statistics have the least and the largest size of images, and TFDV does not count
     their distinct values, which are all different.
     """
     image = schema_pb2.Feature(

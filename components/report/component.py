@@ -53,7 +53,7 @@ class TrainingReportSpec(component_spec.ComponentSpec):
 
 
 class TrainingReport(base_component.BaseComponent):
-    """Writes a page about the run, a summary, metrics as Kubeflow shows them, and a model card.
+    """Writes a report about the run, a summary, metrics as Kubeflow shows them, and a model card.
 
     Put it at the end of the pipeline. It never runs the model: all metrics are the Evaluator's. The
     most confident errors need the metric ``MostConfidentlyWrong``
@@ -101,7 +101,7 @@ class TrainingReport(base_component.BaseComponent):
             anomalies: of AnomalyGate or ExampleValidator.
             transform_graph: of Transform; needed to show augmented images.
             parity: of ParityGate.
-            pipeline_name: the page's title.
+            pipeline_name: the title of the report.
             settings: YAML that reproduces the run; the component removes secrets from it.
             metadata_db: SQLite file of ML Metadata, for the time per component.
         """

@@ -1,4 +1,4 @@
-"""Pictures for ``stagecraft parity``, which needs no pipeline."""
+"""Images for ``stagecraft parity``, which needs no pipeline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCHES = 8
 
 
 def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) -> None:
-    """Writes the first pictures of the train part, normalized per channel.
+    """Writes the first images of the train part, normalized per channel.
 
     Args:
         data: the source.
@@ -28,7 +28,7 @@ def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) 
         classes: number of classes in the schema.
 
     Raises:
-        UserError: the source cannot be read, has too few pictures for a batch, or has a label that
+        UserError: the source cannot be read, has too few images for a batch, or has a label that
             is not in the schema.
     """
     properties = data.model_dump() | {"dataset": data.dataset_name}
