@@ -145,7 +145,7 @@ class ParallelSettings(Settings):
                 "parallel.profile_steps",
                 value,
                 "is not FIRST:LAST, counted from 1",
-                "such as 10:20",
+                "a range such as 10:20",
             )
         return value
 
@@ -189,7 +189,7 @@ class ParallelSettings(Settings):
 def _names(field: str, value: Any, example: str) -> list[str]:
     if value is None:
         return ["auto"]
-    use = f"{field}: auto, or such as {example}"
+    use = f"{field}: auto, or names such as {example}"
     if not isinstance(value, (str, list, tuple)):
         raise SettingError(f"parallel.{field}", value, "is not a list of names", use)
     names = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]

@@ -71,16 +71,16 @@ class JobRequest:
                 "name",
                 repr(self.name),
                 "cannot name a job",
-                f"at most {NAME_LENGTH} characters of a-z, 0-9 and -, with a letter first and no "
-                "- last, such as training-1",
+                f"at most {NAME_LENGTH} characters of a-z, 0-9 and - that begin with a letter and "
+                "end with a letter or digit, such as training-1",
             )
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", self.namespace):
             raise SettingError(
                 "namespace",
                 repr(self.namespace),
                 "cannot name a namespace",
-                "at most 63 characters of a-z, 0-9 and -, with no - first or last, such as "
-                "kubeflow",
+                "at most 63 characters of a-z, 0-9 and - that begin and end with a letter or "
+                "digit, such as kubeflow",
             )
         if not _LABEL_VALUE.fullmatch(self.job.queue):
             raise SettingError(

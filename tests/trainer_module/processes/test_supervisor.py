@@ -115,7 +115,7 @@ def test_a_lost_process_restarts_all(
             {"worker 0": ["lost peer"], "worker 1": ["for good"]},
             "^worker 1: train.model: no such model$",
         ),
-        ({"worker 1": ["unstarted"]}, "worker 1 ended with exit code 7; it said"),
+        ({"worker 1": ["unstarted"]}, "worker 1 ended with exit code 7; its last"),
         ({"worker 0": ["error of TensorFlow's"]}, "InternalError: ring aborted"),
     ],
 )
@@ -209,7 +209,7 @@ def test_one_that_is_frozen_counts_as_lost(run: Callable[..., Run]) -> None:
         **IN_STEP,
     )
     lost = result.kinds("lost")[0]["message"]
-    assert lost.startswith("worker 1 gave no") and "parallel.silence_timeout_seconds" in lost
+    assert lost.startswith("worker 1 sent no") and "parallel.silence_timeout_seconds" in lost
     assert time.monotonic() - started < 2 + 10  # and a stopped process ends, too
 
 
