@@ -31,8 +31,8 @@ class ParallelSettings(Settings):
     )
     cuts: str = Field(
         "auto",
-        description="where the model is cut: auto, or the names of the last layers of all stages "
-        "but the last, separated by commas",
+        description="where the model is cut: auto, or the last layer of each stage except the "
+        "final one, separated by commas",
     )
     costs: Literal["flops", "measured"] = Field(
         "flops",
