@@ -223,7 +223,7 @@ def assemble(
 
 
 def _stats_options() -> tfdv.StatsOptions:
-    """Options that tell TFDV which feature holds pictures, whose values it then does not count."""
+    """Options that tell TFDV which feature holds images, whose values it then does not count."""
     image = schema_pb2.Feature(
         name=features.IMAGE, type=schema_pb2.BYTES, image_domain=schema_pb2.ImageDomain()
     )

@@ -37,7 +37,7 @@ class Settings(BaseModel):
                 if key not in cls.model_fields:
                     near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
                     hint = f"did you mean {near[0]!r}?" if near else ""
-                    known = "known here: " + ", ".join(cls.model_fields)
+                    known = "the known settings are " + ", ".join(cls.model_fields)
                     shown = secrets.redact(f"{str(key)!r}")
                     raise ValueError(f"unknown setting {shown}; {hint or known}")
         return data

@@ -147,7 +147,7 @@ class TrainSettings(Settings):
             return "none"
         if not isinstance(value, (str, list, tuple)):
             raise SettingError(
-                "train.augment", value, "is not a list of names", "crop,flip and the like, or none"
+                "train.augment", value, "is not a list of names", "names such as crop,flip, or none"
             )
         names = value.split(",") if isinstance(value, str) else list(value)
         entries = {registries.AUGMENTATIONS.get(str(name).strip()) for name in names}

@@ -29,8 +29,8 @@ def main(folder: str) -> int:
             return worker.main(task)
     except FileNotFoundError as error:
         print(
-            f"{error.filename}: cannot be read ({error.strerror}). This pod needs the volume of "
-            "kubeflow.job.folder, at the path where the Trainer's step mounts it, or the object "
+            f"{error.filename}: cannot be read ({error.strerror}). This pod needs the same "
+            "kubeflow.job.folder as the Trainer step: a volume at the same path, or an object "
             "store."
         )
     except TransientError as error:

@@ -183,7 +183,7 @@ def _unknown(path: str, message: str) -> MetadataFileError:
             f"use the environment that wrote it, or {_AWAY}",
         )
     if not os.path.exists(path) or not os.path.getsize(path):
-        return MetadataFileError(path, "unreadable", "is empty", "run stagecraft run first")
+        return MetadataFileError(path, "unreadable", "is empty", "run 'stagecraft run' first")
     return MetadataFileError(
         path,
         "damaged",

@@ -81,7 +81,8 @@ def explained(uri: str) -> Iterator[None]:
         raise kind(
             f"{uri}: the object store at {endpoint_of(uri) or 'AWS'} cannot be used: {error}. "
             "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to keys that may read and write "
-            "there, and AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL) to its URL if it is not AWS.",
+            "there. If the store is not AWS, set AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL) to its "
+            "URL.",
             file=uri,
         ) from error
 

@@ -1,7 +1,7 @@
 """The report's artifact types: KFP's own, which its user interface shows, and the model card.
 
 KFP defines the type names in sdk/python/kfp/dsl/types/artifact_types.py. Its user interface selects
-a view by type name, and expects the page itself at the artifact's address, not a folder.
+a view by type name, and expects the report itself at the artifact's address, not a folder.
 """
 
 from __future__ import annotations

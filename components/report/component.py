@@ -53,7 +53,7 @@ class TrainingReportSpec(component_spec.ComponentSpec):
 
 
 class TrainingReport(base_component.BaseComponent):
-    """Writes a page about the run, a summary, metrics as Kubeflow shows them, and a model card.
+    """Writes a report about the run, a summary, metrics as Kubeflow shows them, and a model card.
 
     Put it at the end of the pipeline. It never runs the model: all metrics are the Evaluator's. The
     most confident errors need the metric ``MostConfidentlyWrong``

@@ -1,4 +1,4 @@
-"""Pictures for ``stagecraft parity``, which needs no pipeline."""
+"""Images for ``stagecraft parity``, which needs no pipeline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCHES = 8
 
 
 def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) -> None:
-    """Writes the first pictures of the train part, normalized per channel.
+    """Writes the first images of the train part, normalized per channel.
 
     Args:
         path: the ``.npz``: images float32 ``[n, 32, 32, 3]``, labels int64 ``[n]``.

@@ -99,7 +99,7 @@ def _fill_disk(fault: Fault) -> None:
 
 
 def _spoil_batch(fault: Fault) -> None:
-    """Makes the pictures of one batch NaN."""
+    """Makes the images of one batch NaN."""
     import tensorflow as tf
 
     from stagecraft.trainer_module.data import input_data

@@ -1,4 +1,4 @@
-"""Gathers the facts for the page about a past run."""
+"""Gathers the facts for the report about a past run."""
 
 from __future__ import annotations
 

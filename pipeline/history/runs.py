@@ -53,7 +53,7 @@ def choose(output: pathlib.Path, run_id: str | None = None) -> RecordedRun:
     runs = list_runs(output)
     if not runs:
         raise UserError(
-            f"{output}: this folder has no run yet; use stagecraft run first", file=str(output)
+            f"{output}: this folder has no run yet; run 'stagecraft run' first", file=str(output)
         )
     if run_id is None:
         return runs[0]
@@ -79,8 +79,8 @@ def find(text: str, root: pathlib.Path = RUNS) -> RecordedRun:
     matching = _matching(find_all([root])[0], text) if root.is_dir() else []
     if not matching:
         raise UserError(
-            f"{text}: there is no such folder, and no run below {root}/ with an ID that begins "
-            "with it; stagecraft history lists the runs",
+            f"{text}: no such folder, and no run below {root}/ has this ID; "
+            "'stagecraft history' lists the runs",
             value=text,
         )
     return _only(matching, text)

@@ -33,7 +33,7 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
     if node_id == "Trainer":
         model = artifacts["model"][0]
         if not model.has_custom_property("steps"):
-            return "the run_fn left no record"
+            return "the run_fn wrote no record"
         accuracy = model.get_float_custom_property("val_accuracy")
         steps = model.get_int_custom_property("steps")
         if steps and steps == model.get_int_custom_property("resumed_from"):
@@ -97,7 +97,7 @@ def already_pushed(artifacts: Artifacts) -> bool:
 
 
 def page(artifacts: Artifacts) -> str:
-    """The file of the page about the run, from the report's artifacts."""
+    """The file of the report about the run, from its artifacts."""
     return os.path.join(artifacts["report"][0].uri, REPORT)
 
 

@@ -105,7 +105,7 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
         return problem
     if "'\\t'" in problem:
         return "not YAML: a tab; use spaces to indent"
-    return f"not YAML: {problem}"
+    return f"not YAML: {problem.removeprefix('but ')}"
 
 
 class _Refusal(yaml.constructor.ConstructorError):
@@ -142,7 +142,7 @@ class _Loader(yaml.SafeLoader):
             kind = node.tag.removeprefix(_TAG)
             shown = secrets.redact(f"{node.value!r:.60}")
             raise _Refusal(
-                f"{shown} is no {kind}; if it is text, put it in quotes", node.start_mark
+                f"{shown} is not a valid {kind}; if it is text, put it in quotes", node.start_mark
             ) from None
 
 

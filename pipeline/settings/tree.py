@@ -68,7 +68,9 @@ class DataSettings(Settings):
         if self.dataset == "cifar10" and self.label == "coarse":
             raise SettingError("label", "coarse", "exists only in cifar100", "dataset: cifar100")
         if self.source == "sample" and self.dataset != "cifar10":
-            raise SettingError("source", "sample", "has ten classes", "dataset: cifar10")
+            raise SettingError(
+                "source", "sample", "needs the ten classes of cifar10", "dataset: cifar10"
+            )
         return self
 
     @property
@@ -140,7 +142,7 @@ class ParitySettings(Settings):
 
 
 class ReportSettings(Settings):
-    """The page about a run (``report:``)."""
+    """The report about a run (``report:``)."""
 
     enabled: bool = Field(
         True, description="write the report at the end of the run, in the component TrainingReport"

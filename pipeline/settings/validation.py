@@ -27,9 +27,7 @@ _EXPECTED = {
     "string_pattern_mismatch": "expected text that matches {pattern}",
     **dict.fromkeys(("tuple_type", "list_type"), "expected a list"),
     "missing": "is required",
-    **dict.fromkeys(
-        ("model_type", "dict_type"), "expected settings below it, each a name and a value"
-    ),
+    **dict.fromkeys(("model_type", "dict_type"), "expected a section of names and values"),
     "literal_error": "expected {expected}",
     "greater_than_equal": "expected {ge} or more",
     "greater_than": "expected more than {gt}",
@@ -148,6 +146,6 @@ def _refuse_left_out(tree: Any, source: str | None, path: Sequence[str] = ()) ->
     elif isinstance(tree, str) and secrets.is_left_out(tree):
         where = f"{source}: {'.'.join(path)}" if source else ".".join(path)
         raise SettingsError(
-            f"{where}: {tree} stands for a secret that is not shown; put the secret in",
+            f"{where}: {tree} stands for a secret that is not shown; put the secret in its place",
             setting=".".join(path),
         )

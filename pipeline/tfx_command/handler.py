@@ -192,7 +192,7 @@ class KubeflowHandler(BaseHandler):
         if link := api.link(f"pipelines/details/{done.pipeline.id}"):
             click.echo(f"Please access the pipeline detail page at {link}")
         if not done.changed:
-            click.echo("Its newest version is the same; there is no new one.")
+            click.echo("The newest version is the same; no version was added.")
         what = "created" if new else "updated"
         click.echo(f'Pipeline "{name}" {what} successfully.')
 

@@ -77,7 +77,7 @@ def check_step(settings: KubeflowSettings, name: str) -> None:
     for field, why in _FIELDS.items():
         if value := getattr(wanted, field):
             setting = _setting(settings, name, field)
-            message = f"{setting}: Vertex AI {why}. Leave it out."
+            message = f"{setting}: Vertex AI {why}. Remove this setting."
             raise UserError(message, setting=setting, value=value)
     if wanted.gpus and not _GPUS.fullmatch(wanted.gpu_resource):
         raise SettingError(

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/images from the project's own numbers; and puts them into pages.
+"""Draws the figures of docs/images from the project's own numbers; and puts them into pages.
 
 ``python tools/docs/pictures.py`` writes them: schedules from the schedule that the engine follows,
 speed-ups from what the benchmark gave. In the site they become part of the page, so that their text
@@ -26,7 +26,7 @@ _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Puts the drawing itself where a page shows it."""
+    """Puts the figure itself where a page shows it."""
 
     def inline(match: re.Match[str]) -> str:
         text = (IMAGES / f"{match['name']}.svg").read_text().strip()
@@ -60,7 +60,7 @@ def schedules() -> str:
                 BLUE if direction == FORWARD else ORANGE,
                 f"{'F' if direction == FORWARD else 'B'}{microbatch}",
             )
-    return drawing.done("When each of three stages passes which microbatch forward and back")
+    return drawing.done("Schedules of three stages and four microbatches")
 
 
 def speed_ups() -> str:
@@ -77,7 +77,7 @@ def speed_ups() -> str:
         drawing.box(left, top, unit * float(measured), height, GREEN, measured)
         drawing.text(left + unit * float(ideal) + 6, top + 14, ideal)
     drawing.text(left, 26 * len(found) + 18, "filled: measured; frame: M·K / (M + K − 1)")
-    return drawing.done("Speed-up over one device, measured and at most")
+    return drawing.done("Speed-up over one device: measured and maximum")
 
 
 def grid() -> str:
@@ -102,7 +102,7 @@ def grid() -> str:
         x = 175 + stage * (width + 120)
         drawing.frame(x - 8, 1, width + 16, bottom + 6, dashed=True)
         drawing.text(x - 8, bottom + 26, "all-reduce: gradients")
-        drawing.text(x - 8, bottom + 42, f"of stage {stage}, one vector a step")
+        drawing.text(x - 8, bottom + 42, f"of stage {stage}, one vector per step")
     return drawing.done("A grid of two workers, two replicas, two stages")
 
 

@@ -1,4 +1,4 @@
-"""As much of SVG as the pictures need. Text has the colour of what surrounds it."""
+"""As much of SVG as the figures need. Text has the colour of what surrounds it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _STYLE = "<style>svg{color:#333}@media(prefers-color-scheme:dark){svg{color:#ddd
 
 
 class Drawing:
-    """A picture; lengths are in pixels, from the left and the top."""
+    """A figure; lengths are in pixels, from the left and the top."""
 
     def __init__(self, width: float, height: float):
         """An empty one."""

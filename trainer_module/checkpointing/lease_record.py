@@ -77,12 +77,12 @@ class LeaseHeldError(UserError):
 
     def __init__(self, place: str, holder: Holder, until: float = 0.0):
         self.place, self.holder, self.until = place, holder, until
-        since = f" since {clock_time(holder.since)}" if holder.since else ""
-        killed = f" (if it was killed: until {clock_time(until)}, when its lease expires)"
+        since = f" (since {clock_time(holder.since)})" if holder.since else ""
+        killed = f". If it was killed, its lease expires at {clock_time(until)}"
         super().__init__(
             f"{place}: {holder} is training on these checkpoints{since}; only one training run "
-            f"can use them. Wait until it ends{killed if until else ''}, or stop it, or set "
-            "another train.resume_id",
+            f"can use them. Wait until it ends, stop it, or set another "
+            f"train.resume_id{killed if until else ''}",
             file=place,
             suggestion="train.resume_id",
         )
@@ -95,8 +95,8 @@ class LeaseLostError(UserError):
         self.place, self.holder = place, holder
         super().__init__(
             f"{place}: this training run has lost its lease ({reason}), and saves nothing more. "
-            "When no other training run uses these checkpoints, start it again; it resumes from "
-            "the newest.",
+            "When no other training run uses these checkpoints, start this one again. It resumes "
+            "from the newest checkpoint.",
             file=place,
         )
 

@@ -71,7 +71,7 @@ def _is_bound(name: str, before: Flat, now: Flat, done: int) -> bool:
 def describe(changed: list[Change]) -> str:
     """The changes for people, by the settings' names in YAML files."""
     return ", ".join(
-        f"{_LABELS.get(name, name.replace('_', '.', 1))} was {before}, is {now}"
+        f"{_LABELS.get(name, name.replace('_', '.', 1))} was {before} and is now {now}"
         for name, before, now in changed
     )
 

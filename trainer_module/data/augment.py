@@ -1,4 +1,4 @@
-"""Augments pictures; what happens to one depends on the example, and on nothing around it.
+"""Augments images; what happens to one depends on the example, and on nothing around it.
 
 It is a function of (seed, epoch, id): the same in another batch, on another worker and after a
 resume. There is no state and no per-example loop.
@@ -18,7 +18,7 @@ from stagecraft.trainer_module.models.layers.random_state import GAMMA, mix, u64
 def augment(
     images: tf.Tensor, ids: tf.Tensor, *, seed: int, epoch: tf.Tensor, augmentations: Sequence[str]
 ) -> tf.Tensor:
-    """Augments a batch, each picture in its own way; the shape stays.
+    """Augments a batch, each image in its own way; the shape stays.
 
     Args:
         images: float32 ``[batch, height, width, channels]``.

@@ -22,14 +22,14 @@ class Augmentation(Entry):
 
     @abc.abstractmethod
     def apply(self, images: Any, draws: Any) -> Any:
-        """Augments a batch, each picture by its own draws.
+        """Augments a batch, each image by its own draws.
 
         Its file imports TensorFlow inside this method only.
 
         Args:
             images: float32 ``[batch, height, width, channels]``; zero is the mean.
             draws: :class:`~stagecraft.trainer_module.data.augment.Draws`: ``draws(0, 2)`` is 0 or 1
-                for each picture, int32 ``[batch, 1]``.
+                for each image, int32 ``[batch, 1]``.
 
         Returns:
             float32 of the same shape.

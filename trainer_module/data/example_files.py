@@ -80,8 +80,8 @@ def _naming_damaged(paths: Sequence[str]) -> Iterator[None]:
             except tf.errors.DataLossError:
                 record_name = f"byte {offset:,}" + (" uncompressed" if compression([path]) else "")
                 raise UserError(
-                    f"{path}: damaged after {whole} complete records, at {record_name}; run the "
-                    "component that wrote it again",
+                    f"{path}: damaged after {whole} complete records, at {record_name}; run "
+                    "again the component that wrote this file",
                     file=path,
                     record=record_name,
                 ) from None

@@ -140,8 +140,8 @@ def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
         raise SettingError(
             "devices",
             parallel.devices,
-            f"names {len(names)}, but replicas: {parallel.replicas} × stages: {parallel.stages} "
-            f"need {wanted}",
+            f"names {len(names)} devices, but replicas: {parallel.replicas} × stages: "
+            f"{parallel.stages} need {wanted}",
             f"{wanted} names, or devices: auto",
         )
     if parallel.virtual_devices and any(name.startswith("GPU") for name in names):
@@ -237,6 +237,6 @@ def _refuse_duplicates(field: str, names: Sequence[str]) -> None:
             raise SettingError(
                 field,
                 ",".join(names),
-                f"has {name} {names.count(name)} times",
+                f"names {name} {names.count(name)} times",
                 f"each name once, or {field}: auto",
             )

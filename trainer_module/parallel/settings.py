@@ -28,8 +28,8 @@ class ParallelSettings(Settings):
     )
     cuts: str = Field(
         "auto",
-        description="where the model is cut: auto, or the names of the last layers of all stages "
-        "but the last, separated by commas",
+        description="where the model is cut: auto, or the last layer of each stage except the "
+        "final one, separated by commas",
     )
     costs: Literal["flops", "measured"] = Field(
         "flops",
@@ -142,7 +142,7 @@ class ParallelSettings(Settings):
                 "parallel.profile_steps",
                 value,
                 "is not FIRST:LAST, counted from 1",
-                "such as 10:20",
+                "a range such as 10:20",
             )
         return value
 
@@ -186,7 +186,7 @@ class ParallelSettings(Settings):
 def _names(field: str, value: Any, example: str) -> list[str]:
     if value is None:
         return ["auto"]
-    use = f"{field}: auto, or such as {example}"
+    use = f"{field}: auto, or names such as {example}"
     if not isinstance(value, (str, list, tuple)):
         raise SettingError(f"parallel.{field}", value, "is not a list of names", use)
     names = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]

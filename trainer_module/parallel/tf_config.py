@@ -105,7 +105,7 @@ def in_step(parallel: ParallelSettings) -> Cluster | None:
             return None
         raise TFConfigError(
             f"unset, but parallel.workers: {parallel.workers} needs it in each process",
-            f"such as {_EXAMPLE} in each of them, or parallel.workers: 1",
+            f"a value such as {_EXAMPLE} in each process, or parallel.workers: 1",
         )
     if not cluster.workers:
         raise TFConfigError(
@@ -141,10 +141,11 @@ def _checked() -> dict[str, Any]:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise TFConfigError(
-            f"not JSON ({error}), found {text!r:.80}", f"such as {_EXAMPLE}"
+            f"not JSON ({error}), found {text!r:.80}", f"a value such as {_EXAMPLE}"
         ) from None
     if not isinstance(config, dict):
-        raise TFConfigError(f"expected an object, found {text!r:.80}", f"such as {_EXAMPLE}")
+        found = f"expected an object, found {text!r:.80}"
+        raise TFConfigError(found, f"a value such as {_EXAMPLE}")
     _check_jobs(config.get("cluster"))
     _check_task(config.get("task"), config["cluster"])
     if config["cluster"].pop("evaluator", None):
@@ -161,7 +162,7 @@ def is_set() -> bool:
 
 def _check_jobs(jobs: Any) -> None:
     if not isinstance(jobs, dict) or not jobs:
-        raise TFConfigError(f'"cluster" is {jobs!r:.80}', f"such as {_EXAMPLE}")
+        raise TFConfigError(f'"cluster" is {jobs!r:.80}', f"a value such as {_EXAMPLE}")
     seen: dict[str, str] = {}
     for job, addresses in jobs.items():
         if job not in ROLES:
@@ -193,7 +194,7 @@ def _check_address(address: Any, job: str) -> None:
         example = f"{host or address}:2222" if isinstance(address, str) else "host0:2222"
         raise TFConfigError(
             f"cluster: {address!r:.80} of {job} is not host:port with a port from 1 to 65535",
-            f"such as {example}",
+            f"an address such as {example}",
         )
 
 

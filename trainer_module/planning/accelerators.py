@@ -69,7 +69,7 @@ def parse(text: str) -> tuple[int, Accelerator]:
         raise SettingError(
             "--devices",
             repr(text),
-            "is not a number of known devices",
+            "is not valid",
             f"NUMBERxDEVICE, such as 4xA100-40GB; the devices are {', '.join(ACCELERATORS)}",
         )
     return count, by_name[match[2].lower()]

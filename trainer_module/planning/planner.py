@@ -145,8 +145,8 @@ def _limit(
     losses = {
         f"the bubble, with parallel.microbatches: {microbatches} (a stage waits {bubble:.0%} of "
         "the time)": bubble,
-        f"stage {shares.index(slowest)} (it takes {slowest:.0%} of the time; an equal part is "
-        f"{1 / stages:.0%})": 1 - 1 / (stages * slowest),
+        f"stage {shares.index(slowest)} (it takes {slowest:.0%} of the time; equal stages take "
+        f"{1 / stages:.0%} each)": 1 - 1 / (stages * slowest),
         exchanged: step.all_reduce / step.length,
     }
     reason, loss = max(losses.items(), key=lambda pair: pair[1])

@@ -85,7 +85,7 @@ class LivenessMonitor:
             silent, idle = now - state.heard, now - state.since
             if silent > self._silence * (1 if state.started else BEFORE_START):
                 return name, (
-                    f"gave no sign of life for {silent:.0f} s (parallel.silence_timeout_seconds)"
+                    f"sent no heartbeat for {silent:.0f} s (parallel.silence_timeout_seconds)"
                 )
             limit = LONGEST_SECONDS
             if state.phase == "train" and state.longest:

@@ -243,4 +243,4 @@ class WorkerProcess(Process):
 
     def last_words(self) -> str:
         """The end of its output, as a clause of an error message."""
-        return cleaned(f"; it said last: {' / '.join(self._last)}") if self._last else ""
+        return cleaned(f"; its last output: {' / '.join(self._last)}") if self._last else ""

@@ -141,7 +141,7 @@ class ProcessGroup:
                 return UserError(process.cause())
         first = min(failed, key=lambda process: not process.failed_first)
         quiet = self._liveness.quiet(_QUIET_SECONDS)
-        frozen = f"; {', '.join(quiet)} gave no sign of life" if quiet else ""
+        frozen = f"; {', '.join(quiet)} sent no heartbeat" if quiet else ""
         return ProcessLostError(first.cause() + frozen)
 
     def stop(self) -> None:

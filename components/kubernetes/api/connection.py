@@ -77,8 +77,9 @@ def connect(context: str | None = None) -> kubernetes.client.ApiClient:
     except Exception as error:  # the loader raises many types for a malformed file
         reason = " ".join(str(error).split()).rstrip(".")
         raise UserError(
-            f"No Kubernetes cluster: this process runs in no pod, and kubectl's configuration "
-            f"cannot be used ({reason}). Set KUBECONFIG, or try 'kubectl config get-contexts'."
+            "No Kubernetes cluster: this process does not run in a pod, and kubectl's "
+            f"configuration cannot be used ({reason}). Set KUBECONFIG, or try 'kubectl config "
+            "get-contexts'."
         ) from None
     return kubernetes.client.ApiClient(configuration)
 

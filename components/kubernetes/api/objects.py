@@ -12,8 +12,8 @@ from stagecraft.components.kubernetes.api.connection import Refused, call, expla
 Json = dict[str, Any]
 
 _REMEDY = (
-    "The step's service account needs that permission: manifests/base/training-access.yaml of the "
-    "project has a role with all of them."
+    "The service account of the step needs this permission: apply "
+    "manifests/base/training-access.yaml, which grants it."
 )
 
 
@@ -80,7 +80,7 @@ class Objects:
     def _call(self, method: str, verb: str, of: Json, path: str, body: Json | None = None) -> Json:
         patch = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else {}
         problem = (
-            f"{of['kind']} {of['metadata']['name']}: cannot {verb} it in namespace "
+            f"{of['kind']} {of['metadata']['name']}: cannot {verb} this object in namespace "
             f"{self._namespace}"
         )
         with explained(problem, _REMEDY):

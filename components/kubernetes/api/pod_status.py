@@ -10,8 +10,8 @@ import kubernetes
 from stagecraft.components.kubernetes.api.connection import explained
 
 REMEDY = (
-    "manifests/base/logs-access.yaml of the project has a role that may list pods and get "
-    "pods/log; for a Trainer's step, training-access.yaml there has all that it needs."
+    "manifests/base/logs-access.yaml grants list on pods and get on pods/log. For a Trainer step, "
+    "manifests/base/training-access.yaml grants all permissions that the step needs."
 )
 
 _USUAL = (None, "ContainerCreating", "PodInitializing")

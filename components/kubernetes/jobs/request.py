@@ -25,14 +25,15 @@ _NAMES = (
         # RFC 1035, for Services and TFJobs. Names of pods add up to 23 characters, and have 63.
         r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?",
         "cannot name a job",
-        "at most 40 characters of a-z, 0-9 and -, with a letter first and no - last, such as "
-        "training-1",
+        "at most 40 characters of a-z, 0-9 and - that begin with a letter and end with a letter "
+        "or digit, such as training-1",
     ),
     (
         "namespace",
         r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
         "cannot name a namespace",
-        "at most 63 characters of a-z, 0-9 and -, with no - first or last, such as kubeflow",
+        "at most 63 characters of a-z, 0-9 and - that begin and end with a letter or digit, such "
+        "as kubeflow",
     ),
     (
         "kubeflow.job.queue",

@@ -116,8 +116,8 @@ def _namespace() -> str:
     namespace = os.environ.get(_OWN_NAMESPACE) or _own_namespace()
     if not namespace:
         raise UserError(
-            "parallel.launcher: kubernetes needs a namespace, and this process runs in no pod with "
-            f"a service account. Set {_OWN_NAMESPACE} to the namespace of the job.",
+            "parallel.launcher: kubernetes needs a namespace, and this process does not run in a "
+            f"pod with a service account. Set {_OWN_NAMESPACE} to the namespace of the job.",
             setting="parallel.launcher",
             value="kubernetes",
             record=_OWN_NAMESPACE,

@@ -47,14 +47,14 @@ def check(
     for permission, denied in answers:
         name, verbs = permission.resource, ", ".join(permission.verbs)
         if not denied:
-            yield CheckResult(name, f"{verbs}: {who} may")
+            yield CheckResult(name, f"{verbs}: permitted for {who}")
             continue
         bound = account or "the service account of the Trainer's step"
         advice = f"apply {_ROLE}, with {bound} in its RoleBinding"
         if permission.without:
             advice = f"without it, {permission.without}; {advice}"
         verdict = "note" if permission.without else "missing"
-        yield CheckResult(name, f"{', '.join(denied)}: {who} may not", verdict, advice)
+        yield CheckResult(name, f"{', '.join(denied)}: not permitted for {who}", verdict, advice)
 
 
 class _Review:

@@ -106,7 +106,7 @@ def _quota(quota: Json, admitted: list[_Pods], kind: ClusterJob) -> CheckResult:
         return CheckResult(name, "counts only some pods (scopes); not compared", "note")
     unset = [key for key in spec.get("hard", {}) if _is_unset(key, admitted)]
     if unset:
-        advice = f"{_settings(unset)}set a default for it in a LimitRange"
+        advice = f"{_settings(unset)}set a default in a LimitRange"
         found = f"refuses pods without {', '.join(unset)}"
         return CheckResult(name, found, "missing", advice)
     need, used = _need(admitted, kind), _amounts(status.get("used"))

@@ -41,7 +41,7 @@ def tiles(report: ReportData) -> list[Tile]:
         found += [
             Tile("Model", str(record["settings"]["train_model"]), weights),
             Tile("Training", steps, _training_time(report) if trained else "by an earlier run"),
-            Tile("Speed", f"{speed}/s", "images" if trained else "images, in the earlier run"),
+            Tile("Speed", f"{speed}/s", "images" if trained else "images, in an earlier run"),
             Tile("Topology", grid_text(record), devices_text(record)),
         ]
     return found

@@ -25,9 +25,10 @@ _DIFFERENCE = "B − A"
 def compare(a: str, b: str | None, as_json: bool) -> None:
     """Show the differences between two runs: settings, code, data, metrics, seconds.
 
-    A and B are runs of this machine. Each is a folder that `stagecraft run --output` wrote (its
-    newest run); FOLDER@ID; or the ID of a run below runs. You can shorten an ID, as in the output
-    of `stagecraft history`. Without B, the command compares A with the previous run in its folder.
+    A and B are runs of this machine. To name the newest run in an output folder, give the folder.
+    To name another run, give FOLDER@ID, or only the ID if the run is below runs/. You can shorten
+    an ID, as in the output of `stagecraft history`. Without B, the command compares A with the
+    previous run in its folder.
 
     \b
     stagecraft compare runs/quickstart

@@ -18,7 +18,7 @@ from stagecraft.pipeline.cli.terminal import console
     "--output",
     "-o",
     type=click.Path(dir_okay=False, path_type=pathlib.Path),
-    help="The YAML file to write. Default: NAME.yaml, after the setting name.",
+    help="The YAML file to write. Default: NAME.yaml, where NAME is the name of the pipeline.",
 )
 def compile_command(
     config: str, overrides: tuple[str, ...], data: str | None, output: pathlib.Path | None
@@ -27,8 +27,8 @@ def compile_command(
 
     The command checks the file with the rules of stagecraft lint. Upload it with stagecraft
     kubeflow or in the UI of Kubeflow Pipelines, or try it on this machine with stagecraft emulate.
-    The settings below kubeflow: set images, resources and volumes of the steps; stagecraft config
-    --describe lists them.
+    The settings below kubeflow: set container images, resources and volumes of steps; stagecraft
+    config --describe lists them.
 
     \b
     stagecraft compile --config cifar10 --data s3://bucket/cifar-10-binary.tar.gz \\
@@ -72,7 +72,10 @@ def compile_command(
             ("image", settings.kubeflow.image),
             ("pipeline root", settings.kubeflow.pipeline_root),
             *(
-                (name, f"{file}: the image or a volume needs the same file at this path")
+                (
+                    name,
+                    f"{file}: the container image or a volume must have the same file at this path",
+                )
                 for name, file in needed
             ),
             ("try it here", f"stagecraft emulate {output}"),

@@ -26,7 +26,7 @@ _JOB = "preflight"
     cls=Command,
     quiet=False,
     failure=lambda params: {"ok": False},
-    short_help="Check what this machine or a cluster can run, and how to fix the rest.",
+    short_help="Check what this machine or a cluster can run, and suggest fixes.",
 )
 @click.option("--cluster", is_flag=True, help="Check the cluster of the kubectl configuration.")
 @options.settings_options
@@ -57,7 +57,7 @@ def doctor(
     service_account: str | None,
     as_json: bool,
 ) -> int:
-    """Check what this machine or a cluster can run, and how to fix the rest.
+    """Check what this machine or a cluster can run, and suggest fixes.
 
     The command checks Python, the installed stack, pip, processors, memory, disk, the network and
     the TensorFlow devices. This takes a few seconds. Exit code: 0; 1 if something is missing that

@@ -28,7 +28,7 @@ _LINES_OF_LOG = 30
     "-o",
     type=click.Path(file_okay=False, path_type=pathlib.Path),
     help="The folder for the emulated object store, the logs and the cache. Default: "
-    "runs/emulated/NAME, after the pipeline.",
+    "runs/emulated/NAME, where NAME is the name of the pipeline.",
 )
 @click.option(
     "--parallel",
@@ -48,17 +48,17 @@ def emulate(
     """Run a compiled pipeline on this machine, as Kubeflow Pipelines would.
 
     The command reads only FILE. It runs the command of each step as a process in this Python
-    environment. It follows the contract of the Kubeflow launcher: inputs without types, a folder as
-    the object store, downloads before a step and uploads after it, retries, time limits, and the
-    cache with the key of the backend.
+    environment. As the Kubeflow launcher does, it passes inputs without types, downloads them
+    before a step, and uploads the outputs after it. A folder is the object store. The command also
+    emulates retries, time limits, and the cache with the key of the backend.
 
     \b
     stagecraft compile && stagecraft emulate quickstart.yaml
     stagecraft emulate quickstart.yaml -p train_epochs=2 -p train_seed=1
 
-    Not emulated: Kubernetes (images, resources, volumes, secrets, node selectors, tolerations; a
-    step sees the whole machine), conditions, downloads of importers, several users. The contract
-    comes from the published code. No live cluster has confirmed it.
+    Not emulated: Kubernetes (container images, resources, volumes, secrets, node selectors,
+    tolerations; a step sees the whole machine), conditions, downloads of importers, several users.
+    The emulation follows the published code. No live cluster has confirmed it.
 
     The last line is JSON: pushed, blessed, steps. Exit code: 0; 1 if a step failed; 130 after
     Ctrl-C.

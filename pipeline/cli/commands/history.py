@@ -53,7 +53,7 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
 
     if not folders and not runs.RUNS.is_dir():
         raise UserError(
-            f"there is no folder {runs.RUNS}/ here; use stagecraft run first, or name a folder "
+            f"there is no folder {runs.RUNS}/ here; run 'stagecraft run' first, or name a folder "
             "with outputs of runs",
             file=str(runs.RUNS),
         )
@@ -62,7 +62,7 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
     if not past_runs:
         where = ", ".join(map(str, folders or (runs.RUNS,)))
         raise UserError(
-            f"{where}: this folder has no run yet; use stagecraft run first", file=where
+            f"{where}: this folder has no run yet; run 'stagecraft run' first", file=where
         )
     for problem in problems:
         console.say(f"Left out: {problem}", stderr=True)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 @click.option(
     "--devices",
     metavar="NxNAME",
-    help="Plan for devices that this machine does not have, such as 4xA100-40GB for each worker, "
-    "with their published peak rates.",
+    help="Plan with the published peak rates of these devices, such as 4xA100-40GB for each "
+    "worker. This machine does not need them.",
 )
 @click.option(
     "--measure",
@@ -71,7 +71,7 @@ def plan(
         raise SettingError("--network", network, "is not a finite number", "--network 25 (Gbit/s)")
     if devices and measure:
         raise UserError(
-            "--measure times devices of this machine; use either --measure or --devices",
+            "--measure measures this machine, --devices plans for others; use one of them",
             setting="--measure",
         )
     more = options.override("--measure", "parallel.costs", "measured" if measure else None)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     help="An Indexed Job with its Service, a TFJob, a TrainJob, or the worker pools of Vertex AI. "
     "Default: kubeflow.job.kind.",
 )
-@click.option("--name", help="The name of the job. Default: the setting name.")
+@click.option("--name", help="The name of the job. Default: the name of the pipeline.")
 @click.option(
     "--namespace", default="kubeflow", show_default=True, help="The namespace of the objects."
 )
@@ -60,9 +60,9 @@ def render(
     Each process of the topology (settings below parallel) gets a pod, with the resources of the
     Trainer step. Use this command if you apply the objects yourself. With parallel.launcher:
     kubernetes, the Trainer creates them. The processes read two files from
-    kubeflow.job.folder/NAME, on a volume or in an object store. task.json holds {"run_fn": …,
-    "fn_args": …} (see stagecraft.trainer_module.worker). lease.json holds {"until": …}: the
-    processes may run until this time, in seconds since 1970. The Trainer step writes both files.
+    kubeflow.job.folder/NAME, on a volume or in an object store. The file task.json holds {"run_fn":
+    …, "fn_args": …} (see stagecraft.trainer_module.worker). The file lease.json holds {"until": …}:
+    the time at which the processes exit, in seconds since 1970. The Trainer step writes both files.
 
     \b
     stagecraft render --launcher tfjob --config my.yaml --name training-1 > training-1.yaml

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) -> None:
     """Write the report of a run: model quality, learning curves, devices, lineage.
 
-    RUN is a folder that `stagecraft run --output` wrote, such as runs/quickstart (its newest run);
-    FOLDER@ID; or the ID of a run below runs. You can shorten an ID, as in the output of `stagecraft
-    history`.
+    To name the newest run in an output folder, give the folder as RUN, such as runs/quickstart. To
+    name another run, give FOLDER@ID, or only the ID if the run is below runs/. You can shorten an
+    ID, as in the output of `stagecraft history`.
 
     With report.enabled, the pipeline writes the report as an artifact. This command writes it
     again. It also works for a run that failed or that has no report. The report is one HTML file
@@ -79,7 +79,7 @@ def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) ->
 
 
 def _file_name(run: runs.RecordedRun) -> str:
-    """The plain name for the newest run, so that no older run's page replaces it."""
+    """The plain name for the newest run, so that no older run's report replaces it."""
     from stagecraft.components.report.artifacts import REPORT
     from stagecraft.pipeline.cli.terminal.past_run_text import short_id
     from stagecraft.pipeline.history import runs

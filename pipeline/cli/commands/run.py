@@ -39,8 +39,8 @@ def _failure(params: dict[str, Any]) -> dict[str, Any]:
     "--output",
     type=click.Path(file_okay=False, path_type=pathlib.Path),
     metavar="DIR",
-    help="The folder for everything that the run writes. Default: runs/NAME, after the setting "
-    "name.",
+    help="The folder for everything that the run writes. Default: runs/NAME, where NAME is the "
+    "name of the pipeline.",
 )
 @click.option(
     "--runner",

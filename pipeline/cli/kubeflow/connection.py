@@ -22,7 +22,7 @@ _OPTIONS = {
     "namespace": click.option(
         "--namespace",
         "-n",
-        help="The namespace of the pods: the one of your profile, or of Kubeflow Pipelines.",
+        help="The namespace of the pods: your profile, or kubeflow if you have no profile.",
     ),
     "token_file": click.option(
         "--token-file", metavar="FILE", help="A file with a bearer token; - for standard input."
@@ -35,10 +35,13 @@ _OPTIONS = {
     ),
     "other_client_id": click.option(
         "--other-client-id",
-        help="The OAuth client ID of a desktop application, to sign in at that proxy.",
+        help="The OAuth client ID of a desktop application, to sign in at the proxy of "
+        "--iap-client-id.",
     ),
     "other_client_secret_file": click.option(
-        "--other-client-secret-file", metavar="FILE", help="A file with the secret of that client."
+        "--other-client-secret-file",
+        metavar="FILE",
+        help="A file with the secret of --other-client-id.",
     ),
     "ca_file": click.option(
         "--ca-file", metavar="FILE", help="A file with certificates to trust (PEM)."

@@ -203,12 +203,12 @@ def watch(api: Api, run_id: str, as_json: bool) -> int:
 def logs(
     api: Api, run_id: str, step: str | None, follows: bool, tail: int | None, as_json: bool
 ) -> None:
-    """Print the logs of the steps of RUN, each line after the name of its step.
+    """Print the logs of the steps of RUN. Each line begins with the name of its step.
 
-    The API of Kubeflow Pipelines has no logs. The command reads them from the pods of the run
-    through the Kubernetes API, with the kubectl configuration. It needs a role that may list pods
-    and read their logs (manifests/base/logs-access.yaml). Kubernetes deletes the pods some time
-    after the run. With --json, each line is an object.
+    The API of Kubeflow Pipelines has no call for logs. The command reads them from the pods of the
+    run through the Kubernetes API, with the kubectl configuration. It needs a role that may list
+    pods and read their logs (manifests/base/logs-access.yaml). Kubernetes deletes the pods some
+    time after the run. With --json, each line is an object.
 
     \b
     stagecraft kubeflow runs logs 5a3c… --step Trainer --follow

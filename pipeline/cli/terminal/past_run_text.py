@@ -41,7 +41,7 @@ def trained(run: PastRun) -> str:
     steps, before = int(run.metrics["steps"]), run.resumed_from or 0
     cached = any(each.name == "Trainer" and each.state == "cached" for each in run.components)
     if cached or before == steps:
-        return f"by an earlier run, {steps:,} steps"
+        return f"{steps:,} steps, by an earlier run"
     return f"steps {before + 1:,} to {steps:,}"
 
 

@@ -92,7 +92,7 @@ def as_fields(
 def _time(seconds: float, start_up: float | None) -> str:
     """The seconds of the command; ``stagecraft history`` shows them without the start-up."""
     text = duration(seconds)
-    return text if start_up is None else f"{text}, {duration(start_up)} of it to start up"
+    return text if start_up is None else f"{text}, including {duration(start_up)} of startup"
 
 
 def _accuracy(metrics: dict[str, float]) -> str:
@@ -103,7 +103,7 @@ def _accuracy(metrics: dict[str, float]) -> str:
 def _timeline(timeline: dict[str, Any]) -> str:
     return (
         f"step {timeline['step']}: stages waited {timeline['idle']:.1%} of the time "
-        f"({timeline['bubble']:.1%} if they were equal); open in a trace viewer: "
+        f"({timeline['bubble']:.1%} with equal stages); open in a trace viewer: "
         f"{timeline['trace']}"
     )
 

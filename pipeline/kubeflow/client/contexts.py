@@ -20,7 +20,8 @@ class Context(Settings):
     """Address of Kubeflow Pipelines, and credentials for it."""
 
     credentials_advice: ClassVar[str] = (
-        "a context has none; set a token or cookies with --token-file or --cookies-file"
+        "a context stores no credentials; set a token or cookies with --token-file or "
+        "--cookies-file"
     )
 
     endpoint: str | None = Field(

@@ -132,8 +132,8 @@ def create(api: Api, file: pathlib.Path, name: str | None = None) -> Uploaded:
     if newest and same(newest[0].document, document):
         return Uploaded(pipeline, newest[0], False)
     raise UserError(
-        f"{name}: another pipeline has this name. 'stagecraft kubeflow pipelines update {file}' "
-        "adds a version to it; or upload under another --name.",
+        f"{name}: another pipeline has this name. Add a version to it with 'stagecraft kubeflow "
+        f"pipelines update {file}', or upload with another --name.",
         setting="--name",
         value=name,
     )

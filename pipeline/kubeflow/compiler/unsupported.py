@@ -37,21 +37,22 @@ def check(node: Any) -> None:
         raise UnsupportedNodeError(
             node,
             "InfraValidator starts a server in a container, which a step of Kubeflow Pipelines "
-            "cannot do. Leave it out.",
+            "cannot do. Remove this component.",
         )
     if node.exec_properties.get("module_file"):
         raise UnsupportedNodeError(
             node,
-            "TFX packs its module_file into a wheel below the pipeline root, which a step on "
-            "Kubeflow cannot install. Put the module into the image, and name its function "
-            "(run_fn, preprocessing_fn) or the module (module_path) instead.",
+            "TFX packs its module_file into a wheel below the pipeline root, and a step on "
+            "Kubeflow cannot install this wheel. Put the module into the container image, and name "
+            "its function (run_fn, preprocessing_fn) or the module (module_path) instead.",
         )
     for each in _classes(node):
         if each.__module__ == "__main__":
             raise UnsupportedNodeError(
                 node,
-                f"{each.__name__} is defined in the script that compiles, which is not in the "
-                "image. Move it into a module in the image.",
+                f"{each.__name__} is defined in the script that compiles the pipeline. The "
+                "container image does not contain this script. Move the class into a module in the "
+                "container image.",
             )
     for key, channel in node.inputs.items():
         if not isinstance(channel, Channel):
@@ -67,8 +68,8 @@ def check(node: Any) -> None:
             path = name_utils.get_full_name(channel.type)
             raise UnsupportedNodeError(
                 node,
-                f"a step finds the class of its output {key} by the type's name, and "
-                f"{channel.type.TYPE_NAME!r} does not locate it. Give {path} a TYPE_NAME such as "
+                f"a step finds the class of its output {key} by the type's name, but "
+                f"{channel.type.TYPE_NAME!r} names no module. Give {path} a TYPE_NAME such as "
                 f"'my_types.{channel.type.__name__}': a top-level module of 3 to 21 lower-case "
                 "letters, a dot, and the class's name.",
             ) from None

@@ -122,7 +122,7 @@ def test_what_is_no_tf_config(monkeypatch, text, words):
         ({"worker": ["a:1", "a:1"]}, "worker", 0, ("address a:1 twice",)),
         ({"chief": ["a:1"], "worker": ["a:1"]}, "worker", 0, ("in chief and worker",)),
         ({"chief": ["a:1", "b:1"]}, "chief", 0, ("2 of the role chief", '"chief": ["a:1"]')),
-        ({"worker": ["a:"]}, "worker", 0, ("'a:' of worker", "use such as a:2222")),
+        ({"worker": ["a:"]}, "worker", 0, ("'a:' of worker", "such as a:2222")),
         ({"worker": ["a:65536"]}, "worker", 0, ("'a:65536' of worker",)),
         ({"worker": [1]}, "worker", 0, ("1 of worker", "host0:2222")),
     ],

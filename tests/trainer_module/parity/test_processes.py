@@ -64,7 +64,7 @@ def test_those_that_serve_are_ended(fake, tmp_path):
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        ("die", r"the process ended with exit code 4; it said last: noise"),
+        ("die", r"the process ended with exit code 4; its last output: noise"),
         ("segfault", "the process was ended by SIGSEGV"),
         ("error", "^train.model: cannot be cut$"),
     ],

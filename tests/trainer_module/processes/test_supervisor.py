@@ -77,7 +77,7 @@ def test_all_are_started_and_end(run):
     assert result.lives == ["worker 0", "worker 1"]
     assert "worker 1: worker 1 does: done" in result.log
     # The chief's are the events of all.
-    told = [event["event"] for event in result.events if event["event"] != "process"]
+    told = [each["event"] for each in result.events if each["event"] not in ("process", "beat")]
     assert told == ["started", "progress", "done"]
     assert [each["name"] for each in result.kinds("process")] == ["worker 0", "worker 1"]
 
@@ -107,7 +107,7 @@ def test_a_lost_process_restarts_all(run, plan, cause):
             {"worker 0": ["lost peer"], "worker 1": ["for good"]},
             "^worker 1: train.model: no such model$",
         ),
-        ({"worker 1": ["unstarted"]}, "worker 1 ended with exit code 7; it said"),
+        ({"worker 1": ["unstarted"]}, "worker 1 ended with exit code 7; its last"),
         ({"worker 0": ["error of TensorFlow's"]}, "InternalError: ring aborted"),
     ],
 )
@@ -195,7 +195,7 @@ def test_one_that_is_frozen_counts_as_lost(run):
         **IN_STEP,
     )
     lost = result.kinds("lost")[0]["message"]
-    assert lost.startswith("worker 1 gave no") and "parallel.silence_timeout_seconds" in lost
+    assert lost.startswith("worker 1 sent no") and "parallel.silence_timeout_seconds" in lost
     assert time.monotonic() - started < 2 + 10  # and a stopped process ends, too
 
 

@@ -8,7 +8,7 @@ from stagecraft.trainer_module.data.augmentation import Augmentation
 
 
 class Crop(Augmentation):
-    """4 zeros around a picture of 32, of which 32 are taken; an eighth of any other side."""
+    """4 zeros around an image of 32, of which 32 are taken; an eighth of any other side."""
 
     name = "crop"
     description = "moves the image by up to an eighth of its sides; zeros fill the border"

@@ -12,7 +12,7 @@ FILTERS = (32, 64, 128)
 class Cnn(ModelFamily):
     """Three times convolution, ReLU and pooling to half the size; then two dense layers.
 
-    0.36 million weights for 32 by 32 pictures. It has neither batch statistics nor dropout, so
+    0.36 million weights for 32 by 32 images. It has neither batch statistics nor dropout, so
     that its gradients are those of the global batch however the batch is divided between devices.
     """
 

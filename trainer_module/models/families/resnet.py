@@ -1,4 +1,4 @@
-"""ResNets for small pictures (He et al. 2015, "Deep residual learning", section 4.2)."""
+"""ResNets for small images (He et al. 2015, "Deep residual learning", section 4.2)."""
 
 from __future__ import annotations
 

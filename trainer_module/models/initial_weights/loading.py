@@ -162,17 +162,17 @@ class MismatchError(InitialWeightsError):
         shapes: Sequence[OtherShape],
     ):
         problems = [
-            _describe("not in it", missing),
+            _describe("not in the file", missing),
             _describe("not in the model", unknown),
             _describe(
-                "of another shape",
+                "with another shape",
                 [f"{each.path} {each.in_file}, in the model {each.in_model}" for each in shapes],
             ),
         ]
         super().__init__(
             source,
-            f"does not match the model: {'; '.join(filter(None, problems))}. Correct it, or list "
-            "the variables to skip in train.initial_weights_skip",
+            f"does not match the model: {'; '.join(filter(None, problems))}. Correct the file, or "
+            "list the variables to skip in train.initial_weights_skip",
         )
         self.missing = tuple(missing)
         """Paths of variables without a value."""

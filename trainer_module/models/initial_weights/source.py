@@ -11,8 +11,8 @@ from stagecraft.schemas.errors import UserError
 SETTING = "train.initial_weights"
 
 _KINDS = (
-    ".keras, .weights.h5, a step's folder of checkpoints (state.index, progress.json), or a pushed "
-    "model's folder (saved_model.pb)"
+    ".keras, .weights.h5, the checkpoint folder of a step (state.index, progress.json), or the "
+    "folder of a pushed model (saved_model.pb)"
 )
 
 
@@ -74,7 +74,7 @@ def find(path_text: str) -> Source:
             return Source(kind, path)
     hint = ""
     if path.suffix in (".h5", ".hdf5"):
-        hint = "; load the model in Keras 3 and save_weights() it as a .weights.h5 file"
+        hint = "; load the model in Keras 3 and save it as .weights.h5 with save_weights()"
     elif path.name == "saved_model.pb" or path.name.startswith("state."):
         hint = f"; use its folder, {path.parent}"
     raise InitialWeightsError(path_text, f"unknown kind of file; expected {_KINDS}{hint}")

@@ -18,7 +18,7 @@ def obstacle(model: keras.Model) -> str:
     # `call` may not run the graph at all.
     of_keras = type(model).call.__module__.split(".")[0] == "keras"
     if not of_keras or not getattr(model, "inputs", None):
-        return f"{type(model).__name__} is a subclassed model, whose inside cannot be seen"
+        return f"{type(model).__name__} is a subclassed model, which has no visible graph"
     if len(model.inputs) != 1 or len(model.outputs) != 1:
         return f"it has {len(model.inputs)} inputs and {len(model.outputs)} outputs"
     return ""

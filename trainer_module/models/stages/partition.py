@@ -180,7 +180,7 @@ def _check_names(model: keras.Model, names: Sequence[str]) -> None:
         raise SettingError(
             "parallel.cuts",
             repr(",".join(names)),
-            f"is not in the order in which {model.name} computes the layers, each once",
+            f"must name each layer once, in the order in which {model.name} computes the layers",
             f"parallel.cuts: {','.join(order)}",
         )
 

@@ -91,7 +91,8 @@ def _connect() -> Any:
             "parallel.strategy",
             "tpu",
             f"needs a TPU, but TensorFlow cannot reach one ({error})",
-            "TPU_NAME in the environment, its name or address, or parallel.strategy: mirrored",
+            "the environment variable TPU_NAME with the name or address of a TPU, or "
+            "parallel.strategy: mirrored",
         ) from error
     return resolver
 

@@ -57,7 +57,7 @@ class Timeline:
         pathlib.Path(self.folder, DATA).write_text(json.dumps(data, indent=1))
         trace.write_text(json.dumps(chrome_trace(spans)))
         _log.info(
-            "Step %d took %.4f s; stages waited %.1f %% of it (%.1f %% if they were equal). For a "
+            "Step %d took %.4f s; stages waited %.1f %% of it (%.1f %% with equal stages). For a "
             "trace viewer: %s",
             *(self.step, data["seconds"], 100 * data["idle"], 100 * data["bubble"]),
             trace,

@@ -25,9 +25,19 @@ ROLE = "manifests/base/training-access.yaml"
 @pytest.mark.parametrize(
     ("verb", "resource", "says", "what"),
     [
-        ("create", "jobs.batch", "Job train-1: cannot create it in namespace kubeflow", "jobs"),
-        ("get", "jobs.batch", "Job train-1: cannot get it in namespace kubeflow", "jobs"),
-        ("create", "services", "Service train-1: cannot create it in namespace", "services"),
+        (
+            "create",
+            "jobs.batch",
+            "Job train-1: cannot create this object in namespace kubeflow",
+            "jobs",
+        ),
+        ("get", "jobs.batch", "Job train-1: cannot get this object in namespace kubeflow", "jobs"),
+        (
+            "create",
+            "services",
+            "Service train-1: cannot create this object in namespace",
+            "services",
+        ),
         ("list", "pods", "Pods of namespace kubeflow cannot be listed", "pods"),
     ],
 )

@@ -77,7 +77,7 @@ def test_without_a_terminal_there_is_a_line_per_event(stagecraft):
     assert summary["blessed"] == "yes"
     assert summary["pushed"] == "/out/serving/1"
     assert "stagecraft run --data download" in summary["next"]
-    assert re.fullmatch(r"\d+ s, \d+ s of it to start up", summary["time"])
+    assert re.fullmatch(r"\d+ s, including \d+ s of startup", summary["time"])
     assert result.stderr == ""
 
 

@@ -45,9 +45,10 @@ comparison is after one step and after five steps.
   distribution.
 * *Refused*: the training does not start. The number refers to the list of errors below the table.
 
-Dropout, SpatialDropout, AlphaDropout, GaussianDropout and GaussianNoise draw by seed, layer, step
-and row of the batch. They draw the same numbers on each topology. Other random layers draw as in
-Keras, and draw other numbers on another topology. `run`, `plan` and `parity` name these layers.
+For Dropout, SpatialDropout, AlphaDropout, GaussianDropout and GaussianNoise, the random numbers
+depend only on seed, layer, step and row of the batch. They are the same on each topology. Other
+random layers draw as in Keras, and draw other numbers on another topology. `run`, `plan` and
+`parity` name these layers.
 
 """
 
