@@ -38,7 +38,8 @@ def create(
         name: of the run; default: the version's, with the time.
         once: return the experiment's run of this name, version and values, if one exists that did
             not fail.
-        pipeline_root: address of outputs; default: the pipeline's own.
+        pipeline_root: address of outputs; default: the pipeline's own. The server reads the root
+            of a run alone, not that of the file (backend/src/v2/driver/root_dag.go).
         service_account: of the pods; default: the server's choice.
 
     Returns:
@@ -75,7 +76,7 @@ def create(
         params=values,
         pipeline_id=pipeline.id,
         version_id=version.id,
-        pipeline_root=pipeline_root,
+        pipeline_root=pipeline_root or version.document.spec.get("defaultPipelineRoot"),
         service_account=service_account,
     )
     return Run.of(answer), True

@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import IO
 
-from stagecraft.components.object_store.endpoint import STORE
+from stagecraft.components.object_store.endpoint import STORE, STORE_NEEDS_KEYS
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import emissary, store
 from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS, to_text
@@ -26,6 +26,10 @@ from stagecraft.pipeline.kubeflow.spec import Json
 
 GRACE_SECONDS = 30.0
 """Between SIGTERM and SIGKILL, Kubernetes' ``terminationGracePeriodSeconds``."""
+
+
+_CREDENTIALS = ("AWS_", "GOOGLE_")
+"""Variables of this process that a container does not have: its own come from secrets."""
 
 
 class Failed(Exception):
@@ -55,12 +59,19 @@ class Pod:
     def run(
         self,
         step: specs.Step,
+        entry: Json,
         executor_input: Json,
         records: Records,
         stop: threading.Event,
-        timeout: float | None,
     ) -> Outputs:
         """Downloads inputs, runs the container's command, and uploads outputs.
+
+        Args:
+            step: to run.
+            entry: its entry in the platform document.
+            executor_input: for the container.
+            records: of the backend.
+            stop: set to stop the container.
 
         Raises:
             Failed: the command failed.
@@ -76,7 +87,9 @@ class Pod:
                     store.transfer(
                         store.below(self._objects, artifact["uri"]), self._local(artifact["uri"])
                     )
-        code = self._execute(command(step, executor_input), environment(step), stop, timeout)
+        timeout = float(entry.get("activeDeadlineSeconds", 0)) or None
+        arguments = command(step, executor_input)
+        code = self._execute(arguments, environment(step, entry), stop, timeout)
         if code:
             raise Failed(f"the container ended with exit code {code}")
         return self._collect(executor_input, records)
@@ -92,8 +105,12 @@ class Pod:
         stop: threading.Event,
         timeout: float | None,
     ) -> int:
-        own = os.environ | {
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(_CREDENTIALS)
+        }
+        own = inherited | {
             STORE: str(self._objects),
+            STORE_NEEDS_KEYS: "1",
             ROOT: str(self.root),
             "TMPDIR": str(self.tmp),
             "PYTHONUNBUFFERED": "1",
@@ -187,10 +204,19 @@ def command(step: specs.Step, executor_input: Json) -> list[str]:
     return arguments
 
 
-def environment(step: specs.Step) -> dict[str, str]:
-    """The container's variables; secrets come from this process's environment."""
+def environment(step: specs.Step, entry: Json) -> dict[str, str]:
+    """The container's variables.
+
+    A secret's value is that of the same variable of this process, or a text in its place.
+    """
     assert step.container is not None
-    return {variable["name"]: variable["value"] for variable in step.container.get("env", ())}
+    secrets = {
+        pair["envVar"]: os.environ.get(pair["envVar"], "emulated")
+        for secret in entry.get("secretAsEnv", ())
+        for pair in secret.get("keyToEnv", ())
+    }
+    variables = {each["name"]: each["value"] for each in step.container.get("env", ())}
+    return variables | secrets
 
 
 def _end_when(

@@ -157,8 +157,7 @@ class Run:
                 outputs = self._records.cached(key) if cacheable else None
                 if outputs is not None:
                     return outputs, True
-                deadline = float(entry.get("activeDeadlineSeconds", 0)) or None
-                outputs = pod.run(step, executor_input, self._records, self.stop, deadline)
+                outputs = pod.run(step, entry, executor_input, self._records, self.stop)
                 if cacheable:
                     self._records.remember(key, outputs)
                 return outputs, False
