@@ -118,6 +118,8 @@ class KubeflowRunner(KubeflowV2DagRunner):
         self._describe(spec, pipeline, parameter_values or {})
         try:
             executors = self._adapt(spec, pipeline)
+        except UserError:
+            raise
         except ValueError as error:
             raise UserError(f"{name}: {error}", record=name) from error
         documents = [spec, *([platform.document(executors)] if any(executors.values()) else [])]
@@ -159,6 +161,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
                 without_keys.setdefault(scheme, []).append(name)
             if job and step.name not in drivers:
                 wanted = trainer_step.step_of(components[name], wanted, self.settings)
+            platform.check(name, wanted, self.settings.backend_version)
             executors[step.component["executorLabel"]] = platform.apply(step, wanted)
         for scheme, names in sorted(without_keys.items()):
             _log.warning(

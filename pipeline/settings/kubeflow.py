@@ -39,6 +39,13 @@ class KubeflowSettings(Settings):
         description="container image of all steps (see Dockerfile); use its digest, "
         "registry/name@sha256:…, to make runs repeatable",
     )
+    backend_version: Annotated[
+        str, Field(coerce_numbers_to_str=True, pattern=r"^2\.\d+(\.\d+)?$")
+    ] = Field(
+        "2.17",
+        description="version of the Kubeflow Pipelines backend; compile refuses settings of "
+        "steps that this version does not support",
+    )
     pipeline_root: Annotated[str, AfterValidator(_address)] = Field(
         "minio://mlpipeline/stagecraft",
         description="object-store URI for artifacts",

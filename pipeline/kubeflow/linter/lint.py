@@ -6,6 +6,7 @@ from stagecraft.pipeline.kubeflow.linter import documents
 from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import walk
 from stagecraft.pipeline.kubeflow.linter.rules import (
+    argo_tags,
     artifacts,
     conditions,
     containers,
@@ -29,6 +30,7 @@ _RULES = (
     resources,
     importers,
     tfx_entrypoint,
+    argo_tags,
 )
 
 
@@ -59,4 +61,5 @@ def check_file(file: documents.File) -> list[Finding]:
     findings = [each._replace(location=file.prefix + each.location) for each in of_pipeline]
     if file.platform is not None:
         findings += platform.check(file.platform, pipeline)
+        findings += argo_tags.check_texts(file.platform["platforms"], "platforms")
     return findings

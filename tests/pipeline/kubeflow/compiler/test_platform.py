@@ -13,7 +13,7 @@ from compiled_by import EVERYTHING
 from messages import Messages
 
 from stagecraft.pipeline.kubeflow.linter import check
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +47,6 @@ def test_the_container(documents: list[Any]) -> None:
 
 
 def test_the_platform_document(documents: list[Any]) -> None:
-    def constant(value: str) -> dict[str, Any]:
-        return {"runtimeValue": {"constant": value}}
-
     [(name, entry)] = documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"].items()
     assert name == "Copy_executor"
     assert entry == {
@@ -68,7 +65,6 @@ def test_the_platform_document(documents: list[Any]) -> None:
         "pvcMount": [
             {
                 "constant": "data",
-                "pvcNameParameter": constant("data"),
                 "mountPath": "/data",
                 "subPath": "cifar",
             }
@@ -76,7 +72,6 @@ def test_the_platform_document(documents: list[Any]) -> None:
         "secretAsEnv": [
             {
                 "secretName": "store",
-                "secretNameParameter": constant("store"),
                 "keyToEnv": [{"secretKey": "accesskey", "envVar": "AWS_ACCESS_KEY_ID"}],
             }
         ],
@@ -108,3 +103,31 @@ def test_a_component_that_is_not_there(tmp_path: pathlib.Path, messages: Message
     with messages.raises(UserError):
         compiled_by.ours(tiny_nodes.pipeline(), tmp_path, steps={"Trainr": {"gpus": 2}})
     assert not (tmp_path / "ours.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "version"),
+    [
+        ("tolerations", [{"key": "gpu"}], "2.0.5"),
+        ("timeout_seconds", 60, "2.0"),
+        ("shared_memory", "1Gi", "2.2.0"),
+        ("volumes", [{"claim": "c", "path": "/c", "sub_path": "x"}], "2.15"),
+        ("volumes", [{"claim": "c", "path": "/c"}], None),
+        ("shared_memory", "1Gi", None),
+    ],
+)
+def test_a_setting_that_the_backend_does_not_know(
+    tmp_path: pathlib.Path, setting: str, value: Any, version: str | None
+) -> None:
+    def compiled(version: str) -> None:
+        pipeline = tiny_nodes.pipeline()
+        steps = {"Copy": {setting: value}}
+        compiled_by.ours(pipeline, tmp_path, steps=steps, backend_version=version)
+
+    if version is None:
+        compiled("2.3")
+        return
+    with pytest.raises(SettingError) as refused:
+        compiled(version)
+    assert refused.value.setting.startswith(f"kubeflow.steps.Copy.{setting}")
+    compiled("2.16")
