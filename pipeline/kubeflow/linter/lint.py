@@ -18,7 +18,7 @@ from stagecraft.pipeline.kubeflow.linter.rules import (
     tasks,
     tfx_entrypoint,
 )
-from stagecraft.pipeline.kubeflow.linter.rules.platform import platform
+from stagecraft.pipeline.kubeflow.linter.rules.platform import names, platform
 
 _RULES = (
     tasks,
@@ -58,6 +58,7 @@ def check_file(file: documents.File) -> list[Finding]:
     of_pipeline += [*pipeline_root.check(spec), *missing]
     for rule in _RULES:
         of_pipeline += rule.check(pipeline)
+    of_pipeline += names.check_containers(pipeline)
     findings = [each._replace(location=file.prefix + each.location) for each in of_pipeline]
     if file.platform is not None:
         findings += platform.check(file.platform, pipeline)
