@@ -18,7 +18,7 @@ from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader
 _NEW = "backend/src/apiserver/template/v2_template.go NewV2SpecTemplate"
 _IS_PIPELINE = "backend/src/apiserver/template/template.go isPipelineSpec"
 _PIPELINE_KEYS = {"pipelineInfo", "pipeline_info", "root", "components", "schemaVersion"}
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,127}")
 
 SCHEMA_VERSION = "2.1.0"
 
@@ -140,22 +140,14 @@ def _head(spec: dict[str, Any]) -> Iterator[Finding]:
             "Give the pipeline a name.",
             _IS_PIPELINE,
         )
-    elif not _NAME.search(name):
+    elif not _NAME.fullmatch(name):
         yield Finding(
             "pipeline-name",
             "pipelineInfo.name",
-            f"The upload is refused: {name!r} has no lower-case letter and no digit.",
-            "Name it in lower-case letters, digits and hyphens.",
-            _NEW,
-        )
-    elif not _NAME.fullmatch(name.split("/")[-1]):
-        yield Finding(
-            "pipeline-name",
-            "pipelineInfo.name",
-            f"The upload passes, and the run is refused: the Workflow's name begins with {name!r}, "
-            "and Kubernetes allows lower-case letters, digits, '-' and '.'.",
-            "Name it in lower-case letters, digits and hyphens.",
-            "backend/src/v2/compiler/argocompiler/argo.go Compile (generateName)",
+            f"The upload is refused: {name!r} is not a name of at most 128 lower-case letters, "
+            "digits and '-' that begins with a letter or digit.",
+            "Give the pipeline such a name.",
+            "backend/src/common/util/pipeline_name.go ValidatePipelineName",
         )
     if "root" not in spec:
         yield Finding(

@@ -17,6 +17,7 @@ from stagecraft.pipeline.kubeflow.linter.rules import (
     resources,
     tasks,
     tfx_entrypoint,
+    values,
 )
 from stagecraft.pipeline.kubeflow.linter.rules.platform import names, platform
 
@@ -31,6 +32,7 @@ _RULES = (
     importers,
     tfx_entrypoint,
     argo_tags,
+    values,
 )
 
 
