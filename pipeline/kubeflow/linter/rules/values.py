@@ -30,11 +30,13 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _constant(value: Any, location: str, task: Task) -> Iterator[Finding]:
-    if value is None:
+    definitions = task.component.inputs("parameters") if task.component else {}
+    is_text = definitions.get(location.split(".")[-3], {}).get("parameterType") == "STRING"
+    if value is None and is_text:  # a driver fails on others: see parameters
         yield Finding(
             "null-constant",
             location,
-            "The step gets an empty text, or its driver fails: the constant is null.",
+            "The step gets an empty text: the constant is null.",
             "Leave the parameter out, or give it a value.",
             "backend/src/v2/metadata/converter.go PbValueToText",
         )

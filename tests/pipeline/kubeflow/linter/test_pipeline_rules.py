@@ -77,6 +77,11 @@ def _definition(s, **changes):
     s.components["train"]["inputDefinitions"]["parameters"]["unused"].update(changes)
 
 
+def _text(s, value):
+    s.tasks["train"]["inputs"]["parameters"]["text"] = {"runtimeValue": {"constant": value}}
+    s.components["train"]["inputDefinitions"]["parameters"]["text"] = {"parameterType": "STRING"}
+
+
 def _given_unused(s, value, wanted):
     _definition(s, parameterType=wanted)
     _parameter(s, "unused", runtimeValue={"constant": value})
@@ -190,9 +195,26 @@ CASES = [
     ),
     # parameters
     (
-        "root-parameter",
-        "root.inputDefinitions.parameters.steps",
-        lambda s: s.root["inputDefinitions"]["parameters"]["steps"].pop("defaultValue"),
+        "null-parameter",
+        "root.dag.tasks.train.inputs.parameters.steps",
+        lambda s: s.root["inputDefinitions"]["parameters"].update(
+            steps={"parameterType": "NUMBER_INTEGER", "isOptional": True}
+        ),
+    ),
+    (
+        "null-constant",
+        "root.dag.tasks.train.inputs.parameters.text.runtimeValue.constant",
+        lambda s: _text(s, None),
+    ),
+    (
+        "placeholder-in-value",
+        "root.dag.tasks.train.inputs.parameters.text.runtimeValue.constant",
+        lambda s: _text(s, "{{$.inputs.parameters['steps']}}"),
+    ),
+    (
+        "variable-in-value",
+        "root.dag.tasks.train.inputs.parameters.text.runtimeValue.constant",
+        lambda s: _text(s, "costs $$5"),
     ),
     (
         "parameter-type",
