@@ -110,7 +110,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
         name = pipeline.pipeline_info.pipeline_name
         try:
             compiled = super().run(_without_resolvers(pipeline), write_out=False)
-        except (NotImplementedError, TypeError, ValueError) as error:
+        except (NotImplementedError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{name}: TFX cannot compile it: {error}", record=name) from error
         if compiled is None:
             return None
@@ -198,6 +198,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
 
 def _without_resolvers(pipeline: Pipeline) -> Pipeline:
     """A copy for TFX's compiler, which supports two resolvers; the backend runs none."""
+    unsupported.check_complete(pipeline)
     for node in pipeline.components:
         if isinstance(node, Resolver):
             unsupported.check_resolver(node)

@@ -19,7 +19,7 @@ _PLACEHOLDERS = "backend/src/v2/component/launcher_v2.go getPlaceholders"
 _HASH = "backend/src/v2/compiler/argocompiler/argo.go hashComponentContainer"
 _PARAMETER = re.compile(r"\{\{\$\.inputs\.parameters\['([^']+)'\]\}\}")
 _PLACEHOLDER = re.compile(r"\{\{\$(?!\}\}|\.outputs\.output_file\}\}).*?\}\}")
-"""``{{$}}`` is filled in, and ``{{$.outputs.output_file}}`` names the file that {{$}} names, too."""
+"""All but ``{{$}}`` and ``{{$.outputs.output_file}}``, which names the same file as ``{{$}}``."""
 _FILLED_IN = re.compile(
     r"\{\{\$\.(inputs|outputs)\.(?:(artifacts)\['([^']+)'\]\.(?:uri|path)"
     r"|(parameters)\['([^']+)'\](?:\.output_file)?)\}\}"
