@@ -45,6 +45,10 @@ RUN case "$VARIANT" in \
 COPY . .
 RUN uv pip install --no-deps --no-build-isolation .
 
+# A step of the pipeline draws charts: without this file, matplotlib lists all fonts first.
+RUN MPLCONFIGDIR=/opt/stagecraft/matplotlib python -c "import matplotlib.font_manager" \
+    && chmod -R g+rwX /opt/stagecraft/matplotlib
+
 FROM ${BASE}
 
 # Kubeflow's launcher runs inside the step, as its user, and copies artifacts to these folders.
@@ -52,7 +56,8 @@ RUN useradd --uid 1000 --gid 0 --create-home stagecraft \
     && install --directory --owner 1000 --group 0 --mode 0775 /gcs /minio /s3 /home/stagecraft
 
 COPY --from=build /opt/stagecraft /opt/stagecraft
-ENV PATH=/opt/stagecraft/bin:$PATH PYTHONUNBUFFERED=1 HOME=/home/stagecraft
+ENV PATH=/opt/stagecraft/bin:$PATH PYTHONUNBUFFERED=1 HOME=/home/stagecraft \
+    MPLCONFIGDIR=/opt/stagecraft/matplotlib
 USER 1000:0
 WORKDIR /home/stagecraft
 

@@ -22,10 +22,27 @@ STORE = "STAGECRAFT_STORE"
 """Environment variable: a folder in place of all object stores, also ``gs://``, for tests and the
 emulated launcher. ``minio://bucket/key`` is its file ``minio/bucket/key``."""
 
+STORE_NEEDS_KEYS = "STAGECRAFT_STORE_NEEDS_KEYS"
+"""Environment variable: if set, STAGECRAFT_STORE's folder needs AWS_ACCESS_KEY_ID, as a store does,
+for ``s3://`` and ``minio://``."""
+
 # The default of KFP's launcher for minio:// (DefaultMinioEndpointInMultiUserMode in
 # backend/src/v2/objectstore/config.go); 2.16 replaced MinIO with SeaweedFS.
 _KFP_HOSTS = ("minio-service.kubeflow", "seaweedfs.kubeflow")
 _KFP_PORT = 9000
+
+
+class NoCredentialsError(UserError):
+    """The emulated store got no keys."""
+
+    def __init__(self, address: str):
+        super().__init__(
+            f"{address}: this step has no credentials for the object store. On Kubeflow, it would "
+            "fail, too. Name a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in "
+            "kubeflow.every_step.secrets.",
+            setting="kubeflow.every_step.secrets",
+            file=address,
+        )
 
 
 class NoBucketError(UserError):

@@ -9,7 +9,13 @@ import posixpath
 import shutil
 from typing import Any, NamedTuple, cast
 
-from stagecraft.components.object_store.endpoint import STORE, endpoint_of, explained
+from stagecraft.components.object_store.endpoint import (
+    STORE,
+    STORE_NEEDS_KEYS,
+    NoCredentialsError,
+    endpoint_of,
+    explained,
+)
 from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
@@ -23,6 +29,8 @@ _OWN_STORE = {
     "request_checksum_calculation": "when_required",
     "response_checksum_validation": "when_required",
 }
+
+_ACCESS_KEY = "AWS_ACCESS_KEY_ID"
 
 _BUFFER = 1 << 20  # bytes
 
@@ -108,6 +116,8 @@ def locate(address: str | bytes) -> Location:
         )
     within = within.rstrip("/")
     if folder := os.environ.get(STORE):
+        if scheme != "gs" and STORE_NEEDS_KEYS in os.environ and _ACCESS_KEY not in os.environ:
+            raise NoCredentialsError(uri)
         root = os.path.join(os.path.abspath(folder), _SUBFOLDERS.get(scheme, scheme), "")
         return Location(_filesystem(uri, "file", auto_mkdir=True), root + within, root, uri)
     endpoint = endpoint_of(uri)
@@ -115,7 +125,7 @@ def locate(address: str | bytes) -> Location:
         uri,
         "s3",
         # Explicit, so that fsspec's cache of connections distinguishes them.
-        key=os.environ.get("AWS_ACCESS_KEY_ID"),
+        key=os.environ.get(_ACCESS_KEY),
         secret=os.environ.get("AWS_SECRET_ACCESS_KEY"),
         token=os.environ.get("AWS_SESSION_TOKEN"),
         endpoint_url=endpoint,

@@ -44,6 +44,7 @@ class _Main(click.Group):
 @click.group(
     cls=_Main, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
+@click.version_option(package_name="stagecraft", prog_name="stagecraft")
 def main() -> None:
     """Train an image classifier in a TFX pipeline, from an archive to a pushed model.
 

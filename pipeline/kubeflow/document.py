@@ -162,13 +162,7 @@ def check_output(path: pathlib.Path) -> None:
 
 def dependencies(task: Json) -> set[str]:
     """Tasks that a task waits for: ``addImplicitDependencies`` in argocompiler/dag.go."""
-    return set(task.get("dependentTasks", ())) | {
-        source[output]["producerTask"]
-        for kind in ("parameters", "artifacts")
-        for source in task.get("inputs", {}).get(kind, {}).values()
-        for output in ("taskOutputParameter", "taskOutputArtifact")
-        if output in source
-    }
+    return set(task.get("dependentTasks", ())) | specs.producers(task)
 
 
 def _parsed(text: str, kind: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -24,10 +25,18 @@ from tfx.orchestration.pipeline import Pipeline
 
 from stagecraft.pipeline.kubeflow import linter
 from stagecraft.pipeline.kubeflow import spec as specs
-from stagecraft.pipeline.kubeflow.compiler import nodes, platform, trainer_step, unsupported
+from stagecraft.pipeline.kubeflow.compiler import (
+    nodes,
+    platform,
+    store_keys,
+    trainer_step,
+    unsupported,
+)
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.schemas.errors import SettingError, UserError
+
+_log = logging.getLogger(__name__)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -100,16 +109,18 @@ class KubeflowRunner(KubeflowV2DagRunner):
         name = pipeline.pipeline_info.pipeline_name
         try:
             compiled = super().run(_without_resolvers(pipeline), write_out=False)
-        except (NotImplementedError, TypeError, ValueError) as error:
+        except (NotImplementedError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{name}: TFX cannot compile it: {error}", record=name) from error
         if compiled is None:
             return None
         spec = specs.whole_numbers(compiled["pipelineSpec"])
+        self._describe(spec, pipeline, parameter_values or {})
         try:
             executors = self._adapt(spec, pipeline)
+        except UserError:
+            raise
         except ValueError as error:
             raise UserError(f"{name}: {error}", record=name) from error
-        self._describe(spec, pipeline, parameter_values or {})
         documents = [spec, *([platform.document(executors)] if any(executors.values()) else [])]
         text = _header(spec) + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=True, width=100)
         if findings := linter.check(text):
@@ -133,6 +144,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
                 drivers[nodes.add_driver(spec, node, image)] = node.id
         nodes.name_producers(spec)
         self.settings.check_names([node.id for node in pipeline.components])
+        without_keys: dict[str, list[str]] = {}
         executors, components = {}, {node.id: node for node in pipeline.components}
         for step in list(specs.steps(spec)):
             name = drivers.get(step.name, step.name)
@@ -141,10 +153,24 @@ class KubeflowRunner(KubeflowV2DagRunner):
                 wanted = wanted.model_copy(update={"image": None})  # its author named one
             if step.name in drivers:  # it only reads metadata
                 wanted = wanted.model_copy(update={"gpus": 0, "shared_memory": None})
-            elif trainer_step.starts_job(components.get(name)):
+            job = trainer_step.starts_job(components.get(name))
+            further = [self.settings.job.folder or ""] if job else []
+            wanted = store_keys.add(spec, step, wanted, further)
+            for scheme in store_keys.without_keys(spec, step, wanted, further):
+                without_keys.setdefault(scheme, []).append(name)
+            if job and step.name not in drivers:
                 wanted = trainer_step.step_of(components[name], wanted, self.settings)
+            platform.check(name, wanted, self.settings.backend_version)
             executors[step.component["executorLabel"]] = platform.apply(step, wanted)
+        for scheme, names in sorted(without_keys.items()):
+            _log.warning(
+                "%s open %s:// addresses, and their settings name no credentials. The steps work "
+                "only if the image or the cluster provides credentials.",
+                ", ".join(sorted({*names})),
+                scheme,
+            )
         specs.rename_for_argo(spec)
+        specs.drop_implied_dependencies(spec)
         specs.complete_arguments(spec, str(pipeline.pipeline_info.pipeline_root))
         return executors
 
@@ -176,6 +202,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
 
 def _without_resolvers(pipeline: Pipeline) -> Pipeline:
     """A copy for TFX's compiler, which supports two resolvers; the backend runs none."""
+    unsupported.check_complete(pipeline)
     for node in pipeline.components:
         if isinstance(node, Resolver):
             unsupported.check_resolver(node)

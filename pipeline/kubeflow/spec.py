@@ -120,7 +120,12 @@ def _set(args: list[str], option: str, value: str) -> None:
 
 
 def rename_for_argo(spec: Json) -> None:
-    """Gives steps names that Argo accepts (workflow/validate/validate.go); display names stay."""
+    """Gives steps names that Argo accepts: letters, digits and ``-``.
+
+    Argo: ``workflowFieldNameFmt`` in workflow/validate/validate.go. ``taskInfo.name`` becomes the
+    same name: importers, and drivers up to 2.5, record a step under it, and later steps look the
+    step up by its task's name (importer_launcher.go, ``resolveUpstreamArtifacts`` in resolve.go).
+    """
     tasks = spec["root"]["dag"]["tasks"]
     plain = {name: re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-") for name in tasks}
     for name, other in plain.items():
@@ -135,7 +140,31 @@ def rename_for_argo(spec: Json) -> None:
                 for output in ("taskOutputParameter", "taskOutputArtifact"):
                     if output in source:
                         source[output]["producerTask"] = plain[source[output]["producerTask"]]
+    for name, task in tasks.items():
+        task["taskInfo"] = {**task.get("taskInfo", {}), "name": plain[name]}
     spec["root"]["dag"]["tasks"] = {plain[name]: task for name, task in tasks.items()}
+
+
+def producers(task: Json) -> set[str]:
+    """Tasks whose outputs a task reads."""
+    return {
+        source[output]["producerTask"]
+        for kind in ("parameters", "artifacts")
+        for source in task.get("inputs", {}).get(kind, {}).values()
+        for output in ("taskOutputParameter", "taskOutputArtifact")
+        if output in source
+    }
+
+
+def drop_implied_dependencies(spec: Json) -> None:
+    """Removes dependencies that inputs imply, for which the user interface draws a second edge.
+
+    The backend adds them: ``addImplicitDependencies`` in argocompiler/dag.go.
+    """
+    for task in spec["root"]["dag"]["tasks"].values():
+        listed = [name for name in task.pop("dependentTasks", ()) if name not in producers(task)]
+        if listed:
+            task["dependentTasks"] = listed
 
 
 def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:

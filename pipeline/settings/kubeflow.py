@@ -8,7 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
-from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.components.kubernetes.jobs.pod_settings import Image, PodSettings
+from stagecraft.schemas import kubernetes_names
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
 
@@ -24,17 +25,27 @@ class Step(PodSettings):
 
     retries: int = Field(0, ge=0, description="attempts after the first one fails")
     timeout_seconds: int = Field(
-        0, ge=0, description="seconds until Kubernetes stops the step; 0: the limit of the cluster"
+        0,
+        ge=0,
+        le=kubernetes_names.LARGEST_SECONDS,
+        description="seconds until Kubernetes stops the step; 0: the limit of the cluster",
     )
 
 
 class KubeflowSettings(Settings):
     """Addresses, folders, and the resources of each step."""
 
-    image: str = Field(
+    image: Image = Field(
         "stagecraft:latest",
         description="container image of all steps (see Dockerfile); use its digest, "
         "registry/name@sha256:…, to make runs repeatable",
+    )
+    backend_version: Annotated[
+        str, Field(coerce_numbers_to_str=True, pattern=r"^2\.\d+(\.\d+)?$")
+    ] = Field(
+        "2.17",
+        description="version of the Kubeflow Pipelines backend; compile refuses settings of "
+        "steps that this version does not support",
     )
     pipeline_root: Annotated[str, AfterValidator(_address)] = Field(
         "minio://mlpipeline/stagecraft",

@@ -41,7 +41,7 @@ def test_a_training_that_took_no_step_pushes_no_version(output, monkeypatch):
 
 def test_a_cached_rerun_does_not_say_that_no_model_is_blessed(output):
     done = run(output)
-    assert done.states["Trainer"] == "cached"
+    assert done.states["Trainer"] == "cached", done.states
     assert "no blessed model" not in done.stderr
 
 

@@ -6,10 +6,12 @@ Imports neither TensorFlow, TFX nor the Kubernetes client: checking settings is 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from stagecraft.schemas import kubernetes_names
 from stagecraft.schemas.base_settings import Settings
 
 _QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
@@ -24,23 +26,44 @@ def _quantity(value: str) -> str:
 Quantity = Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(_quantity)]
 """https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/"""
 
+
+def _checked(rule: Callable[[str], str]) -> AfterValidator:
+    """A validator from a rule of :mod:`kubernetes_names`."""
+
+    def check(value: str) -> str:
+        if problem := rule(value):
+            raise ValueError(f"{value!r} {problem}")
+        return value
+
+    return AfterValidator(check)
+
+
+_ClaimName = Annotated[str, _checked(kubernetes_names.volume_of_claim)]
+_SecretName = Annotated[str, _checked(kubernetes_names.subdomain)]
+_SecretKey = Annotated[str, _checked(kubernetes_names.config_key)]
+_Variable = Annotated[str, _checked(kubernetes_names.variable)]
+_LabelKey = Annotated[str, _checked(kubernetes_names.label_key)]
+_LabelValue = Annotated[str, _checked(kubernetes_names.label_value)]
+_SubPath = Annotated[str, _checked(kubernetes_names.sub_path)]
+Image = Annotated[str, _checked(kubernetes_names.image)]
+
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
 
 
 class Volume(Settings):
     """A persistent volume claim in a step's file system."""
 
-    claim: str = Field(description="name of the PersistentVolumeClaim")
+    claim: _ClaimName = Field(description="name of the PersistentVolumeClaim")
     path: AbsolutePath = Field(description="path to mount the volume at")
-    sub_path: str = Field("", description="folder of the volume to mount; default: all")
+    sub_path: _SubPath = Field("", description="folder of the volume to mount; default: all")
 
 
 class Secret(Settings):
     """A key of a Kubernetes secret as an environment variable."""
 
-    name: str = Field(description="name of the secret")
-    key: str = Field(description="key in the secret")
-    env: str = Field(description="environment variable that gets its value")
+    name: _SecretName = Field(description="name of the secret")
+    key: _SecretKey = Field(description="key in the secret")
+    env: _Variable = Field(description="environment variable that gets its value")
 
 
 class Toleration(Settings):
@@ -57,7 +80,7 @@ class Toleration(Settings):
 class PodSettings(Settings):
     """What a pod gets."""
 
-    image: str | None = Field(
+    image: Image | None = Field(
         None, description="container image instead of kubeflow.image, preferably by its digest"
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
@@ -73,11 +96,13 @@ class PodSettings(Settings):
         None, description="size of /dev/shm, which NCCL needs, such as 16Gi; default: 64 MB"
     )
     volumes: tuple[Volume, ...] = Field((), description="volumes: claim, path, sub_path")
-    node_selector: dict[str, str] = Field({}, description="labels that the node must have")
+    node_selector: dict[_LabelKey, _LabelValue] = Field(
+        {}, description="labels that the node must have"
+    )
     tolerations: tuple[Toleration, ...] = Field(
         (), description="taints that the pod tolerates: key, operator, value, effect"
     )
-    env: dict[str, str] = Field({}, description="environment variables")
+    env: dict[_Variable, str] = Field({}, description="environment variables")
     secrets: tuple[Secret, ...] = Field(
         (), description="secrets as environment variables: name, key, env"
     )

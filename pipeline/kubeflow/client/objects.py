@@ -12,6 +12,9 @@ FINISHED = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
 """Final states of a run: ``RuntimeState`` in run.proto."""
 
 
+_STOPPING = "CANCELING"
+
+
 class Pipeline(NamedTuple):
     """An uploaded pipeline."""
 
@@ -71,8 +74,8 @@ class Run(NamedTuple):
     pipeline_id: str | None
     version_id: str | None
     parameters: Json
-    stopped: bool
-    """Whether somebody stopped it; the server calls its state FAILED."""
+    stopped_at: datetime.datetime | None
+    """When somebody stopped it, if anybody did; the server calls its state FAILED."""
 
     error: str
     tasks: list[Any]
@@ -84,7 +87,7 @@ class Run(NamedTuple):
     def of(cls, answer: Any) -> Run:
         """From kfp's object."""
         reference = answer.pipeline_version_reference
-        finished = answer.finished_at
+        finished, history = answer.finished_at, answer.state_history or ()
         return cls(
             answer.run_id,
             answer.display_name,
@@ -96,11 +99,16 @@ class Run(NamedTuple):
             reference.pipeline_id if reference else None,
             reference.pipeline_version_id if reference else answer.pipeline_version_id,
             (answer.runtime_config.parameters if answer.runtime_config else None) or {},
-            any(status.state == "CANCELING" for status in answer.state_history or ()),
+            next((each.update_time for each in history if each.state == _STOPPING), None),
             (answer.error.message if answer.error else None) or "",
             (answer.run_details.task_details if answer.run_details else None) or [],
             answer.pipeline_spec or {},
         )
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody stopped it."""
+        return self.stopped_at is not None
 
     @property
     def is_over(self) -> bool:

@@ -64,8 +64,15 @@ def progress(run: Run, names: list[str], now: datetime.datetime) -> dict[str, Pr
             found = Progress("skipped")
         elif run.is_over and found.state == "running":
             found = found._replace(state="interrupted")
+        elif found.state == "failed" and node is not None and _was_stopped(node, run):
+            found = found._replace(state="interrupted", cause=None)
         result[name] = found
     return result
+
+
+def _was_stopped(node: Any, run: Run) -> bool:
+    """Whether a node ended because somebody stopped the run; Argo calls it failed."""
+    return run.stopped_at is not None and node.end_time >= run.stopped_at
 
 
 def _of_node(node: Any, without_pod: list[datetime.datetime], now: datetime.datetime) -> Progress:

@@ -32,6 +32,8 @@ def create(
         parameters: values as text, by name; others keep their defaults.
         experiment: groups runs; default: the pipeline's name, as in TFX.
         once: return the run of this name, version and values, if one exists that did not fail.
+        pipeline_root: address of outputs; default: the pipeline's own. The server reads the root
+            of a run alone, not that of the file (backend/src/v2/driver/root_dag.go).
     """
     if pipeline_root:
         secrets.refuse_in_address(pipeline_root, Settings.credentials_advice)
@@ -60,7 +62,7 @@ def create(
         params=values,
         pipeline_id=pipeline.id,
         version_id=version.id,
-        pipeline_root=pipeline_root,
+        pipeline_root=pipeline_root or version.document.spec.get("defaultPipelineRoot"),
         service_account=service_account,
     )
     return Run.of(answer), True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 from typing import Any
 
@@ -35,7 +37,7 @@ def add_driver(spec: Json, node: Any, image: str) -> str:
     [step] = [step for step in specs.steps(spec) if step.name == node.id]
     assert step.container is not None
     step.container.pop("lifecycle", None)
-    name = f"{node.id}-inputs"  # the backend uses "-driver"
+    name = _unused_name(spec, f"{node.id}-inputs")  # the backend uses "-driver"
     outputs = {
         key: definition["artifactType"]["instanceSchema"]
         for key, definition in step.component["outputDefinitions"]["artifacts"].items()
@@ -54,11 +56,11 @@ def add_driver(spec: Json, node: Any, image: str) -> str:
             "{{$}}",
         ],
         task={
-            "inputs": {"parameters": dict(specs.inputs(step, "parameters"))},
+            "inputs": {"parameters": copy.deepcopy(specs.inputs(step, "parameters"))},
             **{key: list(step.task[key]) for key in ("dependentTasks",) if key in step.task},
         },
         component={
-            "inputDefinitions": {"parameters": dict(specs.parameters(step))},
+            "inputDefinitions": {"parameters": copy.deepcopy(specs.parameters(step))},
             "outputDefinitions": {"parameters": {specs.DRIVER_OUTPUT: {"parameterType": "STRING"}}},
         },
     )
@@ -68,6 +70,13 @@ def add_driver(spec: Json, node: Any, image: str) -> str:
     )
     specs.depend(step, name)
     return name
+
+
+def _unused_name(spec: Json, name: str) -> str:
+    """The name, with a number if a component of the user has it."""
+    names = spec["root"]["dag"]["tasks"]
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([name], numbered) if each not in names)
 
 
 def add_resolver(spec: Json, node: resolver.Resolver, image: str) -> None:

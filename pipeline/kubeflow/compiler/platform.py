@@ -11,6 +11,41 @@ from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.linter.proto import quantity
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.pipeline.settings.kubeflow import Step
+from stagecraft.schemas.errors import SettingError
+
+_SINCE = {
+    "tolerations": (2, 1),
+    "image_pull_policy": (2, 1),
+    "timeout_seconds": (2, 1),
+    "shared_memory": (2, 3),
+    "volumes.sub_path": (2, 16),
+}
+"""The first version of the backend that supports a setting: go.mod of its tags pins the version of
+``KubernetesExecutorConfig``. Drivers up to 2.4.0 fail on other fields; later ones ignore them."""
+
+
+def check(name: str, wanted: Step, version: str) -> None:
+    """Refuses settings that a version of the backend does not support.
+
+    Args:
+        name: of the component.
+        wanted: its settings.
+        version: ``kubeflow.backend_version``.
+
+    Raises:
+        SettingError: the version is older than the setting.
+    """
+    major, minor = (int(number) for number in version.split(".")[:2])
+    values = {**wanted.model_dump(), "volumes.sub_path": any(v.sub_path for v in wanted.volumes)}
+    for setting, since in _SINCE.items():
+        if values[setting] and (major, minor) < since:
+            raise SettingError(
+                f"kubeflow.steps.{name}.{setting}",
+                values[setting],
+                f"needs Kubeflow Pipelines {since[0]}.{since[1]}, and kubeflow.backend_version is "
+                f"{version}",
+                "a newer backend, or leave the setting out",
+            )
 
 
 def apply(step: specs.Step, wanted: Step) -> Json:
@@ -63,20 +98,20 @@ def _resources(wanted: Step) -> Json:
 
 def _platform(wanted: Step) -> Json:
     entry: Json = {}
-    if wanted.secrets:
+    # Not secretNameParameter and pvcNameParameter: drivers up to 2.4.0 fail on fields that they do
+    # not know, and all versions read these.
+    secrets: dict[str, list[Json]] = {}
+    for secret in wanted.secrets:
+        pair = {"secretKey": secret.key, "envVar": secret.env}
+        secrets.setdefault(secret.name, []).append(pair)
+    if secrets:
         entry["secretAsEnv"] = [
-            {
-                "secretName": secret.name,
-                "secretNameParameter": _constant(secret.name),
-                "keyToEnv": [{"secretKey": secret.key, "envVar": secret.env}],
-            }
-            for secret in wanted.secrets
+            {"secretName": name, "keyToEnv": pairs} for name, pairs in secrets.items()
         ]
     if wanted.volumes:
         entry["pvcMount"] = [
             {
                 "constant": volume.claim,
-                "pvcNameParameter": _constant(volume.claim),
                 "mountPath": volume.path,
                 **({"subPath": volume.sub_path} if volume.sub_path else {}),
             }
@@ -104,10 +139,6 @@ def _platform(wanted: Step) -> Json:
     if wanted.timeout_seconds:
         entry["activeDeadlineSeconds"] = str(wanted.timeout_seconds)
     return entry
-
-
-def _constant(value: str) -> Json:
-    return {"runtimeValue": {"constant": value}}
 
 
 def _number(text: str) -> float:

@@ -9,6 +9,7 @@ from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
     LatestBlessedModelStrategy,
 )
+from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.kubeflow.v2 import compiler_utils
 from tfx.orchestration.pipeline import Pipeline
 from tfx.types.channel import Channel
@@ -46,6 +47,14 @@ def check(node: Any) -> None:
             "Kubeflow cannot install this wheel. Put the module into the container image, and name "
             "its function (run_fn, preprocessing_fn) or the module (module_path) instead.",
         )
+    for name, value in node.exec_properties.items():
+        if not isinstance(value, RuntimeParameter) and _has_runtime_parameter(value):
+            raise UnsupportedNodeError(
+                node,
+                f"its parameter {name} contains a RuntimeParameter within a dict, a list or a "
+                "message, which TFX would compile as text. Make the RuntimeParameter the whole "
+                "value of a parameter.",
+            )
     for each in _classes(node):
         if each.__module__ == "__main__":
             raise UnsupportedNodeError(
@@ -75,6 +84,28 @@ def check(node: Any) -> None:
             ) from None
 
 
+def check_complete(pipeline: Pipeline) -> None:
+    """Refuses a pipeline without components, or one that lacks a component.
+
+    Raises:
+        UserError: the pipeline is empty.
+        UnsupportedNodeError: a component reads the output of one that is not in the pipeline.
+    """
+    name = pipeline.pipeline_info.pipeline_name
+    if not pipeline.components:
+        raise UserError(f"{name}: the pipeline has no components.", record=name)
+    names = {node.id for node in pipeline.components}
+    for node in pipeline.components:
+        for key, channel in node.inputs.items():
+            producer = getattr(channel, "producer_component_id", None)
+            if producer and producer not in names:
+                raise UnsupportedNodeError(
+                    node,
+                    f"its input {key} is an output of {producer}, which is not in the pipeline. "
+                    "Add it to the pipeline's components.",
+                )
+
+
 def check_resolver(node: resolver.Resolver) -> None:
     """Refuses resolvers without a counterpart on Kubeflow."""
     strategy = node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS]
@@ -85,6 +116,16 @@ def check_resolver(node: resolver.Resolver) -> None:
             f"{strategy.__name__} has no replacement there. Use LatestBlessedModelStrategy or "
             "stagecraft.components.LatestBlessedBaseline, or an Importer with a fixed address.",
         )
+
+
+def _has_runtime_parameter(value: Any) -> bool:
+    if isinstance(value, str):  # TFX has made it JSON
+        return "RuntimeParameter" in value and "__tfx_object_type__" in value
+    if isinstance(value, (dict, list, tuple)):
+        return any(
+            map(_has_runtime_parameter, value.values() if isinstance(value, dict) else value)
+        )
+    return isinstance(value, RuntimeParameter)
 
 
 def _classes(node: Any) -> list[type]:

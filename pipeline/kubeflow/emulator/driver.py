@@ -7,38 +7,70 @@ backend/src/v2/driver: ``resolveInputs`` and ``resolveInputParameter`` in resolv
 from __future__ import annotations
 
 import json
+import math
 import pathlib
+import re
 import uuid
 from typing import Any
 
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import store
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs
+from stagecraft.pipeline.kubeflow.emulator.values import to_text, type_of
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.schemas.errors import UserError
 
 EXECUTOR_LOGS = "executor-logs"
 """Output artifact that the backend adds to every step."""
 
+_PARAMETER = re.compile(r"\{\{\$\.inputs\.parameters\['(.+?)'\]\}\}")
+_NULL = object()
+"""Value of an optional parameter of the pipeline that a run does not give."""
 
-def resolve_inputs(
-    step: specs.Step, arguments: Json, done: dict[str, Outputs], run: dict[str, str]
-) -> Json:
-    """``ExecutorInput.inputs``; ``run`` has values for placeholders in constants."""
+
+class Producers(dict[str, Outputs]):
+    """Outputs of earlier steps, by the names under which the drivers record the steps."""
+
+    def of(self, step: str, producer: str) -> Outputs:
+        """Outputs of a producer.
+
+        Raises:
+            UserError: no step is recorded under this name.
+        """
+        if producer not in self:
+            raise UserError(
+                f"{step}: the driver cannot find the producer {producer}. An importer is recorded "
+                "under its taskInfo.name.",
+                record=step,
+            )
+        return self[producer]
+
+
+def resolve_inputs(step: specs.Step, arguments: Json, done: Producers, run: dict[str, str]) -> Json:
+    """``ExecutorInput.inputs``, without defaults, which the launcher adds.
+
+    Args:
+        step: to run.
+        arguments: values of the pipeline's parameters.
+        done: outputs of earlier steps.
+        run: values of placeholders in constants, such as ``{{$.pipeline_job_uuid}}``.
+
+    Raises:
+        UserError: the backend would not resolve an input.
+    """
     definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
     parameters = {}
     for name, source in step.task.get("inputs", {}).get("parameters", {}).items():
         value = _parameter(step.name, name, source, arguments, done, run)
-        kind = definitions.get(name, {}).get("parameterType")
-        parameters[name] = to_text(value) if kind == "STRING" else specs.doubles(value)
+        if value is _NULL:
+            if not definitions.get(name, {}).get("isOptional"):
+                raise _problem(step, name, "is null, and not optional")
+            continue
+        parameters[name] = value
     for name, definition in definitions.items():
-        if name not in parameters and "defaultValue" in definition:
-            parameters[name] = definition["defaultValue"]
-        elif name not in parameters and not definition.get("isOptional"):
-            raise UserError(
-                f"{step.name}: the parameter {name} has neither a value nor a default.",
-                record=step.name,
-            )
+        if name in parameters or not definition.get("isOptional"):
+            value = parameters.get(name)
+            parameters[name] = _converted(step, name, definition, value, name in parameters)
     return {
         "parameterValues": parameters,
         "artifacts": {
@@ -46,6 +78,41 @@ def resolve_inputs(
             for name, source in step.task.get("inputs", {}).get("artifacts", {}).items()
         },
     }
+
+
+def resolve_arguments(arguments: list[str], executor_input: Json) -> list[str]:
+    """A container's command or arguments, ``resolveContainerArgs`` in util.go.
+
+    Raises:
+        UserError: a placeholder names a parameter without a value.
+    """
+    values = executor_input["inputs"]["parameterValues"]
+
+    def value_of(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise UserError(f"the driver fails: {match[0]} has no value", value=match[0])
+        return values_of_driver(values[match[1]])
+
+    resolved = []
+    for argument in arguments:
+        if "$.outputs" in argument:  # the launcher fills it in
+            resolved.append(argument)
+        elif argument.strip().startswith('{"IfPresent":'):
+            clause = json.loads(argument)["IfPresent"]
+            present = values.get(clause["InputName"]) is not None
+            chosen = clause.get("Then" if present else "Else") or []
+            chosen = [chosen] if isinstance(chosen, str) else chosen
+            resolved += [_PARAMETER.sub(value_of, text) for text in chosen]
+        else:
+            resolved.append(_PARAMETER.sub(value_of, argument))
+    return resolved
+
+
+def values_of_driver(value: Any) -> str:
+    """``pbValueToString`` in util.go: Go's %g for fractions."""
+    if type_of(value) == "NUMBER_DOUBLE" and not float(value).is_integer():
+        return re.sub(r"e-0?(\d)$", r"e-0\1", repr(float(value)))
+    return to_text(value)
 
 
 def outputs_address(run_address: str, step: str) -> str:
@@ -83,18 +150,13 @@ def provision_outputs(
 
 
 def _parameter(
-    step: str,
-    name: str,
-    source: Json,
-    arguments: Json,
-    done: dict[str, Outputs],
-    run: dict[str, str],
+    step: str, name: str, source: Json, arguments: Json, done: Producers, run: dict[str, str]
 ) -> Any:
     if "componentInputParameter" in source:
-        return arguments[source["componentInputParameter"]]
+        return arguments.get(source["componentInputParameter"], _NULL)
     if "taskOutputParameter" in source:
         output = source["taskOutputParameter"]
-        return done[output["producerTask"]]["parameters"][output["outputParameterKey"]]
+        return done.of(step, output["producerTask"])["parameters"][output["outputParameterKey"]]
     if "constant" in source.get("runtimeValue", {}):
         value = source["runtimeValue"]["constant"]
         return run.get(value, value) if isinstance(value, str) else value
@@ -103,18 +165,36 @@ def _parameter(
     )
 
 
-def _artifact(step: str, name: str, source: Json, done: dict[str, Outputs]) -> Json:
+def _converted(step: specs.Step, name: str, definition: Json, value: Any, has_value: bool) -> Any:
+    """``handleParamTypeValidationAndConversion`` in resolve.go."""
+    kind = definition["parameterType"]
+    if not has_value and definition.get("defaultValue") is None:
+        raise _problem(step, name, "has neither a value nor a default")
+    if kind == "STRING":
+        return to_text(value)
+    given = type_of(value)
+    numbers = ("NUMBER_DOUBLE", "NUMBER_INTEGER")
+    if given != kind and not (given in numbers and kind in numbers):
+        raise _problem(step, name, f"is {given}, not {kind}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _problem(step, name, f"is {value}")
+    return specs.doubles(value)
+
+
+def _problem(step: specs.Step, name: str, problem: str) -> UserError:
+    return UserError(f"{step.name}: the parameter {name} {problem}.", record=step.name)
+
+
+def _artifact(step: str, name: str, source: Json, done: Producers) -> Json:
     output = source.get("taskOutputArtifact")
     if output is None:
         raise UserError(
             f"{step}: the backend does not resolve the artifact {name}: {source}.", record=step
         )
-    artifact = done[output["producerTask"]]["artifacts"][output["outputArtifactKey"]]
-    title = artifact["type"].get("schemaTitle")
-    # The backend returns types without their schema, and numbers as doubles.
+    artifact = done.of(step, output["producerTask"])["artifacts"][output["outputArtifactKey"]]
     return {
         **artifact,
-        "type": {"schemaTitle": title} if title else {"instanceSchema": ""},
+        "type": {"instanceSchema": ""},  # the backend returns no types
         # RecordArtifact adds these.
         "metadata": {
             **specs.doubles(artifact["metadata"]),
@@ -122,12 +202,3 @@ def _artifact(step: str, name: str, source: Json, done: dict[str, Outputs]) -> J
             "store_session_info": "{}",
         },
     }
-
-
-def to_text(value: Any) -> str:
-    """``PbValueToText``, backend/src/v2/metadata/converter.go."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return json.dumps(value)

@@ -10,24 +10,38 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import urllib.parse
+from collections.abc import Callable, Mapping
 from typing import IO
 
-from stagecraft.components.object_store.endpoint import STORE
+from stagecraft.components.object_store.endpoint import STORE, STORE_NEEDS_KEYS
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.emulator import emissary, store
-from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS, to_text
+from stagecraft.pipeline.kubeflow.emulator.driver import EXECUTOR_LOGS, resolve_arguments
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
+from stagecraft.pipeline.kubeflow.emulator.values import (
+    ValueProblem,
+    expand,
+    from_text,
+    stored_metadata,
+    to_text,
+)
 from stagecraft.pipeline.kubeflow.entrypoint.addresses import ROOT
 from stagecraft.pipeline.kubeflow.spec import Json
 
 GRACE_SECONDS = 30.0
 """Between SIGTERM and SIGKILL, Kubernetes' ``terminationGracePeriodSeconds``."""
+
+
+_CREDENTIALS = ("AWS_", "GOOGLE_")
+"""Variables of this process that a container does not have: its own come from secrets."""
 
 
 class Failed(Exception):
@@ -50,12 +64,15 @@ class Pod:
     def run(
         self,
         step: specs.Step,
+        entry: Json,
         executor_input: Json,
         records: Records,
         stop: threading.Event,
-        timeout: float | None,
     ) -> Outputs:
-        """Downloads inputs, runs the command, uploads outputs; may raise Failed or Stopped."""
+        """Downloads inputs, runs the command, uploads outputs; may raise Failed or Stopped.
+
+        ``entry`` is the step's entry in the platform document.
+        """
         for artifacts in executor_input["outputs"]["artifacts"].values():
             self._local(artifacts["artifacts"][0]["uri"]).parent.mkdir(parents=True, exist_ok=True)
         for output in executor_input["outputs"]["parameters"].values():
@@ -66,10 +83,41 @@ class Pod:
                     store.transfer(
                         store.below(self._objects, artifact["uri"]), self._local(artifact["uri"])
                     )
-        code = self._execute(command(step, executor_input), environment(step), stop, timeout)
+        timeout = float(entry.get("activeDeadlineSeconds", 0)) or None
+        own = environment(step, entry)
+        variables = {"KFP_POD_NAME": f"pod-{step.name}", **own}
+        arguments = command(step, executor_input, variables, lambda uri: str(self._local(uri)))
+        code = self._execute(arguments, own, stop, timeout)
         if code:
             raise Failed(f"the container ended with exit code {code}")
-        return self._collect(executor_input, records)
+        try:
+            return self._collect(step, executor_input, records)
+        except ValueProblem as error:
+            raise Failed(f"the launcher fails: {error}") from None
+
+    def check_buckets(self, step: specs.Step, entry: Json, executor_input: Json, root: str) -> None:
+        """Refuses an input that the launcher cannot open, ``fetchNonDefaultBuckets``.
+
+        It opens another bucket than the root's with the container's environment.
+
+        Raises:
+            Failed: the address is a bucket alone, or the environment lacks keys or an address
+                without a bucket's name.
+        """
+        own = environment(step, entry)
+        endpoint = own.get("AWS_ENDPOINT_URL_S3") or own.get("AWS_ENDPOINT_URL") or ""
+        host = urllib.parse.urlsplit(endpoint).hostname or ""
+        for name, artifacts in executor_input["inputs"]["artifacts"].items():
+            uri = artifacts["artifacts"][0]["uri"]
+            bucket, _, key = uri.partition("://")[2].partition("/")
+            if store.knows(uri) and not key:
+                raise Failed(f"the launcher fails: the input {name}, {uri}, has no key")
+            if not uri.startswith("minio://") or root.split("/")[2:3] == [bucket]:
+                continue
+            if "AWS_ACCESS_KEY_ID" not in own:
+                raise Failed(f"the launcher fails: no credentials for {uri}")
+            if not re.fullmatch(r"[0-9.]+|[0-9a-f:]+", host):
+                raise Failed(f"the launcher fails: no such host {bucket}.{host}, for {uri}")
 
     def remove(self) -> None:
         """Removes the folders."""
@@ -82,8 +130,12 @@ class Pod:
         stop: threading.Event,
         timeout: float | None,
     ) -> int:
-        own = os.environ | {
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(_CREDENTIALS)
+        }
+        own = inherited | {
             STORE: str(self._objects),
+            STORE_NEEDS_KEYS: "1",
             ROOT: str(self.root),
             "TMPDIR": str(self.tmp),
             "PYTHONUNBUFFERED": "1",
@@ -113,7 +165,9 @@ class Pod:
             raise Failed(f"the container took longer than {timeout:.0f} s")
         return code
 
-    def _collect(self, executor_input: Json, records: Records) -> Outputs:
+    def _collect(self, step: specs.Step, executor_input: Json, records: Records) -> Outputs:
+        """``collectOutputParameters`` and ``uploadOutputArtifacts``."""
+        types = step.component.get("outputDefinitions", {}).get("parameters", {})
         written: Json = {}
         output_file = pathlib.Path(executor_input["outputs"]["outputFile"])
         if output_file.exists():
@@ -124,7 +178,7 @@ class Pod:
             if name not in parameters:
                 if not path.exists():
                     raise Failed(f"the container wrote no output parameter {name}")
-                parameters[name] = path.read_text()
+                parameters[name] = from_text(path.read_text(), types[name]["parameterType"])
         artifacts = {}
         for name, provisioned in executor_input["outputs"]["artifacts"].items():
             if name == EXECUTOR_LOGS:  # the launcher writes it
@@ -132,7 +186,8 @@ class Pod:
             artifact = dict(provisioned["artifacts"][0])
             [reported] = written.get("artifacts", {}).get(name, {}).get("artifacts", [{}])[:1]
             artifact["uri"] = reported.get("uri") or artifact["uri"]
-            artifact["metadata"] = artifact["metadata"] | reported.get("metadata", {})
+            metadata = artifact["metadata"] | reported.get("metadata", {})
+            artifact["metadata"] = stored_metadata(metadata)
             artifact["name"] = records.number()
             if store.knows(artifact["uri"]):
                 store.transfer(
@@ -145,34 +200,74 @@ class Pod:
         return store.below(self.root, address)
 
 
-def command(step: specs.Step, executor_input: Json) -> list[str]:
-    """The container's command with its placeholders filled in, ``compileCmdAndArgs``."""
+def command(
+    step: specs.Step,
+    executor_input: Json,
+    variables: Mapping[str, str],
+    local: Callable[[str], str],
+) -> list[str]:
+    """The container's command with its placeholders filled in.
+
+    ``resolveContainerArgs`` of the driver, Kubernetes' expansion of variables, and
+    ``compileCmdAndArgs`` of the launcher, one after the other.
+
+    Args:
+        step: to run.
+        executor_input: for the container, without defaults.
+        variables: of the container.
+        local: path of the launcher's copy of an address.
+
+    Raises:
+        UserError: the driver fails.
+    """
     container = step.container
     assert container is not None
-    replaced = {"{{$}}": json.dumps(executor_input)}
-    inputs, outputs = executor_input["inputs"], executor_input["outputs"]
+    arguments = [
+        expand(text, variables)
+        for part in ("command", "args")
+        for text in resolve_arguments(container.get(part, []), executor_input)
+    ]
+    given = json.loads(expand(json.dumps(specs.whole_numbers(executor_input)), variables))
+    definitions = step.component.get("inputDefinitions", {}).get("parameters", {})
+    inputs, outputs = given["inputs"], given["outputs"]
+    for name, definition in definitions.items():  # addDefaultParams
+        if definition.get("defaultValue") is not None:
+            inputs["parameterValues"].setdefault(name, definition["defaultValue"])
+    replaced = {"{{$}}": json.dumps(given)}
     for side, values in (("inputs", inputs), ("outputs", outputs)):
         for name, artifacts in values["artifacts"].items():
             uri = artifacts["artifacts"][0]["uri"]
             replaced[f"{{{{$.{side}.artifacts['{name}'].uri}}}}"] = uri
+            if store.knows(uri):
+                replaced[f"{{{{$.{side}.artifacts['{name}'].path}}}}"] = local(uri)
     for name, value in inputs["parameterValues"].items():
         replaced[f"{{{{$.inputs.parameters['{name}']}}}}"] = to_text(value)
     for name, output in outputs["parameters"].items():
         replaced[f"{{{{$.outputs.parameters['{name}'].output_file}}}}"] = output["outputFile"]
-    arguments = []
-    for argument in [*container.get("command", ()), *container.get("args", ())]:
+    program, *rest = arguments
+    compiled = [program.replace("{{$}}", replaced["{{$}}"])]
+    for argument in rest:
         for placeholder, value in replaced.items():
             argument = argument.replace(placeholder, value)
-        arguments.append(argument)
-    if arguments[0] == "python":  # the image's Python is this one
-        arguments[0] = sys.executable
-    return arguments
+        compiled.append(argument)
+    if compiled[0] == "python":  # the image's Python is this one
+        compiled[0] = sys.executable
+    return compiled
 
 
-def environment(step: specs.Step) -> dict[str, str]:
-    """The container's variables; secrets come from this process's environment."""
+def environment(step: specs.Step, entry: Json) -> dict[str, str]:
+    """The container's variables.
+
+    A secret's value is that of the same variable of this process, or a text in its place.
+    """
     assert step.container is not None
-    return {variable["name"]: variable["value"] for variable in step.container.get("env", ())}
+    secrets = {
+        pair["envVar"]: os.environ.get(pair["envVar"], "emulated")
+        for secret in entry.get("secretAsEnv", ())
+        for pair in secret.get("keyToEnv", ())
+    }
+    variables = {each["name"]: each["value"] for each in step.container.get("env", ())}
+    return variables | secrets
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.document import Document, dependencies
-from stagecraft.pipeline.kubeflow.emulator import driver, records
+from stagecraft.pipeline.kubeflow.emulator import driver, records, store
 from stagecraft.pipeline.kubeflow.emulator.launcher import Failed, Pod, Stopped
 from stagecraft.pipeline.kubeflow.emulator.records import Outputs, Records
+from stagecraft.pipeline.kubeflow.emulator.values import stored_metadata
 from stagecraft.pipeline.kubeflow.spec import Json
 from stagecraft.schemas.errors import UserError
 
@@ -48,7 +49,8 @@ class Run:
         self._document, self._arguments = document, arguments
         self._store = folder / "store"
         self._records = Records(folder / "records.json")
-        self._done: dict[str, Outputs] = {}
+        self._done = driver.Producers()
+        self._ended_tasks: set[str] = set()
         self.ended: dict[str, Ended] = {}
 
     def run(self, *, parallel: int, on_event: Callable[[str, str, Ended | None], None]) -> None:
@@ -74,7 +76,8 @@ class Run:
                         result = self.ended[name] = future.result()
                         on_event(name, result.state, result)
                         if result.outputs is not None:
-                            self._done[name] = result.outputs
+                            self._ended_tasks.add(name)
+                            self._done[_recorded(self.steps[name])] = result.outputs
                         else:
                             waiting.clear()  # Argo starts nothing new after a failure
             except BaseException:
@@ -85,7 +88,7 @@ class Run:
                 raise
 
     def _ready(self, waiting: dict[str, specs.Step]) -> list[specs.Step]:
-        return [step for step in waiting.values() if dependencies(step.task) <= self._done.keys()]
+        return [step for step in waiting.values() if dependencies(step.task) <= self._ended_tasks]
 
     def _step(self, step: specs.Step) -> Ended:
         started = time.monotonic()
@@ -141,8 +144,8 @@ class Run:
                 outputs = self._records.cached(key) if cacheable else None
                 if outputs is not None:
                     return outputs, True
-                deadline = float(entry.get("activeDeadlineSeconds", 0)) or None
-                outputs = pod.run(step, executor_input, self._records, self.stop, deadline)
+                pod.check_buckets(step, entry, executor_input, self._document.root)
+                outputs = pod.run(step, entry, executor_input, self._records, self.stop)
                 if cacheable:
                     self._records.remember(key, outputs)
                 return outputs, False
@@ -158,16 +161,23 @@ class Run:
         }
 
 
+def _recorded(step: specs.Step) -> str:
+    """The name under which a step is recorded: importer_launcher.go uses the one in taskInfo."""
+    return step.task["taskInfo"]["name"] if "importer" in step.executor else step.name
+
+
 def _import(step: specs.Step, inputs: Json, known: Records) -> Outputs:
     """Registers an artifact at an address, backend/src/v2/component/importer_launcher.go."""
     importer = step.executor["importer"]
     source = importer["artifactUri"]
     uri = inputs["parameterValues"].get(source.get("runtimeParameter", ""), source.get("constant"))
+    if not store.knows(str(uri)):
+        raise Failed(f"the importer fails: {uri} is in no object store that the backend knows")
     [name] = step.component["outputDefinitions"]["artifacts"]
     artifact = {
         "uri": str(uri),
         "type": importer["typeSchema"],
-        "metadata": importer.get("metadata", {}),
+        "metadata": stored_metadata(importer.get("metadata", {})),
     }
     key = f"imported {json.dumps(artifact, sort_keys=True)}"
     outputs = None if importer.get("reimport") else known.cached(key)

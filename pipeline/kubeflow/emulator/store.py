@@ -22,10 +22,21 @@ def below(folder: pathlib.Path, address: str) -> pathlib.Path:
 
 
 def transfer(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copies the files at or below ``source``, if any (``DownloadBlob`` and ``UploadBlob``)."""
-    paths = [source] if source.is_file() else sorted(source.rglob("*"))
-    for path in paths:
-        if path.is_file():
-            copy = target / path.relative_to(source) if path != source else target
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
+    """Copies the files at or below ``source``, ``DownloadBlob`` and ``UploadBlob``.
+
+    A missing source is no error.
+    """
+    if source.is_dir():
+        for path in sorted(source.iterdir()):
+            if path.is_dir() and not path.is_symlink():
+                transfer(path, target / path.name)
+            elif path.exists():
+                _copy(path, target / path.name)
+    elif source.exists():
+        _copy(source, target)
+
+
+def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Raises IsADirectoryError for a link to a folder, which the backend opens as a file."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)

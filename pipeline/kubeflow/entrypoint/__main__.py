@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 
 from stagecraft.components.object_store import filesystem
 from stagecraft.pipeline import redacted_log
+from stagecraft.pipeline.kubeflow.entrypoint import step_log
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
 from stagecraft.pipeline.kubeflow.spec import LATEST_BLESSED, RESOLVE, RESOLVED_INPUTS, RUN
 from stagecraft.schemas.errors import UserError
@@ -18,7 +20,8 @@ from stagecraft.trainer_module.processes import preemption
 def main() -> None:
     """Runs a step. Exit code: 0; 1 when it failed; 143 after SIGTERM."""
     preemption.handle_sigterm()  # a training saves first
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s")
+    os.environ.setdefault("_KFP_RUNTIME", "true")  # kfp imports no client and no compiler
+    step_log.configure()
     arguments, beam_args = _parser().parse_known_args()
     redacted_log.install(beam_args)
     invocation = Invocation(

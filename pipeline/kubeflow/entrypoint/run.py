@@ -22,7 +22,7 @@ from stagecraft.components.object_store import beam_filesystem, permanent_uris
 from stagecraft.components.parity_gate.component import ParityReport
 from stagecraft.components.report import artifacts as report_artifacts
 from stagecraft.pipeline import beam
-from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models
+from stagecraft.pipeline.kubeflow.entrypoint import addresses, blessed_models, local_values
 from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation, Json
 from stagecraft.pipeline.kubeflow.spec import DRIVER_OUTPUT
 
@@ -71,7 +71,8 @@ def run(
             json_serialized_invocation_args=json.dumps(invocation.input),
             json_serialized_inputs_spec_args=json.dumps(invocation.inputs_spec),
         )
-        with beam.in_process(), permanent_uris.copied(kept):
+        restored = local_values.restored(executor_class)
+        with beam.in_process(), permanent_uris.copied(kept), restored:
             kubeflow_v2_run_executor._run_executor(arguments, beam_args)
         output = addresses.in_strings(invocation.output(), copies)
     for name, written in output.get("artifacts", {}).items():

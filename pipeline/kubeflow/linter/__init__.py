@@ -10,6 +10,7 @@ from stagecraft.pipeline.kubeflow.linter import documents
 from stagecraft.pipeline.kubeflow.linter.finding import Finding, refusal
 from stagecraft.pipeline.kubeflow.linter.pipeline import walk
 from stagecraft.pipeline.kubeflow.linter.rules import (
+    argo_tags,
     artifacts,
     conditions,
     containers,
@@ -20,8 +21,9 @@ from stagecraft.pipeline.kubeflow.linter.rules import (
     resources,
     tasks,
     tfx_entrypoint,
+    values,
 )
-from stagecraft.pipeline.kubeflow.linter.rules.platform import platform
+from stagecraft.pipeline.kubeflow.linter.rules.platform import names, platform
 
 __all__ = ["Finding", "check", "check_file", "refusal"]
 
@@ -35,6 +37,8 @@ _RULES = (
     resources,
     importers,
     tfx_entrypoint,
+    argo_tags,
+    values,
 )
 
 
@@ -53,7 +57,9 @@ def check_file(file: documents.File) -> list[Finding]:
     of_pipeline += [*pipeline_root.check(spec), *missing]
     for rule in _RULES:
         of_pipeline += rule.check(pipeline)
+    of_pipeline += names.check_containers(pipeline)
     findings = [each._replace(location=file.prefix + each.location) for each in of_pipeline]
     if file.platform is not None:
         findings += platform.check(file.platform, pipeline)
+        findings += argo_tags.check_texts(file.platform["platforms"], "platforms")
     return findings

@@ -18,7 +18,7 @@ from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader
 _NEW = "backend/src/apiserver/template/v2_template.go NewV2SpecTemplate"
 _IS_PIPELINE = "backend/src/apiserver/template/template.go isPipelineSpec"
 _PIPELINE_KEYS = {"pipelineInfo", "pipeline_info", "root", "components", "schemaVersion"}
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,127}")
 
 SCHEMA_VERSION = "2.1.0"
 
@@ -175,14 +175,12 @@ def _head(spec: dict[str, Any]) -> Iterator[Finding]:
     if not name:
         problem = "The upload is refused as an unknown template format: the pipeline has no name."
         source = _IS_PIPELINE
-    elif not _NAME.search(name):
-        problem = f"The upload is refused: {name!r} has no lower-case letter and no digit."
-    elif not _NAME.fullmatch(name.split("/")[-1]):
+    elif not _NAME.fullmatch(name):
         problem = (
-            f"The upload passes, and the run is refused: the Workflow's name begins with {name!r}, "
-            "and Kubernetes allows lower-case letters, digits, '-' and '.'."
+            f"The upload is refused: {name!r} is not a name of at most 128 lower-case letters, "
+            "digits and '-' that begins with a letter or digit."
         )
-        source = "backend/src/v2/compiler/argocompiler/argo.go Compile (generateName)"
+        source = "backend/src/apiserver/common/utils.go ValidatePipelineName"
     if problem:
         remedy = "Name it in lower-case letters, digits and hyphens."
         remedy = remedy if name else "Give the pipeline a name."

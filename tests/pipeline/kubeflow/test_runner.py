@@ -15,6 +15,8 @@ from tfx.proto import infra_validator_pb2, trainer_pb2
 from tfx.types import standard_artifacts
 from tfx.types.channel import Channel
 
+from stagecraft.pipeline.kubeflow import document
+from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.linter import check
 from stagecraft.pipeline.kubeflow.runner import KubeflowRunner
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
@@ -86,8 +88,63 @@ def test_the_pipeline_is_as_it_was(tmp_path):
 def test_names_that_argo_does_not_take(tmp_path):
     tasks = compiled_by.ours(compiled_by.points(), tmp_path)["pipelineSpec"]["root"]["dag"]["tasks"]
     task = tasks["latest-blessed-model-resolver"]
-    assert task["taskInfo"]["name"] == "latest_blessed_model_resolver"
-    assert "latest-blessed-model-resolver" in tasks["Evaluator"]["dependentTasks"]
+    assert task["taskInfo"]["name"] == "latest-blessed-model-resolver"
+    source = tasks["Evaluator"]["inputs"]["parameters"]["baseline_model"]
+    assert source["taskOutputParameter"]["producerTask"] == "latest-blessed-model-resolver"
+
+
+def test_an_edge_is_drawn_once(tmp_path):
+    tasks = compiled_by.ours(compiled_by.points(), tmp_path)["pipelineSpec"]["root"]["dag"]["tasks"]
+    for task in tasks.values():
+        assert specs.producers(task).isdisjoint(task.get("dependentTasks", ()))
+    assert document.dependencies(tasks["Pusher"]) >= {"Evaluator", "Trainer"}
+
+
+OWN = {("mlpipeline-minio-artifact", "AWS_ACCESS_KEY_ID")}
+MINE = {("mine", "AWS_ACCESS_KEY_ID")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, dict.fromkeys(("CsvExampleGen-inputs", "Evaluator", "Pusher"), OWN)),
+        (
+            {"every_step": {"secrets": [{"name": "mine", "key": "k", "env": "AWS_ACCESS_KEY_ID"}]}},
+            dict.fromkeys(("CsvExampleGen-inputs", "Evaluator", "Pusher", "Trainer"), MINE),
+        ),
+        ({"every_step": {"env": {"AWS_PROFILE": "team"}}}, {}),
+    ],
+)
+def test_steps_that_open_the_store_get_its_keys(tmp_path, settings, expected):
+    compiled = compiled_by.ours(compiled_by.points(), tmp_path, **settings)
+    found = _secrets(compiled)
+    assert {name: found.get(name, set()) & (OWN | MINE) for name in expected} == expected
+    if not settings:
+        assert "Trainer" not in found, "the launcher brings and takes what it needs"
+    assert expected or not found
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_store_without_keys_is_named(tmp_path, caplog, scheme):
+    pipeline = compiled_by.points(f"{scheme}://data/points")
+    compiled = compiled_by.ours(pipeline, tmp_path)
+    assert f"{scheme}://" in caplog.text and "CsvExampleGen" in caplog.text
+    assert "CsvExampleGen-inputs" not in _secrets(compiled)
+
+
+def _secrets(compiled):
+    """Name and variable of each secret, by step."""
+    entries = compiled.get("platformSpec", {"platforms": {"kubernetes": {}}})["platforms"]
+    executors = entries["kubernetes"].get("deploymentSpec", {}).get("executors", {})
+    return {
+        label.removesuffix("_executor"): {
+            (secret["secretName"], pair["envVar"])
+            for secret in entry["secretAsEnv"]
+            for pair in secret["keyToEnv"]
+        }
+        for label, entry in executors.items()
+        if "secretAsEnv" in entry
+    }
 
 
 def test_two_names_that_become_one(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -12,8 +13,14 @@ _DRIVER = "backend/src/v2/driver/driver.go initPodSpecPatch"
 _ARGS = "backend/src/v2/driver/util.go resolveContainerArgs"
 _PLACEHOLDERS = "backend/src/v2/component/launcher_v2.go getPlaceholders"
 _HASH = "backend/src/v2/compiler/argocompiler/argo.go hashComponentContainer"
-_PARAMETER = re.compile(r"\{\{\$\.inputs\.parameters\['(.+?)'\]\}\}")
-_LAUNCHERS = re.compile(r"\{\{\$\.(inputs|outputs)\.(parameters|artifacts)\['(.+?)'\]\.\w+\}\}")
+_PARAMETER = re.compile(r"\{\{\$\.inputs\.parameters\['([^']+)'\]\}\}")
+_PLACEHOLDER = re.compile(r"\{\{\$(?!\}\}|\.outputs\.output_file\}\}).*?\}\}")
+"""All but ``{{$}}`` and ``{{$.outputs.output_file}}``, which names the same file as ``{{$}}``."""
+_FILLED_IN = re.compile(
+    r"\{\{\$\.(inputs|outputs)\.(?:(artifacts)\['([^']+)'\]\.(?:uri|path)"
+    r"|(parameters)\['([^']+)'\](?:\.output_file)?)\}\}"
+)
+"""Placeholders that the launcher knows: side, kind and name."""
 _OPERATIONS = ("argostub/createpvc", "argostub/deletepvc")
 
 
@@ -89,23 +96,50 @@ def _placeholders(component: Component, task: Task) -> Iterator[Finding]:
     for part in ("command", "args"):
         for index, text in enumerate(component.container.get(part, [])):
             location = f"{component.executor_location}.container.{part}[{index}]"
-            conditional = text.strip().startswith('{"IfPresent":')
-            # The launcher, which knows the outputs, replaces these.
-            names = [] if "$.outputs" in text or conditional else _PARAMETER.findall(text)
-            for name in names:
-                if name not in task.inputs("parameters"):
+            # The launcher, which knows the outputs, fills in what the driver leaves.
+            by_driver = "$.outputs" not in text
+            for branch in _branches(text, task):
+                names = set(_PARAMETER.findall(branch)) if by_driver else set()
+                for name in sorted(names.difference(task.inputs("parameters"))):
                     yield _no_value(location, name, task, "resolveContainerArgs")
-            for side, kind, name in _LAUNCHERS.findall(text):
-                known = task.inputs(kind) if side == "inputs" else component.outputs(kind)
-                if name not in known:
-                    yield Finding(
-                        "placeholder",
-                        location,
-                        f"The step gets the placeholder itself: there is no {side} "
-                        f"{kind.removesuffix('s')} {name!r} at {task.location}.",
-                        "Name an existing one, or define it.",
-                        _PLACEHOLDERS,
-                    )
+                for match in _PLACEHOLDER.finditer(branch):
+                    found = _FILLED_IN.fullmatch(match[0])
+                    if by_driver and _PARAMETER.fullmatch(match[0]):
+                        continue
+                    if found is None or not _known(found, component, task):
+                        yield _stays(location, match[0], task)
+
+
+def _branches(text: str, task: Task) -> list[str]:
+    """The text, or the texts of the branch of an IfPresent that the task takes."""
+    if not text.strip().startswith('{"IfPresent":'):
+        return [text]
+    try:
+        clause = json.loads(text)["IfPresent"]
+        present = clause["InputName"] in task.inputs("parameters")
+        chosen = clause.get("Then" if present else "Else") or []
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+    return [chosen] if isinstance(chosen, str) else [each for each in chosen if str(each) == each]
+
+
+def _known(found: re.Match[str], component: Component, task: Task) -> bool:
+    side, kind, name = found[1], found[2] or found[4], found[3] or found[5]
+    if (side, kind) == ("inputs", "parameters"):
+        default = component.inputs(kind).get(name, {}).get("defaultValue")
+        return name in task.inputs(kind) or default is not None
+    return name in (task.inputs(kind) if side == "inputs" else component.outputs(kind))
+
+
+def _stays(location: str, placeholder: str, task: Task) -> Finding:
+    return Finding(
+        "placeholder",
+        location,
+        f"The step gets the text {placeholder!r} itself: the backend does not fill it in at "
+        f"{task.location}.",
+        "Name an existing input or output, its .uri or .path, or give the value as a parameter.",
+        _PLACEHOLDERS,
+    )
 
 
 def _no_value(location: str, name: str, task: Task, function: str) -> Finding:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +33,25 @@ def check(pipeline: Pipeline) -> Iterator[Finding]:
                 f"{_IMPORTER} getOutPutArtifactName",
             )
         tasks = [task for task in pipeline.tasks if task.component is component]
+        for task in tasks:
+            yield from _name(task)
         yield from _uri(component, component.importer.get("artifactUri", {}), tasks, location)
+    yield from _buckets(pipeline)
+
+
+def _name(task: Task) -> Iterator[Finding]:
+    """An importer is recorded under ``taskInfo.name``, and looked up by its task's name."""
+    name = task.spec.get("taskInfo", {}).get("name", "")
+    users = [each for each in task.dag.tasks.values() if _reads(each, task.name)]
+    if users and name != task.name:
+        yield Finding(
+            "importer-name",
+            f"{task.location}.taskInfo.name",
+            f"The driver of {users[0].location} cannot find the producer {task.name!r}: an "
+            f"importer is recorded under taskInfo.name, {name!r}.",
+            "Give taskInfo.name the name of the task.",
+            f"{_IMPORTER} Execute",
+        )
 
 
 def _uri(
@@ -46,6 +66,8 @@ def _uri(
             yield from _oci(component, value, location)
         elif problem := pipeline_root.problem(value):
             yield _no_uri(location, problem)
+        elif not value.partition("://")[2].partition("/")[2]:
+            yield _no_uri(location, f"{value!r} is a bucket alone, without a key")
     elif uri.get("runtimeParameter"):
         name = uri["runtimeParameter"]
         for task in tasks:
@@ -77,3 +99,54 @@ def _no_uri(location: str, problem: str) -> Finding:
         "a parameter that the task takes from the inputs of its DAG.",
         f"{_IMPORTER} ImportSpecToMLMDArtifact",
     )
+
+
+def _buckets(pipeline: Pipeline) -> Iterator[Finding]:
+    """Checks that consumers of an import can open its bucket.
+
+    The launcher opens the bucket of the pipeline's root with keys of its own, and another bucket
+    with the container's environment (``fetchNonDefaultBuckets`` in launcher_v2.go).
+    """
+    root = pipeline.spec.get("defaultPipelineRoot") or "minio://mlpipeline/v2/artifacts"
+    for task in pipeline.tasks:
+        component = task.component
+        if component is None or component.importer is None:
+            continue
+        uri = component.importer.get("artifactUri", {}).get("constant", "")
+        if not isinstance(uri, str) or not uri.startswith("minio://") or _same_bucket(uri, root):
+            continue
+        for user in task.dag.tasks.values():
+            if _reads(user, task.name) and (problem := _environment_problem(user)):
+                yield Finding(
+                    "importer-bucket",
+                    f"{user.location}.inputs.artifacts",
+                    f"The step fails: {uri} is in another bucket than the pipeline's root, so the "
+                    f"launcher opens it with the container's environment, which {problem}.",
+                    "Use the bucket of the root, or give the container AWS_ACCESS_KEY_ID, "
+                    "AWS_SECRET_ACCESS_KEY and an AWS_ENDPOINT_URL with an IP address.",
+                    "backend/src/v2/component/launcher_v2.go fetchNonDefaultBuckets",
+                )
+
+
+def _same_bucket(uri: str, root: str) -> bool:
+    return uri.split("/")[:3] == root.split("/")[:3]
+
+
+def _reads(task: Task, producer: str) -> bool:
+    sources = task.inputs("artifacts").values()
+    return any(
+        each.get("taskOutputArtifact", {}).get("producerTask") == producer for each in sources
+    )
+
+
+def _environment_problem(task: Task) -> str:
+    if task.component is None or task.component.container is None:
+        return ""
+    env = {each["name"]: each.get("value", "") for each in task.component.container.get("env", [])}
+    endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+    if endpoint is None:
+        return "names no AWS_ENDPOINT_URL"
+    host = urllib.parse.urlsplit(endpoint).hostname or ""
+    if not re.fullmatch(r"[0-9.]+|[0-9a-f:]+", host):
+        return f"makes it ask bucket.{host}, because {host} is not an IP address"
+    return ""

@@ -31,16 +31,7 @@ def _root(pipeline: Pipeline) -> Iterator[Finding]:
         location = f"root.inputDefinitions.parameters.{name}"
         wanted = definition.get("parameterType", _UNSPECIFIED)
         default = definition.get("defaultValue")
-        if default is None and not definition.get("isOptional"):
-            yield Finding(
-                "root-parameter",
-                location,
-                "The backend refuses each run without a value: the parameter has no default.",
-                "Give it a defaultValue, or a value in each run. TFX drops the default of a "
-                "RuntimeParameter.",
-                _VALIDATE,
-            )
-        if wanted in (_UNSPECIFIED, "TASK_FINAL_STATUS", _FILLED_IN):
+        if wanted == _UNSPECIFIED:
             yield Finding(
                 "parameter-type",
                 location,
@@ -78,6 +69,15 @@ def _of_type(
 ) -> Iterator[Finding]:
     assert task.component is not None
     wanted = definition.get("parameterType", _UNSPECIFIED)
+    if _may_be_null(task, source) and not definition.get("isOptional"):
+        yield Finding(
+            "null-parameter",
+            location,
+            "The driver of the task fails in a run that does not give the pipeline's optional "
+            "parameter: it is null, and the task requires it.",
+            "Give the pipeline's parameter a defaultValue, or make the task's parameter optional.",
+            _RESOLVE,
+        )
     found = _found(task, source)
     if wanted == _UNSPECIFIED:
         yield Finding(
@@ -140,6 +140,14 @@ def _missing_parameters(task: Task) -> Iterator[Finding]:
         yield Finding("missing-parameter", location, problem, remedy, _RESOLVE)
 
 
+def _may_be_null(task: Task, source: dict[str, Any]) -> bool:
+    """Whether the source is an optional parameter of the pipeline without a default."""
+    definitions = task.dag.component.inputs("parameters")
+    definition = definitions.get(source.get("componentInputParameter", ""), {})
+    is_root = task.dag.component.name == ROOT
+    return is_root and bool(definition.get("isOptional")) and definition.get("defaultValue") is None
+
+
 def _found(task: Task, source: dict[str, Any]) -> str | None:
     """The type of a source's value; None: unknown."""
     if "runtimeValue" in source:
@@ -170,6 +178,7 @@ def _type_of(value: Any) -> str:
 def _fits(found: str, wanted: str) -> bool:
     if wanted == "STRING" or found == wanted:
         return True  # the backend turns any value into text
-    if found == "STRUCT":
-        return wanted in ("TASK_FINAL_STATUS", _FILLED_IN)
+    structs = ("STRUCT", "TASK_FINAL_STATUS", _FILLED_IN)
+    if found in structs and wanted in structs:
+        return True
     return found in _NUMBERS and wanted in _NUMBERS

@@ -18,6 +18,7 @@ def test_create(server, ask, told, messages):
     assert lines["run"] == run.display_name and run.display_name.startswith("tiny 20")
     messages.check(lines["watch it"].replace(run.id, "RUN"))
     assert run.runtime_config["parameters"] == {"word": "hello", "count": 3, "loud": False}
+    assert run.runtime_config["pipeline_root"] == "minio://bucket/base", "the file's own"
     (experiment,) = server.experiments.values()
     assert experiment.name == "tiny"
     words = ("--experiment", "e", "--name", "n", "--pipeline-root", "minio://b/r")

@@ -122,6 +122,18 @@ def test_a_stopped_run(server, ask, told, messages):
     messages.check(state)
 
 
+def test_a_step_that_was_stopped_did_not_fail(server, ask, told):
+    """Argo calls its pod failed."""
+    run = told("runs", "create", "tiny", "--name", "mine")["id"]
+    stop = [start("say"), lambda run: (run.terminate(), run.begin())]
+    server.run().play(*stop, finish("say", "FAILED"), end("FAILED"))
+    done = ask("runs", "watch", run)
+    assert done.exit_code == 1
+    assert "say: interrupted" in done.stdout and "runs logs" not in done.stderr
+    assert "it was stopped" in done.stderr
+    assert steps(told("runs", "show", run))["say"] == "interrupted"
+
+
 def test_interrupted(server, ask, told):
     run = told("runs", "create", "tiny")["id"]
 

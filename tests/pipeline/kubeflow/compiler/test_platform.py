@@ -7,7 +7,7 @@ import yaml
 from compiled_by import EVERYTHING
 
 from stagecraft.pipeline.kubeflow.linter import check
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,6 @@ def test_the_container(documents):
 
 
 def test_the_platform_document(documents):
-    def constant(value):
-        return {"runtimeValue": {"constant": value}}
-
     [(name, entry)] = documents[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"].items()
     assert name == "Copy_executor"
     assert entry == {
@@ -62,7 +59,6 @@ def test_the_platform_document(documents):
         "pvcMount": [
             {
                 "constant": "data",
-                "pvcNameParameter": constant("data"),
                 "mountPath": "/data",
                 "subPath": "cifar",
             }
@@ -70,7 +66,6 @@ def test_the_platform_document(documents):
         "secretAsEnv": [
             {
                 "secretName": "store",
-                "secretNameParameter": constant("store"),
                 "keyToEnv": [{"secretKey": "accesskey", "envVar": "AWS_ACCESS_KEY_ID"}],
             }
         ],
@@ -102,3 +97,29 @@ def test_a_component_that_is_not_there(tmp_path, messages):
     with messages.raises(UserError):
         compiled_by.ours(tiny_nodes.pipeline(), tmp_path, steps={"Trainr": {"gpus": 2}})
     assert not (tmp_path / "ours.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "version"),
+    [
+        ("tolerations", [{"key": "gpu"}], "2.0.5"),
+        ("timeout_seconds", 60, "2.0"),
+        ("shared_memory", "1Gi", "2.2.0"),
+        ("volumes", [{"claim": "c", "path": "/c", "sub_path": "x"}], "2.15"),
+        ("volumes", [{"claim": "c", "path": "/c"}], None),
+        ("shared_memory", "1Gi", None),
+    ],
+)
+def test_a_setting_that_the_backend_does_not_know(tmp_path, setting, value, version):
+    def compiled(version):
+        pipeline = tiny_nodes.pipeline()
+        steps = {"Copy": {setting: value}}
+        compiled_by.ours(pipeline, tmp_path, steps=steps, backend_version=version)
+
+    if version is None:
+        compiled("2.3")
+        return
+    with pytest.raises(SettingError) as refused:
+        compiled(version)
+    assert refused.value.setting.startswith(f"kubeflow.steps.Copy.{setting}")
+    compiled("2.16")

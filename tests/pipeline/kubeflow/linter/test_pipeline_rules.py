@@ -126,9 +126,22 @@ CASES = [
     ),
     # parameters
     (
-        "root-parameter",
-        "root.inputDefinitions.parameters.steps",
-        {"root.inputDefinitions.parameters.steps.defaultValue": ...},
+        "null-parameter",
+        f"{GIVEN}.steps",
+        {
+            "root.inputDefinitions.parameters.steps": {
+                "parameterType": "NUMBER_INTEGER",
+                "isOptional": True,
+            }
+        },
+    ),
+    *(
+        (rule, f"{GIVEN}.unused.runtimeValue.constant", _given_unused(value, "STRING"))
+        for rule, value in (
+            ("null-constant", None),
+            ("placeholder-in-value", "{{$.inputs.parameters['steps']}}"),
+            ("variable-in-value", "costs $$5"),
+        )
     ),
     (
         "parameter-type",

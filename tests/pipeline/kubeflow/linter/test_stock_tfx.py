@@ -20,10 +20,10 @@ EXPECTED = {
     # under 2.0 no constant is one: each parameter of each task is refused
     ("2.0", "json"): {"pipeline-job": 1, "schema-version": 1, "runtime-value": ...},
     ("2.0", "yaml"): {"schema-version": 1, "runtime-value": ...},
-    ("2.1", "json"): {"pipeline-job": 1, "root-parameter": 1},
-    ("2.1", "yaml"): {"root-parameter": 1},
+    ("2.1", "json"): {"pipeline-job": 1},
+    ("2.1", "yaml"): {},
 }
-EXPECTED["2.0", "json"] |= {"root-parameter": 1, "parameter-type": 2}
+EXPECTED["2.0", "json"] |= {"parameter-type": 2}
 
 
 def _pipeline(*, resolver_id="blessed", runtime_parameter=True):

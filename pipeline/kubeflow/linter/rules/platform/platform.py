@@ -9,7 +9,7 @@ from stagecraft.pipeline.kubeflow.linter.finding import Finding
 from stagecraft.pipeline.kubeflow.linter.pipeline import Pipeline
 from stagecraft.pipeline.kubeflow.linter.proto.kubernetes_messages import KUBERNETES
 from stagecraft.pipeline.kubeflow.linter.proto.strict import Reader
-from stagecraft.pipeline.kubeflow.linter.rules.platform import pod_spec, secrets_and_volumes
+from stagecraft.pipeline.kubeflow.linter.rules.platform import names, pod_spec, secrets_and_volumes
 
 _IS_PLATFORM = "backend/src/apiserver/template/v2_template.go IsPlatformSpecWithKubernetesConfig"
 _ADD = "backend/src/v2/compiler/argocompiler/spec_patch.go unmarshalKubernetesExecutorConfig"
@@ -82,3 +82,4 @@ def _executor(
     users = [task for task in pipeline.tasks if task.component in components]
     yield from secrets_and_volumes.check(config, location, users)
     yield from pod_spec.check(config, location)
+    yield from names.check(config, location)

@@ -1,0 +1,99 @@
+"""Gives steps the keys of the object stores that they reach without the launcher.
+
+The launcher copies a step's artifacts, and nothing else. A step that looks up the last blessed
+model, pushes, or reads data of the user opens the store itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tfx.types.standard_artifacts import ModelBlessing
+
+from stagecraft.components.kubernetes.jobs.pod_settings import Secret
+from stagecraft.pipeline.kubeflow import spec as specs
+from stagecraft.pipeline.kubeflow.spec import Json
+from stagecraft.pipeline.settings.kubeflow import Step
+
+OWN_STORE = (
+    Secret(name="mlpipeline-minio-artifact", key="accesskey", env="AWS_ACCESS_KEY_ID"),
+    Secret(name="mlpipeline-minio-artifact", key="secretkey", env="AWS_SECRET_ACCESS_KEY"),
+)
+"""Keys of the store that comes with Kubeflow Pipelines. Its installation creates the Secret, and
+the profile controller copies it into profiles (manifests/kustomize in kubeflow/pipelines)."""
+
+_CREDENTIALS = {
+    "s3": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+    "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
+}
+_CREDENTIALS["minio"] = _CREDENTIALS["s3"]
+
+_ADDRESS = re.compile(r"\b(gs|s3|minio)://")
+
+
+def add(spec: Json, step: specs.Step, wanted: Step, further: Iterable[str] = ()) -> Step:
+    """Settings with the keys of Kubeflow's own store, if the step opens a ``minio://`` address.
+
+    Keys that the settings name stay. AWS's SDK takes one pair of keys, so a step that opens
+    ``s3://``, too, gets none.
+
+    Args:
+        spec: with the pipeline root and the defaults of parameters.
+        step: before :func:`spec.complete_arguments`.
+        wanted: the step's settings.
+        further: addresses that the step opens, and no parameter of it names.
+    """
+    stores = _stores(spec, step, further)
+    if "minio" not in stores or "s3" in stores or not _missing("minio", wanted):
+        return wanted
+    return wanted.model_copy(update={"secrets": (*wanted.secrets, *OWN_STORE)})
+
+
+def without_keys(
+    spec: Json, step: specs.Step, wanted: Step, further: Iterable[str] = ()
+) -> set[str]:
+    """Schemes of the stores that a step opens although its settings name no credentials."""
+    return {scheme for scheme in _stores(spec, step, further) if _missing(scheme, wanted)}
+
+
+def _missing(scheme: str, wanted: Step) -> bool:
+    """Whether settings name no credentials for a store."""
+    names = {*wanted.env, *(secret.env for secret in wanted.secrets)}
+    return names.isdisjoint(_CREDENTIALS[scheme])
+
+
+def _stores(spec: Json, step: specs.Step, further: Iterable[str]) -> set[str]:
+    """Schemes of the stores that a step of this project opens itself."""
+    if not specs.is_ours(step):
+        return set()
+    sources = step.task.get("inputs", {}).get("parameters", {}).values()
+    defaults = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    names = {source.get("componentInputParameter") for source in sources}
+    addresses = [*further, *_texts(list(sources))]
+    addresses += _texts([defaults[name].get("defaultValue") for name in names & defaults.keys()])
+    if _reads_records(step.executor["container"]["args"]) or _blesses(step.component):
+        addresses.append(spec["defaultPipelineRoot"])
+    return {match[1] for text in addresses for match in _ADDRESS.finditer(text)}
+
+
+def _reads_records(args: list[str]) -> bool:
+    return specs.LATEST_BLESSED in args or specs.RESOLVED_INPUTS in args
+
+
+def _blesses(component: Json) -> bool:
+    outputs = component.get("outputDefinitions", {}).get("artifacts", {}).values()
+    return any(
+        ModelBlessing.TYPE_NAME in output["artifactType"].get("instanceSchema", "")
+        for output in outputs
+    )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)

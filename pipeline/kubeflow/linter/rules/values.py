@@ -1,0 +1,92 @@
+"""Rules for values that arrive as other values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from stagecraft.pipeline.kubeflow.linter.finding import Finding
+from stagecraft.pipeline.kubeflow.linter.pipeline import Component, Pipeline, Task
+
+_PLACEHOLDER = re.compile(r"\{\{\$(\}\}|\.(inputs|outputs)\.(parameters|artifacts)\['[^']+'\])")
+_VARIABLE = re.compile(r"\$\$|\$\(([^()]*)\)")
+_POD_VARIABLES = ("KFP_POD_NAME", "KFP_POD_UID", "NAMESPACE")
+_COMPILE = "backend/src/v2/component/launcher_v2.go compileCmdAndArgs"
+_EXPAND = "kubernetes/kubernetes third_party/forked/golang/expansion/expand.go Expand"
+_METADATA = "backend/src/v2/metadata/converter.go StructValueToMLMDValue"
+
+
+def check(pipeline: Pipeline) -> Iterator[Finding]:
+    """Checks constants of all tasks, and metadata of importers."""
+    for task in pipeline.tasks:
+        for name, source in task.inputs("parameters").items():
+            if "constant" in source.get("runtimeValue", {}):
+                location = f"{task.location}.inputs.parameters.{name}.runtimeValue.constant"
+                yield from _constant(source["runtimeValue"]["constant"], location, task)
+    for component in pipeline.components.values():
+        if component.importer is not None:
+            yield from _metadata(component)
+
+
+def _constant(value: Any, location: str, task: Task) -> Iterator[Finding]:
+    definitions = task.component.inputs("parameters") if task.component else {}
+    is_text = definitions.get(location.split(".")[-3], {}).get("parameterType") == "STRING"
+    if value is None and is_text:  # a driver fails on others: see parameters
+        yield Finding(
+            "null-constant",
+            location,
+            "The step gets an empty text: the constant is null.",
+            "Leave the parameter out, or give it a value.",
+            "backend/src/v2/metadata/converter.go PbValueToText",
+        )
+    if not isinstance(value, str) or task.component is None or task.component.container is None:
+        return
+    if found := _PLACEHOLDER.search(value):
+        yield Finding(
+            "placeholder-in-value",
+            location,
+            f"The step gets another text: the launcher fills in {found[0]!r} in values, too.",
+            "Leave the placeholder out of the value.",
+            _COMPILE,
+        )
+    if variable := _expanded(value, task.component):
+        yield Finding(
+            "variable-in-value",
+            location,
+            f"The step gets another text: Kubernetes expands {variable!r} in arguments.",
+            "Leave it out, or give the value as an environment variable or a file.",
+            _EXPAND,
+        )
+
+
+def _expanded(value: str, component: Component) -> str | None:
+    assert component.container is not None
+    names = {variable.get("name") for variable in component.container.get("env", [])}
+    for match in _VARIABLE.finditer(value):
+        if match[1] is None or match[1] in names or match[1] in _POD_VARIABLES:
+            return match[0]
+    return None
+
+
+def _metadata(component: Component) -> Iterator[Finding]:
+    assert component.importer is not None
+    for name, value in component.importer.get("metadata", {}).items():
+        location = f"{component.executor_location}.importer.metadata.{name}"
+        if value is None:
+            yield Finding(
+                "importer-metadata",
+                location,
+                "The step crashes: metadata cannot be null.",
+                "Leave the value out.",
+                _METADATA,
+            )
+        elif isinstance(value, (bool, list, dict)):
+            stored = {bool: "a number", list: 'as {"list": …}'}.get(type(value), 'as {"struct": …}')
+            yield Finding(
+                "importer-metadata",
+                location,
+                f"The backend stores the value {stored}, without a word.",
+                "Use text or a number.",
+                _METADATA,
+            )

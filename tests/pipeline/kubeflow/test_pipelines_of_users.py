@@ -1,0 +1,95 @@
+"""Pipelines that others wrote: compiled, linted, and emulated to their end."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import compiled_by
+import components_of_users
+import pytest
+import tiny_nodes
+from tfx.components import CsvExampleGen
+from tfx.orchestration.data_types import RuntimeParameter
+from tfx.orchestration.pipeline import Pipeline
+from tfx.proto import example_gen_pb2, range_config_pb2
+
+from stagecraft.pipeline.kubeflow import document
+from stagecraft.pipeline.kubeflow.emulator.run import Run
+from stagecraft.schemas.errors import UserError
+
+ROOT = "minio://mlpipeline/users"
+
+
+def emulated(file: pathlib.Path, folder: pathlib.Path) -> dict[str, str]:
+    compiled = document.load(file)
+    run = Run(compiled, folder, compiled.arguments({}))
+    run.run(parallel=2, on_event=lambda *_: None)
+    logs = {name: how.log.read_text()[-2000:] for name, how in run.ended.items() if how.cause}
+    assert not logs, logs
+    return {name: how.state for name, how in run.ended.items()}
+
+
+def test_values_between_components(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parent))
+    pipeline = components_of_users.create_pipeline("values", ROOT)
+    compiled_by.ours(pipeline, tmp_path)
+    states = emulated(tmp_path / "ours.yaml", tmp_path)
+    assert states == dict.fromkeys(("make-numbers", "show-numbers", "check"), "done")
+
+
+def test_a_component_is_named_like_the_step_of_a_driver(tmp_path: pathlib.Path) -> None:
+    generator = CsvExampleGen("minio://data/points").with_id("G")
+    mine = tiny_nodes.Make().with_id("G-inputs")
+    pipeline = Pipeline("two", ROOT, components=[generator, mine])
+    tasks = compiled_by.ours(pipeline, tmp_path)["pipelineSpec"]["root"]["dag"]["tasks"]
+    assert set(tasks) == {"G", "G-inputs", "G-inputs-2"}
+    source = tasks["G"]["inputs"]["parameters"]["driver_output"]["taskOutputParameter"]
+    assert source["producerTask"] == "G-inputs-2"
+
+
+def test_an_input_of_a_driver_comes_from_a_renamed_step(tmp_path: pathlib.Path) -> None:
+    make = tiny_nodes.Make().with_id("make_number")
+    generator = CsvExampleGen("minio://data/points").with_id("my_examples")
+    generator.add_upstream_node(make)
+    pipeline = Pipeline("renamed", ROOT, components=[make, generator])
+    tasks = compiled_by.ours(pipeline, tmp_path)["pipelineSpec"]["root"]["dag"]["tasks"]
+    assert set(tasks) == {"make-number", "my-examples", "my-examples-inputs"}
+    assert tasks["my-examples-inputs"]["dependentTasks"] == ["make-number"]
+
+
+@pytest.mark.parametrize(
+    ("components", "record"),
+    [
+        (lambda: [], "refused"),
+        (lambda: [tiny_nodes.Copy(tiny_nodes.Make().outputs["model"], 1)], "Copy"),
+        (lambda: [_with_parameter_inside()], "CsvExampleGen"),
+    ],
+)
+def test_refused_by_name(tmp_path: pathlib.Path, components: Any, record: str) -> None:
+    with pytest.raises(UserError) as refused:
+        compiled_by.ours(Pipeline("refused", ROOT, components=components()), tmp_path)
+    assert refused.value.record == record
+    assert not list(tmp_path.iterdir())
+
+
+def _with_parameter_inside() -> Any:
+    return CsvExampleGen(
+        "minio://data/points",
+        output_config={"split_config": {"splits": [RuntimeParameter("split", str, "train")]}},
+    )
+
+
+def test_a_range_is_a_component_of_its_own(tmp_path: pathlib.Path) -> None:
+    """TFX passes the range of spans as a message."""
+    generator = CsvExampleGen(
+        "minio://data/{SPAN}",
+        range_config=range_config_pb2.RangeConfig(
+            static_range=range_config_pb2.StaticRange(start_span_number=1, end_span_number=1)
+        ),
+        input_config=example_gen_pb2.Input(
+            splits=[example_gen_pb2.Input.Split(name="all", pattern="{SPAN}/*")]
+        ),
+    )
+    compiled = compiled_by.ours(Pipeline("spans", ROOT, components=[generator]), tmp_path)
+    assert "CsvExampleGen-inputs" in compiled["pipelineSpec"]["root"]["dag"]["tasks"]
