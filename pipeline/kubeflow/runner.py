@@ -1,7 +1,7 @@
 """Compiles any TFX pipeline for open-source Kubeflow Pipelines 2.x.
 
 TFX's runner compiles for Vertex AI; docs/explanation/kubeflow.md lists the differences. ``linter``
-ports the rules of the backend, which were not compared with a live cluster.
+ports the rules of the backend.
 """
 
 from __future__ import annotations

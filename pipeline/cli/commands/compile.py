@@ -38,8 +38,8 @@ def compile_command(
 
     A run can change epochs, steps, learning rate, batch size and seed. It can also change strategy,
     replicas, stages and microbatches of the topology. It can change the URI of the data, unless you
-    compiled the pipeline for the sample. The rules come from the code of the backend. No live
-    cluster has confirmed them. Exit code: 0; 1 if the pipeline cannot be compiled.
+    compiled the pipeline for the sample. Steps that open the
+    store of Kubeflow Pipelines get its keys. Exit code: 0; 1 if the pipeline cannot be compiled.
     """
     from stagecraft.pipeline.checks import early_checks
     from stagecraft.pipeline.kubeflow import document, visible_secrets

@@ -56,9 +56,10 @@ def emulate(
     stagecraft compile && stagecraft emulate quickstart.yaml
     stagecraft emulate quickstart.yaml -p train_epochs=2 -p train_seed=1
 
-    Not emulated: Kubernetes (container images, resources, volumes, secrets, node selectors,
-    tolerations; a step sees the whole machine), conditions, downloads of importers, several users.
-    The emulation follows the published code. No live cluster has confirmed it.
+    Not emulated: Kubernetes (container images, resources, volumes, node selectors, tolerations; a
+    step sees the whole machine), conditions, several users. A step opens s3:// and minio:// URIs
+    only with keys from its secrets or variables. The values that a container receives are those
+    that the real backend gave it.
 
     The last line is JSON: pushed, blessed, steps. Exit code: 0; 1 if a step failed; 130 after
     Ctrl-C.

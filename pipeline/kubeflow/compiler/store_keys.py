@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tfx.types.standard_artifacts import ModelBlessing
+from tfx.types.standard_artifacts import ModelBlessing, PushedModel
 
 from stagecraft.components.kubernetes.jobs.pod_settings import Secret
 from stagecraft.pipeline.kubeflow import spec as specs
@@ -68,14 +68,25 @@ def _stores(spec: Json, step: specs.Step, further: Iterable[str]) -> set[str]:
     """Schemes of the stores that a step of this project opens itself."""
     if not specs.is_ours(step):
         return set()
-    sources = step.task.get("inputs", {}).get("parameters", {}).values()
+    sources = [*_parameters(step.task)]
+    tasks = spec["root"]["dag"]["tasks"]
+    for name, source in step.task.get("inputs", {}).get("artifacts", {}).items():
+        schema = specs.artifacts(step)[name]["artifactType"].get("instanceSchema", "")
+        if PushedModel.TYPE_NAME in schema:  # a model at the address that its producer got
+            sources += _parameters(tasks[source["taskOutputArtifact"]["producerTask"]])
     defaults = spec["root"].get("inputDefinitions", {}).get("parameters", {})
     names = {source.get("componentInputParameter") for source in sources}
-    addresses = [*further, *_texts(list(sources))]
+    addresses = [*further, *_texts(sources)]
     addresses += _texts([defaults[name].get("defaultValue") for name in names & defaults.keys()])
     if _reads_records(step.executor["container"]["args"]) or _blesses(step.component):
         addresses.append(spec["defaultPipelineRoot"])
     return {match[1] for text in addresses for match in _ADDRESS.finditer(text)}
+
+
+def _parameters(task: Json) -> Iterable[Json]:
+    """Sources of a task's parameters."""
+    parameters: dict[str, Json] = task.get("inputs", {}).get("parameters", {})
+    return parameters.values()
 
 
 def _reads_records(args: list[str]) -> bool:
