@@ -9,6 +9,9 @@ from __future__ import annotations
 PERMANENT = 1
 """An error in data, settings or code: it would happen again."""
 
+START_ERROR = 128
+"""Kubernetes: the container's command could not be started, as StartError says."""
+
 LOST_PEER = 138
 """Another process of the topology is gone; the operator's "user-defined, retryable"."""
 
@@ -23,4 +26,4 @@ def of_status(returncode: int) -> int:
 
 def retryable(code: int | None) -> bool:
     """Whether another attempt may succeed; False for None, a process that is running."""
-    return code is not None and code >= 128
+    return code is not None and code > START_ERROR

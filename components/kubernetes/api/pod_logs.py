@@ -139,7 +139,14 @@ def merged(
     written: queue.Queue[tuple[Pod, str] | Exception] = queue.Queue()
     readers: dict[str, threading.Thread] = {}
     alive: set[str] = set()
-    more, deadline = True, math.inf
+    more, deadline, rounds = True, math.inf, 0
+
+    def ended(pod: Pod) -> bool:
+        """Whether a listing that began after this call lacks the pod: its name may have another."""
+        begun = rounds
+        while more and rounds < begun + 2:
+            time.sleep(0.02)
+        return pod.uid not in alive
 
     def read(pod: Pod) -> None:
         try:
@@ -150,7 +157,7 @@ def merged(
                 container=container,
                 tail=tail,
                 patient=lambda: more,
-                ended=lambda: pod.uid not in alive,
+                ended=lambda: ended(pod),
             ):
                 written.put((pod, line))
         except Refused as error:
@@ -166,6 +173,7 @@ def merged(
                 alive = {
                     pod.uid for pod in found if more and not pod.is_over and pod.exit_code is None
                 }
+                rounds += 1
                 for pod in found:
                     if pod.uid not in readers:
                         readers[pod.uid] = threading.Thread(target=read, args=(pod,), daemon=True)

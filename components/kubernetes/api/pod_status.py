@@ -62,7 +62,7 @@ def _pod(item: Any) -> Pod:
     if not reason and disruption is not None:
         reason = _join(disruption)
     if not reason and ended is not None and ended.reason not in ("Error", "Completed"):
-        reason = ended.reason or ""
+        reason = _join(ended)
     return Pod(
         metadata.name,
         status.phase or "Unknown",

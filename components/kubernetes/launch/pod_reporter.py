@@ -58,6 +58,8 @@ class PodReporter:
             role = self.role(pod)
             if pod.phase == "Failed":
                 self.report(role, _failure(pod))
+                if pod.exit_code == exit_codes.START_ERROR:  # some controllers would try again
+                    raise UserError(f"{role}: {_failure(pod)}", record=pod.name)
             if pod.phase == "Pending" and pod.unscheduled:
                 self.report(role, pod.unscheduled)
             if not pod.waiting:
@@ -76,7 +78,9 @@ class PodReporter:
         if not failed:
             return ""
         # The first permanent failure; without one, the last failure that is not secondary.
-        permanent = [pod for pod in failed if pod.exit_code and pod.exit_code < 128]
+        permanent = [
+            pod for pod in failed if pod.exit_code and not exit_codes.retryable(pod.exit_code)
+        ]
         primary = [pod for pod in failed if pod.exit_code not in _SECONDARY]
         pod = permanent[0] if permanent else (primary or failed)[-1]
         lines = "".join(f"\n  {line}" for line in self._last.get(pod.uid, ()))

@@ -33,8 +33,8 @@ def lint(files: tuple[str, ...], as_json: bool) -> int:
     stagecraft lint *.yaml --json
 
     The rules come from the Go code of the backend (kubeflow/pipelines, 7b70c7b95, August 2026)
-    and agree with its verdicts on 375 pipelines. The check does not cover what only a cluster knows: container
-    images, secrets, volumes, quotas, permissions.
+    and agree with its verdicts on 375 pipelines. The check does not cover what only a
+    cluster knows: container images, secrets, volumes, quotas, permissions.
 
     Exit code: 0 if the backend accepts all files; 1 with findings, or if a file cannot be read.
     """

@@ -11,7 +11,7 @@ from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, Permis
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL, PORT, JobRequest, Json
 from stagecraft.trainer_module.processes import exit_codes
 
-_PERMANENT = list(range(1, 128))
+_PERMANENT = list(range(1, exit_codes.START_ERROR + 1))
 """Exit codes that another attempt would not change: trainer_module.processes.exit_codes."""
 
 assert exit_codes.PERMANENT in _PERMANENT and exit_codes.LOST_PEER not in _PERMANENT
