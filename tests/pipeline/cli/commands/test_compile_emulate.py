@@ -23,7 +23,7 @@ def test_compile_writes_what_the_backend_takes(tmp_path):
     assert f"written        {tmp_path / 'my.yaml'}" in done.output
     text = (tmp_path / "my.yaml").read_text()
     assert check(text) == []
-    inputs = yaml.safe_load(text)["root"]["inputDefinitions"]["parameters"]
+    inputs = next(yaml.safe_load_all(text))["root"]["inputDefinitions"]["parameters"]
     assert inputs["data_source"]["defaultValue"] == "download"
     assert inputs["train_epochs"]["description"]
 
@@ -31,7 +31,9 @@ def test_compile_writes_what_the_backend_takes(tmp_path):
 def test_the_sample_has_classes_of_its_own(tmp_path):
     """A run of it cannot be given other data: its schema is compiled in."""
     assert command("compile", "-o", tmp_path / "my.yaml").exit_code == 0
-    inputs = yaml.safe_load((tmp_path / "my.yaml").read_text())["root"]["inputDefinitions"]
+    inputs = next(yaml.safe_load_all((tmp_path / "my.yaml").read_text()))["root"][
+        "inputDefinitions"
+    ]
     assert "data_source" not in inputs["parameters"]
 
 
