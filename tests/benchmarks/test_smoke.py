@@ -62,16 +62,11 @@ RUNS = {
 }
 """Name of a benchmark: its words, and a line that it prints in the end."""
 
-FAST = ("overlap",)
-"""About ten seconds, most of which are imports."""
-
 FULL = ("pipeline_overhead", "soak")
 """Two minutes each: whole pipelines."""
 
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:
-    if name in FAST:
-        return []
     return [pytest.mark.full if name in FULL else pytest.mark.slow]
 
 

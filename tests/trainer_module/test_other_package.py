@@ -147,6 +147,7 @@ def test_a_training_with_all_of_them(installed, make_fn_args, tmp_path, monkeypa
     assert all(np.isfinite(each["loss"]) for each in record["evaluations"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "equal"), [(1, True), (2, False)])
 def test_parity(installed, tmp_path, monkeypatch, steps, equal):
     """With averages in each step it is mirrored; with fewer it is not, and the case shows it."""

@@ -45,6 +45,7 @@ def lease(address: str, name: str = "", seconds: float = 60.0) -> Lease:
     return folder.open_lease(address, name=name, seconds=seconds, grace=0.0)
 
 
+@pytest.mark.slow
 def test_fifty_at_once(bucket: str) -> None:
     """A server of S3's, and processes that share nothing else."""
     [found] = starts.at_once("store", f"s3://{bucket}/checkpoints/key", count=50)

@@ -58,6 +58,7 @@ def weights(checkpoints: Checkpoints) -> dict[str, np.ndarray]:
     return {name: value for name, value in found.state.items() if name.startswith("model/")}
 
 
+@pytest.mark.slow
 def test_the_model_comes_back(stored: Any, cluster: Any, messages: Messages) -> None:
     """And what trainings have left that nobody tries again is gone."""
     jobs = stored.checkpoints.replace("checkpoints", "jobs")
@@ -81,6 +82,7 @@ def test_the_model_comes_back(stored: Any, cluster: Any, messages: Messages) -> 
     assert cluster.leases() == []
 
 
+@pytest.mark.slow
 def test_what_pods_are_told(stored: Any, cluster: Any) -> None:
     """A task that names no folder of the step's, and inputs whole."""
     with pytest.raises(UserError):
@@ -171,6 +173,7 @@ sys.exit(worker.main(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_pod_that_does_not_reach_the_store(stored: Any) -> None:
     """Its controller starts it again: a store may come back."""
     folder = stored.checkpoints.replace("checkpoints", "jobs/train-1")
