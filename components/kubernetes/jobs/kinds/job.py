@@ -35,8 +35,10 @@ class IndexedJob(ClusterJob):
             "completionMode": "Indexed",
             "completions": request.count,
             "parallelism": request.count,
-            # When one process is lost, all others restart: each attempt counts one of each.
-            "backoffLimit": request.max_restarts * request.count,
+            # When one process is lost, all others restart. With a limit for all pods, Kubernetes
+            # would count each of them, and double the pause for each.
+            "backoffLimitPerIndex": request.max_restarts,
+            "maxFailedIndexes": 0,
             "activeDeadlineSeconds": request.job.deadline_seconds,
             "ttlSecondsAfterFinished": request.job.ttl_seconds,
             # A new pod before the old one is gone would be a second process at its address.
