@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     "machines",
     multiple=True,
     metavar="[KIND=]TYPE",
-    help="With vertex: n1-standard-8 for all processes, ps=n1-highmem-4 for one kind (chief, "
-    "worker, ps, evaluator). Repeatable.",
+    help="With vertex: the machine type of all processes (n1-standard-8) or of one kind "
+    "(ps=n1-highmem-4). Kinds: chief, worker, ps, evaluator. Repeatable.",
 )
 def render(
     config: str,
