@@ -27,8 +27,8 @@ def compile_command(
 
     The command checks the file with the rules of stagecraft lint. Upload it with stagecraft
     kubeflow or in the UI of Kubeflow Pipelines, or try it on this machine with stagecraft emulate.
-    The settings below kubeflow: set container images, resources and volumes of steps; stagecraft
-    config --describe lists them.
+    The kubeflow section of the settings sets container images, resources and volumes of steps;
+    stagecraft config --describe lists these settings.
 
     \b
     stagecraft compile --config cifar10 --data s3://bucket/cifar-10-binary.tar.gz \\
@@ -38,8 +38,8 @@ def compile_command(
 
     A run can change epochs, steps, learning rate, batch size and seed. It can also change strategy,
     replicas, stages and microbatches of the topology. It can change the URI of the data, unless you
-    compiled the pipeline for the sample. Steps that open the
-    store of Kubeflow Pipelines get its keys. Exit code: 0; 1 if the pipeline cannot be compiled.
+    compiled the pipeline for the sample. Steps that access the object store of Kubeflow Pipelines
+    get the keys of this store. Exit code: 0; 1 if the pipeline cannot be compiled.
     """
     from stagecraft.pipeline.checks import early_checks
     from stagecraft.pipeline.kubeflow import document, visible_secrets

@@ -17,9 +17,9 @@ from stagecraft.pipeline.cli.terminal import console
 def config(config: str, overrides: tuple[str, ...], describe: bool) -> None:
     """Print the settings of a run as YAML.
 
-    Settings are a tree. A preset or a file sets some of them, --set changes single ones, and all
-    others have defaults. The command refuses the same settings as `stagecraft run`, but does not
-    check the data, the model or the devices.
+    Settings are a tree. A preset or a file sets some settings, --set changes individual settings,
+    and all others have defaults. The command refuses the same settings as `stagecraft run`, but
+    does not check the data, the model or the devices.
 
     \b
     stagecraft config                              the quickstart preset, resolved

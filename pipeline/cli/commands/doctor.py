@@ -42,8 +42,8 @@ _JOB = "preflight"
 @click.option(
     "--service-account",
     metavar="NAME",
-    help="The account whose permissions to check: pipeline-runner, or default-editor in a profile. "
-    "Default: your own account.",
+    help="Check the permissions of this service account: pipeline-runner, or default-editor in a "
+    "profile. Default: your own account.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
@@ -63,10 +63,10 @@ def doctor(
     the TensorFlow devices. This takes a few seconds. Exit code: 0; 1 if something is missing that
     every run needs.
 
-    With --cluster, the command checks whether a cluster has what parallel.launcher: kubernetes
-    needs: version, operator, permissions, quotas, volumes, image. It changes nothing. If your
-    credentials do not permit a check, the command prints a note. Exit code: 0; 1 if something is
-    missing.
+    With --cluster, the command checks the requirements of a cluster job
+    (parallel.launcher=kubernetes): version, operator, permissions, quotas, volumes, image. It
+    changes nothing. If your credentials do not permit a check, the command prints a note. Exit
+    code: 0; 1 if something is missing.
 
     \b
     stagecraft doctor --cluster --config my.yaml --service-account pipeline-runner

@@ -58,8 +58,8 @@ def emulate(
 
     Not emulated: Kubernetes (container images, resources, volumes, node selectors, tolerations; a
     step sees the whole machine), conditions, several users. A step opens s3:// and minio:// URIs
-    only with keys from its secrets or variables. The values that a container receives are those
-    that the real backend gave it.
+    only with keys from its secrets or variables. The values that a step receives were compared with
+    those of a real backend.
 
     The last line is JSON: pushed, blessed, steps. Exit code: 0; 1 if a step failed; 130 after
     Ctrl-C.

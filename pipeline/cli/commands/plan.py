@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "--devices",
     metavar="NxNAME",
     help="Plan with the published peak rates of these devices, such as 4xA100-40GB for each "
-    "worker. This machine does not need them.",
+    "worker. This machine does not need to have these devices.",
 )
 @click.option(
     "--measure",

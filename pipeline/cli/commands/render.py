@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     "machines",
     multiple=True,
     metavar="[KIND=]TYPE",
-    help="With vertex: n1-standard-8 for all processes, ps=n1-highmem-4 for one kind (chief, "
-    "worker, ps, evaluator). Repeatable.",
+    help="With vertex: the machine type of all processes (n1-standard-8) or of one kind "
+    "(ps=n1-highmem-4). Kinds: chief, worker, ps, evaluator. Repeatable.",
 )
 def render(
     config: str,
@@ -57,9 +57,9 @@ def render(
 ) -> None:
     """Print the Kubernetes objects or Vertex AI worker pools of a training run, as YAML.
 
-    Each process of the topology (settings below parallel) gets a pod, with the resources of the
-    Trainer step. Use this command if you apply the objects yourself. With parallel.launcher:
-    kubernetes, the Trainer creates them. The processes read two files from
+    Each process of the topology (the parallel section of the settings) gets a pod, with the
+    resources of the Trainer step. Use this command if you apply the objects yourself. With
+    parallel.launcher: kubernetes, the Trainer creates them. The processes read two files from
     kubeflow.job.folder/NAME, on a volume or in an object store. The file task.json holds {"run_fn":
     …, "fn_args": …} (see stagecraft.trainer_module.worker). The file lease.json holds {"until": …}:
     the time at which the processes exit, in seconds since 1970. The Trainer step writes both files.

@@ -16,7 +16,7 @@ from stagecraft.schemas.errors import UserError
 
 @click.group(cls=Group, short_help="Manage named connections.")
 def contexts() -> None:
-    """Manage contexts: names for clusters, with the options that connect to them.
+    """Manage contexts: named connections to clusters, with their options.
 
     The file ~/.config/stagecraft/contexts.yaml (or the one that STAGECRAFT_CONTEXTS names) contains
     the contexts, but no secrets. Tokens and cookies stay in their own files, which each command

@@ -26,9 +26,9 @@ def kubeflow() -> None:
     STAGECRAFT_KUBEFLOW_COOKIES); the current context; the cluster of the pod that runs the command;
     the cluster of kubectl.
 
-    The tests use a local server with the published API (v2beta1). A real server of version 2.17 ran
-    the commands, too. Exit codes: 0; 1 if the command or the run failed; 2 for an invalid command
-    line; 130 after Ctrl-C.
+    The tests use a local server with the published API (v2beta1). The commands also ran against a
+    real server of version 2.17. Exit codes: 0; 1 if the command or the run failed; 2 for an invalid
+    command line; 130 after Ctrl-C.
     """
 
 
