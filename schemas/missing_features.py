@@ -13,9 +13,9 @@ class MissingFeatureError(UserError):
     def __init__(self, where: str, missing: Sequence[str], present: Sequence[str], advice: str):
         names = " and ".join(map(repr, missing))
         plural = "s" if len(missing) > 1 else ""
-        known = ", ".join(present) or "none"
+        known = f"only {', '.join(present)}" if present else "no features"
         super().__init__(
-            f"{where}: no feature{plural} {names} (features: {known}); {advice}",
+            f"{where}: no feature{plural} {names} (it has {known}); {advice}",
             file=where,
             record=", ".join(missing),
             suggestion=advice,

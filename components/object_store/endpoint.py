@@ -95,8 +95,9 @@ def explained(uri: str) -> Iterator[None]:
         ) from None
     except _errors()[0] as error:  # s3fs turns S3's answers into OSErrors
         kind = UserError if isinstance(error, _errors()[1]) else TransientError
+        cause = str(error).rstrip(".")
         raise kind(
-            f"{uri}: the object store at {endpoint_of(uri) or 'AWS'} cannot be used: {error}. "
+            f"{uri}: the object store at {endpoint_of(uri) or 'AWS'} cannot be used: {cause}. "
             "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to keys that may read and write "
             "there. If the store is not AWS, set AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL) to its "
             "URL.",

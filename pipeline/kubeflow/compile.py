@@ -68,7 +68,7 @@ def check(settings: PipelineSettings) -> None:
     raise SettingError(
         "kubeflow.steps.Trainer.gpus",
         gpus,
-        f"is too few for {parallel.replicas} replicas of {parallel.stages} stages",
+        f"is too few for {parallel.replicas} replicas × {parallel.stages} stages",
         f"kubeflow.steps.Trainer.gpus: {needed}, or parallel.virtual_devices: {needed} for logical "
         "CPU devices",
     )

@@ -86,7 +86,10 @@ class Document(NamedTuple):
         if unknown := sorted(set(values) - set(self.parameters)):
             known = ", ".join(sorted(self.parameters)) or "none"
             raise SettingError(
-                "--parameter", unknown[0], "does not exist", f"one of the pipeline's: {known}"
+                "--parameter",
+                unknown[0],
+                "does not exist",
+                f"one of the pipeline's parameters: {known}",
             )
         arguments = {}
         for name, definition in self.parameters.items():

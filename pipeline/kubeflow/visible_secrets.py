@@ -30,8 +30,8 @@ def warning(settings: PipelineSettings, where: str) -> str | None:
         return None
     return (
         f"{where} contains plain text that looks like a secret: {', '.join(found)}. Everybody who "
-        "may see the pipeline sees it. Put it into a Kubernetes Secret, and name the Secret in "
-        "kubeflow.every_step.secrets."
+        "may see the pipeline can read this text. Put the secret into a Kubernetes Secret, and "
+        "name this Secret in kubeflow.every_step.secrets."
     )
 
 

@@ -50,7 +50,7 @@ def check(settings: PipelineSettings) -> None:
         raise SettingError(
             "kubeflow.checkpoints",
             checkpoints,
-            "is not a folder, but checkpoints need one",
+            "is a URI, but checkpoints on Vertex AI need a local folder",
             "a folder of the step's machine, such as checkpoints",
         )
     if settings.parity.enabled:

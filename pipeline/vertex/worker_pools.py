@@ -85,8 +85,8 @@ def _check(settings: PipelineSettings, counts: dict[str, int], machines: Mapping
         raise SettingError(
             "parallel.evaluator",
             "true",
-            f"leaves pools empty ({empty}); the TFX Trainer adds a container to them, but Vertex "
-            "AI gives them no machine",
+            f"leaves worker pools empty ({empty}): the TFX Trainer adds a container to each empty "
+            "pool, but Vertex AI has no machine for this container",
             "parallel.evaluator: false, or parallel.strategy: parameter_server",
         )
     if settings.parallel.launcher not in ("auto", "in_process"):
@@ -100,7 +100,7 @@ def _check(settings: PipelineSettings, counts: dict[str, int], machines: Mapping
         raise SettingError(
             "--machine-type",
             f"{unknown[0]}={machines[unknown[0]]}",
-            "names no role of this topology",
+            "is for a role that this topology does not have",
             f"one of {', '.join(counts)}",
         )
 

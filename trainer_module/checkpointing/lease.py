@@ -98,7 +98,9 @@ class Lease(abc.ABC):
                 return
             except Conflict:
                 time.sleep(_PAUSES.uniform(0, 0.02 * tries))
-        raise UserError(f"{self.place}: the lease keeps changing; run again", file=self.place)
+        raise UserError(
+            f"{self.place}: other processes keep changing the lease; run again", file=self.place
+        )
 
     def renew(self) -> None:
         """Extends the lease to ``seconds`` from now; raises a LeaseLostError if it is lost."""

@@ -94,9 +94,9 @@ class LeaseLostError(UserError):
     def __init__(self, place: str, reason: str, holder: Holder | None = None):
         self.place, self.holder = place, holder
         super().__init__(
-            f"{place}: this training run has lost its lease ({reason}), and saves nothing more. "
-            "When no other training run uses these checkpoints, start this one again. It resumes "
-            "from the newest checkpoint.",
+            f"{place}: this training run has lost its lease, and saves no more checkpoints. When "
+            "no other training run uses these checkpoints, start this one again. It resumes from the "
+            f"newest checkpoint. Cause: {reason}",
             file=place,
         )
 

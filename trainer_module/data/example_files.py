@@ -20,7 +20,9 @@ def expand(files: Sequence[str]) -> list[str]:
     """The files that match paths and patterns (``folder/*``), sorted by name; at least one."""
     paths = sorted(path for pattern in files for path in tf.io.gfile.glob(pattern))
     if not paths:
-        raise UserError(f"{', '.join(files) or 'no pattern'}: no such file", file=", ".join(files))
+        names = ", ".join(files)
+        problem = f"{names}: no such file" if names else "no files: expected paths or patterns"
+        raise UserError(problem, file=names)
     return paths
 
 
@@ -59,8 +61,8 @@ def load(paths: Sequence[str], num_examples: int) -> tf.Tensor:
     loaded_examples = int(tf.size(loaded))
     if loaded_examples != num_examples:
         raise UserError(
-            f"{paths[0]} and the files next to it: loaded {loaded_examples} examples, but counted "
-            f"{num_examples} before; another process writes these files",
+            f"{paths[0]} and the files next to it: loaded {loaded_examples} examples, but an "
+            f"earlier count found {num_examples}; another process writes to these files",
             file=paths[0],
         )
     return loaded
@@ -80,8 +82,8 @@ def _naming_damaged(paths: Sequence[str]) -> Iterator[None]:
             except tf.errors.DataLossError:
                 record_name = f"byte {offset:,}" + (" uncompressed" if compression([path]) else "")
                 raise UserError(
-                    f"{path}: damaged after {whole} complete records, at {record_name}; run "
-                    "again the component that wrote this file",
+                    f"{path}: damaged after {whole} complete records, at {record_name}; "
+                    "rerun the component that wrote this file",
                     file=path,
                     record=record_name,
                 ) from None

@@ -70,8 +70,9 @@ def _read(schema_path: str) -> schema_pb2.Schema:
         with tf.io.gfile.GFile(schema_path) as file:
             return text_format.Parse(file.read(), schema_pb2.Schema())
     except tf.errors.OpError as error:
+        cause = error.message.removeprefix(f"{schema_path}; ")
         raise UserError(
-            f"{schema_path}: cannot read the schema: {error.message}", file=schema_path
+            f"{schema_path}: cannot read the schema: {cause}", file=schema_path
         ) from None
     except text_format.ParseError as error:
         raise UserError(

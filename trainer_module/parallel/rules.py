@@ -52,7 +52,7 @@ def check_watched(steps: int, parallel: ParallelSettings) -> None:
         raise SettingError(
             "parallel.timeline_step",
             parallel.timeline_step,
-            f"is after the last step: the training run has {steps:,}",
+            f"is after the last step: the training run has {steps:,} steps",
             f"parallel.timeline_step: {steps} or less",
         )
     first, _, last = parallel.profile_steps.partition(":")
@@ -60,7 +60,7 @@ def check_watched(steps: int, parallel: ParallelSettings) -> None:
         raise SettingError(
             "parallel.profile_steps",
             parallel.profile_steps,
-            f"ends after the last step: the training run has {steps:,}",
+            f"ends after the last step: the training run has {steps:,} steps",
             f"parallel.profile_steps: {min(int(first), steps)}:{steps}",
         )
 

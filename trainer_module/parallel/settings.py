@@ -141,7 +141,7 @@ class ParallelSettings(Settings):
             raise SettingError(
                 "parallel.profile_steps",
                 value,
-                "is not FIRST:LAST, counted from 1",
+                "is not a range FIRST:LAST of steps, which begin at 1",
                 "a range such as 10:20",
             )
         return value

@@ -111,12 +111,12 @@ class Work:
     def refusal(self, starts: Sequence[int] | None, source: str) -> UserError:
         """The error for a model that does not fit into memory, which ``source`` defines."""
         parallel = self.settings.parallel
-        problem = f"{self._memory / 1e6:,.0f} MB is less than a stage needs with "
+        problem = f"{self._memory / 1e6:,.0f} MB is too little: with "
         if parallel.cuts != "auto" and starts is not None:
-            problem += f"parallel.cuts: {parallel.cuts}"
-            problem += f" ({max(self.sizes(starts)) / 1e6:,.0f} MB)"
+            problem += f"parallel.cuts: {parallel.cuts}, a stage needs "
+            problem += f"{max(self.sizes(starts)) / 1e6:,.0f} MB"
         else:
-            problem += f"parallel.stages: {parallel.stages}, wherever the model is cut"
+            problem += f"parallel.stages: {parallel.stages}, each cut has a stage that needs more"
         remat = "" if parallel.remat else "parallel.remat: true, or "
         use = f"{remat}a smaller train.batch_size, or a larger parallel.accumulate"
         for stages in range(parallel.stages, len(self._pieces) + 1):
@@ -127,7 +127,7 @@ class Work:
                 use = f"{grid}parallel.stages: {stages}{auto}"
                 break
         else:
-            problem += ", and no number of stages fits"
+            problem += ", and more stages do not help"
         return UserError(
             f"{source}: {problem}; use {use}",
             setting=source,

@@ -94,8 +94,8 @@ def _refuse_special(path: str, mode: int) -> None:
     for is_kind, kind in _SPECIAL.items():
         if is_kind(mode):
             raise UserError(
-                f"{path}: is a {kind}, which may never end. Write the data to a file and use its "
-                "path.",
+                f"{path}: is a {kind}; reading it may never end. Write the data to a file and "
+                "use its path.",
                 file=path,
                 value=kind,
             )

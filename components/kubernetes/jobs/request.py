@@ -24,14 +24,14 @@ _NAMES = (
         "name",
         # RFC 1035, for Services and TFJobs. Names of pods add up to 23 characters, and have 63.
         r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?",
-        "cannot name a job",
+        "is not a valid job name",
         "at most 40 characters of a-z, 0-9 and - that begin with a letter and end with a letter "
         "or digit, such as training-1",
     ),
     (
         "namespace",
         r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
-        "cannot name a namespace",
+        "is not a valid namespace",
         "at most 63 characters of a-z, 0-9 and - that begin and end with a letter or digit, such "
         "as kubeflow",
     ),
@@ -39,7 +39,7 @@ _NAMES = (
         "kubeflow.job.queue",
         # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
         r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?",
-        "cannot name a LocalQueue",
+        "is not a valid name of a LocalQueue",
         "a name such as training",
     ),
 )

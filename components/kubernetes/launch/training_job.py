@@ -158,7 +158,9 @@ class TrainingJob:
             # Two trainings must not write the same checkpoints. A lost node's pod never ends.
             left = [pod for pod in self._ask(self._all_pods) if not pod.is_over]
             if left and waited < STUCK_SECONDS:
-                self._reporter.report(self.name, f"waiting for pods of an earlier job: {len(left)}")
+                self._reporter.report(
+                    self.name, f"waiting for pods of an earlier job ({len(left)} left)"
+                )
                 return None
             created = self._ask(lambda: self._create(self._job))
             if created is not None:

@@ -42,7 +42,10 @@ def set_(name: str, **fields: Any) -> None:
     from stagecraft.pipeline.kubeflow.client import contexts as stored
 
     if "-" in fields.values():
-        raise UserError("A context can name only files, not standard input.", value="-")
+        raise UserError(
+            "-: a context stores paths of files, and cannot read standard input; use a path",
+            value="-",
+        )
     known = stored.load()
     changes = {field: value for field, value in fields.items() if value is not None}
     for field, value in changes.items():

@@ -126,8 +126,8 @@ class _Client(kfp.Client):
             if not self._connection.context.endpoint and client.configuration.host == nowhere:
                 raise UserError(
                     "The address of Kubeflow Pipelines is unknown: set --endpoint ADDRESS, name a "
-                    "context with --context, or run this in the cluster or where kubectl reaches "
-                    "it.",
+                    "context with --context, or run this command in the cluster, or where kubectl "
+                    "reaches the cluster.",
                     setting="--endpoint",
                 )
             self._set_token(client.configuration)

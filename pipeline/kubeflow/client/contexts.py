@@ -74,10 +74,11 @@ class Contexts(Settings):
     def named(self, name: str) -> Context:
         """The context of a name."""
         if name not in self.contexts:
+            known = ", ".join(sorted(self.contexts)) or "none"
             raise SettingError(
                 "context",
                 name,
-                f"does not exist; {path()} has {', '.join(sorted(self.contexts)) or 'none'}",
+                f"does not exist (contexts in {path()}: {known})",
                 f"'stagecraft kubeflow contexts set {name} --endpoint ADDRESS' to create it",
             )
         return self.contexts[name]

@@ -51,8 +51,8 @@ def refused(
     message = _message(connection.redact(text, headers))
     if status == 404 and not text.lstrip().startswith("{"):
         return ApiError(
-            f"{_address(url)}: 404, but not from Kubeflow Pipelines 2. Check the address: it "
-            "often ends with /pipeline.",
+            f"{_address(url)}: 404. Kubeflow Pipelines 2 does not answer at this address. Check "
+            "the address: it often ends with /pipeline.",
             status,
         )
     advice = _FAILED if status >= 500 else _ADVICE.get(status, "")

@@ -102,8 +102,8 @@ def version(api: Api, pipeline: Pipeline, name: str | None = None) -> Version:
         if name is None or name in (one.id, one.name):
             return one
     raise UserError(
-        f"{pipeline.name}: has no version{'' if name is None else ' ' + name}; it has "
-        f"{', '.join(one.name for one in known) or 'none'}."
+        f"{pipeline.name}: has no version{'' if name is None else ' ' + name} (versions: "
+        f"{', '.join(one.name for one in known) or 'none'})."
     )
 
 

@@ -77,10 +77,10 @@ def check(node: Any) -> None:
             path = name_utils.get_full_name(channel.type)
             raise UnsupportedNodeError(
                 node,
-                f"a step finds the class of its output {key} by the type's name, but "
-                f"{channel.type.TYPE_NAME!r} names no module. Give {path} a TYPE_NAME such as "
+                f"its output {key} has the type name {channel.type.TYPE_NAME!r}, but a step "
+                f"imports the class from the module in the type name. Give {path} a TYPE_NAME such as "
                 f"'my_types.{channel.type.__name__}': a top-level module of 3 to 21 lower-case "
-                "letters, a dot, and the class's name.",
+                "letters, a dot, and the name of the class.",
             ) from None
 
 

@@ -127,8 +127,8 @@ def _read(text: str, file: File) -> Iterator[Finding]:
             yield Finding(
                 f"several-{what}s",
                 location,
-                f"The upload is refused: the file has a {what} spec before this one, and one is "
-                "allowed.",
+                f"The upload is refused: the file has a {what} spec before this one, and only "
+                "one is allowed.",
                 "Keep one of them in the file.",
                 _NEW,
             )
@@ -136,7 +136,7 @@ def _read(text: str, file: File) -> Iterator[Finding]:
         yield Finding(
             "no-pipeline",
             "file",
-            "The upload is refused as an unknown template format: it has no pipeline spec.",
+            "The upload is refused as an unknown template format: the file has no pipeline spec.",
             "Put a compiled pipeline into the file.",
             "backend/src/apiserver/template/template.go inferTemplateFormat",
         )

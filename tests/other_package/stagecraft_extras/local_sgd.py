@@ -47,7 +47,7 @@ class LocalSgd(Mirrored):
             raise SettingError(
                 "precision",
                 parallel.precision,
-                "scales the loss, which replicas of local_sgd do not decide on together",
+                "scales the loss, but replicas of local_sgd do not agree on one scale",
                 "precision: mixed_bfloat16",
             )
 

@@ -78,7 +78,7 @@ def _paths(
         raise InitialWeightsError(
             source.path,
             f"{source.kind.value} cannot be read for this model, because Keras stores "
-            f"{', '.join(sorted(lost)[:5])} in a layout that its layer defines; use a checkpoint "
+            f"{', '.join(sorted(lost)[:5])} in a layout that their layer defines; use a checkpoint "
             "or a pushed model",
         )
     return paths

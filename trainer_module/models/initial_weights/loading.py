@@ -122,7 +122,7 @@ def of_saved_model(folder: pathlib.Path) -> dict[str, np.ndarray]:
         raise InitialWeightsError(
             folder,
             f"the SavedModel has no {VARIABLE_PATHS} with the variables' paths; train and push it "
-            "again with this version, or use a checkpoint of its training run",
+            "again with this version of Stagecraft, or use a checkpoint of its training run",
         ) from None
     except (OSError, ValueError) as error:
         raise InitialWeightsError(folder / VARIABLE_PATHS, f"cannot be read: {error}") from None
@@ -166,7 +166,10 @@ class MismatchError(InitialWeightsError):
             _describe("not in the model", unknown),
             _describe(
                 "with another shape",
-                [f"{each.path} {each.in_file}, in the model {each.in_model}" for each in shapes],
+                [
+                    f"{each.path} is {each.in_file} in the file, {each.in_model} in the model"
+                    for each in shapes
+                ],
             ),
         ]
         super().__init__(
@@ -239,9 +242,11 @@ def _names(pattern: str, name: str) -> bool:
 
 
 def _describe(problem: str, names: Sequence[str]) -> str:
-    return f"{len(names)} {problem} ({_list(names)})" if names else ""
+    if not names:
+        return ""
+    return f"{len(names)} variable{'s' if len(names) > 1 else ''} {problem} ({_list(names, '; ')})"
 
 
-def _list(names: Sequence[str]) -> str:
+def _list(names: Sequence[str], separator: str = ", ") -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
+    return f"{separator.join(names[:_NAMED])}{more}"

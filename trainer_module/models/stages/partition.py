@@ -199,7 +199,8 @@ def _illegal(model: keras.Model, name: str, legal: list[str]) -> str:
     for layer in model.layers:
         # Private, but the only list of the layers inside a layer.
         if name in [inner.name for inner in layer._flatten_layers(include_self=False)]:
-            return f"it is inside {layer.name!r}, which counts as one layer of {model.name}"
+            inside = f"this layer is inside {layer.name!r}"
+            return f"{inside}, which counts as one layer of the model {model.name}"
     near = ", ".join(map(repr, difflib.get_close_matches(name, legal, n=3, cutoff=0.4) or legal))
     return f"{model.name} has no such layer; it can be cut after {near}"
 

@@ -100,7 +100,7 @@ def _check(request: JobRequest) -> None:
             job.priority_class,
             "kubeflow.job.priority_class",
             job.priority_class,
-            "has no field in a TrainJob",
+            "cannot be set: a TrainJob has no field for it",
             "priorityClassName in manifests/trainer-runtime",
         ),
         (
@@ -114,14 +114,14 @@ def _check(request: JobRequest) -> None:
             pod.image_pull_policy,
             "kubeflow.steps.Trainer.image_pull_policy",
             pod.image_pull_policy,
-            "has no field in a TrainJob",
+            "cannot be set: a TrainJob has no field for it",
             "imagePullPolicy in manifests/trainer-runtime, an image by its digest",
         ),
         (
             request.max_restarts != RESTARTS,
             "parallel.max_restarts",
             request.max_restarts,
-            "has no field in a TrainJob, whose runtime sets the restarts",
+            "cannot be set: the runtime of a TrainJob sets the restarts",
             f"parallel.max_restarts: {RESTARTS}",
         ),
         (

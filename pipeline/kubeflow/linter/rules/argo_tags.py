@@ -69,7 +69,7 @@ def _text(text: str, location: str) -> Iterator[Finding]:
             yield Finding(
                 "argo-variable",
                 location,
-                f"Argo replaces {match[0]!r} by a value of the Workflow, without a word.",
+                f"Argo silently replaces {match[0]!r} with a value of the Workflow.",
                 "Put a space between the braces, or leave the tag out.",
                 _REPLACE,
             )

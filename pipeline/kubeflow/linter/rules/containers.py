@@ -45,8 +45,8 @@ def _container(component: Component) -> Iterator[Finding]:
         yield Finding(
             "container-image",
             f"{location}.image",
-            "The pod never starts: without an image, the placeholder of the backend remains, "
-            "which is not an image.",
+            "The pod never starts: no image is set, and the backend's placeholder for it is not a "
+            "valid image.",
             "Give the container an image.",
             _DRIVER,
         )
@@ -166,8 +166,9 @@ def _same_container(containers: list[Component]) -> Iterator[Finding]:
             yield Finding(
                 "same-container",
                 f"{component.executor_location}.container",
-                f"One of them runs with the inputs and outputs of the other: it equals the "
-                f"container of {other.location}, and the backend stores definitions by container.",
+                f"This container equals the container of {other.location}. The backend stores "
+                "definitions by container, so one of these components runs with the inputs and "
+                "outputs of the other.",
                 "Make the containers differ, for instance by an environment variable.",
                 _HASH,
             )

@@ -120,8 +120,9 @@ def _buckets(pipeline: Pipeline) -> Iterator[Finding]:
                 yield Finding(
                     "importer-bucket",
                     f"{user.location}.inputs.artifacts",
-                    f"The step fails: {uri} is in another bucket than the pipeline's root, so the "
-                    f"launcher opens it with the container's environment, which {problem}.",
+                    f"The step fails: {uri} is in another bucket than the pipeline's root. The "
+                    "launcher opens this bucket with the container's environment, which "
+                    f"{problem}.",
                     "Use the bucket of the root, or give the container AWS_ACCESS_KEY_ID, "
                     "AWS_SECRET_ACCESS_KEY and an AWS_ENDPOINT_URL with an IP address.",
                     "backend/src/v2/component/launcher_v2.go fetchNonDefaultBuckets",

@@ -35,7 +35,7 @@ def _root(pipeline: Pipeline) -> Iterator[Finding]:
             yield Finding(
                 "parameter-type",
                 location,
-                f"A run that gives a value is refused: the parameter is of type {wanted}.",
+                f"A run that sets this parameter is refused: the parameter is of type {wanted}.",
                 "Give it a parameterType, such as STRING.",
                 _VALIDATE,
             )
@@ -43,8 +43,8 @@ def _root(pipeline: Pipeline) -> Iterator[Finding]:
             yield Finding(
                 "parameter-type",
                 f"{location}.defaultValue",
-                f"The drivers of the tasks that take it fail: the default is {_type_of(default)}, "
-                f"the parameter {wanted}.",
+                "The drivers of the tasks that take this parameter fail: the type of the default "
+                f"is {_type_of(default)}, but the type of the parameter is {wanted}.",
                 "Give a default of that type.",
                 _RESOLVE,
             )
@@ -73,8 +73,8 @@ def _of_type(
         yield Finding(
             "null-parameter",
             location,
-            "The driver of the task fails in a run that does not give the pipeline's optional "
-            "parameter: it is null, and the task requires it.",
+            "If a run does not set the pipeline's optional parameter, the driver of the task "
+            "fails: the value is null, and the task requires a value.",
             "Give the pipeline's parameter a defaultValue, or make the task's parameter optional.",
             _RESOLVE,
         )
@@ -84,15 +84,17 @@ def _of_type(
             "parameter-type",
             location,
             "The driver of the task fails: its component defines the parameter without a "
-            "parameterType, which no value matches.",
-            f"Give {task.component.location} a parameterType (schema 2.0's type is not read).",
+            "parameterType, so no value matches.",
+            f"Give {task.component.location} a parameterType; the backend does not read the field "
+            "type of schema 2.0.",
             _RESOLVE,
         )
     elif found is not None and not _fits(found, wanted):
         yield Finding(
             "parameter-type",
             location,
-            f"The driver of the task fails: the value is {found}, the parameter {wanted}.",
+            f"The driver of the task fails: the type of the value is {found}, but the type of the "
+            f"parameter is {wanted}.",
             "Give a value of that type.",
             _RESOLVE,
         )

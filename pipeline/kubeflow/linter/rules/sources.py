@@ -32,9 +32,9 @@ def parameter_source(
             yield Finding(
                 "final-status",
                 f"{location}.taskFinalStatus",
-                "The driver of the task fails: it gets the status of the first of dependentTasks, "
-                "which is empty.",
-                "List the task of the status under dependentTasks.",
+                "The driver of the task fails: it gets the status of the first task in "
+                "dependentTasks, and this list is empty.",
+                "Add the task whose status you need to dependentTasks.",
                 f"{_RESOLVE} resolveInputParameter",
             )
     else:

@@ -36,7 +36,7 @@ def _constant(value: Any, location: str, task: Task) -> Iterator[Finding]:
         yield Finding(
             "null-constant",
             location,
-            "The step gets an empty text: the constant is null.",
+            "The step gets an empty string: the constant is null.",
             "Leave the parameter out, or give it a value.",
             "backend/src/v2/metadata/converter.go PbValueToText",
         )
@@ -46,7 +46,7 @@ def _constant(value: Any, location: str, task: Task) -> Iterator[Finding]:
         yield Finding(
             "placeholder-in-value",
             location,
-            f"The step gets another text: the launcher fills in {found[0]!r} in values, too.",
+            f"The step gets another value: the launcher also replaces {found[0]!r} in values.",
             "Leave the placeholder out of the value.",
             _COMPILE,
         )
@@ -54,7 +54,7 @@ def _constant(value: Any, location: str, task: Task) -> Iterator[Finding]:
         yield Finding(
             "variable-in-value",
             location,
-            f"The step gets another text: Kubernetes expands {variable!r} in arguments.",
+            f"The step gets another value: Kubernetes expands {variable!r} in arguments.",
             "Leave it out, or give the value as an environment variable or a file.",
             _EXPAND,
         )
@@ -82,11 +82,13 @@ def _metadata(component: Component) -> Iterator[Finding]:
                 _METADATA,
             )
         elif isinstance(value, (bool, list, dict)):
-            stored = {bool: "a number", list: 'as {"list": …}'}.get(type(value), 'as {"struct": …}')
+            stored = {bool: "as a number", list: 'as {"list": …}'}.get(
+                type(value), 'as {"struct": …}'
+            )
             yield Finding(
                 "importer-metadata",
                 location,
-                f"The backend stores the value {stored}, without a word.",
+                f"The backend silently stores the value {stored}.",
                 "Use text or a number.",
                 _METADATA,
             )

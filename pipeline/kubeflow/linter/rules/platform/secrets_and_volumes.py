@@ -143,7 +143,8 @@ def _mount_path(item: dict[str, Any], place: str) -> Iterator[Finding]:
         yield Finding(
             "mount-path",
             f"{place}.mountPath",
-            f"Kubernetes refuses the pod, or mounts anywhere: {path!r} is not absolute.",
+            f"Kubernetes refuses the pod, or mounts the volume at another path: {path!r} is not "
+            "absolute, or has a colon.",
             "Use a path that begins with / and has no colon.",
             EXTEND,
         )
