@@ -95,8 +95,8 @@ class LeaseLostError(UserError):
         self.place, self.holder = place, holder
         super().__init__(
             f"{place}: this training run has lost its lease, and saves no more checkpoints. When "
-            "no other training run uses these checkpoints, start this one again. It resumes from the "
-            f"newest checkpoint. Cause: {reason}",
+            "no other training run uses these checkpoints, start this one again. It resumes from "
+            f"the newest checkpoint. Cause: {reason}",
             file=place,
         )
 

@@ -190,7 +190,7 @@ def _check(
             ) from error
     if _shape(outputs) != (3, num_classes):
         raise UserError(
-            f"train.model: {name} returns shape {_shape(outputs)} for a batch of 3; expected "
+            f"train.model: {name} returns {_shape(outputs)} for a batch of 3; expected "
             f"[batch, {num_classes}], one logit for each class"
         )
     if getattr(outputs, "_keras_mask", None) is not None:

@@ -78,8 +78,8 @@ def check(node: Any) -> None:
             raise UnsupportedNodeError(
                 node,
                 f"its output {key} has the type name {channel.type.TYPE_NAME!r}, but a step "
-                f"imports the class from the module in the type name. Give {path} a TYPE_NAME such as "
-                f"'my_types.{channel.type.__name__}': a top-level module of 3 to 21 lower-case "
+                f"imports the class from the module in the type name. Give {path} a TYPE_NAME such "
+                f"as 'my_types.{channel.type.__name__}': a top-level module of 3 to 21 lower-case "
                 "letters, a dot, and the name of the class.",
             ) from None
 

@@ -26,8 +26,8 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.input_data import Batch
-from stagecraft.trainer_module.engines.base import Engine
 from stagecraft.trainer_module.engines.factory import connect, make_engine
+from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings, TrainSettings
 

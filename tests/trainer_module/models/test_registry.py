@@ -157,7 +157,7 @@ def test_a_name_that_is_refused(name, suggestion, messages):
         ("own.nets:nothing", "returned builtins.NoneType"),
         ("own.nets:no_stages", "returned builtins.list, not"),
         ("own.nets:eleven", r"returns \(3, 11\) .*\[batch, 10\]"),
-        ("own.nets:two_outputs", r"returns list .*expected logits \[batch, 10\]"),
+        ("own.nets:two_outputs", r"returns list .*expected \[batch, 10\]"),
         ("own.nets:small_images", r"batch of shape \(3, 32, 32, 3\): "),
         ("own.nets:unchained", r"unchained, stage 1 .*shape \(3, 4\)"),
         ("own.nets:softmax_activation", "returns probabilities"),
