@@ -59,7 +59,7 @@ def test_one_that_hangs(step: Any, cluster: Any, messages: Messages) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "why"), [("job", "BackoffLimit"), ("tfjob", "processes were lost")]
+    ("kind", "why"), [("job", "MaxFailedIndexes"), ("tfjob", "processes were lost")]
 )
 def test_one_that_crashes_again_and_again(step: Any, cluster: Any, kind: str, why: str) -> None:
     """The training operator does not count: somebody else has to."""
