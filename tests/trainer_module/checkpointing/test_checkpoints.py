@@ -34,7 +34,7 @@ PROGRESS = {"evaluations": [], "seconds": 1.5, "examples": 3}
 @pytest.fixture
 def saved(tmp_path: pathlib.Path) -> Checkpoints:
     """Steps 1, 2 and 7; nobody writes there any more."""
-    with Checkpoints(tmp_path / "root") as store:
+    with Checkpoints(tmp_path / "checkpoints") as store:
         for step in (1, 2, 7):
             store.save(step, STATE, PROGRESS, best_step=1)
     return store
@@ -281,7 +281,7 @@ def test_a_full_disk_is_said_plainly(tmp_path, messages):
     if mounted.returncode:
         pytest.skip(f"a small tmpfs cannot be mounted: {mounted.stderr.decode().strip()}")
     try:
-        with Checkpoints(tmp_path / "root") as store:
+        with Checkpoints(tmp_path / "checkpoints") as store:
             store.save(1, STATE, PROGRESS, best_step=1)
             store.save(2, {"step": np.zeros(1_000_000, np.float32)}, PROGRESS, best_step=1)
             with messages.raises(UserError):
