@@ -37,6 +37,13 @@ def label(value: str) -> str:
     )
 
 
+def job(value: str) -> str:
+    """The name of a training's job and Service: an RFC 1035 label; names of pods add 23 letters."""
+    if value[:1].isalpha() and len(value) <= 63 - 23 and not label(value):
+        return ""
+    return "is not a label of at most 40 characters that begins with a letter"
+
+
 def volume_of_claim(value: str) -> str:
     """The name of a claim that a step mounts: the driver names the volume like the claim."""
     if value in TAKEN_VOLUMES:

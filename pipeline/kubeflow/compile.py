@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import posixpath
+from collections.abc import Callable
 from typing import Any
 
 from tfx.dsl.components.common.resolver import ResolverStrategy
@@ -18,6 +20,8 @@ from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.parallel.capabilities import capabilities
+
+_log = logging.getLogger(__name__)
 
 _TRAINING = {
     "train": ("epochs", "steps", "learning_rate", "batch_size", "seed"),
@@ -43,7 +47,11 @@ def create_pipeline(
     return assemble(settings, places, parameters, baseline_strategy)
 
 
-def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
+def compile_pipeline(
+    settings: PipelineSettings,
+    output: pathlib.Path,
+    on_warning: Callable[[str], object] = _log.warning,
+) -> None:
     """Writes the pipeline to a YAML file."""
     with registry.files_shared():  # checks and pipeline build the model's files once
         check(settings)
@@ -53,6 +61,7 @@ def compile_pipeline(settings: PipelineSettings, output: pathlib.Path) -> None:
         str(output.parent),
         output.name,
         descriptions=_descriptions(settings),
+        on_warning=on_warning,
     )
     runner.run(pipeline)
 

@@ -10,7 +10,7 @@ import copy
 import inspect
 import logging
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
@@ -63,6 +63,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
         output_filename: str = "pipeline.yaml",
         *,
         descriptions: Mapping[str, str] | None = None,
+        on_warning: Callable[[str], object] = _log.warning,
     ):
         """Sets options and output.
 
@@ -70,9 +71,10 @@ class KubeflowRunner(KubeflowV2DagRunner):
             settings: image, and settings of each step. Default: the image ``stagecraft:latest``.
             output_dir: folder of the file; default: the current one.
             output_filename: its name. The content is YAML, whatever the extension.
+            on_warning: called with each warning about the pipeline.
         """
         self.settings = settings or KubeflowSettings()
-        self._descriptions = descriptions or {}
+        self._descriptions, self._warn = descriptions or {}, on_warning
         config = KubeflowV2DagRunnerConfig(
             default_image=self.settings.image,
             default_commands=[*specs.ENTRYPOINT, specs.RUN],
@@ -163,11 +165,10 @@ class KubeflowRunner(KubeflowV2DagRunner):
             platform.check(name, wanted, self.settings.backend_version)
             executors[step.component["executorLabel"]] = platform.apply(step, wanted)
         for scheme, names in sorted(without_keys.items()):
-            _log.warning(
-                "%s open %s:// addresses, and their settings name no credentials. The steps work "
-                "only if the image or the cluster provides credentials.",
-                ", ".join(sorted({*names})),
-                scheme,
+            self._warn(
+                f"{', '.join(sorted({*names}))}: open {scheme}:// URIs, and their settings name no "
+                "credentials. These steps work only if the container image or the cluster provides "
+                "credentials."
             )
         specs.rename_for_argo(spec)
         specs.drop_implied_dependencies(spec)

@@ -14,6 +14,7 @@ from stagecraft.schemas import kubernetes_names as names
     ("rule", "accepted", "refused"),
     [
         (names.label, ("a", "a-1", "x" * 63), ("", "A", "a.b", "a_b", "-a", "a-", "x" * 64)),
+        (names.job, ("a", "train-1", "x" * 40), ("", "1a", "A", "a-", "a.b", "x" * 41)),
         (names.volume_of_claim, ("data",), ("shm", "kfp-launcher", "my.claim")),
         (names.subdomain, ("a.b", "mlpipeline-minio-artifact"), ("My_Secret", "a..b", "")),
         (names.config_key, ("key.name", "KEY_NAME", ".x"), ("k/ k", "", "..", "..x")),

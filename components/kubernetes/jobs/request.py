@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings, JobSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
+from stagecraft.schemas import kubernetes_names
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.parallel import roles, strategy
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
@@ -22,28 +22,26 @@ ROLES = ("chief", "worker", "ps", "evaluator")
 _NAMES = (
     (
         "name",
-        # RFC 1035, for Services and TFJobs. Names of pods add up to 23 characters, and have 63.
-        r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?",
+        kubernetes_names.job,
         "is not a valid job name",
         "at most 40 characters of a-z, 0-9 and - that begin with a letter and end with a letter "
         "or digit, such as training-1",
     ),
     (
         "namespace",
-        r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
+        kubernetes_names.label,
         "is not a valid namespace",
         "at most 63 characters of a-z, 0-9 and - that begin and end with a letter or digit, such "
         "as kubeflow",
     ),
     (
         "kubeflow.job.queue",
-        # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
-        r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?",
+        kubernetes_names.label_value,
         "is not a valid name of a LocalQueue",
         "a name such as training",
     ),
 )
-"""Setting, pattern of its values, what is wrong with another value, and what works."""
+"""Setting, rule of its values, what is wrong with another value, and what works."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,9 +64,9 @@ class JobRequest:
 
     def __post_init__(self) -> None:
         values = {"name": self.name, "namespace": self.namespace}
-        for setting, pattern, problem, use in _NAMES:
+        for setting, rule, problem, use in _NAMES:
             value = values.get(setting, self.job.queue)
-            if not re.fullmatch(pattern, value):
+            if rule(value):
                 raise SettingError(setting, repr(value), problem, use)
         known = [role for role in ROLES if self.processes.get(role, 0) > 0]
         if not known or list(self.processes) != known or not self.serves <= {*known}:

@@ -58,7 +58,7 @@ def compile_command(
         from stagecraft.trainer_module.models import registry
 
         with registry.files_shared():
-            compile_pipeline(settings, output)
+            compile_pipeline(settings, output, console.warning)
             files = registry.files_read(settings.train.model)
     except OSError as error:
         raise OutputError(output, error) from error
