@@ -7,9 +7,11 @@ those of :mod:`stagecraft.trainer_module.worker`.
 
 from __future__ import annotations
 
+import json
+import pathlib
 import sys
 
-from stagecraft.components.kubernetes.job_folder import heartbeat, staging
+from stagecraft.components.kubernetes.job_folder import heartbeat, last_process, staging
 from stagecraft.schemas.errors import TransientError, UserError
 from stagecraft.trainer_module import worker
 from stagecraft.trainer_module.checkpointing import lock
@@ -26,7 +28,11 @@ def main(folder: str) -> int:
         heartbeat.end_with(folder)
         lock.call_holder(folder.rpartition("/")[2])
         with staging.staged(folder) as task:
-            return worker.main(task)
+            settings = json.loads(pathlib.Path(task).read_text())["fn_args"]["custom_config"]
+            code = worker.main(task)
+        if code == 0:
+            last_process.leave(folder, settings["settings"])
+        return code
     except FileNotFoundError as error:
         print(
             f"{error.filename}: cannot be read ({error.strerror}). This pod needs the same "

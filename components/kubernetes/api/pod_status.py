@@ -33,6 +33,7 @@ class Pod(NamedTuple):
     unscheduled: str = ""  # why it has no node
     disrupted: bool = False
     """Whether the cluster ended it: its node was drained, or another pod preempted it."""
+    deleted: bool = False  # whether its deletion was requested
 
     @property
     def is_over(self) -> bool:
@@ -46,10 +47,11 @@ def pods(client: kubernetes.client.ApiClient, namespace: str, selector: str) -> 
         answer = kubernetes.client.CoreV1Api(client).list_namespaced_pod(
             namespace, label_selector=selector, _request_timeout=(10, 30)
         )
-    return sorted(map(_pod, answer.items), key=lambda pod: (pod.created, pod.name))
+    return sorted(map(pod_of, answer.items), key=lambda pod: (pod.created, pod.name))
 
 
-def _pod(item: Any) -> Pod:
+def pod_of(item: Any) -> Pod:
+    """The state that a ``V1Pod`` of the client reports."""
     metadata, status = item.metadata, item.status
     states = [each.state for each in status.container_statuses or () if each.state]
     ended = next((state.terminated for state in states if state.terminated), None)
@@ -75,6 +77,7 @@ def _pod(item: Any) -> Pod:
         metadata.uid,
         _join(scheduled) if scheduled is not None and scheduled.status == "False" else "",
         disruption is not None,
+        metadata.deletion_timestamp is not None,
     )
 
 

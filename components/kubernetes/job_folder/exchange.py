@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder
+from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import Volume
 from stagecraft.components.object_store.folder import ADDRESSES, StoredFolder, is_address
@@ -66,8 +67,8 @@ def shared(
     """Shares artifacts with the job's pods during the block.
 
     Copies inputs into the job folder once for all attempts, unless they are on a volume. After
-    success, copies outputs to their URIs, and removes the folder. Also removes folders of failed
-    jobs that no attempt has used for ``kubeflow.job.ttl_seconds``.
+    success, copies outputs to their URIs, and removes the folder; also if the job was refused. Also
+    removes folders of failed jobs that no attempt has used for ``kubeflow.job.ttl_seconds``.
     """
     volumes = cluster.pod.volumes
     check(cluster.job.folder, volumes, "kubeflow.job.folder")
@@ -89,25 +90,29 @@ def shared(
         for index, artifact in enumerate(artifacts)
     }
     sources = {name: artifact.uri for artifact, name in input_names.items()}
-    with contextlib.ExitStack() as stack:
-        # First: _sweep keeps a folder without a heartbeat.
-        stack.enter_context(heartbeat.renewed(folder, cluster.job.lease_seconds))
-        if is_address(folder):
-            local = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            _upload(sources, local, StoredFolder(folder))
-        else:
-            local = pathlib.Path(folder)
-            shared_folder.copy_once(sources, local)
-        with shared_folder.writable(local):
-            for name in output_names.values():
-                (local / name).mkdir(parents=True, exist_ok=True)
-        names = input_names | output_names
-        with _moved({artifact: local / name for artifact, name in names.items()}):
-            yield {"folder": folder, "local": str(local)}
-        for artifact, name in output_names.items():
-            shutil.copytree(local / name, artifact.uri, dirs_exist_ok=True)
-    # Removes the task first: an attempt that finds a task also finds its results.
     done = shared_folder.at(folder)
+    try:
+        with contextlib.ExitStack() as stack:
+            # First: _sweep keeps a folder without a heartbeat.
+            stack.enter_context(heartbeat.renewed(folder, cluster.job.lease_seconds))
+            if is_address(folder):
+                local = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                _upload(sources, local, StoredFolder(folder))
+            else:
+                local = pathlib.Path(folder)
+                shared_folder.copy_once(sources, local)
+            with shared_folder.writable(local):
+                for name in output_names.values():
+                    (local / name).mkdir(parents=True, exist_ok=True)
+            names = input_names | output_names
+            with _moved({artifact: local / name for artifact, name in names.items()}):
+                yield {"folder": folder, "local": str(local)}
+            for artifact, name in output_names.items():
+                shutil.copytree(local / name, artifact.uri, dirs_exist_ok=True)
+    except JobRefusedError:
+        done.clear(last=heartbeat.NAME)
+        raise
+    # Removes the task first: an attempt that finds a task also finds its results.
     done.remove(TASK)
     done.clear(last=heartbeat.NAME)
 

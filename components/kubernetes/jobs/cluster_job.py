@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
+from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.registry import Entry
 
 SUCCESS_POLICY = (1, 31)
@@ -43,6 +44,10 @@ class JobState(NamedTuple):
 
     state: str  # ``running``, ``done`` or ``failed``
     message: str = ""
+
+
+class JobRefusedError(UserError):
+    """The API server refused to create a job: nothing has started."""
 
 
 class ClusterJob(Entry, abc.ABC):
@@ -97,6 +102,16 @@ class ClusterJob(Entry, abc.ABC):
         """Lost pods after which the launcher ends the job; None where the controller counts."""
         del request
         return None
+
+    def max_job_restarts(self, request: JobRequest) -> int:
+        """How often the launcher starts the job anew if :meth:`fails_with_any_pod`."""
+        del request
+        return 0
+
+    def fails_with_any_pod(self, ended: JobState) -> bool:
+        """Whether the controller ended the job for a pod that another attempt would replace."""
+        del ended
+        return False
 
     def state(self, job: Json) -> JobState:
         """The state that the job's conditions report."""

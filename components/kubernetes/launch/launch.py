@@ -86,6 +86,7 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
         # Without a task, the results of an earlier job are already fetched and removed.
         adopts=shared.read(TASK) is not None,
         max_lost_pods=kind.max_lost_pods(wanted),
+        max_restarts=kind.max_job_restarts(wanted),
         check=check,
     )
     preemption.on_sigterm(training.delete)
@@ -95,6 +96,12 @@ def run(path: str, fn_args: Any, parallel: ParallelSettings, job_folder: JobFold
     with leases.held(checkpoint_leases, lambda: training.is_over):
         shared.write(TASK, task.encode())
         training.run()
+        if shared.read(TASK) is None:
+            raise UserError(
+                f"{training.name} is done, and another attempt of this step has taken over the "
+                "model. This attempt has nothing left to do.",
+                record=training.name,
+            )
         fetch_outputs(job_folder)
 
 

@@ -20,7 +20,12 @@ from stagecraft.components.kubernetes.api.connection import (
 )
 from stagecraft.components.kubernetes.api.objects import Json, Objects
 from stagecraft.components.kubernetes.api.pod_status import Pod
-from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, JobState
+from stagecraft.components.kubernetes.api.pod_watch import PodWatch
+from stagecraft.components.kubernetes.jobs.cluster_job import (
+    ClusterJob,
+    JobRefusedError,
+    JobState,
+)
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL
 from stagecraft.components.kubernetes.launch.pod_reporter import STUCK_SECONDS, PodReporter
 from stagecraft.schemas.errors import UserError
@@ -34,7 +39,7 @@ POLL_SECONDS = 2.0
 EVENTS_SECONDS = 15.0  # between requests for the cluster's events, while processes are missing
 
 
-class MissingKindError(UserError):
+class MissingKindError(JobRefusedError):
     """The cluster does not serve a kind of job."""
 
     def __init__(self, kind: ClusterJob):
@@ -68,6 +73,7 @@ class TrainingJob:
         *,
         adopts: bool = True,
         max_lost_pods: int | None = None,
+        max_restarts: int = 0,
         write_log: Callable[[str], Any] = lambda line: print(line, file=sys.stderr, flush=True),
         sleep: Callable[[float], Any] = time.sleep,
         check: Callable[[], Any] = lambda: None,
@@ -78,16 +84,22 @@ class TrainingJob:
             roles: names of the processes, such as ``worker 1``, by their index in the job.
             adopts: whether to follow an existing job; otherwise it is replaced.
             max_lost_pods: lost pods after which the training fails; None: the controller counts.
+            max_restarts: how often to start the job anew after its controller has ended it for
+                a pod that the cluster took away.
             check: raises LeaseLostError if another training took the checkpoints.
         """
         self._client, self._namespace = client, namespace
         self._objects = Objects(client, namespace)
         *self._helpers, self._job = objects
+        self._selector = f"{JOB_LABEL}={self._job['metadata']['name']}"
+        self._watch = PodWatch(client, namespace, self._selector)
         self._kind, self._count = kind, len(roles)
         self._adopts, self._max_lost_pods = adopts, max_lost_pods
+        self._restarts, self._max_restarts = 0, max_restarts
         self._write_log, self._sleep, self._check_lease = write_log, sleep, check
         self._reporter = PodReporter(kind, roles, write_log, lambda: time.monotonic())
         self._uid: str | None = None
+        self._given_up: JobState | None = None  # the end, if this launcher ended the job
         self.is_over = False  # whether its pods have ended, or end now
         self._ended = threading.Lock()
         self._pods: list[Pod] = []
@@ -105,6 +117,13 @@ class TrainingJob:
         ended = JobState("running")
         try:
             ended = self._follow(self._start())
+            while self._starts_anew(ended):
+                self._uid, ended = None, JobState("running")
+                ended = self._follow(self._start())
+        except JobRefusedError:  # nothing to delete
+            self._ended.acquire(blocking=False)
+            self.is_over = True
+            raise
         except LeaseLostError as error:
             if error.holder is not None and error.holder.name == self._job["metadata"]["name"]:
                 self._ended.acquire(blocking=False)  # another attempt has adopted the job
@@ -116,9 +135,28 @@ class TrainingJob:
                 self.is_over = True
             self._ended.acquire(blocking=False)  # a finished job keeps its logs: ttl_seconds
         if ended.state == "failed":
-            raise JobFailedError(
-                self.name, ended.message, self._reporter.failure_summary(self._pods)
-            )
+            by_controller = ended is not self._given_up
+            summary = self._reporter.failure_summary(ended.message, by_controller)
+            raise JobFailedError(self.name, ended.message, summary)
+
+    def _starts_anew(self, ended: JobState) -> bool:
+        """Whether the job failed only because the cluster took a pod away."""
+        if (
+            ended.state != "failed"
+            or not self._kind.fails_with_any_pod(ended)
+            or self._restarts == self._max_restarts
+            or self._reporter.permanent() is not None
+        ):
+            return False
+        self._restarts += 1
+        self._lost.clear()
+        pod = self._reporter.describe(self._watch.deleted())
+        self._write_log(
+            f"{self.name}: the cluster took away {pod}, and {self._kind.controller} ended the job. "
+            "Starts the job anew from the last checkpoint (restart "
+            f"{self._restarts} of {self._max_restarts})."
+        )
+        return True
 
     def delete(self) -> None:
         """Requests the job's deletion once, and does not wait: the process may end any moment.
@@ -211,14 +249,28 @@ class TrainingJob:
             # Without the namespace, too, the server answers 404.
             if error.status == 404 and self._kind.needs_operator and "namespaces" not in str(error):
                 raise MissingKindError(self._kind) from None
-            raise
+            if error.transient or body is not self._job:
+                raise
+            missing = [
+                f"{required.title}: {required.advice}."
+                for required in self._kind.required_objects(self._namespace)
+                if required.title.partition(" ")[0] in str(error)
+            ]
+            raise JobRefusedError(" ".join([str(error), *missing]), record=self.name) from None
 
     def _all_pods(self) -> list[Pod]:
         """Also those of an earlier job of this name."""
-        selector = f"{JOB_LABEL}={self._job['metadata']['name']}"
-        return pod_logs.pods(self._client, self._namespace, selector)
+        return pod_logs.pods(self._client, self._namespace, self._selector)
 
     def _follow(self, since: datetime.datetime) -> JobState:
+        self._watch = PodWatch(self._client, self._namespace, self._selector).start()
+        try:
+            return self._follow_to_end(since)
+        finally:
+            self._watch.close()
+            self._reporter.observe([*self._watched(since), *self._pods])
+
+    def _follow_to_end(self, since: datetime.datetime) -> JobState:
         ended = JobState("running")
 
         def present() -> tuple[list[Pod], bool]:
@@ -235,7 +287,7 @@ class TrainingJob:
                 try:
                     self._check(since)
                 except UserError as error:  # the pods' logs are still to be read
-                    ended = JobState("failed", str(error))
+                    ended = self._given_up = JobState("failed", str(error))
                     self.delete()
             return self._pods, ended.state == "running"
 
@@ -252,13 +304,14 @@ class TrainingJob:
         return ended
 
     def _check(self, since: datetime.datetime) -> None:
-        self._reporter.check(self._pods)
+        self._reporter.check(self._pods, self._watched(since))
         begun = [pod for pod in self._pods if pod.phase not in ("Pending", "Failed")]
         if len(begun) < self._count and time.monotonic() - self._events_read > EVENTS_SECONDS:
             self._events_read = time.monotonic()
+            has_all_pods = len(self._pods) >= self._count
             try:
                 for about, message in self._objects.warnings(self._job["metadata"]["name"], since):
-                    self._reporter.report(about, message)
+                    self._reporter.report_event(about, message, has_all_pods)
             except (Refused, Unreachable) as error:  # events are for people
                 self._report_refused("events", error)
         self._lost |= {pod.uid for pod in self._pods if not pod.disrupted}
@@ -268,6 +321,9 @@ class TrainingJob:
                 f"{lost} processes were lost, more than parallel.max_restarts allows",
                 setting="parallel.max_restarts",
             )
+
+    def _watched(self, since: datetime.datetime) -> list[Pod]:
+        return [pod for pod in self._watch.seen() if pod.created >= since]
 
     def _report_refused(self, request: str, error: Refused | Unreachable) -> None:
         key = (request, error.status if isinstance(error, Refused) else 0)

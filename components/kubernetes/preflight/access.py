@@ -22,6 +22,7 @@ def needed(kind: ClusterJob) -> list[Permission]:
         *kind.permissions(),
         Permission("coordination.k8s.io", "leases", ("create", "get", "update", "delete")),
         Permission("", "pods", ("list",)),
+        Permission("", "pods", ("watch",), "the step does not say how a deleted pod ended"),
         Permission("", "pods/log", ("get",), "the step's log lacks what the pods print"),
         Permission("", "events", ("list",), "the step does not say why a pod is not scheduled"),
     ]
@@ -44,8 +45,11 @@ def check(
         advice = "steps run as another subject: set --service-account pipeline-runner, or "
         advice += "default-editor in a profile"
         yield CheckResult("permissions", "your own", "note", advice)
+    required = {permission.resource for permission, _ in answers if not permission.without}
     for permission, denied in answers:
         name, verbs = permission.resource, ", ".join(permission.verbs)
+        if permission.without and name in required:
+            name = f"{name} {verbs}"
         if not denied:
             yield CheckResult(name, f"{verbs}: permitted for {who}")
             continue

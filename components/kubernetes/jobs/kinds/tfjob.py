@@ -10,6 +10,9 @@ From the code of 1.9 (github.com/kubeflow/training-operator, branch release-1.9,
   ended with 128 or more. createNewPod overwrites the pod's own restartPolicy, with a warning.
 * ``core/job.go``, PastBackoffLimit, and ``common/util/fake_workqueue.go``: with ExitCode, only a
   ``backoffLimit`` of 0 limits anything. So the launcher counts the lost pods.
+* ``core/status.go``, UpdateJobReplicaStatuses: a pod that runs and has a deletionTimestamp counts
+  as failed. So a pod that is drained, evicted or deleted ends the job, and the launcher starts the
+  job anew.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stagecraft.components.kubernetes.jobs import pods
-from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob
+from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, JobState
 from stagecraft.components.kubernetes.jobs.request import JobRequest, Json
 
 _REPLICA_TYPES = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
@@ -59,6 +62,14 @@ class TFJob(ClusterJob):
     def max_lost_pods(self, request: JobRequest) -> int:
         """The restarts of all processes."""
         return request.max_restarts * request.count
+
+    def max_job_restarts(self, request: JobRequest) -> int:
+        """The restarts of one process."""
+        return request.max_restarts
+
+    def fails_with_any_pod(self, ended: JobState) -> bool:
+        """Whether a replica failed; otherwise the job's deadline has passed."""
+        return "replica(s) failed" in ended.message
 
     def is_suspended(self, job: Json) -> bool:
         """Whether its run policy suspends it."""

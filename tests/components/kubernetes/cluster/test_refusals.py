@@ -11,6 +11,7 @@ from messages import Messages
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.connection import Refused
 from stagecraft.components.kubernetes.job_folder.exchange import UnsharedFolderError
+from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER, CLUSTER_JOBS
 from stagecraft.components.kubernetes.launch.leases import ClusterLease
 from stagecraft.components.kubernetes.launch.training_job import MissingKindError
@@ -45,7 +46,7 @@ def test_a_permission_that_is_missing(
     by_hand: Any, verb: str, resource: str, says: str, what: str
 ) -> None:
     by_hand.server.forbid(verb, resource)
-    with pytest.raises(Refused) as error:
+    with pytest.raises((Refused, JobRefusedError)) as error:
         by_hand.training().run()
     text = str(error.value)
     assert text.startswith(says)
@@ -83,9 +84,10 @@ def test_a_quota_of_jobs(by_hand: Any) -> None:
     """No role helps."""
     words = 'jobs.batch "train-1" is forbidden: exceeded quota: jobs, used: 4, limited: 4'
     by_hand.server.fail("POST", "/jobs$", 403, "Forbidden", words)
-    with pytest.raises(Refused) as error:
+    with pytest.raises(JobRefusedError) as error:
         by_hand.training().run()
     assert str(error.value).endswith(f": {words}.")
+    assert by_hand.asked("DELETE") == 0, "there is no job to delete"
 
 
 @pytest.mark.parametrize("kind", ["tfjob", "trainjob"])

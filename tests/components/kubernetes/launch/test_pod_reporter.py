@@ -28,7 +28,8 @@ def ended(code, reason, message=None):
     metadata = SimpleNamespace(
         name="train-1", labels={}, annotations={}, creation_timestamp=STARTED, uid="u"
     )
-    return pod_status._pod(SimpleNamespace(metadata=metadata, status=status))
+    metadata.deletion_timestamp = None
+    return pod_status.pod_of(SimpleNamespace(metadata=metadata, status=status))
 
 
 def test_a_command_that_cannot_be_started_is_not_tried_again():
@@ -39,7 +40,7 @@ def test_a_command_that_cannot_be_started_is_not_tried_again():
         reporter.check([pod])
     assert refused.value.record == "train-1"
     assert 'exec: "python"' in str(refused.value) and 'exec: "python"' in log[0]
-    assert 'exec: "python"' in reporter.failure_summary([pod])
+    assert 'exec: "python"' in reporter.failure_summary("", False)
 
 
 def test_a_lost_process_is():

@@ -153,5 +153,6 @@ def permission(request: Request) -> tuple[str, str, str] | None:
     if not found:
         return None
     group, plural, name, log = found.groups()
-    verb = _VERBS.get(request.method, "get" if name else "list")
+    listed = "watch" if "watch" in request.query else "list"
+    verb = _VERBS.get(request.method, "get" if name else listed)
     return group or "", plural + (log or ""), verb
