@@ -25,10 +25,10 @@ def compile_command(
 ) -> None:
     """Compile the pipeline for open-source Kubeflow Pipelines 2.x.
 
-    The command checks the file with the rules of stagecraft lint. Upload it with stagecraft
-    kubeflow or in the UI of Kubeflow Pipelines, or try it on this machine with stagecraft emulate.
-    The kubeflow section of the settings sets container images, resources and volumes of steps;
-    stagecraft config --describe lists these settings.
+    The command writes a YAML file, and checks this file with the rules of stagecraft lint. Upload
+    the file with stagecraft kubeflow or in the UI of Kubeflow Pipelines. To try the file on this
+    machine, use stagecraft emulate. The kubeflow section of the settings sets container images,
+    resources and volumes of steps; stagecraft config --describe lists these settings.
 
     \b
     stagecraft compile --config cifar10 --data s3://bucket/cifar-10-binary.tar.gz \\

@@ -35,9 +35,9 @@ def report(run: str, output: pathlib.Path | None, opens: bool, as_json: bool) ->
     name another run, give FOLDER@ID, or only the ID if the run is below runs/. You can shorten an
     ID, as in the output of `stagecraft history`.
 
-    With report.enabled, the pipeline writes the report as an artifact. This command writes it
-    again. It also works for a run that failed or that has no report. The report is one HTML file
-    that needs no network.
+    With report.enabled, the pipeline writes the report as an artifact. This command writes the
+    report again. The command also works for a run that failed or that has no report. The report is
+    one HTML file that needs no network.
 
     \b
     stagecraft report runs/quickstart --open

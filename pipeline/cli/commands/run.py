@@ -50,7 +50,10 @@ def _failure(params: dict[str, Any]) -> dict[str, Any]:
     help="The TFX runner: LocalDagRunner or BeamDagRunner.",
 )
 @click.option(
-    "--from", "from_node", metavar="COMPONENT", help="Start at this component, cached or not."
+    "--from",
+    "from_node",
+    metavar="COMPONENT",
+    help="Start at this component, even if its result is cached.",
 )
 @click.option("--to", "to_node", metavar="COMPONENT", help="Stop after this component.")
 @click.option(

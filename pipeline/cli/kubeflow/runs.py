@@ -121,7 +121,13 @@ def create(
     help="List only runs of this experiment; by default, a run's experiment has the name of its "
     "pipeline.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="The maximum number of runs to list.",
+)
 @connection_options
 def list_(api: Api, experiment: str | None, limit: int, as_json: bool) -> None:
     """List runs, newest first."""
@@ -196,7 +202,9 @@ def watch(api: Api, run_id: str, as_json: bool) -> int:
 
 @runs.command(short_help="Print the logs of the steps of a run.")
 @_run_id
-@click.option("--step", help="Print only the log of this step, such as Trainer; see 'show'.")
+@click.option(
+    "--step", help="Print only the log of this step, such as Trainer. 'runs show' lists the names."
+)
 @click.option("--follow", "-f", "follows", is_flag=True, help="Continue until the run ends.")
 @click.option("--tail", type=click.IntRange(min=0), help="Print only this many lines of each log.")
 @connection_options
