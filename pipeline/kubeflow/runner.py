@@ -26,6 +26,7 @@ from tfx.orchestration.pipeline import Pipeline
 from stagecraft.pipeline.kubeflow import linter
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.compiler import (
+    argo_escape,
     nodes,
     platform,
     store_keys,
@@ -170,6 +171,7 @@ class KubeflowRunner(KubeflowV2DagRunner):
                 "credentials. These steps work only if the container image or the cluster provides "
                 "credentials."
             )
+        argo_escape.escape(spec)
         specs.rename_for_argo(spec)
         specs.drop_implied_dependencies(spec)
         specs.complete_arguments(spec, str(pipeline.pipeline_info.pipeline_root))

@@ -25,6 +25,9 @@ RESOLVED_INPUTS = "--resolved_inputs"
 
 LOOKUP = "lookup"
 
+ESCAPED = "stagecraft-escaped:"
+"""Start of a parameter that is JSON, because Argo would replace a tag in the text itself."""
+
 
 class Step(NamedTuple):
     """A task with its component and executor; changing their content changes the spec."""

@@ -7,6 +7,8 @@ import pathlib
 from collections.abc import Collection
 from typing import Any
 
+from stagecraft.pipeline.kubeflow.spec import ESCAPED
+
 Json = dict[str, Any]
 
 _BACKEND_METADATA = ("display_name", "store_session_info")
@@ -17,9 +19,15 @@ class Invocation:
     """One run of a step."""
 
     def __init__(self, executor_input: str, inputs_spec: str, outputs: Collection[str]):
-        """Reads JSON; drops outputs that the component does not name, such as the backend's log."""
+        """Reads JSON; restores escaped parameters.
+
+        Drops outputs that the component does not name, such as the backend's log.
+        """
         self.input: Json = json.loads(executor_input)
         self.inputs_spec: Json = json.loads(inputs_spec)
+        for name, value in self.parameters.items():
+            if isinstance(value, str) and value.startswith(ESCAPED):
+                self.parameters[name] = json.loads(value.removeprefix(ESCAPED))
         artifacts = self.input.get("outputs", {}).get("artifacts", {})
         for name in artifacts.keys() - set(outputs):
             del artifacts[name]

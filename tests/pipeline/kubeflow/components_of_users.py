@@ -40,6 +40,12 @@ def check(shown: str, flag_again: bool) -> OutputDict(equal=bool):  # type: igno
     return {"equal": True}
 
 
+@component
+def say(text: Parameter[str]) -> OutputDict(said=str):  # type: ignore[valid-type]
+    """Returns what it received."""
+    return {"said": text}
+
+
 def create_pipeline(name: str, root: str) -> object:
     """Three components with underscores in their names."""
     from tfx.orchestration.pipeline import Pipeline

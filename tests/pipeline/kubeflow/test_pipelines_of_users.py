@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 from typing import Any
 
@@ -16,6 +17,8 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 
 from stagecraft.pipeline.kubeflow import document
 from stagecraft.pipeline.kubeflow.emulator.run import Run
+from stagecraft.pipeline.kubeflow.entrypoint.invocation import Invocation
+from stagecraft.pipeline.kubeflow.linter.rules import argo_tags
 from stagecraft.schemas.errors import UserError
 
 ROOT = "minio://mlpipeline/users"
@@ -57,6 +60,21 @@ def test_an_input_of_a_driver_comes_from_a_renamed_step(tmp_path: pathlib.Path) 
     tasks = compiled_by.ours(pipeline, tmp_path)["pipelineSpec"]["root"]["dag"]["tasks"]
     assert set(tasks) == {"make-number", "my-examples", "my-examples-inputs"}
     assert tasks["my-examples-inputs"]["dependentTasks"] == ["make-number"]
+
+
+TAGS = "{{pod.name}} {{=1+1}} {{item}} {{{workflow.name}}} {\\u007b é"
+
+
+def test_tags_of_argo_arrive_as_they_were_written(tmp_path: pathlib.Path) -> None:
+    pipeline = Pipeline("tags", ROOT, components=[components_of_users.say(text=TAGS)])
+    tasks = compiled_by.ours(pipeline, tmp_path)["pipelineSpec"]["root"]["dag"]["tasks"]
+    parameters = {
+        name: source["runtimeValue"]["constant"]
+        for name, source in tasks["say"]["inputs"]["parameters"].items()
+    }
+    assert not any(argo_tags.check_texts(parameters, ""))
+    given = {"inputs": {"parameterValues": parameters}, "outputs": {}}
+    assert Invocation(json.dumps(given), "{}", ()).parameters["text"] == TAGS
 
 
 @pytest.mark.parametrize(
