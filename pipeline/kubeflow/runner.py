@@ -27,6 +27,7 @@ from stagecraft.pipeline.kubeflow import linter
 from stagecraft.pipeline.kubeflow import spec as specs
 from stagecraft.pipeline.kubeflow.compiler import (
     argo_escape,
+    artifact_types,
     nodes,
     platform,
     store_keys,
@@ -111,7 +112,8 @@ class KubeflowRunner(KubeflowV2DagRunner):
             )
         name = pipeline.pipeline_info.pipeline_name
         try:
-            compiled = super().run(_without_resolvers(pipeline), write_out=False)
+            with artifact_types.with_properties():
+                compiled = super().run(_without_resolvers(pipeline), write_out=False)
         except (NotImplementedError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{name}: TFX cannot compile it: {error}", record=name) from error
         if compiled is None:

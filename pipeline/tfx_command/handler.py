@@ -221,7 +221,10 @@ class KubeflowHandler(BaseHandler):
         return str(built)
 
     def _newest_schema(self, pipeline: Pipeline) -> str:
-        """Address of the newest run's file below ``ROOT/PIPELINE/RUN/STEP/SALT/OUTPUT``."""
+        """Address of the newest run's file below ``ROOT/PIPELINE/RUN/STEP/SALT/OUTPUT``.
+
+        Backends 2.0.0 to 2.3.0 write no folder SALT.
+        """
         filesystem.register()
         found = pipelines.version(self._api, pipeline).document
         root = found.root.rstrip("/")
@@ -239,9 +242,10 @@ class KubeflowHandler(BaseHandler):
             )
         for run in self._runs(pipeline.name):
             for step, key in steps:
-                pattern = f"{root}/{found.name}/{run.id}/{step}/*/{key}/schema.pbtxt"
-                if files := fileio.glob(pattern):
-                    return str(files[0])
+                folder = f"{root}/{found.name}/{run.id}/{step}"
+                for salt in ("*/", ""):
+                    if files := fileio.glob(f"{folder}/{salt}{key}/schema.pbtxt"):
+                        return str(files[0])
         raise UserError(
             f"{pipeline.name}: no run has written a schema below {root}. Create a run, and wait "
             "until it ends.",

@@ -2,6 +2,7 @@
 
 import json
 
+import tables
 from tfx.dsl.component.experimental.annotations import OutputDict, Parameter
 from tfx.dsl.component.experimental.decorators import component
 
@@ -47,7 +48,7 @@ def say(text: Parameter[str]) -> OutputDict(said=str):  # type: ignore[valid-typ
 
 
 def create_pipeline(name: str, root: str) -> object:
-    """Three components with underscores in their names."""
+    """Components with underscores in their names."""
     from tfx.orchestration.pipeline import Pipeline
 
     numbers = make_numbers()
@@ -58,4 +59,7 @@ def create_pipeline(name: str, root: str) -> object:
         sizes={"x": 3},
     )
     last = check(**{key: shown.outputs[key] for key in ("shown", "flag_again")})
-    return Pipeline(name, root, components=[numbers, shown, last], enable_cache=False)
+    made = tables.make_table()
+    read = tables.read_table(table=made.outputs["table"])
+    components = [numbers, shown, last, made, read]
+    return Pipeline(name, root, components=components, enable_cache=False)

@@ -136,15 +136,14 @@ def test_the_table_has_every_verb():
     assert set(TABLE) == {(verb, engine) for verb in verbs for engine in ("local", "kubeflow")}
 
 
-def finish(project, engine, store):
+def finish(project, engine, store, salt="0"):
     """Leaves what a finished run leaves of its schema."""
     if engine == "local":
         folder = project.folder / "output" / "SchemaGen" / "schema" / "1"
     else:
         run = project.server.run()
-        folder = (
-            store / "minio" / "bucket" / "base" / "tiny" / run.id / "SchemaGen" / "0" / "schema"
-        )
+        step = store / "minio" / "bucket" / "base" / "tiny" / run.id / "SchemaGen"
+        folder = step / salt / "schema"
     folder.mkdir(parents=True)
     (folder / "schema.pbtxt").write_text(SCHEMA)
 
@@ -198,3 +197,15 @@ def test_verbs_take_an_engine(group):
     for command in cli_group.commands[group].commands.values():
         assert isinstance(command, click.Command)
         assert "engine" in {parameter.name for parameter in command.params}
+
+
+def test_a_schema_of_an_old_backend(project, folder_store, monkeypatch):
+    """Backends 2.0.0 to 2.3.0 write outputs one folder higher."""
+    monkeypatch.setenv("KF_PIPELINES_ENDPOINT", project.server.url)
+    file = f"--pipeline-path={project.folder / 'ours.py'}"
+    for verb in (f"pipeline create {file}", "run create --pipeline-name=tiny"):
+        assert project.tfx(*verb.split(), "--engine=kubeflow").exit_code == 0
+    finish(project, "kubeflow", folder_store, salt="")
+    done = project.tfx("pipeline", "schema", "--engine=kubeflow", "--pipeline-name=tiny")
+    assert done.exit_code == 0, done.output
+    assert (project.present / "schema.pbtxt").read_text() == SCHEMA
