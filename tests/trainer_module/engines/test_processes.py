@@ -85,10 +85,15 @@ def _devices(folder: str) -> set[str]:
     return {node.device for node in (*graph.node, *functions)}
 
 
+IN_STEP = {"parallel_strategy": "multi_worker_mirrored", "parallel_workers": 2}
+STAGES = {"parallel_strategy": "grid", "parallel_stages": 2, "parallel_virtual_devices": 2}
+GRID = STAGES | {"parallel_workers": 2, "parallel_microbatches": 2, "parallel_costs": "measured"}
+
+
 @pytest.mark.full
-def test_workers_in_step(train, tmp_path):
+@pytest.mark.parametrize("two", [IN_STEP, GRID], ids=["mirrored", "grid"])
+def test_workers_in_step(train, tmp_path, two):
     alone = train("alone")
-    two = {"parallel_strategy": "multi_worker_mirrored", "parallel_workers": 2}
     together = train("together", **two)
     expected = record.read(alone.model_run_dir)
     found = record.read(together.model_run_dir)

@@ -10,6 +10,7 @@ from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 
 from stagecraft.schemas.errors import UserError
 
+CENTRAL: dict[str, Any] = {"strategy": "central_storage", "replicas": 2, "accumulate": 2}
 FIVE: dict[str, Any] = {"strategy": "grid", "stages": 5, "microbatches": 2}
 
 
@@ -43,6 +44,7 @@ def test_accumulation_and_microbatches_compose():
     ("model", "parallel"),
     [
         slow("penalised", MIRRORED),
+        slow("penalised", CENTRAL),
         ("penalised", STAGES),
         slow("penalised", {**GRID, "accumulate": 2, "remat": True}),
         slow("looked_up", MIRRORED),
