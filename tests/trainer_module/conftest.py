@@ -1,7 +1,5 @@
 """Fixtures: trainings that are over in a few seconds; raw examples and their Transform graph."""
 
-from __future__ import annotations
-
 import functools
 import pathlib
 import types

@@ -1,7 +1,5 @@
 """The gate against injected Examples, through its executor."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import pathlib
@@ -12,7 +10,6 @@ from typing import Any
 import pytest
 import tensorflow as tf
 import tensorflow_data_validation as tfdv
-from messages import Messages
 from tensorflow_data_validation.statistics import stats_impl
 from tensorflow_metadata.proto.v0 import anomalies_pb2
 from tfx import version
@@ -150,7 +147,7 @@ def at(split: str, *indices: int, **changed: Values) -> Edit:
     return edit
 
 
-def test_good_data_passes(gate: Gate) -> None:
+def test_good_data_passes(gate):
     gate.write()
     anomalies = gate.run()
     assert anomalies.get_int_custom_property("anomalies") == 0
@@ -184,9 +181,7 @@ ID_61 = f"id 61, {FIRST_OF_SECOND}"
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_two_bad_examples(
-    gate: Gate, changed: dict[str, Values], expected: str, found: str
-) -> None:
+def test_two_bad_examples(gate, changed, expected, found):
     gate.write(at("val", 21, 30, **changed))
     first, *others = gate.findings()
     assert (first.split, first.feature, first.expected) == ("val", *changed, expected)
@@ -203,14 +198,14 @@ def test_two_bad_examples(
         ({"id": None}, "exactly one value", "no value"),
     ],
 )
-def test_a_whole_split(gate: Gate, changed: dict[str, Values], expected: str, found: str) -> None:
+def test_a_whole_split(gate, changed, expected, found):
     gate.write(at("val", *range(PER_SPLIT), **changed))
     [finding] = gate.findings()
     assert (finding.split, finding.feature, finding.expected) == ("val", *changed, expected)
     assert "40 of 40 examples" in finding.found and found in finding.found
 
 
-def test_an_example_of_eval_in_train(gate: Gate) -> None:
+def test_an_example_of_eval_in_train(gate):
     gate.write(lambda split, index, v: v.update(id=index) if split == "eval" and index > 36 else 0)
     [finding] = gate.findings()
     assert (finding.split, finding.feature) == ("eval", "id")
@@ -219,14 +214,14 @@ def test_an_example_of_eval_in_train(gate: Gate) -> None:
     assert "Split-eval/data_tfrecord-00001-of-00002" in finding.found
 
 
-def test_an_id_twice_in_a_split(gate: Gate) -> None:
+def test_an_id_twice_in_a_split(gate):
     gate.write(at("train", 5, 6, id=3))
     [finding] = gate.findings()
     assert (finding.split, finding.feature, finding.expected) == ("train", "id", "unique ids")
     assert "2 of 40 examples" in finding.found and "id 3, record 5 (from 0)" in finding.found
 
 
-def test_the_message_lists_up_to_ten_findings(gate: Gate, messages: Messages) -> None:
+def test_the_message_lists_up_to_ten_findings(gate, messages):
     def edit(split: str, index: int, values: dict[str, Values]) -> None:
         values.update({f"new{number}": 1 for number in range(4)})
 
@@ -239,7 +234,7 @@ def test_the_message_lists_up_to_ten_findings(gate: Gate, messages: Messages) ->
     messages.check(error)
 
 
-def test_an_empty_split(gate: Gate) -> None:
+def test_an_empty_split(gate):
     gate.write()
     for shard in (0, 1):
         write_records(gate.file("val", shard), [])
@@ -248,7 +243,7 @@ def test_an_empty_split(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut"])
-def test_a_corrupt_file_is_named(gate: Gate, damage: str) -> None:
+def test_a_corrupt_file_is_named(gate, damage):
     gate.write()
     path = gate.file("val", 1)
     content = bytearray(path.read_bytes())
@@ -262,7 +257,7 @@ def test_a_corrupt_file_is_named(gate: Gate, damage: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff" * 30, b"\x7f\x80 text"])
-def test_a_record_that_is_no_example_is_named(gate: Gate, content: bytes) -> None:
+def test_a_record_that_is_no_example_is_named(gate, content):
     gate.write()
     records = list(tf.data.TFRecordDataset(str(gate.file("eval"))).as_numpy_iterator())
     write_records(gate.file("eval"), [*records[:7], content, *records[8:]])
@@ -270,7 +265,7 @@ def test_a_record_that_is_no_example_is_named(gate: Gate, content: bytes) -> Non
     assert (error.file, error.record) == (str(gate.file("eval")), "7")
 
 
-def test_compressed_files_are_read(gate: Gate) -> None:
+def test_compressed_files_are_read(gate):
     gate.write(at("val", 21, label=10))
     for path in list(gate.folder.glob("examples/*/data*")):
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
@@ -280,13 +275,13 @@ def test_compressed_files_are_read(gate: Gate) -> None:
     assert "data_tfrecord-00001-of-00002.gz" in finding.found
 
 
-def test_a_split_without_statistics(gate: Gate) -> None:
+def test_a_split_without_statistics(gate):
     gate.write()
     gate.without_statistics = "val"
     assert gate.refuses().record == "val"
 
 
-def test_the_schema_tells_the_size(gate: Gate, tmp_path: pathlib.Path) -> None:
+def test_the_schema_tells_the_size(gate, tmp_path):
     gate.write(lambda split, index, values: values.update(image=b"x" * 12))
     gate.schema = str(tmp_path / "own.pbtxt")
     text = pathlib.Path(features.DATASETS["cifar10"].schema_file).read_text()
@@ -298,14 +293,14 @@ def test_the_schema_tells_the_size(gate: Gate, tmp_path: pathlib.Path) -> None:
     assert (caught.value.record, caught.value.value) == ("image", "image_shape=2x2")
 
 
-def test_a_schema_without_our_features(gate: Gate, tmp_path: pathlib.Path) -> None:
+def test_a_schema_without_our_features(gate, tmp_path):
     gate.write(lambda split, index, values: (values.clear(), values.update(other=1)))
     gate.schema = str(tmp_path / "own.pbtxt")
     pathlib.Path(gate.schema).write_text('feature { name: "other" type: INT }')
     gate.run()
 
 
-def test_the_component() -> None:
+def test_the_component():
     gate = AnomalyGate(
         examples=channel_utils.as_channel([standard_artifacts.Examples()]),
         statistics=channel_utils.as_channel([standard_artifacts.ExampleStatistics()]),

@@ -1,7 +1,5 @@
 """The Kubernetes API of the tests, asked by the real client: it answers as a cluster would."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import stat
@@ -13,7 +11,6 @@ import pytest
 import urllib3
 from kube_api import KubeApi, kube_api
 from kubernetes.client.exceptions import ApiException
-from messages import Messages
 
 NS = "kubeflow"
 Core = kubernetes.client.CoreV1Api
@@ -49,9 +46,7 @@ def refusal(error: pytest.ExceptionInfo[ApiException]) -> tuple[int, str, str]:
     ("selector", "expected"),
     [("", "abc"), ("run=1", "ab"), ("run==1,step=train", "a"), ("run!=1", "c"), ("run=3", "")],
 )
-def test_pods_are_found_by_their_labels(
-    server: KubeApi, core: Core, selector: str, expected: str
-) -> None:
+def test_pods_are_found_by_their_labels(server, core, selector, expected):
     server.add_pod("a", {"run": "1", "step": "train"})
     server.add_pod("b", {"run": "1", "step": "push", "done": "yes"})
     server.add_pod("c", {"run": "2", "step": "train"})
@@ -64,7 +59,7 @@ def test_pods_are_found_by_their_labels(
     assert request.user == "ci@example.com"
 
 
-def test_a_followed_log_ends_with_its_pod(server: KubeApi, core: Core) -> None:
+def test_a_followed_log_ends_with_its_pod(server, core):
     server.add_pod("x")
     server.log("x", "hello")
     answer = core.read_namespaced_pod_log("x", NS, follow=True, _preload_content=False)
@@ -74,7 +69,7 @@ def test_a_followed_log_ends_with_its_pod(server: KubeApi, core: Core) -> None:
     assert list(lines) == []
 
 
-def test_where_there_is_no_log(server: KubeApi, core: Core, messages: Messages) -> None:
+def test_where_there_is_no_log(server, core, messages):
     def refused(name: str, **options: object) -> str:
         with pytest.raises(ApiException) as error:
             core.read_namespaced_pod_log(name, NS, **options)
@@ -95,7 +90,7 @@ def test_where_there_is_no_log(server: KubeApi, core: Core, messages: Messages) 
     assert core.read_namespaced_pod_log("late", NS) == ""
 
 
-def test_a_watch_tells_what_happens_to_those_selected(server: KubeApi, core: Core) -> None:
+def test_a_watch_tells_what_happens_to_those_selected(server, core):
     server.add_pod("x", {"run": "1"})
     server.add_pod("y", {"run": "2"})
     version = core.list_namespaced_pod(NS).metadata.resource_version
@@ -129,7 +124,7 @@ def test_a_watch_tells_what_happens_to_those_selected(server: KubeApi, core: Cor
     assert [event["type"] for event in again].count("DELETED") == 1
 
 
-def test_who_may_not_is_told_so(server: KubeApi, core: Core) -> None:
+def test_who_may_not_is_told_so(server, core):
     server.users["token"] = "system:serviceaccount:kubeflow:stagecraft-ci"
     server.add_pod("x")
     server.forbid("list", "pods")
@@ -150,7 +145,7 @@ def test_who_may_not_is_told_so(server: KubeApi, core: Core) -> None:
     assert core.read_namespaced_pod_log("x", NS) == ""
 
 
-def test_it_ends_while_a_log_is_followed(tmp_path: pathlib.Path) -> None:
+def test_it_ends_while_a_log_is_followed(tmp_path):
     before = set(threading.enumerate())
     with kube_api() as server:
         path = server.kubeconfig(tmp_path / "kubeconfig")

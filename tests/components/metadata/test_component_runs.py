@@ -1,7 +1,5 @@
 """Times of a run's components, from a metadata store."""
 
-from __future__ import annotations
-
 import pathlib
 
 import ml_metadata
@@ -54,7 +52,7 @@ def read(metadata_db: pathlib.Path, run_id: str) -> list[ComponentRun]:
     return component_runs.read(RunMetadata.open(metadata_db, run_id))
 
 
-def test_a_run_from_the_cache(metadata_db: pathlib.Path) -> None:
+def test_a_run_from_the_cache(metadata_db):
     trainer, pusher = read(metadata_db, "second")
     assert (trainer.name, trainer.state) == ("Trainer", "cached")
     assert trainer.original_seconds is not None and trainer.original_seconds >= 0
@@ -62,12 +60,12 @@ def test_a_run_from_the_cache(metadata_db: pathlib.Path) -> None:
     assert pusher.begin >= trainer.begin == 0
 
 
-def test_the_first_run(metadata_db: pathlib.Path) -> None:
+def test_the_first_run(metadata_db):
     [trainer] = read(metadata_db, "first")
     assert (trainer.state, trainer.original_seconds) == ("done", None)
 
 
-def test_nothing_to_read(metadata_db: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_nothing_to_read(metadata_db, tmp_path):
     assert read(metadata_db, "third") == []
     assert read(tmp_path / "none.db", "first") == []
     assert not (tmp_path / "none.db").exists()

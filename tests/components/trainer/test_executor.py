@@ -1,14 +1,11 @@
 """The executor with real artifacts: figures on the model, checkpoints by identity."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from messages import Messages
 from tfx import types
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import artifact_utils, standard_artifacts
@@ -95,7 +92,7 @@ def make_run(
     return lambda **properties: Run(training_data, tmp_path, **properties)
 
 
-def test_trains_and_notes_the_figures(make_run: Callable[..., Run]) -> None:
+def test_trains_and_notes_the_figures(make_run):
     run = make_run()
     run.do()
     notes = record.read(run.model_run.uri)
@@ -126,21 +123,15 @@ def test_trains_and_notes_the_figures(make_run: Callable[..., Run]) -> None:
     ],
 )
 def test_checkpoints_are_found_again_by_what_matters(
-    make_run: Callable[..., Run],
-    properties: dict[str, Any],
-    same: bool,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    make_run, properties, same, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("one.weights.h5").write_bytes(b"one")
     assert (make_run(**properties).working_dir() == make_run().working_dir()) is same
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_changed_data_never_finds_old_checkpoints(
-    make_run: Callable[..., Run], tmp_path: pathlib.Path, split: str
-) -> None:
+def test_changed_data_never_finds_old_checkpoints(make_run, tmp_path, split):
     run = make_run()
     before = run.working_dir()
     copy = tmp_path / "copy"
@@ -152,7 +143,7 @@ def test_changed_data_never_finds_old_checkpoints(
     assert run.working_dir() != before
 
 
-def test_a_missing_split_is_said_plainly(make_run: Callable[..., Run]) -> None:
+def test_a_missing_split_is_said_plainly(make_run):
     run = make_run()
     run.examples.split_names = artifact_utils.encode_split_names(["train", "eval"])
     with pytest.raises(UserError, match="train, eval") as caught:
@@ -160,7 +151,7 @@ def test_a_missing_split_is_said_plainly(make_run: Callable[..., Run]) -> None:
     assert (caught.value.file, caught.value.record) == (run.examples.uri, "val")
 
 
-def test_a_runtime_value_that_cannot_be_is_said_plainly(make_run: Callable[..., Run]) -> None:
+def test_a_runtime_value_that_cannot_be_is_said_plainly(make_run):
     with pytest.raises(UserError, match=">= 1|or equal to 1") as caught:
         make_run(train_batch_size=0).do()
     assert caught.value.setting == "train.batch_size"
@@ -168,9 +159,7 @@ def test_a_runtime_value_that_cannot_be_is_said_plainly(make_run: Callable[..., 
         make_run(parallel_strategy="mirrored", parallel_stages=2).do()
 
 
-def test_initial_weights_are_known_by_content(
-    make_run: Callable[..., Run], tmp_path: pathlib.Path
-) -> None:
+def test_initial_weights_are_known_by_content(make_run, tmp_path):
     def named(content: bytes, file: str = "w.weights.h5") -> str:
         (tmp_path / file).write_bytes(content)
         return make_run(train_initial_weights=str(tmp_path / file)).working_dir()
@@ -180,9 +169,7 @@ def test_initial_weights_are_known_by_content(
     assert named(b"two") != first
 
 
-def test_other_weights_than_the_pipelines_are_refused(
-    make_run: Callable[..., Run], tmp_path: pathlib.Path
-) -> None:
+def test_other_weights_than_the_pipelines_are_refused(make_run, tmp_path):
     file = tmp_path / "w.weights.h5"
     file.write_bytes(b"one")
     then = weights_fingerprint(str(file))
@@ -249,13 +236,8 @@ def own(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ],
 )
 def test_a_run_fn_without_a_record_publishes_its_model(
-    make_run: Callable[..., Run],
-    own: str,
-    function: str,
-    said: str,
-    caplog: pytest.LogCaptureFixture,
-    messages: Messages,
-) -> None:
+    make_run, own, function, said, caplog, messages
+):
     run = make_run(run_fn=f"{own}.{function}")
     run.do()
     assert (pathlib.Path(run.model.uri) / "Format-Serving" / "saved_model.pb").exists()
@@ -267,7 +249,7 @@ def test_a_run_fn_without_a_record_publishes_its_model(
     assert collect.read_training(run.model_run, run.model) is None
 
 
-def test_a_run_fn_of_ones_own_writes_a_record(make_run: Callable[..., Run], own: str) -> None:
+def test_a_run_fn_of_ones_own_writes_a_record(make_run, own):
     run = make_run(run_fn=f"{own}.figures")
     run.do()
     assert run.model.get_int_custom_property("steps") == 6
@@ -280,9 +262,7 @@ def test_a_run_fn_of_ones_own_writes_a_record(make_run: Callable[..., Run], own:
     assert training_text.trained(found)
 
 
-def test_a_model_of_another_execution_is_kept_and_refused(
-    training_data: Any, tmp_path: pathlib.Path
-) -> None:
+def test_a_model_of_another_execution_is_kept_and_refused(training_data, tmp_path):
     """As under TFX's own runner, which removes the outputs of what fails."""
     run = Run(training_data, tmp_path)
     (tmp_path / "model").mkdir()

@@ -3,10 +3,7 @@
 TensorFlow's ``ram://`` stands for ``gs://``: neither is a folder.
 """
 
-from __future__ import annotations
-
 import pathlib
-from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -28,9 +25,7 @@ def artifact(kind: type[types.Artifact], uri: str) -> types.Artifact:
     return made
 
 
-def test_trains_from_addresses_to_addresses(
-    training_data: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trains_from_addresses_to_addresses(training_data, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(MODELS))
     monkeypatch.chdir(tmp_path)
     root = f"ram://{tmp_path}"
@@ -67,7 +62,7 @@ def test_trains_from_addresses_to_addresses(
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
 
 
-def test_a_failed_training_leaves_no_output(tmp_path: pathlib.Path) -> None:
+def test_a_failed_training_leaves_no_output(tmp_path):
     model = artifact(standard_artifacts.Model, f"ram://{tmp_path}/failed")
     with pytest.raises(InterruptedError), on_disk({"model": [model]}):
         pathlib.Path(model.uri, "half").write_text("")

@@ -1,7 +1,5 @@
 """Runs `run_fn` and keeps the state it ends with: python keep.py FN_ARGS.json OUT"""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import sys

@@ -1,7 +1,5 @@
 """Fixtures: processes that compute nothing."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 from collections.abc import Callable

@@ -6,8 +6,6 @@ and grids of them) meets each of what else changes a step (batch statistics, bot
 clipping) at least once. Activations computed again and 16 bits are among the engines' tests.
 """
 
-from __future__ import annotations
-
 import os
 import pathlib
 import subprocess

@@ -1,7 +1,5 @@
 """Stands in for `run_fn`, for tests of the worker."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

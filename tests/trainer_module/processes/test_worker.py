@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -83,7 +81,7 @@ def test_it_does_its_part(worker):
     ("what", "in_cluster", "code", "message"),
     [
         ("user error", False, 1, "train.model: no such model"),
-        ("bug", True, 1, "KeyError: 'weight' (tests/trainer_module/processes/stand_in.py:22)"),
+        ("bug", True, 1, "KeyError: 'weight' (tests/trainer_module/processes/stand_in.py:20)"),
         (
             "lost peer",
             True,

@@ -1,7 +1,5 @@
 """A Trainer's step that starts a job: real processes under emulated controllers."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import os

@@ -1,14 +1,11 @@
 """Processes of a training's job that crash, refuse, hang, or never end."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
 from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 
@@ -17,7 +14,7 @@ SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed(step: Any, cluster: Any, aside: Any, capfd: Any) -> None:
+def test_a_worker_that_is_killed(step, cluster, aside, capfd):
     """The others lose it, all start again, and go on from a checkpoint."""
     one = step()
     running = aside(one.run, IN_STEP, {"steps": 40})
@@ -37,7 +34,7 @@ def test_a_worker_that_is_killed(step: Any, cluster: Any, aside: Any, capfd: Any
 
 
 @pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
-def test_one_that_ends_for_good(step: Any, cluster: Any, kind: str) -> None:
+def test_one_that_ends_for_good(step, cluster, kind):
     one = step(kind)
     with pytest.raises(UserError) as error:
         one.run(IN_STEP, run_fn="stub_training.refuses")
@@ -51,7 +48,7 @@ def test_one_that_ends_for_good(step: Any, cluster: Any, kind: str) -> None:
     assert len(cluster.pods) == 2
 
 
-def test_one_that_hangs(step: Any, cluster: Any, messages: Messages) -> None:
+def test_one_that_hangs(step, cluster, messages):
     one = step(deadline_seconds=3)
     with messages.raises(UserError):
         one.run(IN_STEP, run_fn="stub_training.hangs")
@@ -61,7 +58,7 @@ def test_one_that_hangs(step: Any, cluster: Any, messages: Messages) -> None:
 @pytest.mark.parametrize(
     ("kind", "why"), [("job", "MaxFailedIndexes"), ("tfjob", "processes were lost")]
 )
-def test_one_that_crashes_again_and_again(step: Any, cluster: Any, kind: str, why: str) -> None:
+def test_one_that_crashes_again_and_again(step, cluster, kind, why):
     """The training operator does not count: somebody else has to."""
     one = step(kind)
     with pytest.raises(UserError, match=why) as error:
@@ -74,16 +71,14 @@ def test_one_that_crashes_again_and_again(step: Any, cluster: Any, kind: str, wh
 
 
 @pytest.mark.parametrize("kind", ["job", "tfjob"])
-def test_those_that_serve_are_ended_with_the_chief(step: Any, cluster: Any, kind: str) -> None:
+def test_those_that_serve_are_ended_with_the_chief(step, cluster, kind):
     one = step(kind)
     one.run(SERVED, run_fn="stub_training.done_or_serves")
     assert one.model.get_int_custom_property("steps") == 4
     assert len(cluster.pods) == 3 and not cluster.running()
 
 
-def test_a_secret_is_nowhere_but_in_the_pod(
-    step: Any, cluster: Any, server: Any, capfd: Any
-) -> None:
+def test_a_secret_is_nowhere_but_in_the_pod(step, cluster, server, capfd):
     one = step()
     with pytest.raises(UserError) as error:
         one.run(IN_STEP, run_fn="stub_training.refuses")

@@ -3,8 +3,6 @@
 Each trains the same model as one device in one process: the same weights in float64.
 """
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 from typing import Any
@@ -56,7 +54,7 @@ def expected(step: Any, known: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         pytest.param("tfjob", marks=pytest.mark.full),
     ],
 )
-def test_two_workers_in_step(expected: Any, step: Any, cluster: Any, capfd: Any, kind: str) -> None:
+def test_two_workers_in_step(expected, step, cluster, capfd, kind):
     one = step(kind)
     one.run(IN_STEP, SLOWLY)
     no_more = dict.fromkeys(expected, 0.0)  # than the tolerance
@@ -75,7 +73,7 @@ def test_two_workers_in_step(expected: Any, step: Any, cluster: Any, capfd: Any,
     "kind",
     [pytest.param("job", marks=pytest.mark.slow), pytest.param("tfjob", marks=pytest.mark.full)],
 )
-def test_a_chief_and_parameter_servers(step: Any, cluster: Any, kind: str) -> None:
+def test_a_chief_and_parameter_servers(step, cluster, kind):
     one = step(kind)
     parallel = {"strategy": "parameter_server", "workers": 2, "ps": 1}
     one.run(parallel | {"evaluator": kind == "tfjob"}, {"checkpoint_every": 2})
@@ -84,7 +82,7 @@ def test_a_chief_and_parameter_servers(step: Any, cluster: Any, kind: str) -> No
 
 
 @pytest.mark.full
-def test_one_process(step: Any, cluster: Any) -> None:
+def test_one_process(step, cluster):
     one = step("job")
     one.run({})
     assert one.model.get_int_custom_property("steps") == 4

@@ -1,7 +1,5 @@
 """A TrainJob, and the runtime that it names."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os
@@ -70,11 +68,11 @@ def without_defaults(said: Any, given: Any) -> Any:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_the_trainer_reads_all_of_it(topology: str) -> None:
+def test_the_trainer_reads_all_of_it(topology):
     check(models.TrainerV1alpha1TrainJob, made(topology))
 
 
-def test_a_wrong_field_is_noticed(runtime: Json) -> None:
+def test_a_wrong_field_is_noticed(runtime):
     body = made()
     body["spec"]["trainer"]["nodes"] = 2
     with pytest.raises(AssertionError):
@@ -84,7 +82,7 @@ def test_a_wrong_field_is_noticed(runtime: Json) -> None:
         check(models.TrainerV1alpha1TrainingRuntime, runtime)
 
 
-def test_the_runtime_is_valid(runtime: Json, job: Json) -> None:
+def test_the_runtime_is_valid(runtime, job):
     check(models.TrainerV1alpha1TrainingRuntime, runtime)
     assert runtime["metadata"]["name"] == RUNTIME
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": job}
@@ -92,7 +90,7 @@ def test_the_runtime_is_valid(runtime: Json, job: Json) -> None:
         kubernetes_validate.validate(body, version, strict=True)
 
 
-def test_the_trainer_finds_what_it_looks_for(runtime: Json, job: Json) -> None:
+def test_the_trainer_finds_what_it_looks_for(runtime, job):
     template = runtime["spec"]["template"]["spec"]
     # pkg/webhooks/trainingruntime_webhook.go
     labels = template["replicatedJobs"][0]["template"]["metadata"]["labels"]
@@ -106,7 +104,7 @@ def test_the_trainer_finds_what_it_looks_for(runtime: Json, job: Json) -> None:
     assert "ttlSecondsAfterFinished" not in template
 
 
-def test_the_runtime_is_what_an_indexed_job_is(job: Json) -> None:
+def test_the_runtime_is_what_an_indexed_job_is(job):
     rendered = INDEXED_JOB.render(job_request("job", "parameter-server"))[-1]["spec"]
     for field in ("completionMode", "podReplacementPolicy", "successPolicy"):
         assert job[field] == rendered[field]
@@ -124,7 +122,7 @@ def test_the_runtime_is_what_an_indexed_job_is(job: Json) -> None:
     assert job["template"]["metadata"]["annotations"] == pods.ANNOTATIONS
 
 
-def test_each_setting_has_its_place() -> None:
+def test_each_setting_has_its_place():
     request = job_request("trainjob", "everything")
     spec = made()["spec"]
     assert spec["runtimeRef"]["kind"] == "TrainingRuntime"
@@ -167,16 +165,14 @@ def test_each_setting_has_its_place() -> None:
         ),
     ],
 )
-def test_settings_without_a_field_are_refused(
-    setting: str, value: object, more: dict[str, Any], messages: Any
-) -> None:
+def test_settings_without_a_field_are_refused(setting, value, more, messages):
     with messages.raises(SettingError) as caught:
         made("in-step", **more)
     assert (caught.value.setting, caught.value.value) == (setting, value)
     assert caught.value.suggestion.endswith("kubeflow.job.kind: job")
 
 
-def test_no_settings_field_is_forgotten() -> None:
+def test_no_settings_field_is_forgotten():
     """Each is in the TrainJob, or in what is refused, or somebody else's."""
     source = "".join(pathlib.Path(str(each.__file__)).read_text() for each in (trainjob, pods))
     elsewhere = {"kind", "folder", "lease_seconds", "queue"}
@@ -185,7 +181,7 @@ def test_no_settings_field_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("index", range(5))
-def test_jobsets_hosts_make_tf_config(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobsets_hosts_make_tf_config(index, monkeypatch):
     def host(number: int) -> str:
         # IdentifyPodNetwork in pkg/runtime/framework/plugins/jobset/jobset.go
         return f"training-1-node-0-{number}.training-1.kubeflow.svc.cluster.local"
