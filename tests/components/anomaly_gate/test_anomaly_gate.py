@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 import tensorflow_data_validation as tfdv
+from artifacts import artifact, artifacts
 from tensorflow_data_validation.statistics import stats_impl
 from tensorflow_metadata.proto.v0 import anomalies_pb2
 from tfx import version
@@ -24,6 +25,11 @@ from stagecraft.schemas.errors import UserError
 
 SPLITS = ("train", "val", "eval")
 PER_SPLIT = 40
+INPUTS = {
+    "examples": standard_artifacts.Examples,
+    "statistics": standard_artifacts.ExampleStatistics,
+    "schema": standard_artifacts.Schema,
+}
 
 Values = bytes | int | float | list[int] | list[bytes] | None
 Edit = Callable[[str, int, dict[str, Values]], Any]
@@ -88,26 +94,15 @@ class Gate:
 
     def run(self) -> standard_artifacts.ExampleAnomalies:
         """Runs the executor; returns its output."""
-        examples = standard_artifacts.Examples()
-        statistics = standard_artifacts.ExampleStatistics()
-        schema = standard_artifacts.Schema()
-        anomalies = standard_artifacts.ExampleAnomalies()
-        for artifact, name in (
-            (examples, "examples"),
-            (statistics, "statistics"),
-            (schema, "schema"),
-            (anomalies, "anomalies"),
-        ):
-            artifact.uri = str(self.folder / name)
-        for artifact in (examples, statistics):
-            artifact.splits = list(self.splits)
-        if self.without_statistics:
-            statistics.splits = [s for s in self.splits if s != self.without_statistics]
+        inputs = artifacts(INPUTS, self.folder)
+        [examples], [statistics] = inputs["examples"], inputs["statistics"]
+        examples.splits = list(self.splits)
+        statistics.splits = [s for s in self.splits if s != self.without_statistics]
         # As the orchestrator marks what StatisticsGen wrote; else another file name is expected.
         statistics.set_string_custom_property("tfx_version", version.__version__)
         (self.folder / "schema").mkdir(exist_ok=True)
         (self.folder / "schema/schema.pbtxt").write_text(pathlib.Path(self.schema).read_text())
-        inputs = {"examples": [examples], "statistics": [statistics], "schema": [schema]}
+        anomalies = artifact(standard_artifacts.ExampleAnomalies, self.folder / "anomalies")
         Executor().Do(inputs, {"anomalies": [anomalies]}, {})
         return anomalies
 
@@ -302,9 +297,7 @@ def test_a_schema_without_our_features(gate, tmp_path):
 
 def test_the_component():
     gate = AnomalyGate(
-        examples=channel_utils.as_channel([standard_artifacts.Examples()]),
-        statistics=channel_utils.as_channel([standard_artifacts.ExampleStatistics()]),
-        schema=channel_utils.as_channel([standard_artifacts.Schema()]),
+        **{name: channel_utils.as_channel([kind()]) for name, kind in INPUTS.items()}
     )
     assert gate.id == "AnomalyGate"
     assert gate.outputs["anomalies"].type is standard_artifacts.ExampleAnomalies

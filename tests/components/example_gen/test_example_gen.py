@@ -118,20 +118,6 @@ def test_all_forms_of_the_same_data_give_the_same_bytes(tiny):
     assert sum(map(len, first.values())) > 40 * 3072
 
 
-def test_all_forms_of_the_real_pictures_too(cifar10_small, tmp_path):
-    first, second = (
-        contents(
-            pathlib.Path(
-                execute(
-                    tmp_path / layout, source=str(cifar10_small / f"cifar-10-{layout}.tar.gz")
-                ).uri
-            )
-        )
-        for layout in ("binary", "python")
-    )
-    assert first == second
-
-
 def test_the_number_of_shards_changes_no_example(tiny):
     path = tiny.pack(tiny.binary())
     for shards_ in (1, 7):
@@ -173,13 +159,6 @@ def test_the_sample_says_that_it_is_one(tmp_path):
 
 def left(folder: pathlib.Path) -> list[pathlib.Path]:
     return list(folder.rglob("*"))
-
-
-def test_bad_data_leaves_nothing(tiny):
-    tiny.labels[39] = 10
-    with pytest.raises(UserError, match="label 10"):
-        execute(tiny.folder / "out", source=tiny.pack(tiny.binary()))
-    assert not left(tiny.folder / "out")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("a worker died")])
@@ -288,15 +267,6 @@ def test_runs_again_exactly_when_the_content_changes(tiny):
     assert runs.run(source=str(path), val_fraction=0.2).last_known_state == COMPLETE
     assert runs.run(source=str(path), shards=3).last_known_state == COMPLETE
     assert runs.run(source=str(path), val_fraction=0.2).last_known_state == CACHED
-
-
-@pytest.mark.slow
-def test_the_sample_runs_again_when_its_size_changes(tmp_path):
-    runs = Runs(tmp_path)
-    sizes = {"sample_train": 30, "sample_test": 10}
-    assert runs.run(source="sample", **sizes).last_known_state == COMPLETE
-    assert runs.run(source="sample", **sizes).last_known_state == CACHED
-    assert runs.run(source="sample", **sizes | {"sample_test": 11}).last_known_state == COMPLETE
 
 
 def test_under_tfxs_own_runner_shards_of_a_lost_store_are_not_written_among(tiny):

@@ -1,6 +1,5 @@
 """The Kubernetes API of the tests, asked by the real client: it answers as a cluster would."""
 
-import json
 import pathlib
 import stat
 import threading
@@ -10,7 +9,6 @@ import kubernetes
 import pytest
 import urllib3
 from kube_api import KubeApi, kube_api
-from kubernetes.client.exceptions import ApiException
 
 NS = "kubeflow"
 Core = kubernetes.client.CoreV1Api
@@ -36,12 +34,6 @@ def core(client: kubernetes.client.ApiClient) -> Core:
     return Core(client)
 
 
-def refusal(error: pytest.ExceptionInfo[ApiException]) -> tuple[int, str, str]:
-    body = json.loads(error.value.body)
-    assert (body["kind"], body["status"], body["code"]) == ("Status", "Failure", error.value.status)
-    return body["code"], body["reason"], body["message"]
-
-
 @pytest.mark.parametrize(
     ("selector", "expected"),
     [("", "abc"), ("run=1", "ab"), ("run==1,step=train", "a"), ("run!=1", "c"), ("run=3", "")],
@@ -57,37 +49,6 @@ def test_pods_are_found_by_their_labels(server, core, selector, expected):
     assert (request.method, request.path) == ("GET", f"/api/v1/namespaces/{NS}/pods")
     assert request.query["labelSelector"] == selector
     assert request.user == "ci@example.com"
-
-
-def test_a_followed_log_ends_with_its_pod(server, core):
-    server.add_pod("x")
-    server.log("x", "hello")
-    answer = core.read_namespaced_pod_log("x", NS, follow=True, _preload_content=False)
-    lines = iter(kubernetes.watch.watch.iter_resp_lines(answer))
-    assert next(lines) == "hello"
-    core.delete_namespaced_pod("x", NS, grace_period_seconds=0)
-    assert list(lines) == []
-
-
-def test_where_there_is_no_log(server, core, messages):
-    def refused(name: str, **options: object) -> str:
-        with pytest.raises(ApiException) as error:
-            core.read_namespaced_pod_log(name, NS, **options)
-        code, reason, message = refusal(error)
-        assert (code, reason) in ((400, "BadRequest"), (404, "NotFound"))
-        return message
-
-    server.add_pod("x", waiting="ContainerCreating")
-    waiting = 'container "main" in pod "x" is waiting to start: '
-    assert refused("x") == waiting + "ContainerCreating"
-    assert refused("gone") == 'pods "gone" not found'
-    messages.check(refused("x", container="y"))
-    server.add_pod("two", containers=("wait", "main"))
-    said = refused("two")
-    assert said.endswith("[wait main]")
-    messages.check(said)
-    server.add_pod("late", scheduled=False)
-    assert core.read_namespaced_pod_log("late", NS) == ""
 
 
 def test_a_watch_tells_what_happens_to_those_selected(server, core):
@@ -122,27 +83,6 @@ def test_a_watch_tells_what_happens_to_those_selected(server, core):
         core.list_namespaced_pod, NS, resource_version=version, timeout_seconds=0
     )
     assert [event["type"] for event in again].count("DELETED") == 1
-
-
-def test_who_may_not_is_told_so(server, core):
-    server.users["token"] = "system:serviceaccount:kubeflow:stagecraft-ci"
-    server.add_pod("x")
-    server.forbid("list", "pods")
-    with pytest.raises(ApiException) as error:
-        core.list_namespaced_pod(NS)
-    assert refusal(error) == (
-        403,
-        "Forbidden",
-        'pods is forbidden: User "system:serviceaccount:kubeflow:stagecraft-ci" cannot list '
-        'resource "pods" in API group "" in the namespace "kubeflow"',
-    )
-    assert core.read_namespaced_pod("x", NS).metadata.name == "x"
-    server.forbid("get", "pods/log")
-    with pytest.raises(ApiException) as error:
-        core.read_namespaced_pod_log("x", NS)
-    assert refusal(error)[2].startswith('pods "x" is forbidden: User "system:serviceaccount')
-    server.allow("get", "pods/log")
-    assert core.read_namespaced_pod_log("x", NS) == ""
 
 
 def test_it_ends_while_a_log_is_followed(tmp_path):

@@ -1,15 +1,13 @@
 """Object stores through TFX's fileio: an S3 server's, and a folder's in its place."""
 
-import http.server
 import importlib
 import os
 import socket
 import sys
-import threading
 import time
-from collections.abc import Iterator
 
 import pytest
+from error_server import error_server
 from google.protobuf import json_format
 from tfx.components.pusher import executor as pusher
 from tfx.dsl.io import fileio
@@ -274,41 +272,13 @@ def test_nobody_answers(registry, aws, ask, messages):
         ask("minio://b/k")
 
 
-class _Refuse(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # which answers an Expect: 100-continue
-
-    def _answer(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = b"<Error><Code>InvalidAccessKeyId</Code><Message>Who?</Message></Error>"
-        self.send_response(403)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    do_GET = do_PUT = do_HEAD = _answer
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def refusing() -> Iterator[str]:
-    """URL of a server that knows nobody's key."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refuse)
-    threading.Thread(target=server.serve_forever).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
 @pytest.mark.parametrize("ask", [fileio.exists, filesystem.read, write])
-def test_wrong_credentials(registry, aws, refusing, ask, monkeypatch):
-    assert callable(ask)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", refusing)
-    filesystem.register()
-    with pytest.raises(UserError, match=f"^s3://b/k: .* at {refusing} .*{ADVICE}"):
-        ask("s3://b/k")
+def test_wrong_credentials(registry, aws, ask, monkeypatch):
+    with error_server(403, "InvalidAccessKeyId", "Who?") as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+        filesystem.register()
+        with pytest.raises(UserError, match=f"^s3://b/k: .* at {url} .*{ADVICE}"):
+            ask("s3://b/k")
 
 
 def test_no_credentials(bucket, monkeypatch, messages):

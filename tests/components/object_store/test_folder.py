@@ -1,11 +1,10 @@
 """Folders of an object store: there and back, and patience with a store that has answered."""
 
-import http.server
-import threading
 from collections.abc import Iterator
 
 import pytest
 import tensorflow as tf
+from error_server import error_server
 
 from stagecraft.components.object_store import folder
 from stagecraft.components.object_store.folder import StoredFolder
@@ -51,32 +50,12 @@ def test_a_bucket_that_is_not_there(bucket, messages):
     assert StoredFolder("s3://none/a").names() == []
 
 
-class _Failing(http.server.BaseHTTPRequestHandler):
-    """As S3 under load."""
-
-    def do_GET(self) -> None:
-        body = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
-        self.send_response(503)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    do_PUT = do_HEAD = do_GET
-
-    def log_message(self, *arguments: object) -> None:
-        del arguments
-
-
 @pytest.fixture
 def failing(aws: None, registry: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """What is slept while the store fails."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Failing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
-    yield []
-    server.shutdown()
-    server.server_close()
+    """What is slept while the store fails, as S3 does under load."""
+    with error_server(503, "SlowDown", "Reduce your request rate.") as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+        yield []
 
 
 @pytest.mark.parametrize("what", ["names", "read", "write", "remove"])

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from artifacts import INPUTS, artifact, training_inputs
 from tfx import types
 from tfx.dsl.compiler.compiler import Compiler
-from tfx.types import artifact_utils, standard_artifacts
 
 from stagecraft.components.parity_gate.component import ParityGate, ParityGateSpec, ParityReport
 from stagecraft.components.parity_gate.executor import Executor
@@ -19,15 +19,12 @@ from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parity import check
 from stagecraft.trainer_module.settings import TrainingSettings
 
-FAKE_WORKER = pathlib.Path(__file__).parents[2] / "trainer_module" / "parity" / "fake_worker.py"
 MIRRORED = {"strategy": "mirrored", "replicas": 2, "virtual_devices": 2}
 
 
 def _gate(parallel: dict[str, Any], **more: Any) -> ParityGate:
     return ParityGate(
-        examples=types.Channel(type=standard_artifacts.Examples),
-        transform_graph=types.Channel(type=standard_artifacts.TransformGraph),
-        schema=types.Channel(type=standard_artifacts.Schema),
+        **{name: types.Channel(type=kind) for name, kind in INPUTS.items()},
         settings=TrainingSettings.model_validate({"parallel": parallel}),
         steps=4,
         batch_size=8,
@@ -41,35 +38,12 @@ def run(training_data: Any, tmp_path: pathlib.Path):
     """Parallel settings -> the report's artifact, once the gate has let it pass."""
 
     def run(parallel: dict[str, Any], splits: tuple[str, ...] = ("train", "val")) -> Any:
-        examples = standard_artifacts.Examples()
-        examples.uri = str(training_data.examples)
-        examples.split_names = artifact_utils.encode_split_names(list(splits))
-        graph = standard_artifacts.TransformGraph()
-        graph.uri = str(training_data.transform_graph)
-        schema = standard_artifacts.Schema()
-        schema.uri = str(training_data.schema)
-        report = ParityReport()
-        report.uri = str(tmp_path / "report")
-        Executor().Do(
-            {"examples": [examples], "transform_graph": [graph], "schema": [schema]},
-            {"report": [report]},
-            _gate(parallel).exec_properties,
-        )
+        inputs = training_inputs(training_data.examples.parent, splits)
+        report = artifact(ParityReport, tmp_path / "report")
+        Executor().Do(inputs, {"report": [report]}, _gate(parallel).exec_properties)
         return report
 
     return run
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch):
-    """What the processes of a strategy do, in place of computing."""
-    monkeypatch.setattr(check, "_WORKER", (str(FAKE_WORKER),))
-
-    def behave(**strategies: str) -> None:
-        monkeypatch.setenv("FAKE", json.dumps(strategies))
-
-    behave()
-    return behave
 
 
 def test_equal_numbers_pass_with_a_table(run, fake):

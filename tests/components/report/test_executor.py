@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tfx.types import Artifact, Channel, artifact_utils, standard_artifacts
+from artifacts import artifact, training_inputs
+from tfx.types import Artifact, Channel, standard_artifacts
 
 from stagecraft.components.object_store import permanent_uris
 from stagecraft.components.report import artifacts, collect
@@ -30,35 +31,24 @@ def model_run(one_device: ReportData, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def given(training_data: Any, model_run: pathlib.Path, tmp_path: pathlib.Path) -> Any:
     """Input artifacts by role."""
-    examples = standard_artifacts.Examples()
-    examples.uri = str(training_data.examples)
-    examples.split_names = artifact_utils.encode_split_names(["train", "val", "eval"])
-    examples.set_string_custom_property("source", "tiny")
-    examples.set_string_custom_property("fingerprint", "ab12")
+    found = training_inputs(training_data.examples.parent)
+    found["examples"][0].set_string_custom_property("source", "tiny")
+    found["examples"][0].set_string_custom_property("fingerprint", "ab12")
     pushed = standard_artifacts.PushedModel()
     (tmp_path / "serving" / "17").mkdir(parents=True)
     pushed.set_int_custom_property("pushed", 1)
     pushed.set_string_custom_property("pushed_destination", str(tmp_path / "serving" / "17"))
     pushed.set_string_custom_property("pushed_version", "17")
-    folders = {
-        "schema": (standard_artifacts.Schema, training_data.schema),
-        "transform_graph": (standard_artifacts.TransformGraph, training_data.transform_graph),
-        "model_run": (standard_artifacts.ModelRun, model_run),
-    }
-    found: dict[str, list[Artifact]] = {"examples": [examples], "pushed_model": [pushed]}
-    for role, (kind, folder) in folders.items():
-        artifact = kind()
-        artifact.uri = str(folder)
-        found[role] = [artifact]
-    return found
+    trained = artifact(standard_artifacts.ModelRun, model_run)
+    return found | {"pushed_model": [pushed], "model_run": [trained]}
 
 
 def write(given: Any, folder: pathlib.Path) -> dict[str, Artifact]:
     """The outputs by key."""
-    outputs = {}
-    for key, parameter in TrainingReportSpec.OUTPUTS.items():
-        outputs[key] = parameter.type()
-        outputs[key].uri = str(folder / key)
+    outputs = {
+        key: artifact(parameter.type, folder / key)
+        for key, parameter in TrainingReportSpec.OUTPUTS.items()
+    }
     properties = {"pipeline_name": "tiny", "settings": "name: tiny\n", "metadata_db": ""}
     Executor().Do(given, {key: [each] for key, each in outputs.items()}, properties)
     return outputs

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from artifacts import INPUTS
 from tfx import types
 from tfx.orchestration.data_types import RuntimeParameter
-from tfx.types import standard_artifacts
 
 from stagecraft.components.fingerprints.training_properties import weights_fingerprint
 from stagecraft.components.trainer.component import Trainer, TrainerSpec
@@ -17,9 +17,7 @@ from stagecraft.trainer_module.settings import TrainingSettings
 
 def _trainer(settings: TrainingSettings | None = None, **overrides: Any) -> Trainer:
     return Trainer(
-        examples=types.Channel(type=standard_artifacts.Examples),
-        transform_graph=types.Channel(type=standard_artifacts.TransformGraph),
-        schema=types.Channel(type=standard_artifacts.Schema),
+        **{name: types.Channel(type=kind) for name, kind in INPUTS.items()},
         settings=settings or TrainingSettings(),
         checkpoint_root="checkpoints",
         **overrides,

@@ -6,20 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tfx import types
+from artifacts import OUTPUTS, artifacts, training_inputs, training_properties
 from tfx.proto.orchestration import pipeline_pb2
-from tfx.types import artifact_utils, standard_artifacts
+from tfx.types import artifact_utils
 
 from stagecraft.components.fingerprints.training_properties import weights_fingerprint
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.components.report import collect
 from stagecraft.components.report.pages import training_text
-from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.pipeline.local.summary import figure
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
-from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training import record
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "trainer_module"
@@ -35,43 +33,26 @@ SETTINGS = {
 }
 
 
-def _artifact(kind: type[types.Artifact], uri: pathlib.Path) -> types.Artifact:
-    artifact = kind()
-    artifact.uri = str(uri)
-    return artifact
-
-
 class Run:
     """One execution."""
 
     def __init__(self, data: Any, folder: pathlib.Path, **properties: Any):
-        self.examples = _artifact(standard_artifacts.Examples, data.examples)
-        self.examples.split_names = artifact_utils.encode_split_names(["train", "val", "eval"])
-        self.inputs = {
-            "examples": [self.examples],
-            "transform_graph": [_artifact(standard_artifacts.TransformGraph, data.transform_graph)],
-            "schema": [_artifact(standard_artifacts.Schema, data.schema)],
-        }
-        self.model = _artifact(standard_artifacts.Model, folder / "model")
-        self.model_run = _artifact(standard_artifacts.ModelRun, folder / "model_run")
-        self.properties = {
-            **TrainingSettings.model_validate(SETTINGS).flat(),
-            "run_fn": RUN_FN,
-            "checkpoint_root": str(folder / "checkpoints"),
-            "code_fingerprint": "0123456789abcdef",
-            **properties,
-        }
+        self.inputs, self.outputs = (
+            training_inputs(data.examples.parent),
+            artifacts(OUTPUTS, folder),
+        )
+        [self.examples], [self.model] = self.inputs["examples"], self.outputs["model"]
+        [self.model_run] = self.outputs["model_run"]
         self.checkpoints = folder / "checkpoints"
+        self.properties = training_properties(SETTINGS, self.checkpoints) | properties
 
     def do(self, executor: Executor | None = None) -> None:
-        outputs = {"model": [self.model], "model_run": [self.model_run]}
-        (executor or Executor()).Do(self.inputs, outputs, self.properties)
+        (executor or Executor()).Do(self.inputs, self.outputs, self.properties)
 
     def working_dir(self) -> str:
         """The checkpoint folder that `run_fn` would be given."""
         given = []
         self.properties["run_fn"] = "unused"
-        outputs = {"model": [self.model], "model_run": [self.model_run]}
 
         class Asking(Executor):
             def _GetFnArgs(self, *args: Any) -> Any:
@@ -80,7 +61,7 @@ class Run:
                 raise InterruptedError
 
         with pytest.raises(InterruptedError):
-            Asking().Do(self.inputs, outputs, self.properties)
+            Asking().Do(self.inputs, self.outputs, self.properties)
         return pathlib.Path(given[0]).name
 
 
@@ -185,7 +166,7 @@ def test_other_weights_than_the_pipelines_are_refused(make_run, tmp_path):
 
 
 OWN_RUN_FN = """
-import pathlib
+import os, pathlib
 from stagecraft.trainer_module.training import record
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 
@@ -202,19 +183,7 @@ def figures(fn_args):
 def garbage(fn_args):
     nothing(fn_args)
     pathlib.Path(fn_args.model_run_dir).mkdir(parents=True)
-    pathlib.Path(fn_args.model_run_dir, "record.json").write_text(fn_args.custom_config["text"])
-
-def not_json(fn_args):
-    fn_args.custom_config["text"] = "{steps"
-    garbage(fn_args)
-
-def other_json(fn_args):
-    fn_args.custom_config["text"] = '{"steps": 3}'
-    garbage(fn_args)
-
-def a_list(fn_args):
-    fn_args.custom_config["text"] = "[]"
-    garbage(fn_args)
+    pathlib.Path(fn_args.model_run_dir, "record.json").write_text(os.environ["RECORD"])
 """
 
 
@@ -227,18 +196,20 @@ def own(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("record", "said"),
     [
-        ("nothing", "no usable record.json"),
-        ("not_json", "not JSON"),
-        ("other_json", "it lacks best, images_per_second"),
-        ("a_list", "it lacks best"),
+        (None, "no usable record.json"),
+        ("{steps", "not JSON"),
+        ('{"steps": 3}', "it lacks best, images_per_second"),
+        ("[]", "it lacks best"),
     ],
+    ids=["nothing", "no JSON", "other JSON", "a list"],
 )
 def test_a_run_fn_without_a_record_publishes_its_model(
-    make_run, own, function, said, caplog, messages
+    make_run, own, record, said, caplog, monkeypatch, messages
 ):
-    run = make_run(run_fn=f"{own}.{function}")
+    monkeypatch.setenv("RECORD", record or "")
+    run = make_run(run_fn=f"{own}.{'garbage' if record else 'nothing'}")
     run.do()
     assert (pathlib.Path(run.model.uri) / "Format-Serving" / "saved_model.pb").exists()
     assert run.model.get_string_custom_property("code_fingerprint") == "0123456789abcdef"

@@ -41,15 +41,12 @@ def _fn_args(**settings: Any) -> types.SimpleNamespace:
 
 
 def test_in_this_process(monkeypatch):
-    monkeypatch.setattr(launch.importlib, "import_module", lambda name: globals_as_module())
+    here = types.SimpleNamespace(run_fn=run_fn)
+    monkeypatch.setattr(launch.importlib, "import_module", lambda name: here)
     fn_args = _fn_args()
     launch.run(fn_args)
     assert fn_args.model_run_dir == "trained"
     assert fn_args.custom_config == {"settings": {}}  # as `run_fn` knows it
-
-
-def globals_as_module() -> types.SimpleNamespace:
-    return types.SimpleNamespace(run_fn=run_fn)
 
 
 def test_in_processes_of_their_own(monkeypatch):

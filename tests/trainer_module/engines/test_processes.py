@@ -45,7 +45,8 @@ def train(make_fn_args: MakeFnArgs, tmp_path: pathlib.Path) -> Callable[..., typ
                 if role.tf_config:
                     env["TF_CONFIG"] = role.tf_config
                 log = (tmp_path / f"{name} {role.name}.log").open("w+")
-                words = [sys.executable, HERE / "keep.py", path, tmp_path / f"{name} {role.name}"]
+                program, out = HERE.parent / "train.py", tmp_path / f"{name} {role.name}"
+                words = [sys.executable, program, path, out]
                 process = subprocess.Popen(words, env=env, stdout=log, stderr=log)
                 started.append((role, process, log))
             for role, process, log in started:

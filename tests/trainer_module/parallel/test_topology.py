@@ -131,20 +131,20 @@ def test_nccl_with_gpus(gpus):
     assert topology.resolve(parallel).devices == ("GPU:0", "GPU:1", "GPU:2")
 
 
-def test_workers_come_from_tf_config(gpus, monkeypatch):
-    config = {
-        "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]},
-        "task": {"type": "worker", "index": 1},
-    }
+def _be_worker(monkeypatch: pytest.MonkeyPatch, index: int, **jobs: list[str]) -> None:
+    config = {"cluster": jobs, "task": {"type": "worker", "index": index}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+
+
+def test_workers_come_from_tf_config(gpus, monkeypatch):
+    _be_worker(monkeypatch, 1, chief=["a:1"], worker=["b:1", "c:1"])
     found = topology.resolve(ParallelSettings(strategy="multi_worker_mirrored", workers=3))
     assert (found.workers, found.worker, found.global_replicas) == (3, 2, 3)
     assert topology.resolve(ParallelSettings(strategy="mirrored", replicas=2)).workers == 1
 
 
 def test_workers_of_a_grid_keep_their_gpus(gpus, monkeypatch):
-    config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    _be_worker(monkeypatch, 1, worker=["a:1", "b:1"])
     parallel = ParallelSettings(strategy="grid", workers=2, stages=2, devices="GPU:2,GPU:0")
     found = topology.resolve(parallel)
     assert found.devices == ("GPU:2", "GPU:0")
@@ -162,8 +162,7 @@ def test_a_second_topology_whose_collectives_clash(gpus, monkeypatch, messages):
     with messages.raises(UserError):
         topology.resolve(ParallelSettings(strategy="multi_worker_mirrored", replicas=2))
 
-    config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    _be_worker(monkeypatch, 0, worker=["a:1", "b:1"])
     two = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
     monkeypatch.setattr(topology, "_resolved", [])
     topology.resolve(two)

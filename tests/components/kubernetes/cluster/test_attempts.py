@@ -199,8 +199,7 @@ def test_a_step_that_has_lost_its_lease(by_hand, taker, deletes):
 
 
 def test_a_job_that_is_being_deleted(by_hand, server):
-    [resource] = [each for each in server.resources.values() if each.plural == "jobs"]
-    body = by_hand.objects[-1]
+    resource, body = by_hand.resource, by_hand.objects[-1]
     held = body | {"metadata": body["metadata"] | {"finalizers": ["foregroundDeletion"]}}
     old = server.store.create(resource, server.namespace, held)
     server.store.delete(resource, server.namespace, by_hand.name)

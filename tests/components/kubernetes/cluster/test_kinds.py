@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from stagecraft.components.object_store.folder import StoredFolder
+from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.parity import cases, criteria
 
@@ -22,7 +24,12 @@ SLOWLY = {"learning_rate": cases.SMALL_LEARNING_RATE, "schedule": "constant", "w
 
 def weights(one: Any) -> dict[str, np.ndarray]:
     """After the last step."""
-    [folder] = (one.volume / "checkpoints").iterdir()
+    if isinstance(one.checkpoints, str):
+        [key] = {name.partition("/")[0] for name in StoredFolder(one.checkpoints).names()}
+        folder = one.folder / "fetched"
+        mirror.use(folder, StoredFolder(f"{one.checkpoints}/{key}"))
+    else:
+        [folder] = one.checkpoints.iterdir()
     checkpoint = Checkpoints(folder, writes=False).newest()
     assert checkpoint is not None and checkpoint.step == 4
     return {name: value for name, value in checkpoint.state.items() if name.startswith("model/")}
@@ -52,10 +59,12 @@ def expected(step: Any, known: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         pytest.param("job", marks=pytest.mark.slow),
         pytest.param("trainjob", marks=pytest.mark.slow),
         pytest.param("tfjob", marks=pytest.mark.full),
+        pytest.param("job without a volume", marks=pytest.mark.full),
     ],
 )
-def test_two_workers_in_step(expected, step, cluster, capfd, kind):
-    one = step(kind)
+def test_two_workers_in_step(expected, step, cluster, capfd, kind, request):
+    stored = kind == "job without a volume"
+    one = request.getfixturevalue("stored") if stored else step(kind)
     one.run(IN_STEP, SLOWLY)
     no_more = dict.fromkeys(expected, 0.0)  # than the tolerance
     assert (parity := criteria.trajectory(weights(one), expected, no_more)).equal, parity
@@ -65,8 +74,8 @@ def test_two_workers_in_step(expected, step, cluster, capfd, kind):
     printed = capfd.readouterr().err
     assert "worker 0: " in printed and "worker 1: " in printed
     assert len(cluster.pods) == 2 and not cluster.running()
-    assert list((one.volume / "jobs").iterdir()) == []
-    assert (one.volume / "checkpoints").is_dir()
+    assert stored or list((one.volume / "jobs").iterdir()) == []
+    assert stored or one.checkpoints.is_dir()
 
 
 @pytest.mark.parametrize(

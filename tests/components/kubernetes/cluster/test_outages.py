@@ -10,6 +10,13 @@ from stagecraft.components.kubernetes.api.connection import Refused, Unreachable
 from stagecraft.schemas.errors import UserError
 
 
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are asked for again at once."""
+    defaults = pod_logs.followed.__kwdefaults__
+    monkeypatch.setitem(defaults, "sleep", lambda seconds: threading.Event().wait(0.01))
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_bursts_of_errors(by_hand, status):
     for method in ("GET", "POST"):
@@ -66,9 +73,8 @@ def test_errors_for_ever(by_hand, messages):
     assert by_hand.asked("DELETE") == 1 and by_hand.jobs() == []
 
 
-def test_logs_that_hang_up(by_hand, monkeypatch):
+def test_logs_that_hang_up(by_hand):
     """Nothing is lost, nothing comes twice."""
-    monkeypatch.setattr(pod_logs.followed, "__kwdefaults__", _fast(pod_logs.followed))
     server = by_hand.server
 
     def begin() -> None:
@@ -93,7 +99,6 @@ def test_logs_that_hang_up(by_hand, monkeypatch):
 
 def test_a_log_that_ends_before_its_container(by_hand, monkeypatch):
     """As when a kubelet is started anew: the stream ends well, and the training goes on."""
-    monkeypatch.setattr(pod_logs.followed, "__kwdefaults__", _fast(pod_logs.followed))
     read, cut = pod_logs._read, threading.Event()
 
     def ends_early(*given: Any) -> Any:
@@ -114,7 +119,6 @@ def test_a_log_that_ends_before_its_container(by_hand, monkeypatch):
 
 def test_logs_that_cannot_be_had(by_hand, monkeypatch):
     """The step prints it, and the training continues."""
-    monkeypatch.setattr(pod_logs.followed, "__kwdefaults__", _fast(pod_logs.followed))
     monkeypatch.setattr(pod_logs, "PATIENCE_SECONDS", -1.0)
     by_hand.server.fail("GET", "/log$", 502, "BadGateway", "no route to node-0", times=None)
     by_hand.clock.at(10, lambda: [by_hand.add_pod(f"pod-{index}", index) for index in (0, 1)])
@@ -125,7 +129,9 @@ def test_logs_that_cannot_be_had(by_hand, monkeypatch):
 
 def test_deleted_by_somebody_else(by_hand, server, messages):
     jobs = f"/apis/batch/v1/namespaces/{server.namespace}/jobs"
-    by_hand.clock.at(20, lambda: server.store.delete(_jobs(), server.namespace, by_hand.name))
+    by_hand.clock.at(
+        20, lambda: server.store.delete(by_hand.resource, server.namespace, by_hand.name)
+    )
     with messages.raises(UserError):
         by_hand.training().run()
     assert by_hand.asked("POST", jobs) == 1
@@ -135,20 +141,10 @@ def test_replaced_by_somebody_else(by_hand, server, messages):
     """The other one is not ended."""
 
     def replace() -> None:
-        server.store.delete(_jobs(), server.namespace, by_hand.name)
-        server.store.create(_jobs(), server.namespace, by_hand.objects[-1])
+        server.store.delete(by_hand.resource, server.namespace, by_hand.name)
+        server.store.create(by_hand.resource, server.namespace, by_hand.objects[-1])
 
     by_hand.clock.at(20, replace)
     with messages.raises(UserError):
         by_hand.training().run()
     assert len(by_hand.jobs()) == 1
-
-
-def _jobs() -> Any:
-    from kube_api.store import Resource
-
-    return Resource("batch", "v1", "jobs", "Job")
-
-
-def _fast(function: Any) -> dict[str, Any]:
-    return function.__kwdefaults__ | {"sleep": lambda seconds: threading.Event().wait(0.01)}

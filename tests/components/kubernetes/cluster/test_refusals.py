@@ -19,32 +19,14 @@ ROLE = "manifests/base/training-access.yaml"
 
 
 @pytest.mark.parametrize(
-    ("verb", "resource", "says", "what"),
-    [
-        (
-            "create",
-            "jobs.batch",
-            "Job train-1: cannot create this object in namespace kubeflow",
-            "jobs",
-        ),
-        ("get", "jobs.batch", "Job train-1: cannot get this object in namespace kubeflow", "jobs"),
-        (
-            "create",
-            "services",
-            "Service train-1: cannot create this object in namespace",
-            "services",
-        ),
-        ("list", "pods", "Pods of namespace kubeflow cannot be listed", "pods"),
-    ],
+    ("verb", "resource"),
+    [("create", "jobs.batch"), ("get", "jobs.batch"), ("create", "services"), ("list", "pods")],
 )
-def test_a_permission_that_is_missing(by_hand, verb, resource, says, what):
+def test_a_permission_that_is_missing(by_hand, verb, resource, messages):
     by_hand.server.forbid(verb, resource)
-    with pytest.raises(Refused) as error:
+    with messages.raises(Refused) as error:
         by_hand.training().run()
-    text = str(error.value)
-    assert text.startswith(says)
-    assert f'cannot {verb} resource "{what}"' in text
-    assert ROLE.rpartition("/")[2] in text and "manifests/base/" in text
+    assert error.value.status == 403
     assert by_hand.jobs() == []
     assert by_hand.clock.now < 60
 

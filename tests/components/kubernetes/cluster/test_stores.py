@@ -3,16 +3,12 @@
 import json
 import os
 import pathlib
-import re
-import shutil
-import signal
 import subprocess
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from stagecraft.components.kubernetes.job_folder import heartbeat, staging
 from stagecraft.components.object_store import folder
@@ -21,38 +17,13 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
-from stagecraft.trainer_module.parity import cases, criteria
 from stagecraft.trainer_module.processes import exit_codes
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
 
-SLOWLY = {"learning_rate": cases.SMALL_LEARNING_RATE, "schedule": "constant", "warmup_steps": 0}
-
-
-@pytest.fixture
-def stored(step: Any, bucket: str) -> Any:
-    """A step whose folders are in a store."""
-    one = step(folder=f"s3://{bucket}/jobs")
-    one.checkpoints = f"s3://{bucket}/checkpoints"
-    return one
-
 
 def names(stored: Any, below: str) -> list[str]:
     return StoredFolder(stored.checkpoints.replace("checkpoints", below)).names()
-
-
-def fetched(stored: Any, scratch: pathlib.Path) -> dict[str, np.ndarray]:
-    """Weights of the only training in the store."""
-    [key] = {name.partition("/")[0] for name in names(stored, "checkpoints")}
-    mirror.use(scratch, StoredFolder(f"{stored.checkpoints}/{key}"))
-    return weights(Checkpoints(scratch, writes=False))
-
-
-def weights(checkpoints: Checkpoints) -> dict[str, np.ndarray]:
-    """Of the model, after the last step."""
-    found = checkpoints.newest()
-    assert found is not None and found.step == 4
-    return {name: value for name, value in found.state.items() if name.startswith("model/")}
 
 
 @pytest.mark.slow
@@ -93,39 +64,6 @@ def test_what_pods_are_told(stored, cluster):
     job = task.partition("/")[0]
     for path in filter(pathlib.Path.is_file, given.rglob("*")):
         assert f"{job}/inputs/schema-0/{path.relative_to(given)}" in there
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed(stored, cluster, aside, capfd):
-    """All start again, and go on from a checkpoint that the chief has sent."""
-    running = aside(stored.run, IN_STEP, {"steps": 40})
-
-    def has_saved(pod: Any) -> bool:
-        return sum("phase: save" in line for line in pod.lines) > 2
-
-    cluster.wait_for(lambda: any(map(has_saved, cluster.pods)) or running.done())
-    next(pod for pod in cluster.running() if "-1-" in pod.name).signal(signal.SIGKILL)
-    running.result()
-    assert stored.model.get_int_custom_property("steps") == 40
-    printed = capfd.readouterr().err
-    for role in ("worker 0", "worker 1"):
-        assert re.search(rf"{role}: .* Resuming from step [1-9]\d* of 40,", printed)
-    assert names(stored, "jobs") == []
-
-
-@pytest.mark.full
-def test_the_same_model_as_on_one_device(step, stored, cluster, tmp_path):
-    stored.run({**IN_STEP, "precision": "float64"}, SLOWLY)
-    found = fetched(stored, tmp_path / "fetched")
-    loaded = tf.saved_model.load(f"{stored.model.uri}/Format-Serving")
-    assert "serving_images" in loaded.signatures
-    shutil.rmtree(stored.model.uri)
-    one = step()
-    one.run({"launcher": "in_process", "precision": "float64", "accumulate": 2}, SLOWLY)
-    [folder] = (one.volume / "checkpoints").iterdir()
-    expected = weights(Checkpoints(folder, writes=False))
-    no_more = dict.fromkeys(expected, 0.0)  # than the tolerance
-    assert (parity := criteria.trajectory(found, expected, no_more)).equal, parity
 
 
 @pytest.mark.full

@@ -215,17 +215,6 @@ def test_models_that_cannot_be_cut(make, messages):
         partition.all_cuts(model, 2)
 
 
-def test_names_given_are_taken():
-    model = registry.build("resnet20")
-    cuts = partition.named_cuts(model, 3, "stem_relu, group1_block1_relu")
-    stages = partition.split(model, cuts)
-    assert [stage.layers[-1].name for stage in stages] == [
-        "stem_relu",
-        "group1_block1_relu",
-        "logits",
-    ]
-
-
 def test_segments_are_as_many_as_the_root_of_the_cut_points():
     model = registry.build("resnet20")
     parts = partition.segments(model)

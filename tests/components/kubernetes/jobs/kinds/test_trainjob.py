@@ -2,9 +2,7 @@
 
 import copy
 import json
-import os
 import pathlib
-import socket
 from typing import Any
 
 import kubernetes_validate
@@ -21,7 +19,6 @@ from stagecraft.components.kubernetes.jobs.kinds.trainjob import RESTARTS, RUNTI
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.jobs.request import PORT, Json
 from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module.parallel import cluster
 
 MANIFEST = (
     pathlib.Path(__file__).resolve().parents[5]
@@ -178,31 +175,3 @@ def test_no_settings_field_is_forgotten():
     elsewhere = {"kind", "folder", "lease_seconds", "queue"}
     for field in {*JobSettings.model_fields, *PodSettings.model_fields} - elsewhere:
         assert field in source, field
-
-
-@pytest.mark.parametrize("index", range(5))
-def test_jobsets_hosts_make_tf_config(index, monkeypatch):
-    def host(number: int) -> str:
-        # IdentifyPodNetwork in pkg/runtime/framework/plugins/jobset/jobset.go
-        return f"training-1-node-0-{number}.training-1.kubeflow.svc.cluster.local"
-
-    monkeypatch.delenv("STAGECRAFT_PORT", raising=False)
-    monkeypatch.setenv("TF_CONFIG", "")
-    monkeypatch.setenv("JOB_COMPLETION_INDEX", str(index))
-    monkeypatch.setattr(socket, "getfqdn", lambda: host(index))
-    cluster.adopt_job(
-        {
-            "parallel_strategy": "parameter_server",
-            "parallel_workers": 2,
-            "parallel_ps": 1,
-            "parallel_evaluator": True,
-        }
-    )
-    config = json.loads(os.environ["TF_CONFIG"])
-    assert config["cluster"] == {
-        "chief": [f"{host(0)}:2222"],
-        "worker": [f"{host(1)}:2222", f"{host(2)}:2222"],
-        "ps": [f"{host(3)}:2222"],
-    }
-    order = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)]
-    assert (config["task"]["type"], config["task"]["index"]) == order[index]
