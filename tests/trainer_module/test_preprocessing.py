@@ -46,20 +46,16 @@ def test_the_graph_tells_static_shapes_and_types(transform):
     }
 
 
-def test_a_request_needs_neither_label_nor_id(raw, layer):
-    result = layer({"image": _bytes(raw.images[:2])})
-    assert set(result) == {"image"}
-    assert result["image"].shape == (2, *features.IMAGE_SHAPE)
-
-
 def test_an_empty_batch_stays_empty(layer):
     assert layer({"image": tf.constant([], tf.string)})["image"].shape == (0, 32, 32, 3)
 
 
 def test_one_image_is_the_same_alone_and_in_a_batch(raw, layer):
-    batch = layer({"image": _bytes(raw.images[:9])})["image"]
-    alone = layer({"image": _bytes(raw.images[4:5])})["image"]
-    np.testing.assert_array_equal(batch[4:5], alone)
+    """A request needs neither label nor id."""
+    batch, alone = (layer({"image": _bytes(raw.images[part])}) for part in (slice(9), slice(4, 5)))
+    assert set(batch) == {"image"}
+    assert batch["image"].shape == (9, *features.IMAGE_SHAPE)
+    np.testing.assert_array_equal(batch["image"][4:5], alone["image"])
 
 
 @pytest.mark.parametrize("lengths", [(3071,), (6144,), (4096, 4096, 4096)])

@@ -1,6 +1,7 @@
 """The gate against injected Examples, through its executor."""
 
 import dataclasses
+import functools
 import gzip
 import pathlib
 import re
@@ -86,11 +87,9 @@ class Gate:
         for split in self.splits:
             files = [str(self.file(split, shard)) for shard in (0, 1)]
             records = list(tf.data.TFRecordDataset(files).as_numpy_iterator())
-            batch = ExamplesToRecordBatchDecoder().DecodeBatch(records)
-            stats = stats_impl.generate_statistics_in_memory(batch, tfdv.StatsOptions())
             path = self.folder / f"statistics/Split-{split}/FeatureStats.pb"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(stats.SerializeToString())
+            path.write_bytes(statistics_of(tuple(records)))
 
     def run(self) -> standard_artifacts.ExampleAnomalies:
         """Runs the executor; returns its output."""
@@ -119,6 +118,14 @@ class Gate:
         error = self.refuses()
         assert isinstance(error, AnomaliesError)
         return error.findings
+
+
+@functools.cache
+def statistics_of(records: tuple[bytes, ...]) -> bytes:
+    """Of a split; most tests change one split only."""
+    batch = ExamplesToRecordBatchDecoder().DecodeBatch(list(records))
+    stats = stats_impl.generate_statistics_in_memory(batch, tfdv.StatsOptions())
+    return stats.SerializeToString()
 
 
 def write_records(path: pathlib.Path, records: Iterable[bytes]) -> None:

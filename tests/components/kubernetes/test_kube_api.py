@@ -34,23 +34,6 @@ def core(client: kubernetes.client.ApiClient) -> Core:
     return Core(client)
 
 
-@pytest.mark.parametrize(
-    ("selector", "expected"),
-    [("", "abc"), ("run=1", "ab"), ("run==1,step=train", "a"), ("run!=1", "c"), ("run=3", "")],
-)
-def test_pods_are_found_by_their_labels(server, core, selector, expected):
-    server.add_pod("a", {"run": "1", "step": "train"})
-    server.add_pod("b", {"run": "1", "step": "push", "done": "yes"})
-    server.add_pod("c", {"run": "2", "step": "train"})
-    server.add_pod("other", {"run": "1"}, namespace="elsewhere")
-    found = core.list_namespaced_pod(NS, label_selector=selector)
-    assert [pod.metadata.name for pod in found.items] == list(expected)
-    (request,) = server.requests
-    assert (request.method, request.path) == ("GET", f"/api/v1/namespaces/{NS}/pods")
-    assert request.query["labelSelector"] == selector
-    assert request.user == "ci@example.com"
-
-
 def test_a_watch_tells_what_happens_to_those_selected(server, core):
     server.add_pod("x", {"run": "1"})
     server.add_pod("y", {"run": "2"})

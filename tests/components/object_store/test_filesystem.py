@@ -196,20 +196,13 @@ def test_what_another_process_writes_is_seen(bucket):
     assert fileio.exists(f"s3://{bucket}/folder/b")
 
 
-def check_pointer(folder: str) -> None:
-    assert filesystem.read(f"{folder}/latest") is None
-    for content in (b"long, long ago", b"now"):
-        filesystem.write_atomically(f"{folder}/latest", content)
-        assert filesystem.read(f"{folder}/latest") == content
-    assert fileio.listdir(folder) == ["latest"]
-
-
-def test_pointers(base):
-    check_pointer(base)
-
-
-def test_pointers_on_a_disk(tmp_path):
-    check_pointer(str(tmp_path / "folder"))
+def test_pointers(base, tmp_path):
+    for folder in (base, str(tmp_path / "folder")):
+        assert filesystem.read(f"{folder}/latest") is None
+        for content in (b"long, long ago", b"now"):
+            filesystem.write_atomically(f"{folder}/latest", content)
+            assert filesystem.read(f"{folder}/latest") == content
+        assert fileio.listdir(folder) == ["latest"]
 
 
 def test_the_folder_is_laid_out_as_the_launchers_copies(folder_store):

@@ -178,6 +178,7 @@ def test_a_copy_is_told_by_its_address():
     model.set_string_custom_property("code_fingerprint", "c0de")
     with permanent_uris.copied({"/minio/bucket/model": "minio://bucket/model"}):
         item = collect._item("model", model)
+        assert permanent_uris.permanent_uri("/here") == "/here"
     assert (item.uri, item.id) == ("minio://bucket/model", 0)
     assert item.properties == {"code_fingerprint": "c0de", "steps": "7"}
     assert collect._item("model", model).id == 5

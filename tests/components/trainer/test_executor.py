@@ -233,9 +233,9 @@ def test_a_run_fn_of_ones_own_writes_a_record(make_run, own):
     assert training_text.trained(found)
 
 
-def test_a_model_of_another_execution_is_kept_and_refused(training_data, tmp_path):
+def test_a_model_of_another_execution_is_kept_and_refused(make_run, own, tmp_path):
     """As under TFX's own runner, which removes the outputs of what fails."""
-    run = Run(training_data, tmp_path)
+    run = make_run(run_fn=f"{own}.nothing")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "old").write_text("old")
     context = Executor.Context(pipeline_node=pipeline_pb2.PipelineNode())

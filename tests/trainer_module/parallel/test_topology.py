@@ -17,11 +17,6 @@ def _cpus() -> int:
     return len(tf.config.list_logical_devices("CPU"))  # this starts TensorFlow
 
 
-def _in_a_new_process(code: str) -> None:
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-3000:]
-
-
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A machine with one CPU and three GPUs; the GPUs that were left visible."""
@@ -207,15 +202,7 @@ def test_virtual_devices_after_tensorflow_has_started(messages):
         topology.configure_devices(ParallelSettings(virtual_devices=there + 1))
 
 
-def test_importing_it_starts_nothing():
-    _in_a_new_process(
-        "import sys, stagecraft.trainer_module.parallel.topology\n"
-        "assert 'tensorflow' not in sys.modules"
-    )
-
-
-def test_virtual_devices():
-    _in_a_new_process("""
+VIRTUAL_DEVICES = """
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings
 one = ParallelSettings(virtual_devices=3)
@@ -229,4 +216,9 @@ assert topology.resolve(grid).devices == ("CPU:2", "CPU:0", "CPU:1")
 topology.configure_devices(ParallelSettings(virtual_devices=4))
 import tensorflow as tf
 assert len(tf.config.list_logical_devices("CPU")) == 4
-""")
+"""
+
+
+def test_virtual_devices():
+    run = subprocess.run([sys.executable, "-c", VIRTUAL_DEVICES], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]

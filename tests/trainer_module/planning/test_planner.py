@@ -5,10 +5,10 @@ import keras
 import numpy as np
 import pytest
 from chains import A100, WEIGHTS, WIDTH, chain, make, settings
+from networks_built import built
 from user_models import Subclassed
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.stages import costs
 from stagecraft.trainer_module.models.stages.costs import Times
 from stagecraft.trainer_module.planning import accelerators, measure, schedule
@@ -17,7 +17,7 @@ from stagecraft.trainer_module.planning import accelerators, measure, schedule
 def test_automatic_cuts_halve_the_operations():
     # 18 equal convolutions but for the two that halve the side, and a stem of a fifth: halves
     # meet in the middle of group 2, whose second block is in one stage as a whole.
-    plan = make(registry.build("resnet20"), settings(stages=2))
+    plan = make(built("resnet20"), settings(stages=2))
     assert plan.cuts == ["group2_block1_relu"]
 
 
@@ -33,7 +33,7 @@ def test_names_given_are_taken_and_priced(messages):
 
 
 def test_stages_add_up_to_the_model():
-    model = registry.build("resnet20")
+    model = built("resnet20")
     (whole,) = costs.stage_costs([model], model.inputs[0])
     stages = make(model, settings(stages=4)).stages
     assert sum(stage.parameters for stage in stages) == model.count_params()
@@ -92,7 +92,7 @@ def test_memory_by_optimizer_average_and_precision():
 
 
 def test_remat_takes_less():
-    model = registry.build("resnet20")
+    model = built("resnet20")
     plain, less = (
         [stage.memory_bytes for stage in make(model, settings(stages=2, remat=remat)).stages]
         for remat in (False, True)
@@ -124,15 +124,15 @@ def test_what_does_not_fit_names_the_smallest_number_of_stages_that_does(message
         make(model, settings(stages=2, cuts="layer0", **given))
 
 
-def test_what_never_fits_says_so(messages):
-    with messages.raises(UserError):
-        make(chain(4, width=512), settings(stages=2, memory_mb=1))
+TINY = dataclasses.replace(A100, memory_gb=0.001)
 
 
-def test_an_accelerator_has_its_memory(messages):
-    tiny = dataclasses.replace(A100, memory_gb=0.001)
+@pytest.mark.parametrize(
+    ("given", "more"), [({"memory_mb": 1}, {}), ({}, {"accelerator": TINY})], ids=["cap", "device"]
+)
+def test_what_never_fits_says_so(given, more, messages):
     with messages.raises(UserError):
-        make(chain(4, width=512), settings(stages=2), accelerator=tiny)
+        make(chain(4, width=512), settings(stages=2, **given), **more)
 
 
 def test_a_model_that_is_copied_whole_is_to_be_cut():
@@ -198,7 +198,7 @@ def test_measured_times_decide(monkeypatch):
 
 
 def test_pieces_are_really_timed():
-    model = registry.build("resnet20")
+    model = built("resnet8")
     kinds = []
     given = settings(stages=3, microbatches=4, costs="measured")
     plan = make(model, given, on_progress=lambda done, total: kinds.append((done, total)))

@@ -36,14 +36,6 @@ def test_every_object_can_be_found_and_goes_with_its_owner(kind, topology):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_waits_in_its_queue(kind):
-    for made in render(job_request(kind, "everything")):
-        assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "vision"
-    for made in render(job_request(kind)):
-        assert "kueue" not in json.dumps(made)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_secrets_are_names(kind):
     for env in found(render(job_request(kind, "everything")), "env"):
         secrets = {each["name"]: each["valueFrom"] for each in env if "valueFrom" in each}

@@ -38,12 +38,18 @@ class Outline(HTMLParser):
         self.images_without_text += tag == "img" and not given.get("alt")
 
 
+@pytest.fixture(scope="module")
+def rendered(one_device: ReportData, grid: ReportData, failed: ReportData) -> dict[str, str]:
+    reports = {"one_device": one_device, "grid": grid, "failed": failed}
+    return {name: page.render(report) for name, report in reports.items()}
+
+
 def sections(text: str) -> list[str]:
     return re.findall(r'<section id="(\w+)"', text)
 
 
-def test_of_one_device(one_device):
-    text = page.render(one_device)
+def test_of_one_device(rendered):
+    text = rendered["one_device"]
     assert sections(text) == [
         "training", "quality", "mistakes", "data", "topology", "pipeline", "lineage", "reproduce",
     ]  # fmt: skip
@@ -58,8 +64,8 @@ def test_of_one_device(one_device):
     assert text.count("data:image/png") == 3 + 6
 
 
-def test_of_a_grid(grid):
-    text = page.render(grid)
+def test_of_a_grid(rendered):
+    text = rendered["grid"]
     assert sections(text)[4:6] == ["topology", "parity"]
     assert "2 × 3 grid on 6 logical CPUs" in text and "in one process" in text
     assert re.search("idle for 40.0%.*33.3%.*35.0%", text)
@@ -78,8 +84,8 @@ def test_a_grid_that_nobody_watched(grid):
     assert "Measured share" not in text
 
 
-def test_of_a_run_that_failed(failed):
-    text = page.render(failed)
+def test_of_a_run_that_failed(rendered):
+    text = rendered["failed"]
     assert "<h1>Cifar10ExampleGen failed</h1>" in text
     assert "Failed</span> data.bin: record 7 has label &lt;10&gt;; expected 0 to 9</p>" in text
     assert "<code>runs/quickstart/logs/20260102-030401.log</code>" in text
@@ -93,7 +99,7 @@ def test_of_a_run_that_failed_after_its_evaluation(one_device):
     assert f"Failed</span> Pusher failed: {pusher.cause}.</p>" in text
 
 
-def test_of_a_run_that_was_stopped(failed):
+def test_of_a_run_that_was_stopped(failed, rendered):
     """Ctrl-C is no failure: its badge has no colour of one."""
     [component] = failed.components
     stopped = replace(component, state="stopped", cause="")
@@ -101,7 +107,7 @@ def test_of_a_run_that_was_stopped(failed):
     assert "<h1>Cifar10ExampleGen was stopped</h1>" in text
     assert '<span class="badge">Stopped</span>' in text
     assert "badge bad" not in text
-    assert '<span class="badge bad">Failed</span>' in page.render(failed)
+    assert '<span class="badge bad">Failed</span>' in rendered["failed"]
     assert "same command." in text
     fresh = replace(failed, components=[stopped], command="stagecraft run --fresh")
     assert "same command without --fresh." in page.render(fresh)
@@ -184,16 +190,15 @@ def test_a_hundred_classes_have_no_matrix(one_device):
     assert "Most frequent confusions" in text
 
 
-@pytest.mark.parametrize("which", ["one_device", "grid", "failed"])
-def test_all_of_it_is_inside(which, request):
-    text = page.render(request.getfixturevalue(which))
-    assert not EXTERNAL.search(text)
-    assert len(text) < 1_000_000
+def test_all_of_it_is_inside(rendered):
+    for text in rendered.values():
+        assert not EXTERNAL.search(text)
+        assert len(text) < 1_000_000
 
 
 @pytest.mark.parametrize("which", ["one_device", "grid"])
-def test_tables_and_pictures_can_be_read_aloud(which, request):
-    outline = Outline(page.render(request.getfixturevalue(which)))
+def test_tables_and_pictures_can_be_read_aloud(which, rendered):
+    outline = Outline(rendered[which])
     assert outline.tables
     assert all(table["caption"] == 1 for table in outline.tables)
     assert outline.unscoped == 0
@@ -201,8 +206,8 @@ def test_tables_and_pictures_can_be_read_aloud(which, request):
     assert not [each for each, count in collections.Counter(outline.ids).items() if count > 1]
 
 
-def test_names_from_data_are_text(one_device):
-    text = page.render(one_device)
+def test_names_from_data_are_text(rendered):
+    text = rendered["one_device"]
     assert "<script>alert" not in text
     assert text.count("<script") == 1  # ours
     assert "&lt;script&gt;alert(1)&lt;/script&gt;|" in text

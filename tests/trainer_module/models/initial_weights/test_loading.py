@@ -1,7 +1,9 @@
+import functools
 import json
 import pathlib
+import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import h5py
@@ -133,7 +135,8 @@ def _values(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def _keras(model: keras.Model, folder: pathlib.Path, data: Any) -> pathlib.Path:
-    model.compile("adam", "mse", metrics=["mae"])  # with slots and metrics in the file
+    # With slots and metrics in the file.
+    model.compile("adam", "mse", metrics=["mae"], run_eagerly=True)
     model.train_on_batch(np.zeros((2, 32, 32, 3)), np.zeros((2, CLASSES)))
     model.save(folder / "m.keras")
     return folder / "m.keras"
@@ -162,11 +165,22 @@ def _saved_model(model: keras.Model, folder: pathlib.Path, data: Any) -> pathlib
 KINDS = [_keras, _weights_h5, _checkpoint, _saved_model]
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory, training_data: Any) -> Callable[..., Any]:
+    """How, and a model's name -> the trained model, and where it was saved; only read there."""
+
+    @functools.cache
+    def of(save: Any, model: str = "net") -> tuple[keras.Model, pathlib.Path]:
+        donor = _trained(model)
+        return donor, save(donor, tmp_path_factory.mktemp("saved"), training_data)
+
+    return of
+
+
 @pytest.mark.parametrize("save", KINDS)
 @pytest.mark.parametrize("model", ["net", "sub"])
-def test_all_weights_are_loaded(save, model, tmp_path, training_data):
-    donor = _trained(model)
-    path = save(donor, tmp_path, training_data)
+def test_all_weights_are_loaded(save, model, saved):
+    donor, path = saved(save, model)
     told: list[Loaded] = []
     settings = _settings(model, initial_weights=str(path), seed=5)
     found = _values(assemble(settings, CLASSES, on_loaded=told.append))
@@ -177,8 +191,8 @@ def test_all_weights_are_loaded(save, model, tmp_path, training_data):
 
 
 @pytest.mark.parametrize("save", KINDS)
-def test_what_does_not_match_is_listed_or_skipped(save, tmp_path, training_data):
-    path = save(_trained(), tmp_path, training_data)
+def test_what_does_not_match_is_listed_or_skipped(save, saved):
+    _, path = saved(save)
     whole = {"initial_weights": str(path)}
     donor = _values(assemble(_settings(**whole), CLASSES))
 
@@ -294,8 +308,11 @@ def _garbage(path: pathlib.Path) -> None:
         (_saved_model, f"17/{VARIABLE_PATHS}"),
     ],
 )
-def test_damage_is_one_sentence(save, file, damage, tmp_path, training_data):
-    path = save(_trained(), tmp_path, training_data)
+def test_damage_is_one_sentence(save, file, damage, tmp_path, saved):
+    _, path = saved(save)
+    folder = next(parent for parent in path.parents if (parent / file).exists())
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / path.relative_to(folder)
     damage(tmp_path / file)
     with pytest.raises(InitialWeightsError) as caught:
         assemble(_settings(initial_weights=str(path)), CLASSES)
