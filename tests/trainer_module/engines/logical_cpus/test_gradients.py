@@ -42,10 +42,10 @@ def test_accumulation_and_microbatches_compose():
     ("model", "parallel"),
     [
         slow("penalised", MIRRORED),
-        slow("penalised", CENTRAL),
         ("penalised", STAGES),
         slow("penalised", {**GRID, "accumulate": 2, "remat": True}),
         slow("looked_up", MIRRORED),
+        slow("looked_up", CENTRAL),
         ("looked_up", {**STAGES, "cuts": "quantise,flatten"}),
         slow("looked_up", {**GRID, "accumulate": 2, "remat": True}),
         slow("without_weights", MIRRORED),
