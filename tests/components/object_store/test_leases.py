@@ -191,7 +191,7 @@ def test_two_at_once(gcs, seconds):
         return one.holder
 
     with ThreadPoolExecutor(2) as pool:
-        for number in range(20):
+        for number in range(10):
             address = f"{GCS}-{number}"
             if seconds is not None:
                 lease(address, "train-before", seconds).claim()
