@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from made_once import made_once
 
-pytest_plugins = ["messages", "object_stores", "programs"]
+pytest_plugins = ["fake_parity", "messages", "object_stores", "programs"]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONGEST = (
@@ -181,7 +181,8 @@ def _write_training_data(folder: pathlib.Path) -> None:
     metadata = dataset_metadata.DatasetMetadata(schema)
     with (
         beam.Pipeline(runner=fn_api_runner.FnApiRunner()) as pipeline,
-        tft_beam.Context(temp_dir=str(folder / "tmp")),
+        # Batches of 7 do not divide 24: the last one is short.
+        tft_beam.Context(temp_dir=str(folder / "tmp"), desired_batch_size=7),
     ):
         raw = pipeline | beam.Create(splits["train"])
         transform = (raw, metadata) | tft_beam.AnalyzeDataset(preprocessing_fn)

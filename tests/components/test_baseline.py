@@ -89,7 +89,7 @@ def run(tmp_path: pathlib.Path) -> Run:
     return run_once
 
 
-def test_unchanged_is_cached_and_changed_meets_the_last_blessed(run: Run) -> None:
+def test_unchanged_is_cached_and_changed_meets_the_last_blessed(run):
     first, baseline, cached = run("a")
     assert (baseline, cached) == (0, False)  # empty: the Evaluator runs without a baseline
     assert run("a") == (first, 0, True)
@@ -108,7 +108,7 @@ def test_unchanged_is_cached_and_changed_meets_the_last_blessed(run: Run) -> Non
     assert baseline == second  # never one that was not blessed
 
 
-def test_a_model_that_came_back_is_the_last_blessed(run: Run) -> None:
+def test_a_model_that_came_back_is_the_last_blessed(run):
     first, _, _ = run("a")
     second, _, _ = run("b")
     assert run("a") == (first, second, False)  # trained earlier, blessed again now
@@ -118,7 +118,7 @@ def test_a_model_that_came_back_is_the_last_blessed(run: Run) -> None:
     assert baseline == first
 
 
-def test_a_model_whose_files_are_gone_is_no_baseline(run: Run, tmp_path: pathlib.Path) -> None:
+def test_a_model_whose_files_are_gone_is_no_baseline(run, tmp_path):
     run("a")
     (weights,) = tmp_path.glob("root/StandInTrainer/model/*/weights")
     weights.unlink()
@@ -127,7 +127,7 @@ def test_a_model_whose_files_are_gone_is_no_baseline(run: Run, tmp_path: pathlib
     assert baseline == 0
 
 
-def test_with_artifacts_alone() -> None:
+def test_with_artifacts_alone():
     def model(number: int) -> Model:
         artifact = Model()
         artifact.id, artifact.uri = number, str(pathlib.Path(__file__).parent)

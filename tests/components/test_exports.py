@@ -1,7 +1,5 @@
 """The package exports its components, and imports none of them by itself."""
 
-from __future__ import annotations
-
 import ast
 import pathlib
 import subprocess
@@ -12,7 +10,7 @@ import pytest
 from stagecraft import components
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
+def test_importing_the_package_imports_nothing_heavy():
     code = (
         "import sys, stagecraft.components as c; assert 'Trainer' in dir(c);"
         "print({'tensorflow', 'tfx', 'apache_beam', 'keras'} & set(sys.modules))"
@@ -21,7 +19,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "set()"
 
 
-def test_editors_see_what_is_exported() -> None:
+def test_editors_see_what_is_exported():
     tree = ast.parse(pathlib.Path(components.__file__).read_text())
     imported = {
         (alias.name, (node.module or "").removeprefix("stagecraft.components."))
@@ -35,11 +33,11 @@ def test_editors_see_what_is_exported() -> None:
 
 
 @pytest.mark.parametrize("name", components.__all__)
-def test_every_export_exists(name: str) -> None:
+def test_every_export_exists(name):
     assert getattr(components, name).__name__ == name
     assert getattr(components, name) is getattr(components, name)
 
 
-def test_an_unknown_name() -> None:
+def test_an_unknown_name():
     with pytest.raises(AttributeError, match="no attribute 'Trianer'"):
         components.Trianer  # noqa: B018

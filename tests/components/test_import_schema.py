@@ -1,7 +1,5 @@
 """ImportSchema: cached by content, and clear about a file that is no schema."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest
@@ -20,7 +18,7 @@ def _text(path: pathlib.Path | str) -> str:
     return ImportSchema(schema_file=str(path)).exec_properties["schema_text"]
 
 
-def test_its_content_is_the_cache_key(tmp_path: pathlib.Path) -> None:
+def test_its_content_is_the_cache_key(tmp_path):
     (tmp_path / "a.pbtxt").write_text(SCHEMA)
     (tmp_path / "b.pbtxt").write_text("# the classes\n" + SCHEMA.replace(" ", "\n"))
     (tmp_path / "c.pbtxt").write_text(SCHEMA.replace("9", "99"))
@@ -30,7 +28,7 @@ def test_its_content_is_the_cache_key(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", features.DATASETS)
-def test_writes_the_schema(tmp_path: pathlib.Path, name: str) -> None:
+def test_writes_the_schema(tmp_path, name):
     source = features.DATASETS[name].schema_file
     artifact = standard_artifacts.Schema()
     artifact.uri = str(tmp_path)
@@ -52,9 +50,7 @@ def test_writes_the_schema(tmp_path: pathlib.Path, name: str) -> None:
         (b"\xff\x00", "", "binary data"),
     ],
 )
-def test_a_file_that_is_not_a_schema(
-    tmp_path: pathlib.Path, content: str | bytes | None, line: str, token: str
-) -> None:
+def test_a_file_that_is_not_a_schema(tmp_path, content, line, token):
     path = tmp_path / "schema.pbtxt"
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -63,7 +59,7 @@ def test_a_file_that_is_not_a_schema(
     assert (caught.value.file, caught.value.record) == (str(path), line)
 
 
-def test_a_folder_is_not_a_schema(tmp_path: pathlib.Path) -> None:
+def test_a_folder_is_not_a_schema(tmp_path):
     with pytest.raises(UserError, match="[Dd]irectory") as caught:
         ImportSchema(schema_file=str(tmp_path))
     assert caught.value.file == str(tmp_path)

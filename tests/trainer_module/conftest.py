@@ -1,8 +1,5 @@
 """Fixtures: trainings that are over in a few seconds; raw examples and their Transform graph."""
 
-from __future__ import annotations
-
-import functools
 import pathlib
 import types
 from collections.abc import Callable
@@ -10,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from made_once import made_once
 
 EXAMPLES = 300
 FILES = 6
@@ -93,42 +89,8 @@ def _write(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, ids: np
 
 
 @pytest.fixture(scope="session")
-def transform(raw: Raw, tmp_path_factory: pytest.TempPathFactory):
-    """What Transform makes of ``raw``: a ``tft.TFTransformOutput``."""
+def transform(training_data: Any):
+    """The graph that Transform has made for ``training_data``: a ``tft.TFTransformOutput``."""
     import tensorflow_transform as tft
 
-    make = functools.partial(_transform, raw)
-    return tft.TFTransformOutput(str(made_once(tmp_path_factory, "transform", make)))
-
-
-def _transform(raw: Raw, folder: pathlib.Path) -> None:
-    import apache_beam as beam
-    import tensorflow as tf
-    import tensorflow_transform.beam as tft_beam
-    from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
-
-    from stagecraft.trainer_module.preprocessing import preprocessing_fn
-
-    metadata = dataset_metadata.DatasetMetadata(
-        schema_utils.schema_from_feature_spec(
-            {
-                "image": tf.io.FixedLenFeature([], tf.string),
-                "label": tf.io.FixedLenFeature([], tf.int64),
-                "id": tf.io.FixedLenFeature([], tf.int64),
-            }
-        )
-    )
-    rows = [
-        {"image": image.tobytes(), "label": label, "id": id_}
-        for image, label, id_ in zip(raw.images, raw.labels, raw.ids, strict=True)
-    ]
-    with (
-        beam.Pipeline("BundleBasedDirectRunner") as pipeline,
-        # Batches of 70 do not divide 300: the last one is short.
-        tft_beam.Context(
-            temp_dir=str(folder / "tmp"), desired_batch_size=70, force_tf_compat_v1=False
-        ),
-    ):
-        graph = (pipeline | beam.Create(rows), metadata) | tft_beam.AnalyzeDataset(preprocessing_fn)
-        _ = graph | tft_beam.WriteTransformFn(str(folder))
-        _ = metadata | tft_beam.WriteMetadata(str(folder / "metadata"), pipeline)
+    return tft.TFTransformOutput(str(training_data.transform_graph))

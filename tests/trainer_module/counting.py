@@ -1,7 +1,5 @@
 """An engine that only counts, and a loop around it."""
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence

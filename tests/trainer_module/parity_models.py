@@ -1,7 +1,5 @@
 """Models that a parity check once misjudged, or could misjudge: what users bring, made small."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -30,9 +28,14 @@ def refusal(model: type[BaseModel], values: dict[str, Any]) -> SettingError:
     return error
 
 
-def rule(asked: dict[str, Any], field: str, **change: Any) -> tuple[dict[str, Any], str, Any]:
-    """What was asked for, the field and value that are named, and the change that is suggested."""
-    return asked, field if ": " in field else f"{field}: {_text(asked[field])}", change
+def rule(
+    asked: dict[str, Any], named: str = "", **change: Any
+) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """What was asked for, the field and value that are named, and the change that is suggested.
+
+    The field is the last one of ``asked`` where ``named`` does not say.
+    """
+    return asked, named or f"{[*asked][-1]}: {_text([*asked.values()][-1])}", change
 
 
 def _text(value: Any) -> str:
@@ -40,119 +43,87 @@ def _text(value: Any) -> str:
 
 
 RULES = {
-    "stages under mirrored": rule(MIRRORED | {"stages": 3}, "stages", strategy="grid"),
-    "stages under one_device": rule({"stages": 2}, "stages", strategy="grid"),
+    "stages under mirrored": rule(MIRRORED | {"stages": 3}, strategy="grid"),
+    "stages under one_device": rule({"stages": 2}, strategy="grid"),
     "microbatches under mirrored": rule(
-        MIRRORED | {"microbatches": 4, "accumulate": 2},
-        "microbatches",
-        microbatches=1,
-        accumulate=8,
+        MIRRORED | {"accumulate": 2, "microbatches": 4}, microbatches=1, accumulate=8
     ),
-    "cuts of one stage": rule(GRID | {"cuts": "a"}, "cuts", stages=2),
-    "cuts of one stage, other way": rule(GRID | {"cuts": "a,b"}, "cuts", cuts="auto"),
-    "cuts without a grid": rule({"cuts": "a"}, "cuts", cuts="auto"),
-    "too few cuts": rule(GRID | {"stages": 3, "cuts": "a"}, "cuts", stages=2),
-    "too many cuts": rule(GRID | {"stages": 2, "cuts": ["a", "b"]}, "cuts: a,b", stages=3),
-    "a cut twice": rule(GRID | {"stages": 3, "cuts": "a,a"}, "cuts", cuts="auto"),
-    "an empty cut": rule(GRID | {"stages": 3, "cuts": "a,"}, "cuts", cuts="auto"),
-    "replicas of one_device": rule({"replicas": 2}, "replicas", strategy="mirrored"),
-    "replicas of one_device, other way": rule({"replicas": 2}, "replicas", replicas=1),
-    "replicas of parameter_server": rule(PS | {"replicas": 2}, "replicas", replicas=1, workers=4),
+    "cuts of one stage": rule(GRID | {"cuts": "a"}, stages=2),
+    "cuts of one stage, other way": rule(GRID | {"cuts": "a,b"}, cuts="auto"),
+    "cuts without a grid": rule({"cuts": "a"}, cuts="auto"),
+    "too few cuts": rule(GRID | {"stages": 3, "cuts": "a"}, stages=2),
+    "too many cuts": rule(GRID | {"stages": 2, "cuts": ["a", "b"]}, named="cuts: a,b", stages=3),
+    "a cut twice": rule(GRID | {"stages": 3, "cuts": "a,a"}, cuts="auto"),
+    "an empty cut": rule(GRID | {"stages": 3, "cuts": "a,"}, cuts="auto"),
+    "replicas of one_device": rule({"replicas": 2}, strategy="mirrored"),
+    "replicas of one_device, other way": rule({"replicas": 2}, replicas=1),
+    "replicas of parameter_server": rule(PS | {"replicas": 2}, replicas=1, workers=4),
     "replicas of a worker on CPUs": rule(
-        WORKERS | {"replicas": 2, "virtual_devices": 2}, "replicas", replicas=1, workers=4
+        WORKERS | {"virtual_devices": 2, "replicas": 2}, replicas=1, workers=4
     ),
     "replicas of a worker on named CPUs": rule(
-        WORKERS | {"replicas": 2, "devices": "CPU:0,CPU:1"},
-        "replicas",
-        replicas=1,
-        workers=4,
-        devices="CPU:0",
+        WORKERS | {"devices": "CPU:0,CPU:1", "replicas": 2}, replicas=1, workers=4, devices="CPU:0"
     ),
-    "workers of mirrored": rule(MIRRORED | {"workers": 2}, "workers", workers=1),
+    "workers of mirrored": rule(MIRRORED | {"workers": 2}, workers=1),
     "workers of mirrored, other way": rule(
-        MIRRORED | {"workers": 2}, "workers", strategy="multi_worker_mirrored", workers=2
+        MIRRORED | {"workers": 2}, strategy="multi_worker_mirrored", workers=2
     ),
-    "workers of one_device": rule({"workers": 4}, "workers", strategy="multi_worker_mirrored"),
-    "workers of tpu": rule(TPU | {"workers": 4}, "workers", workers=1),
+    "workers of one_device": rule({"workers": 4}, strategy="multi_worker_mirrored"),
+    "workers of tpu": rule(TPU | {"workers": 4}, workers=1),
     "too few virtual_devices": rule(
-        MIRRORED | {"replicas": 4, "virtual_devices": 2}, "virtual_devices", virtual_devices=4
+        MIRRORED | {"replicas": 4, "virtual_devices": 2}, virtual_devices=4
     ),
     "too few virtual_devices of a grid": rule(
-        GRID | {"replicas": 2, "stages": 3, "virtual_devices": 2},
-        "virtual_devices",
-        virtual_devices=6,
+        GRID | {"replicas": 2, "stages": 3, "virtual_devices": 2}, virtual_devices=6
     ),
-    "virtual_devices of tpu": rule(
-        TPU | {"virtual_devices": 8}, "virtual_devices", virtual_devices=0
-    ),
+    "virtual_devices of tpu": rule(TPU | {"virtual_devices": 8}, virtual_devices=0),
     "too few devices": rule(
-        GRID | {"replicas": 2, "stages": 2, "devices": "GPU:0,GPU:1"}, "devices", devices="auto"
+        GRID | {"replicas": 2, "stages": 2, "devices": "GPU:0,GPU:1"}, devices="auto"
     ),
-    "too many devices": rule({"devices": "GPU:0,GPU:1"}, "devices", devices="auto"),
-    "no device": rule({"devices": "TPU:0"}, "devices", devices="auto"),
+    "too many devices": rule({"devices": "GPU:0,GPU:1"}, devices="auto"),
+    "no device": rule({"devices": "TPU:0"}, devices="auto"),
     "no device but auto": rule(
-        MIRRORED | {"devices": "auto,GPU:0"}, "devices: auto", devices="auto"
+        MIRRORED | {"devices": "auto,GPU:0"}, named="devices: auto", devices="auto"
     ),
     "a device twice": rule(
-        MIRRORED | {"devices": "GPU:0,/gpu:0"}, "devices: GPU:0,GPU:0", devices="auto"
+        MIRRORED | {"devices": "GPU:0,/gpu:0"}, named="devices: GPU:0,GPU:0", devices="auto"
     ),
-    "mixed devices": rule(MIRRORED | {"devices": "CPU:0,GPU:0"}, "devices", devices="auto"),
+    "mixed devices": rule(MIRRORED | {"devices": "CPU:0,GPU:0"}, devices="auto"),
     "mixed devices of a stage": rule(
-        GRID | {"replicas": 2, "stages": 2, "devices": "CPU:0,GPU:0,GPU:1,GPU:2"},
-        "devices",
-        devices="auto",
+        GRID | {"replicas": 2, "stages": 2, "devices": "CPU:0,GPU:0,GPU:1,GPU:2"}, devices="auto"
     ),
-    "devices of tpu": rule(TPU | {"devices": "GPU:0"}, "devices", devices="auto"),
-    "virtual_devices and GPUs": rule(
-        {"virtual_devices": 2, "devices": "GPU:0"}, "virtual_devices", virtual_devices=0
-    ),
-    "no such CPU": rule(MIRRORED | {"devices": "CPU:0,CPU:1"}, "devices", virtual_devices=2),
+    "devices of tpu": rule(TPU | {"devices": "GPU:0"}, devices="auto"),
+    "virtual_devices and GPUs": rule({"devices": "GPU:0", "virtual_devices": 2}, virtual_devices=0),
+    "no such CPU": rule(MIRRORED | {"devices": "CPU:0,CPU:1"}, virtual_devices=2),
     "no such virtual CPU": rule(
-        MIRRORED | {"devices": "CPU:0,CPU:3", "virtual_devices": 2}, "devices", virtual_devices=4
+        MIRRORED | {"virtual_devices": 2, "devices": "CPU:0,CPU:3"}, virtual_devices=4
     ),
     "a worker's other CPU": rule(
-        WORKERS | {"devices": "CPU:1", "virtual_devices": 2}, "devices", devices="CPU:0"
+        WORKERS | {"virtual_devices": 2, "devices": "CPU:1"}, devices="CPU:0"
     ),
-    "all_reduce of mirrored": rule(
-        MIRRORED | {"all_reduce": "ring"}, "all_reduce", all_reduce="auto"
-    ),
-    "all_reduce of a grid": rule(
-        GRID | {"all_reduce": "hierarchical_copy"}, "all_reduce", all_reduce="auto"
-    ),
-    "all_reduce between workers": rule(
-        WORKERS | {"all_reduce": "one_device"}, "all_reduce", all_reduce="auto"
-    ),
-    "all_reduce of tpu": rule(TPU | {"all_reduce": "nccl"}, "all_reduce", all_reduce="auto"),
+    "all_reduce of mirrored": rule(MIRRORED | {"all_reduce": "ring"}, all_reduce="auto"),
+    "all_reduce of a grid": rule(GRID | {"all_reduce": "hierarchical_copy"}, all_reduce="auto"),
+    "all_reduce between workers": rule(WORKERS | {"all_reduce": "one_device"}, all_reduce="auto"),
+    "all_reduce of tpu": rule(TPU | {"all_reduce": "nccl"}, all_reduce="auto"),
     "nccl and virtual_devices": rule(
-        MIRRORED | {"all_reduce": "nccl", "virtual_devices": 2}, "all_reduce", all_reduce="auto"
+        MIRRORED | {"virtual_devices": 2, "all_reduce": "nccl"}, all_reduce="auto"
     ),
-    "nccl and CPUs": rule(
-        GRID | {"all_reduce": "nccl", "devices": "CPU:0"}, "all_reduce", all_reduce="auto"
-    ),
+    "nccl and CPUs": rule(GRID | {"devices": "CPU:0", "all_reduce": "nccl"}, all_reduce="auto"),
     "mixed_float16 of parameter_server": rule(
-        PS | {"precision": "mixed_float16"}, "precision", precision="mixed_bfloat16"
+        PS | {"precision": "mixed_float16"}, precision="mixed_bfloat16"
     ),
-    "mixed_float16 of tpu": rule(
-        TPU | {"precision": "mixed_float16"}, "precision", precision="mixed_bfloat16"
-    ),
-    "float64 of tpu": rule(TPU | {"precision": "float64"}, "precision", precision="float32"),
-    "memory without a grid": rule(MIRRORED | {"memory_mb": 100}, "memory_mb", strategy="grid"),
-    "memory without a grid, other way": rule({"memory_mb": 100}, "memory_mb", memory_mb=0),
-    "a timeline without stages": rule(
-        MIRRORED | {"timeline_step": 5}, "timeline_step", strategy="grid"
-    ),
-    "a timeline without stages, other way": rule(
-        {"timeline_step": 5}, "timeline_step", timeline_step=0
-    ),
-    "a profile that ends before it begins": rule(
-        {"profile_steps": "20:10"}, "profile_steps", profile_steps="10:20"
-    ),
+    "mixed_float16 of tpu": rule(TPU | {"precision": "mixed_float16"}, precision="mixed_bfloat16"),
+    "float64 of tpu": rule(TPU | {"precision": "float64"}, precision="float32"),
+    "memory without a grid": rule(MIRRORED | {"memory_mb": 100}, strategy="grid"),
+    "memory without a grid, other way": rule({"memory_mb": 100}, memory_mb=0),
+    "a timeline without stages": rule(MIRRORED | {"timeline_step": 5}, strategy="grid"),
+    "a timeline without stages, other way": rule({"timeline_step": 5}, timeline_step=0),
+    "a profile that ends before it begins": rule({"profile_steps": "20:10"}, profile_steps="10:20"),
     "a profile of the timeline's step": rule(
-        {"strategy": "grid", "stages": 2, "timeline_step": 5, "profile_steps": "5:6"},
-        "timeline_step",
+        {"strategy": "grid", "stages": 2, "profile_steps": "5:6", "timeline_step": 5},
         profile_steps="6:6",
     ),
-    "jit of tpu": rule(TPU | {"jit": True}, "jit", jit=False),
+    "jit of tpu": rule(TPU | {"jit": True}, jit=False),
 }
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +39,7 @@ def test_a_training_that_is_told_to_stop_saves_and_goes_on_from_there(tmp_path, 
     assert reporter.resumes == [(step, 10)]
     assert reporter.evaluations == [4, 8, 10]
     assert sum(engine.calls) == 10 - step
-    assert outcome.best is not None and outcome.best.step == 4
+    assert outcome.best is not None and outcome.best.step == engine.weight == 4
 
 
 def test_what_is_told_to_stop_at_the_start_saves_nothing_new(tmp_path):

@@ -1,7 +1,5 @@
 """Models as a user writes them: `package.module:function`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -49,6 +49,8 @@ class JobState(NamedTuple):
 class JobRefusedError(UserError):
     """The API server refused to create a job: nothing has started."""
 
+    status = 404  # of the answer
+
 
 class ClusterJob(Entry, abc.ABC):
     """A kind of cluster job that runs the processes of a training."""

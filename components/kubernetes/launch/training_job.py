@@ -256,7 +256,9 @@ class TrainingJob:
                 for required in self._kind.required_objects(self._namespace)
                 if required.title.partition(" ")[0] in str(error)
             ]
-            raise JobRefusedError(" ".join([str(error), *missing]), record=self.name) from None
+            refused = JobRefusedError(" ".join([str(error), *missing]), record=self.name)
+            refused.status = error.status
+            raise refused from None
 
     def _all_pods(self) -> list[Pod]:
         """Also those of an earlier job of this name."""

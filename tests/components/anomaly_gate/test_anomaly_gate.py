@@ -1,8 +1,7 @@
 """The gate against injected Examples, through its executor."""
 
-from __future__ import annotations
-
 import dataclasses
+import functools
 import gzip
 import pathlib
 import re
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 import tensorflow_data_validation as tfdv
-from messages import Messages
+from artifacts import artifact, artifacts
 from tensorflow_data_validation.statistics import stats_impl
 from tensorflow_metadata.proto.v0 import anomalies_pb2
 from tfx import version
@@ -27,6 +26,11 @@ from stagecraft.schemas.errors import UserError
 
 SPLITS = ("train", "val", "eval")
 PER_SPLIT = 40
+INPUTS = {
+    "examples": standard_artifacts.Examples,
+    "statistics": standard_artifacts.ExampleStatistics,
+    "schema": standard_artifacts.Schema,
+}
 
 Values = bytes | int | float | list[int] | list[bytes] | None
 Edit = Callable[[str, int, dict[str, Values]], Any]
@@ -83,34 +87,21 @@ class Gate:
         for split in self.splits:
             files = [str(self.file(split, shard)) for shard in (0, 1)]
             records = list(tf.data.TFRecordDataset(files).as_numpy_iterator())
-            batch = ExamplesToRecordBatchDecoder().DecodeBatch(records)
-            stats = stats_impl.generate_statistics_in_memory(batch, tfdv.StatsOptions())
             path = self.folder / f"statistics/Split-{split}/FeatureStats.pb"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(stats.SerializeToString())
+            path.write_bytes(statistics_of(tuple(records)))
 
     def run(self) -> standard_artifacts.ExampleAnomalies:
         """Runs the executor; returns its output."""
-        examples = standard_artifacts.Examples()
-        statistics = standard_artifacts.ExampleStatistics()
-        schema = standard_artifacts.Schema()
-        anomalies = standard_artifacts.ExampleAnomalies()
-        for artifact, name in (
-            (examples, "examples"),
-            (statistics, "statistics"),
-            (schema, "schema"),
-            (anomalies, "anomalies"),
-        ):
-            artifact.uri = str(self.folder / name)
-        for artifact in (examples, statistics):
-            artifact.splits = list(self.splits)
-        if self.without_statistics:
-            statistics.splits = [s for s in self.splits if s != self.without_statistics]
+        inputs = artifacts(INPUTS, self.folder)
+        [examples], [statistics] = inputs["examples"], inputs["statistics"]
+        examples.splits = list(self.splits)
+        statistics.splits = [s for s in self.splits if s != self.without_statistics]
         # As the orchestrator marks what StatisticsGen wrote; else another file name is expected.
         statistics.set_string_custom_property("tfx_version", version.__version__)
         (self.folder / "schema").mkdir(exist_ok=True)
         (self.folder / "schema/schema.pbtxt").write_text(pathlib.Path(self.schema).read_text())
-        inputs = {"examples": [examples], "statistics": [statistics], "schema": [schema]}
+        anomalies = artifact(standard_artifacts.ExampleAnomalies, self.folder / "anomalies")
         Executor().Do(inputs, {"anomalies": [anomalies]}, {})
         return anomalies
 
@@ -127,6 +118,14 @@ class Gate:
         error = self.refuses()
         assert isinstance(error, AnomaliesError)
         return error.findings
+
+
+@functools.cache
+def statistics_of(records: tuple[bytes, ...]) -> bytes:
+    """Of a split; most tests change one split only."""
+    batch = ExamplesToRecordBatchDecoder().DecodeBatch(list(records))
+    stats = stats_impl.generate_statistics_in_memory(batch, tfdv.StatsOptions())
+    return stats.SerializeToString()
 
 
 def write_records(path: pathlib.Path, records: Iterable[bytes]) -> None:
@@ -150,7 +149,7 @@ def at(split: str, *indices: int, **changed: Values) -> Edit:
     return edit
 
 
-def test_good_data_passes(gate: Gate) -> None:
+def test_good_data_passes(gate):
     gate.write()
     anomalies = gate.run()
     assert anomalies.get_int_custom_property("anomalies") == 0
@@ -184,9 +183,7 @@ ID_61 = f"id 61, {FIRST_OF_SECOND}"
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_two_bad_examples(
-    gate: Gate, changed: dict[str, Values], expected: str, found: str
-) -> None:
+def test_two_bad_examples(gate, changed, expected, found):
     gate.write(at("val", 21, 30, **changed))
     first, *others = gate.findings()
     assert (first.split, first.feature, first.expected) == ("val", *changed, expected)
@@ -203,14 +200,14 @@ def test_two_bad_examples(
         ({"id": None}, "exactly one value", "no value"),
     ],
 )
-def test_a_whole_split(gate: Gate, changed: dict[str, Values], expected: str, found: str) -> None:
+def test_a_whole_split(gate, changed, expected, found):
     gate.write(at("val", *range(PER_SPLIT), **changed))
     [finding] = gate.findings()
     assert (finding.split, finding.feature, finding.expected) == ("val", *changed, expected)
     assert "40 of 40 examples" in finding.found and found in finding.found
 
 
-def test_an_example_of_eval_in_train(gate: Gate) -> None:
+def test_an_example_of_eval_in_train(gate):
     gate.write(lambda split, index, v: v.update(id=index) if split == "eval" and index > 36 else 0)
     [finding] = gate.findings()
     assert (finding.split, finding.feature) == ("eval", "id")
@@ -219,14 +216,14 @@ def test_an_example_of_eval_in_train(gate: Gate) -> None:
     assert "Split-eval/data_tfrecord-00001-of-00002" in finding.found
 
 
-def test_an_id_twice_in_a_split(gate: Gate) -> None:
+def test_an_id_twice_in_a_split(gate):
     gate.write(at("train", 5, 6, id=3))
     [finding] = gate.findings()
     assert (finding.split, finding.feature, finding.expected) == ("train", "id", "unique ids")
     assert "2 of 40 examples" in finding.found and "id 3, record 5 (from 0)" in finding.found
 
 
-def test_the_message_lists_up_to_ten_findings(gate: Gate, messages: Messages) -> None:
+def test_the_message_lists_up_to_ten_findings(gate, messages):
     def edit(split: str, index: int, values: dict[str, Values]) -> None:
         values.update({f"new{number}": 1 for number in range(4)})
 
@@ -239,7 +236,7 @@ def test_the_message_lists_up_to_ten_findings(gate: Gate, messages: Messages) ->
     messages.check(error)
 
 
-def test_an_empty_split(gate: Gate) -> None:
+def test_an_empty_split(gate):
     gate.write()
     for shard in (0, 1):
         write_records(gate.file("val", shard), [])
@@ -248,7 +245,7 @@ def test_an_empty_split(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut"])
-def test_a_corrupt_file_is_named(gate: Gate, damage: str) -> None:
+def test_a_corrupt_file_is_named(gate, damage):
     gate.write()
     path = gate.file("val", 1)
     content = bytearray(path.read_bytes())
@@ -262,7 +259,7 @@ def test_a_corrupt_file_is_named(gate: Gate, damage: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff" * 30, b"\x7f\x80 text"])
-def test_a_record_that_is_no_example_is_named(gate: Gate, content: bytes) -> None:
+def test_a_record_that_is_no_example_is_named(gate, content):
     gate.write()
     records = list(tf.data.TFRecordDataset(str(gate.file("eval"))).as_numpy_iterator())
     write_records(gate.file("eval"), [*records[:7], content, *records[8:]])
@@ -270,7 +267,7 @@ def test_a_record_that_is_no_example_is_named(gate: Gate, content: bytes) -> Non
     assert (error.file, error.record) == (str(gate.file("eval")), "7")
 
 
-def test_compressed_files_are_read(gate: Gate) -> None:
+def test_compressed_files_are_read(gate):
     gate.write(at("val", 21, label=10))
     for path in list(gate.folder.glob("examples/*/data*")):
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
@@ -280,13 +277,13 @@ def test_compressed_files_are_read(gate: Gate) -> None:
     assert "data_tfrecord-00001-of-00002.gz" in finding.found
 
 
-def test_a_split_without_statistics(gate: Gate) -> None:
+def test_a_split_without_statistics(gate):
     gate.write()
     gate.without_statistics = "val"
     assert gate.refuses().record == "val"
 
 
-def test_the_schema_tells_the_size(gate: Gate, tmp_path: pathlib.Path) -> None:
+def test_the_schema_tells_the_size(gate, tmp_path):
     gate.write(lambda split, index, values: values.update(image=b"x" * 12))
     gate.schema = str(tmp_path / "own.pbtxt")
     text = pathlib.Path(features.DATASETS["cifar10"].schema_file).read_text()
@@ -298,18 +295,16 @@ def test_the_schema_tells_the_size(gate: Gate, tmp_path: pathlib.Path) -> None:
     assert (caught.value.record, caught.value.value) == ("image", "image_shape=2x2")
 
 
-def test_a_schema_without_our_features(gate: Gate, tmp_path: pathlib.Path) -> None:
+def test_a_schema_without_our_features(gate, tmp_path):
     gate.write(lambda split, index, values: (values.clear(), values.update(other=1)))
     gate.schema = str(tmp_path / "own.pbtxt")
     pathlib.Path(gate.schema).write_text('feature { name: "other" type: INT }')
     gate.run()
 
 
-def test_the_component() -> None:
+def test_the_component():
     gate = AnomalyGate(
-        examples=channel_utils.as_channel([standard_artifacts.Examples()]),
-        statistics=channel_utils.as_channel([standard_artifacts.ExampleStatistics()]),
-        schema=channel_utils.as_channel([standard_artifacts.Schema()]),
+        **{name: channel_utils.as_channel([kind()]) for name, kind in INPUTS.items()}
     )
     assert gate.id == "AnomalyGate"
     assert gate.outputs["anomalies"].type is standard_artifacts.ExampleAnomalies

@@ -46,7 +46,7 @@ def WhatFollows(anomalies: InputArtifact[standard_artifacts.ExampleAnomalies]):
 
 
 @pytest.mark.slow
-def test_the_gate_opens_and_an_edited_schema_shuts_it(tmp_path: pathlib.Path) -> None:
+def test_the_gate_opens_and_an_edited_schema_shuts_it(tmp_path):
     schema_file = tmp_path / "schema.pbtxt"
     schema_text = pathlib.Path(features.DATASETS["cifar10"].schema_file).read_text()
     connection = metadata.sqlite_metadata_connection_config(str(tmp_path / "metadata.db"))

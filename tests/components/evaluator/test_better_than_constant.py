@@ -1,7 +1,5 @@
 """The test of a model against a constant, held against its definition; and the metric."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -20,12 +18,12 @@ def below(right: int, most_frequent: int, examples: int) -> float:
     )
 
 
-@pytest.mark.parametrize("examples", [1, 2, 10, 37, 100])
-def test_agrees_with_the_definition(examples: int) -> None:
+@pytest.mark.parametrize("examples", [1, 2, 10, 60])
+def test_agrees_with_the_definition(examples):
     for most_frequent in range(1, examples + 1):
         for right in range(examples + 1):
             expected = below(right, most_frequent, examples)
-            # Both are sums of up to 100 terms below 1, each rounded some times.
+            # Both are sums of up to 60 terms below 1, each rounded some times.
             found = confidence(right, most_frequent, examples)
             assert found == pytest.approx(expected, abs=1e-12)
 
@@ -48,11 +46,11 @@ def test_agrees_with_the_definition(examples: int) -> None:
         (3_001_000, 3_000_000, 30_000_000, False),
     ],
 )
-def test_what_is_better(right: int, most_frequent: int, examples: int, better: bool) -> None:
+def test_what_is_better(right, most_frequent, examples, better):
     assert (confidence(right, most_frequent, examples) >= ENOUGH) is better
 
 
-def test_models_that_have_learned_nothing_are_blessed_once_in_twenty_at_most() -> None:
+def test_models_that_have_learned_nothing_are_blessed_once_in_twenty_at_most():
     """Right with the probability of the most frequent label, whatever that is."""
     random = np.random.default_rng(0)
     for examples, share in ((10, 0.2), (100, 0.1), (1000, 0.5)):
@@ -73,7 +71,7 @@ def measure(labels: np.ndarray, probabilities: np.ndarray, parts: int) -> float:
 
 
 @pytest.mark.parametrize("parts", [1, 3, 7])
-def test_the_metric_agrees(parts: int) -> None:
+def test_the_metric_agrees(parts):
     random = np.random.default_rng(0)
     labels = random.integers(10, size=200)
     probabilities = random.dirichlet(np.full(10, 0.3), size=200)
@@ -83,5 +81,5 @@ def test_the_metric_agrees(parts: int) -> None:
     assert measure(labels, probabilities, parts) == expected
 
 
-def test_no_example_is_no_better() -> None:
+def test_no_example_is_no_better():
     assert measure(np.array([], np.int64), np.zeros([0, 10]), 1) == 0.0

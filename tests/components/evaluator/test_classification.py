@@ -1,7 +1,5 @@
 """Metrics of a classifier against their definitions, in NumPy and Keras."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,7 @@ def measure(
     return metric_values(metric(), labels, probabilities)
 
 
-def test_agrees_with_the_definition() -> None:
+def test_agrees_with_the_definition():
     rng = np.random.default_rng(0)
     probabilities = rng.dirichlet(np.full(10, 0.3), size=500)
     labels = rng.integers(10, size=500)
@@ -47,11 +45,11 @@ def test_agrees_with_the_definition() -> None:
 
 
 @pytest.mark.parametrize(("labels", "error"), [([0, 1, 2], 0.0), ([1, 2, 0], 1.0)])
-def test_full_confidence_is_perfect_or_wrong(labels: list[int], error: float) -> None:
+def test_full_confidence_is_perfect_or_wrong(labels, error):
     assert measure(np.array(labels), np.eye(3))[NAME] == pytest.approx(error)
 
 
-def test_agrees_with_keras() -> None:
+def test_agrees_with_keras():
     import keras
 
     rng = np.random.default_rng(1)
@@ -71,7 +69,7 @@ def test_agrees_with_keras() -> None:
         assert found == pytest.approx(float(expected.result()), rel=1e-5)
 
 
-def test_the_table_is_counted_once() -> None:
+def test_the_table_is_counted_once():
     config = config_pb2.EvalConfig(model_specs=[config_pb2.ModelSpec()])
     tables = {
         metric().computations(eval_config=config)[0]
@@ -85,7 +83,7 @@ def test_the_table_is_counted_once() -> None:
     assert len(tables) == 1
 
 
-def test_each_model_is_measured_by_itself() -> None:
+def test_each_model_is_measured_by_itself():
     rng = np.random.default_rng(2)
     labels = rng.integers(3, size=40)
     probabilities = {name: rng.dirichlet(np.ones(3), size=40) for name in ("candidate", "baseline")}

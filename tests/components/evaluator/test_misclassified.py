@@ -1,7 +1,5 @@
 """Which mistakes are kept, however the examples are spread over workers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from metric_values import metric_values
@@ -20,7 +18,7 @@ def measure(
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_the_most_confident_are_kept(parts: int) -> None:
+def test_the_most_confident_are_kept(parts):
     rng = np.random.default_rng(0)
     probabilities = rng.dirichlet(np.full(10, 0.3), size=500)
     labels = rng.integers(10, size=500)
@@ -36,6 +34,6 @@ def test_the_most_confident_are_kept(parts: int) -> None:
     assert first.probability == probabilities[expected[0], labels[expected[0]]]
 
 
-def test_no_mistake_and_no_id() -> None:
+def test_no_mistake_and_no_id():
     assert measure(np.array([0, 1, 2]), np.eye(3), 2) == []
     assert measure(np.array([1, 2, 0]), np.eye(3), 1, ids=False) == []

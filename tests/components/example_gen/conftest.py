@@ -1,7 +1,5 @@
 """Tiny data sets in the official layouts."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import pathlib

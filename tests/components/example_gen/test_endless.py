@@ -1,7 +1,5 @@
 """Sources that take all memory or never end are refused, by name."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os
@@ -11,10 +9,8 @@ import socket
 import tarfile
 import threading
 import tracemalloc
-from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.components.example_gen import source
 from stagecraft.components.example_gen.archives import archive, expanding, files
@@ -42,14 +38,14 @@ def refused(path: object) -> str:
 
 @pytest.mark.parametrize("number", ["20240101", "999999999999"])
 @pytest.mark.parametrize("form", ["pack", "unpack"])
-def test_a_number_in_a_name_is_no_size(tiny: Any, form: str, number: str) -> None:
+def test_a_number_in_a_name_is_no_size(tiny, form, number):
     contents = tiny.binary()
     contents[f"data_batch_{number}.bin"] = contents.pop("data_batch_2.bin")
     message = refused(getattr(tiny, form)(contents))
     assert "no training batch 2" in message and f"data_batch_{number}.bin" in message
 
 
-def test_a_name_that_no_file_system_takes(tiny: Any) -> None:
+def test_a_name_that_no_file_system_takes(tiny):
     contents = tiny.binary()
     contents["data_batch_" + "9" * 5_000 + ".bin"] = contents["test_batch.bin"]
     message = refused(tiny.pack(contents))
@@ -74,7 +70,7 @@ SPECIAL = [(_pipe, "named pipe"), (_socket, "socket"), (_device, "device")]
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("make", "kind"), SPECIAL)
-def test_what_is_no_file(tmp_path: pathlib.Path, make: Any, kind: str) -> None:
+def test_what_is_no_file(tmp_path, make, kind):
     path = tmp_path / "data.tar.gz"
     make(path)
     with pytest.raises(UserError, match=f"{path}: is a {kind}"):
@@ -86,7 +82,7 @@ def test_what_is_no_file(tmp_path: pathlib.Path, make: Any, kind: str) -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("make", "kind"), SPECIAL)
-def test_what_is_no_file_in_a_folder(tiny: Any, make: Any, kind: str, messages: Messages) -> None:
+def test_what_is_no_file_in_a_folder(tiny, make, kind, messages):
     folder = pathlib.Path(tiny.unpack(tiny.binary()))
     (folder / "data_batch_2.bin").unlink()
     make(folder / "data_batch_2.bin")
@@ -95,7 +91,7 @@ def test_what_is_no_file_in_a_folder(tiny: Any, make: Any, kind: str, messages: 
     assert f"data_batch_2.bin: is a {kind}" in refused(folder)
 
 
-def test_a_pipe_that_takes_a_files_place(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+def test_a_pipe_that_takes_a_files_place(tmp_path, monkeypatch):
     """Between the look at it and the opening: that does not wait for a writer either."""
     _pipe(tmp_path / "pipe")
     monkeypatch.setattr(files, "check_regular", lambda path: None)
@@ -103,13 +99,13 @@ def test_a_pipe_that_takes_a_files_place(tmp_path: pathlib.Path, monkeypatch: An
         files.open_binary(str(tmp_path / "pipe"))
 
 
-def test_a_link_to_a_file_is_a_file(tiny: Any) -> None:
+def test_a_link_to_a_file_is_a_file(tiny):
     (tiny.folder / "link").symlink_to(tiny.pack(tiny.binary()))
     assert sum(len(block.labels) for block in archive.read(str(tiny.folder / "link"), "cifar10"))
 
 
 @pytest.mark.timeout(60)
-def test_a_file_that_somebody_goes_on_writing(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+def test_a_file_that_somebody_goes_on_writing(tmp_path, monkeypatch):
     path = tmp_path / "growing.tar.gz"
     path.write_bytes(b"x" * (3 << 20))
     before = source.resolve(PROPERTIES | {"source": str(path)}).fingerprint()
@@ -136,30 +132,31 @@ def _header(size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
-def test_an_archive_whose_end_never_comes(tiny: Any) -> None:
+def test_an_archive_whose_end_never_comes(tiny, monkeypatch):
     """Beyond the last member are zeros only, and they are read for their checksum."""
+    monkeypatch.setattr(expanding, "FREE", 64 << 20)
     with open(tiny.pack(tiny.binary()), "rb") as file:
         whole = file.read()
     path = tiny.folder / "bomb.tar.gz"
-    path.write_bytes(whole + _zeros(100))
-    assert path.stat().st_size < len(whole) + (2 << 20)  # small, as bombs are
+    path.write_bytes(whole + _zeros(10))
+    assert path.stat().st_size < len(whole) + (1 << 20)  # small, as bombs are
     assert "expands to" in refused(path)
 
 
-def test_a_member_that_is_skipped_is_not_expanded(tiny: Any) -> None:
+def test_a_member_that_is_skipped_is_not_expanded(tiny):
     path = tiny.folder / "bomb.tar.gz"
     path.write_bytes(gzip.compress(_header(1 << 42)) + _zeros(1))
     assert "expands to" in refused(path)
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XGLTYPE])
-def test_a_header_that_would_fill_memory(tiny: Any, kind: bytes) -> None:
+def test_a_header_that_would_fill_memory(tiny, kind):
     path = tiny.folder / "bomb.tar.gz"
     path.write_bytes(gzip.compress(_header(256 << 20, kind)) + _zeros(17))
     assert "131,072 bytes" in refused(path)
 
 
-def test_headers_upon_headers(tiny: Any) -> None:
+def test_headers_upon_headers(tiny):
     """tarfile calls itself for each, and its sparse maps are read block by block."""
     comment = b"30 comment=abcdefghijklmnopqr\n"
     extended = _header(len(comment), tarfile.XHDTYPE) + comment.ljust(512, b"\0")
@@ -169,7 +166,7 @@ def test_headers_upon_headers(tiny: Any) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_member_of_a_negative_size(tiny: Any) -> None:
+def test_a_member_of_a_negative_size(tiny):
     """The next one would be where this one is."""
     header = bytearray(_header(0))
     header[124:136] = (-1024).to_bytes(12, "big", signed=True)  # GNU's base-256
@@ -182,7 +179,7 @@ def test_a_member_of_a_negative_size(tiny: Any) -> None:
     assert re.search("trusted source|no CIFAR batch|truncated|damaged", said)
 
 
-def test_a_file_with_holes(tiny: Any, messages: Messages) -> None:
+def test_a_file_with_holes(tiny, messages):
     """A terabyte of pictures whose every byte is 0, in a header of 512 bytes."""
     info = tarfile.TarInfo("cifar/data_batch_1.bin")
     info.type = tarfile.GNUTYPE_SPARSE
@@ -197,19 +194,19 @@ def test_a_file_with_holes(tiny: Any, messages: Messages) -> None:
     messages.check(said)
 
 
-def test_many_members_take_no_memory(tiny: Any) -> None:
+def test_many_members_take_no_memory(tiny):
     path = tiny.folder / "many.tar.gz"
     path.write_bytes(gzip.compress(_header(0) * 20_000 + bytes(1024)))
     assert "no CIFAR batch" in refused(path)
 
 
-def test_more_than_the_free_gigabyte_is_read_where_the_file_is_large(monkeypatch: Any) -> None:
+def test_more_than_the_free_gigabyte_is_read_where_the_file_is_large(monkeypatch):
     monkeypatch.setattr(expanding, "FREE", 0)
     packed = gzip.compress(os.urandom(10_000))
     assert len(expanding.Expanding(io.BytesIO(packed), "x", len(packed)).read(10_000)) == 10_000
 
 
-def test_a_folder_of_a_name_that_no_batch_has_is_left_alone(tiny: Any) -> None:
+def test_a_folder_of_a_name_that_no_batch_has_is_left_alone(tiny):
     """A pipe that is no batch is none of our business."""
     folder = pathlib.Path(tiny.unpack(tiny.binary()))
     _pipe(folder / "notes")

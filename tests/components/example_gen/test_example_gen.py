@@ -1,7 +1,5 @@
 """The component as TFX runs it: what it writes, when it writes it again, what failing leaves."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -11,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from messages import Messages
 from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 from tfx.components.util import examples_utils, tfxio_utils
@@ -72,7 +69,7 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
     }
 
 
-def test_writes_every_example_once_and_right(tiny: Any) -> None:
+def test_writes_every_example_once_and_right(tiny):
     folder = tiny.folder / "out"
     examples = execute(folder, source=tiny.pack(tiny.binary()))
     parsed = {split: parse(folder, split) for split in ("train", "val", "eval")}
@@ -90,7 +87,7 @@ def test_writes_every_example_once_and_right(tiny: Any) -> None:
         np.testing.assert_array_equal(picture, planes.transpose(1, 2, 0))
 
 
-def test_the_files_are_as_tfx_expects(tiny: Any) -> None:
+def test_the_files_are_as_tfx_expects(tiny):
     folder = tiny.folder / "out"
     examples = execute(folder, source=tiny.pack(tiny.binary()), shards=48)
     assert set(contents(folder)) == {
@@ -106,7 +103,7 @@ def test_the_files_are_as_tfx_expects(tiny: Any) -> None:
     assert sum(batch.num_rows for batch in batches) == 27
 
 
-def test_all_forms_of_the_same_data_give_the_same_bytes(tiny: Any) -> None:
+def test_all_forms_of_the_same_data_give_the_same_bytes(tiny):
     sources = [
         tiny.pack(tiny.binary(), "binary.tar.gz"),
         tiny.pack(tiny.python(), "python.tar.gz"),
@@ -121,23 +118,7 @@ def test_all_forms_of_the_same_data_give_the_same_bytes(tiny: Any) -> None:
     assert sum(map(len, first.values())) > 40 * 3072
 
 
-def test_all_forms_of_the_real_pictures_too(
-    cifar10_small: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    first, second = (
-        contents(
-            pathlib.Path(
-                execute(
-                    tmp_path / layout, source=str(cifar10_small / f"cifar-10-{layout}.tar.gz")
-                ).uri
-            )
-        )
-        for layout in ("binary", "python")
-    )
-    assert first == second
-
-
-def test_the_number_of_shards_changes_no_example(tiny: Any) -> None:
+def test_the_number_of_shards_changes_no_example(tiny):
     path = tiny.pack(tiny.binary())
     for shards_ in (1, 7):
         execute(tiny.folder / f"out{shards_}", source=path, shards=shards_)
@@ -145,7 +126,7 @@ def test_the_number_of_shards_changes_no_example(tiny: Any) -> None:
         assert parse(tiny.folder / "out1", split) == parse(tiny.folder / "out7", split)
 
 
-def test_slices_may_cross_files_and_blocks(tmp_path: pathlib.Path) -> None:
+def test_slices_may_cross_files_and_blocks(tmp_path):
     n = 2 * records.BLOCK + 100
     sample.write(tmp_path / "data", n, 10)
     folder = pathlib.Path(execute(tmp_path / "out", source=str(tmp_path / "data"), shards=1).uri)
@@ -154,7 +135,7 @@ def test_slices_may_cross_files_and_blocks(tmp_path: pathlib.Path) -> None:
     assert [row[:2] for row in rows] == list(enumerate(labels))
 
 
-def test_serialized_as_protobuf_does() -> None:
+def test_serialized_as_protobuf_does():
     labels, ids = np.array([0, 99], np.uint8), np.array([5, 1 << 40])
     planes = np.random.default_rng(0).integers(0, 256, (2, 3072), dtype=np.uint8)
     for row, data in enumerate(shards.serialize(labels, planes, ids)):
@@ -167,7 +148,7 @@ def test_serialized_as_protobuf_does() -> None:
         assert data == example.SerializeToString(deterministic=True)
 
 
-def test_the_sample_says_that_it_is_one(tmp_path: pathlib.Path) -> None:
+def test_the_sample_says_that_it_is_one(tmp_path):
     examples = execute(tmp_path / "out", source="sample")
     assert examples.get_string_custom_property("source") == "sample"
     assert len(parse(tmp_path / "out", "eval")) == 10
@@ -180,17 +161,8 @@ def left(folder: pathlib.Path) -> list[pathlib.Path]:
     return list(folder.rglob("*"))
 
 
-def test_bad_data_leaves_nothing(tiny: Any) -> None:
-    tiny.labels[39] = 10
-    with pytest.raises(UserError, match="label 10"):
-        execute(tiny.folder / "out", source=tiny.pack(tiny.binary()))
-    assert not left(tiny.folder / "out")
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("a worker died")])
-def test_an_interruption_leaves_nothing(
-    tiny: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
+def test_an_interruption_leaves_nothing(tiny, monkeypatch, error):
     path = tiny.pack(tiny.binary())
     for stage, name in ((source.archive, "read"), (shards, "serialize")):
         with monkeypatch.context() as patch:
@@ -205,9 +177,7 @@ def test_an_interruption_leaves_nothing(
 
 
 @pytest.mark.parametrize("stage", [source.archive, shards])
-def test_a_full_disk_is_named(
-    tiny: Any, monkeypatch: pytest.MonkeyPatch, stage: Any, messages: Messages
-) -> None:
+def test_a_full_disk_is_named(tiny, monkeypatch, stage, messages):
     def fail(*_: Any) -> Any:
         raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
 
@@ -217,7 +187,7 @@ def test_a_full_disk_is_named(
     assert not left(tiny.folder / "out")
 
 
-def test_data_that_changes_meanwhile_is_refused(tiny: Any) -> None:
+def test_data_that_changes_meanwhile_is_refused(tiny):
     with pytest.raises(UserError, match="changed while it"):
         execute(tiny.folder / "out", source=tiny.pack(tiny.binary()), fingerprint="another")
     assert not left(tiny.folder / "out")
@@ -267,7 +237,7 @@ CACHED = metadata_store_pb2.Execution.CACHED
 FAILED = metadata_store_pb2.Execution.FAILED
 
 
-def test_runs_again_exactly_when_the_content_changes(tiny: Any) -> None:
+def test_runs_again_exactly_when_the_content_changes(tiny):
     runs = Runs(tiny.folder)
     path = pathlib.Path(tiny.pack(tiny.binary()))
     execution = runs.run(source=str(path))
@@ -299,16 +269,7 @@ def test_runs_again_exactly_when_the_content_changes(tiny: Any) -> None:
     assert runs.run(source=str(path), val_fraction=0.2).last_known_state == CACHED
 
 
-@pytest.mark.slow
-def test_the_sample_runs_again_when_its_size_changes(tmp_path: pathlib.Path) -> None:
-    runs = Runs(tmp_path)
-    sizes = {"sample_train": 30, "sample_test": 10}
-    assert runs.run(source="sample", **sizes).last_known_state == COMPLETE
-    assert runs.run(source="sample", **sizes).last_known_state == CACHED
-    assert runs.run(source="sample", **sizes | {"sample_test": 11}).last_known_state == COMPLETE
-
-
-def test_under_tfxs_own_runner_shards_of_a_lost_store_are_not_written_among(tiny: Any) -> None:
+def test_under_tfxs_own_runner_shards_of_a_lost_store_are_not_written_among(tiny):
     runs = Runs(tiny.folder)
     path = tiny.pack(tiny.binary())
     runs.run(source=path, shards=3)
@@ -321,7 +282,7 @@ def test_under_tfxs_own_runner_shards_of_a_lost_store_are_not_written_among(tiny
     assert {file: file.read_bytes() for file in runs.files() if file.is_file()} == before
 
 
-def test_an_attempt_that_was_killed_leaves_nothing_in_the_next(tiny: Any) -> None:
+def test_an_attempt_that_was_killed_leaves_nothing_in_the_next(tiny):
     """As in a container that is started again: the same folder, and no driver here."""
     source = tiny.pack(tiny.binary())
     old = tiny.folder / "out" / "Split-train" / "data_tfrecord-00000-of-00009"
@@ -337,7 +298,7 @@ def test_an_attempt_that_was_killed_leaves_nothing_in_the_next(tiny: Any) -> Non
     assert len(parse(tiny.folder / "out", "train")) == 27
 
 
-def test_a_failed_run_leaves_nothing_to_be_reused(tiny: Any) -> None:
+def test_a_failed_run_leaves_nothing_to_be_reused(tiny):
     runs = Runs(tiny.folder)
     path = pathlib.Path(tiny.pack(tiny.binary()))
     whole = path.read_bytes()
@@ -359,7 +320,7 @@ def test_a_failed_run_leaves_nothing_to_be_reused(tiny: Any) -> None:
         ({"source": "x", "shards": 0}, "shards"),
     ],
 )
-def test_invalid_arguments(arguments: dict[str, Any], setting: str) -> None:
+def test_invalid_arguments(arguments, setting):
     with pytest.raises(SettingError) as caught:
         Cifar10ExampleGen(**arguments)
     assert (caught.value.setting, caught.value.value) == (setting, arguments[setting])

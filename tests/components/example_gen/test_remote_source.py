@@ -1,9 +1,6 @@
 """Sources in an object store: the same pictures and fingerprint as on disk."""
 
-from __future__ import annotations
-
 import pathlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,9 +26,7 @@ def read(found: source.Source) -> tuple[np.ndarray, list[tuple[int, int]]]:
 @pytest.mark.parametrize("store", ["bucket", "folder_store"])
 @pytest.mark.parametrize("scheme", ["minio", "s3"])
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_remote_source_is_read_as_a_local_one(
-    store: str, scheme: str, packed: bool, tiny: Any, request: pytest.FixtureRequest
-) -> None:
+def test_a_remote_source_is_read_as_a_local_one(store, scheme, packed, tiny, request):
     bucket = str(request.getfixturevalue(store)) if store == "bucket" else "bucket"
     request.getfixturevalue(store)
     local = (tiny.pack if packed else tiny.unpack)(tiny.binary())
@@ -44,13 +39,13 @@ def test_a_remote_source_is_read_as_a_local_one(
     assert at(remote).fingerprint() == at(local).fingerprint()
 
 
-def test_what_is_not_there(bucket: str) -> None:
+def test_what_is_not_there(bucket):
     with pytest.raises(UserError, match="no such file") as caught:
         at(f"minio://{bucket}/x.tar.gz")
     assert caught.value.file == f"minio://{bucket}/x.tar.gz"
 
 
-def test_a_truncated_one_is_refused(bucket: str, tiny: Any) -> None:
+def test_a_truncated_one_is_refused(bucket, tiny):
     archive = pathlib.Path(tiny.pack(tiny.binary())).read_bytes()
     with fileio.open(f"minio://{bucket}/x.tar.gz", "wb") as stream:
         stream.write(archive[:-100])

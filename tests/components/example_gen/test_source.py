@@ -1,10 +1,7 @@
 """Sources and their fingerprints: the same exactly when the content is."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
-from typing import Any
 
 import pytest
 
@@ -26,20 +23,20 @@ def at(path: object) -> Source:
     return resolve(PROPERTIES | {"source": str(path)})
 
 
-def test_the_sample_needs_no_files() -> None:
+def test_the_sample_needs_no_files():
     source = resolve(PROPERTIES)
     assert sum(len(block.labels) for block in source.blocks(lambda done, total: None)) == 120
     larger = resolve(PROPERTIES | {"sample_train": 101})
     assert source.fingerprint() == resolve(PROPERTIES).fingerprint() != larger.fingerprint()
 
 
-def test_numbers_may_come_as_doubles() -> None:
+def test_numbers_may_come_as_doubles():
     """As Kubeflow hands them over."""
     doubles = resolve(PROPERTIES | {"sample_train": 100.0, "sample_test": 20.0})
     assert doubles.fingerprint() == resolve(PROPERTIES).fingerprint()
 
 
-def test_an_archives_fingerprint_is_its_content(tiny: Any) -> None:
+def test_an_archives_fingerprint_is_its_content(tiny):
     first = pathlib.Path(tiny.pack(tiny.binary()))
     copied = shutil.copy(first, tiny.folder / "copied.tar.gz")
     fingerprint = at(first).fingerprint()
@@ -48,7 +45,7 @@ def test_an_archives_fingerprint_is_its_content(tiny: Any) -> None:
     assert at(first).fingerprint() != fingerprint
 
 
-def test_a_folders_fingerprint_is_its_batches(tiny: Any) -> None:
+def test_a_folders_fingerprint_is_its_batches(tiny):
     folder = pathlib.Path(tiny.unpack(tiny.binary()))
     fingerprint = at(folder).fingerprint()
     shutil.copytree(folder, tiny.folder / "copied")
@@ -62,7 +59,7 @@ def test_a_folders_fingerprint_is_its_batches(tiny: Any) -> None:
     assert at(folder).fingerprint() not in (fingerprint, renamed)
 
 
-def test_download_is_fetched_into_the_cache(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_is_fetched_into_the_cache(tiny, monkeypatch):
     asked: list[tuple[download.Published, str]] = []
 
     def fetch(published: download.Published, cache_dir: str) -> str:
@@ -74,19 +71,19 @@ def test_download_is_fetched_into_the_cache(tiny: Any, monkeypatch: pytest.Monke
     assert asked == [(download.PUBLISHED["cifar10"], "/nowhere")]
 
 
-def test_what_is_not_there(tmp_path: pathlib.Path) -> None:
+def test_what_is_not_there(tmp_path):
     with pytest.raises(UserError, match="sample or download") as caught:
         at(tmp_path / "x")
     assert (caught.value.setting, caught.value.file) == ("source", str(tmp_path / "x"))
 
 
-def test_home_is_expanded(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_is_expanded(tiny, monkeypatch):
     tiny.pack(tiny.binary())
     monkeypatch.setenv("HOME", str(tiny.folder))
     assert at("~/data.tar.gz").path == str(tiny.folder / "data.tar.gz")
 
 
-def test_no_address_holds_credentials() -> None:
+def test_no_address_holds_credentials():
     for address in ("s3://key:c4n4ry@bucket/x", "gs://bucket/x?X-Goog-Signature=c4n4ry"):
         with pytest.raises(SecretInAddress) as refused:
             at(address)

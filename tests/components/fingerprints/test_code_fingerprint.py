@@ -1,7 +1,5 @@
 """What changes a fingerprint, what does not, and what is refused."""
 
-from __future__ import annotations
-
 import ast
 import pathlib
 import subprocess
@@ -53,7 +51,7 @@ def _write(folder: pathlib.Path, name: str, source: str) -> None:
     (folder / name).write_text("".join(line[indent:] + "\n" for line in lines))
 
 
-def test_the_same_code_gives_the_same_fingerprint(project: pathlib.Path) -> None:
+def test_the_same_code_gives_the_same_fingerprint(project):
     first = code_fingerprint("userlib.model:build")
     assert first == code_fingerprint("userlib.model.build") == code_fingerprint("userlib.model")
     assert len(first) == 16
@@ -72,7 +70,7 @@ def test_the_same_code_gives_the_same_fingerprint(project: pathlib.Path) -> None
         "userlib/deep/inner.py",  # by an import of an import
     ],
 )
-def test_an_edit_of_what_is_imported_changes_it(project: pathlib.Path, edited: str) -> None:
+def test_an_edit_of_what_is_imported_changes_it(project, edited):
     before = code_fingerprint("userlib.model:build")
     with (project / edited).open("a") as file:
         file.write("# edited\n")
@@ -80,16 +78,14 @@ def test_an_edit_of_what_is_imported_changes_it(project: pathlib.Path, edited: s
 
 
 @pytest.mark.parametrize("edited", ["userlib/unused.py", "user_types.py"])
-def test_an_edit_of_anything_else_does_not(project: pathlib.Path, edited: str) -> None:
+def test_an_edit_of_anything_else_does_not(project, edited):
     before = code_fingerprint("userlib.model:build")
     with (project / edited).open("a") as file:
         file.write("# edited\n")
     assert code_fingerprint("userlib.model:build") == before
 
 
-def test_the_folder_does_not_count(
-    project: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_the_folder_does_not_count(project, tmp_path_factory):
     moved = tmp_path_factory.mktemp("moved") / "project"
     here = code_fingerprint("userlib.model:build")
     project.rename(moved)
@@ -102,13 +98,13 @@ def test_the_folder_does_not_count(
     assert there.stdout.strip() == here
 
 
-def test_a_root_counts_wherever_it_lies(project: pathlib.Path) -> None:
+def test_a_root_counts_wherever_it_lies(project):
     both = code_fingerprint("userlib.blocks", "yaml.loader")
     assert both != code_fingerprint("userlib.blocks")
     assert both == code_fingerprint("yaml.loader", "userlib.blocks")
 
 
-def test_an_installed_root_brings_its_siblings_only(project: pathlib.Path) -> None:
+def test_an_installed_root_brings_its_siblings_only(project):
     installed = project / "site-packages" / "installedlib"
     installed.mkdir(parents=True)
     _write(installed, "__init__.py", "")
@@ -123,7 +119,7 @@ def test_an_installed_root_brings_its_siblings_only(project: pathlib.Path) -> No
         sys.path.remove(str(installed.parent))
 
 
-def test_our_own_code() -> None:
+def test_our_own_code():
     settings = code_fingerprint("stagecraft.trainer_module.settings")
     assert settings == code_fingerprint("stagecraft.trainer_module.settings:TrainSettings")
     assert settings != code_fingerprint("stagecraft.schemas.features")
@@ -142,9 +138,7 @@ def test_our_own_code() -> None:
         ("userlib..model", "model", "userlib ({project}/userlib/__init__.py)"),
     ],
 )
-def test_a_name_that_does_not_exist(
-    project: pathlib.Path, dotted: str, name: str, place: str
-) -> None:
+def test_a_name_that_does_not_exist(project, dotted, name, place):
     with pytest.raises(UserError) as caught:
         code_fingerprint(dotted)
     assert (caught.value.value, caught.value.record) == (dotted, name)
@@ -152,7 +146,7 @@ def test_a_name_that_does_not_exist(
     assert place.format(project=project) in str(caught.value)
 
 
-def test_a_source_that_is_not_python(project: pathlib.Path) -> None:
+def test_a_source_that_is_not_python(project):
     _write(project, "userlib/blocks.py", "SIZE = 3\ndef broken(:\n")
     with pytest.raises(UserError) as caught:
         code_fingerprint("userlib.model:build")
@@ -160,7 +154,7 @@ def test_a_source_that_is_not_python(project: pathlib.Path) -> None:
     assert caught.value.record == "2"
 
 
-def test_a_name_may_be_bound_anyhow(project: pathlib.Path) -> None:
+def test_a_name_may_be_bound_anyhow(project):
     _write(project, "reexported.py", "from userlib.model import build as make\n")
     _write(project, "starred.py", "from userlib.model import *\n")
     _write(project, "conditional.py", "try:\n    build = None\nexcept ImportError:\n    pass\n")
@@ -168,7 +162,7 @@ def test_a_name_may_be_bound_anyhow(project: pathlib.Path) -> None:
         code_fingerprint(name)
 
 
-def test_imported_names() -> None:
+def test_imported_names():
     source = """
 import a.b as c
 from d import e, f as g

@@ -1,7 +1,5 @@
 """A server of the Kubernetes API, and the real client that asks it."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Iterator
 from typing import Any

@@ -1,8 +1,5 @@
 """The Kubernetes API of the tests, asked by the real client: it answers as a cluster would."""
 
-from __future__ import annotations
-
-import json
 import pathlib
 import stat
 import threading
@@ -12,8 +9,6 @@ import kubernetes
 import pytest
 import urllib3
 from kube_api import KubeApi, kube_api
-from kubernetes.client.exceptions import ApiException
-from messages import Messages
 
 NS = "kubeflow"
 Core = kubernetes.client.CoreV1Api
@@ -39,63 +34,7 @@ def core(client: kubernetes.client.ApiClient) -> Core:
     return Core(client)
 
 
-def refusal(error: pytest.ExceptionInfo[ApiException]) -> tuple[int, str, str]:
-    body = json.loads(error.value.body)
-    assert (body["kind"], body["status"], body["code"]) == ("Status", "Failure", error.value.status)
-    return body["code"], body["reason"], body["message"]
-
-
-@pytest.mark.parametrize(
-    ("selector", "expected"),
-    [("", "abc"), ("run=1", "ab"), ("run==1,step=train", "a"), ("run!=1", "c"), ("run=3", "")],
-)
-def test_pods_are_found_by_their_labels(
-    server: KubeApi, core: Core, selector: str, expected: str
-) -> None:
-    server.add_pod("a", {"run": "1", "step": "train"})
-    server.add_pod("b", {"run": "1", "step": "push", "done": "yes"})
-    server.add_pod("c", {"run": "2", "step": "train"})
-    server.add_pod("other", {"run": "1"}, namespace="elsewhere")
-    found = core.list_namespaced_pod(NS, label_selector=selector)
-    assert [pod.metadata.name for pod in found.items] == list(expected)
-    (request,) = server.requests
-    assert (request.method, request.path) == ("GET", f"/api/v1/namespaces/{NS}/pods")
-    assert request.query["labelSelector"] == selector
-    assert request.user == "ci@example.com"
-
-
-def test_a_followed_log_ends_with_its_pod(server: KubeApi, core: Core) -> None:
-    server.add_pod("x")
-    server.log("x", "hello")
-    answer = core.read_namespaced_pod_log("x", NS, follow=True, _preload_content=False)
-    lines = iter(kubernetes.watch.watch.iter_resp_lines(answer))
-    assert next(lines) == "hello"
-    core.delete_namespaced_pod("x", NS, grace_period_seconds=0)
-    assert list(lines) == []
-
-
-def test_where_there_is_no_log(server: KubeApi, core: Core, messages: Messages) -> None:
-    def refused(name: str, **options: object) -> str:
-        with pytest.raises(ApiException) as error:
-            core.read_namespaced_pod_log(name, NS, **options)
-        code, reason, message = refusal(error)
-        assert (code, reason) in ((400, "BadRequest"), (404, "NotFound"))
-        return message
-
-    server.add_pod("x", waiting="ContainerCreating")
-    waiting = 'container "main" in pod "x" is waiting to start: '
-    assert refused("x") == waiting + "ContainerCreating"
-    assert refused("gone") == 'pods "gone" not found'
-    messages.check(refused("x", container="y"))
-    server.add_pod("two", containers=("wait", "main"))
-    said = refused("two")
-    assert said.endswith("[wait main]")
-    messages.check(said)
-    server.add_pod("late", scheduled=False)
-    assert core.read_namespaced_pod_log("late", NS) == ""
-
-
-def test_a_watch_tells_what_happens_to_those_selected(server: KubeApi, core: Core) -> None:
+def test_a_watch_tells_what_happens_to_those_selected(server, core):
     server.add_pod("x", {"run": "1"})
     server.add_pod("y", {"run": "2"})
     version = core.list_namespaced_pod(NS).metadata.resource_version
@@ -129,28 +68,7 @@ def test_a_watch_tells_what_happens_to_those_selected(server: KubeApi, core: Cor
     assert [event["type"] for event in again].count("DELETED") == 1
 
 
-def test_who_may_not_is_told_so(server: KubeApi, core: Core) -> None:
-    server.users["token"] = "system:serviceaccount:kubeflow:stagecraft-ci"
-    server.add_pod("x")
-    server.forbid("list", "pods")
-    with pytest.raises(ApiException) as error:
-        core.list_namespaced_pod(NS)
-    assert refusal(error) == (
-        403,
-        "Forbidden",
-        'pods is forbidden: User "system:serviceaccount:kubeflow:stagecraft-ci" cannot list '
-        'resource "pods" in API group "" in the namespace "kubeflow"',
-    )
-    assert core.read_namespaced_pod("x", NS).metadata.name == "x"
-    server.forbid("get", "pods/log")
-    with pytest.raises(ApiException) as error:
-        core.read_namespaced_pod_log("x", NS)
-    assert refusal(error)[2].startswith('pods "x" is forbidden: User "system:serviceaccount')
-    server.allow("get", "pods/log")
-    assert core.read_namespaced_pod_log("x", NS) == ""
-
-
-def test_it_ends_while_a_log_is_followed(tmp_path: pathlib.Path) -> None:
+def test_it_ends_while_a_log_is_followed(tmp_path):
     before = set(threading.enumerate())
     with kube_api() as server:
         path = server.kubeconfig(tmp_path / "kubeconfig")

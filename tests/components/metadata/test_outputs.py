@@ -1,11 +1,8 @@
 """Output folders that hold something before their execution begins."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest
-from messages import Messages
 from past_runs import Output
 from tfx.types import standard_artifacts
 
@@ -32,7 +29,7 @@ def check(folder: pathlib.Path) -> None:
     outputs.check_known(folder / "metadata.db", folder / "pipeline_root")
 
 
-def test_a_store_that_knows_them(folder: pathlib.Path) -> None:
+def test_a_store_that_knows_them(folder):
     check(folder)
     (folder / "pipeline_root" / "Trainer" / "model" / "70").mkdir(parents=True)  # empty
     write(folder, "Trainer/.system/executor_execution/80/x")
@@ -42,7 +39,7 @@ def test_a_store_that_knows_them(folder: pathlib.Path) -> None:
     check(folder)
 
 
-def test_a_lost_store(folder: pathlib.Path) -> None:
+def test_a_lost_store(folder):
     (folder / "metadata.db").unlink()
     with pytest.raises(OutputExistsError) as caught:
         check(folder)
@@ -53,13 +50,13 @@ def test_a_lost_store(folder: pathlib.Path) -> None:
     assert not (folder / "metadata.db").exists()
 
 
-def test_an_older_store_put_in_its_place(folder: pathlib.Path) -> None:
+def test_an_older_store_put_in_its_place(folder):
     write(folder, "Trainer/model/7/x")
     with pytest.raises(OutputExistsError, match="execution 7, .* execution 6"):
         check(folder)
 
 
-def test_nothing_there(tmp_path: pathlib.Path) -> None:
+def test_nothing_there(tmp_path):
     check(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -70,7 +67,7 @@ def _model(folder: pathlib.Path) -> dict[str, list[standard_artifacts.Model]]:
     return {"model": [model]}
 
 
-def test_a_driver_refuses_and_touches_nothing(tmp_path: pathlib.Path) -> None:
+def test_a_driver_refuses_and_touches_nothing(tmp_path):
     outputs.check_empty(_model(tmp_path / "none"))
     outputs.check_empty(_model(tmp_path))
     (tmp_path / "old").write_text("old")
@@ -80,9 +77,7 @@ def test_a_driver_refuses_and_touches_nothing(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "old").read_text() == "old"
 
 
-def test_an_executor_keeps_what_tfx_would_remove(
-    tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_an_executor_keeps_what_tfx_would_remove(tmp_path, messages):
     folder = tmp_path / "1"
     for kept in ("1.kept", "1.kept2"):
         folder.mkdir(exist_ok=True)

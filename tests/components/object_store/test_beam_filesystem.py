@@ -1,7 +1,5 @@
 """Beam reads and writes minio:// addresses."""
 
-from __future__ import annotations
-
 import gzip
 import pathlib
 
@@ -31,7 +29,7 @@ def _write(address: str, content: bytes) -> None:
         file.write(content)
 
 
-def test_a_pipeline_reads_and_writes_it(root: str) -> None:
+def test_a_pipeline_reads_and_writes_it(root):
     _write(f"{root}/in/a.txt", b"one\ntwo\n")
     _write(f"{root}/in/b.txt.gz", gzip.compress(b"three\n"))
     _write(f"{root}/other.txt", b"four\n")
@@ -46,7 +44,7 @@ def test_a_pipeline_reads_and_writes_it(root: str) -> None:
         assert sorted(file.read().split()) == [b"ONE", b"THREE", b"TWO"]
 
 
-def test_what_is_there(root: str) -> None:
+def test_what_is_there(root):
     _write(f"{root}/in/a.txt", b"one\n")
     [found] = FileSystems.match([f"{root}/in/*.txt"])
     [metadata] = found.metadata_list

@@ -1,20 +1,14 @@
 """Object stores through TFX's fileio: an S3 server's, and a folder's in its place."""
 
-from __future__ import annotations
-
-import http.server
 import importlib
 import os
-import pathlib
 import socket
 import sys
-import threading
 import time
-from collections.abc import Iterator
 
 import pytest
+from error_server import error_server
 from google.protobuf import json_format
-from messages import Messages
 from tfx.components.pusher import executor as pusher
 from tfx.dsl.io import fileio
 from tfx.proto import pusher_pb2
@@ -49,7 +43,7 @@ def content(uri: str) -> bytes:
         return bytes(stream.read())
 
 
-def test_written_is_read(base: str) -> None:
+def test_written_is_read(base):
     lines = "a\nß\n"
     with fileio.open(f"{base}/text", "w") as stream:
         stream.write(lines)
@@ -67,7 +61,7 @@ def test_written_is_read(base: str) -> None:
     assert content(f"{base}/large") == large
 
 
-def test_folders_are_there_with_their_files(base: str) -> None:
+def test_folders_are_there_with_their_files(base):
     fileio.makedirs(f"{base}/folder")
     write(f"{base}/folder/file")
     write(f"{base}/folder/sub/deep")
@@ -80,7 +74,7 @@ def test_folders_are_there_with_their_files(base: str) -> None:
     assert fileio.listdir(base) == ["folder"]
 
 
-def test_a_marker_is_not_in_its_folder(bucket: str) -> None:
+def test_a_marker_is_not_in_its_folder(bucket):
     """Consoles of object stores make empty folders as empty objects with a slash at the end."""
     store = location.locate(f"s3://{bucket}").store
     store.call_s3("put_object", Bucket=bucket, Key="folder/")
@@ -96,7 +90,7 @@ def test_a_marker_is_not_in_its_folder(bucket: str) -> None:
     assert fileio.isdir(f"s3://{bucket}")
 
 
-def test_walk_and_glob(base: str) -> None:
+def test_walk_and_glob(base):
     for name in ("x-1", "x-2", "sub/x-3", "sub/deep/y"):
         write(f"{base}/{name}")
     walked = [
@@ -115,7 +109,7 @@ def test_walk_and_glob(base: str) -> None:
     assert isinstance(errors[0], fileio.NotFoundError)
 
 
-def test_copy_rename_remove(base: str) -> None:
+def test_copy_rename_remove(base):
     write(f"{base}/one", b"1")
     write(f"{base}/two", b"2")
     fileio.copy(f"{base}/one", f"{base}/new/one")
@@ -139,7 +133,7 @@ def test_copy_rename_remove(base: str) -> None:
     assert fileio.listdir(base) == ["one"]
 
 
-def test_stat(base: str) -> None:
+def test_stat(base):
     began = time.time()
     write(f"{base}/file", b"12345")
     stat = fileio.stat(f"{base}/file")
@@ -149,7 +143,7 @@ def test_stat(base: str) -> None:
     assert fileio.stat(base).is_directory
 
 
-def test_not_found(base: str, messages: Messages) -> None:
+def test_not_found(base, messages):
     for ask in (
         fileio.open,
         fileio.listdir,
@@ -168,7 +162,7 @@ def test_not_found(base: str, messages: Messages) -> None:
         fileio.open(base)
 
 
-def test_a_bucket_that_is_not_there(bucket: str, messages: Messages) -> None:
+def test_a_bucket_that_is_not_there(bucket, messages):
     assert not fileio.exists("s3://nobodys-bucket")
     assert not fileio.exists("s3://nobodys-bucket/file")
     with messages.raises(fileio.NotFoundError):
@@ -177,7 +171,7 @@ def test_a_bucket_that_is_not_there(bucket: str, messages: Messages) -> None:
         fileio.exists("s3:///")
 
 
-def test_between_stores_and_disk(bucket: str, tmp_path: pathlib.Path) -> None:
+def test_between_stores_and_disk(bucket, tmp_path):
     (tmp_path / "disk").write_bytes(b"1")
     fileio.copy(str(tmp_path / "disk"), f"minio://{bucket}/a")
     fileio.copy(f"minio://{bucket}/a", f"s3://{bucket}/b")
@@ -185,7 +179,7 @@ def test_between_stores_and_disk(bucket: str, tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "back").read_bytes() == b"1"
 
 
-def test_what_another_process_writes_is_seen(bucket: str) -> None:
+def test_what_another_process_writes_is_seen(bucket):
     import fsspec
 
     write(f"s3://{bucket}/folder/a")
@@ -202,23 +196,16 @@ def test_what_another_process_writes_is_seen(bucket: str) -> None:
     assert fileio.exists(f"s3://{bucket}/folder/b")
 
 
-def check_pointer(folder: str) -> None:
-    assert filesystem.read(f"{folder}/latest") is None
-    for content in (b"long, long ago", b"now"):
-        filesystem.write_atomically(f"{folder}/latest", content)
-        assert filesystem.read(f"{folder}/latest") == content
-    assert fileio.listdir(folder) == ["latest"]
+def test_pointers(base, tmp_path):
+    for folder in (base, str(tmp_path / "folder")):
+        assert filesystem.read(f"{folder}/latest") is None
+        for content in (b"long, long ago", b"now"):
+            filesystem.write_atomically(f"{folder}/latest", content)
+            assert filesystem.read(f"{folder}/latest") == content
+        assert fileio.listdir(folder) == ["latest"]
 
 
-def test_pointers(base: str) -> None:
-    check_pointer(base)
-
-
-def test_pointers_on_a_disk(tmp_path: pathlib.Path) -> None:
-    check_pointer(str(tmp_path / "folder"))
-
-
-def test_the_folder_is_laid_out_as_the_launchers_copies(folder_store: pathlib.Path) -> None:
+def test_the_folder_is_laid_out_as_the_launchers_copies(folder_store):
     for scheme in ("gs", "s3", "minio"):
         write(f"{scheme}://bucket/a/{scheme}")
     files = (path for path in folder_store.rglob("*") if path.is_file())
@@ -229,7 +216,7 @@ def test_the_folder_is_laid_out_as_the_launchers_copies(folder_store: pathlib.Pa
     }
 
 
-def test_registering_twice_changes_nothing(bucket: str) -> None:
+def test_registering_twice_changes_nothing(bucket):
     from tfx.dsl.io import filesystem_registry
 
     filesystem.register()
@@ -240,7 +227,7 @@ def test_registering_twice_changes_nothing(bucket: str) -> None:
         assert registry.get_filesystem_for_path(others).__name__ == "TensorflowFilesystem"
 
 
-def test_tfx_pusher_pushes(base: str, tmp_path: pathlib.Path) -> None:
+def test_tfx_pusher_pushes(base, tmp_path):
     saved = tmp_path / "model" / "Format-Serving"
     (saved / "variables").mkdir(parents=True)
     (saved / "saved_model.pb").write_bytes(b"graph")
@@ -271,53 +258,23 @@ ADVICE = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.*AWS_ENDPOINT_URL_S3"
 @pytest.mark.parametrize(
     "ask", [fileio.exists, fileio.isdir, fileio.listdir, filesystem.read, write]
 )
-def test_nobody_answers(registry: None, aws: None, ask: object, messages: Messages) -> None:
+def test_nobody_answers(registry, aws, ask, messages):
     assert callable(ask)
     filesystem.register()
     with messages.raises(UserError):
         ask("minio://b/k")
 
 
-class _Refuse(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # which answers an Expect: 100-continue
-
-    def _answer(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = b"<Error><Code>InvalidAccessKeyId</Code><Message>Who?</Message></Error>"
-        self.send_response(403)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    do_GET = do_PUT = do_HEAD = _answer
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def refusing() -> Iterator[str]:
-    """URL of a server that knows nobody's key."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refuse)
-    threading.Thread(target=server.serve_forever).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
 @pytest.mark.parametrize("ask", [fileio.exists, filesystem.read, write])
-def test_wrong_credentials(
-    registry: None, aws: None, refusing: str, ask: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert callable(ask)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", refusing)
-    filesystem.register()
-    with pytest.raises(UserError, match=f"^s3://b/k: .* at {refusing} .*{ADVICE}"):
-        ask("s3://b/k")
+def test_wrong_credentials(registry, aws, ask, monkeypatch):
+    with error_server(403, "InvalidAccessKeyId", "Who?") as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+        filesystem.register()
+        with pytest.raises(UserError, match=f"^s3://b/k: .* at {url} .*{ADVICE}"):
+            ask("s3://b/k")
 
 
-def test_no_credentials(bucket: str, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
+def test_no_credentials(bucket, monkeypatch, messages):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with messages.raises(UserError):
@@ -325,9 +282,7 @@ def test_no_credentials(bucket: str, monkeypatch: pytest.MonkeyPatch, messages: 
 
 
 @pytest.mark.parametrize("module", ["fsspec", "s3fs"])
-def test_packages_that_are_missing(
-    registry: None, aws: None, module: str, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_packages_that_are_missing(registry, aws, module, monkeypatch, messages):
     registered = importlib.import_module("fsspec.registry")
     monkeypatch.delitem(registered._registry, "s3", raising=False)
     monkeypatch.setitem(sys.modules, module, None)
@@ -336,7 +291,7 @@ def test_packages_that_are_missing(
         fileio.exists("s3://b/k")
 
 
-def test_endpoints(aws: None, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
+def test_endpoints(aws, monkeypatch, messages):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://second")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://first")
     for uri in ("s3://b/k", "minio://b/k"):
@@ -358,9 +313,7 @@ def test_endpoints(aws: None, monkeypatch: pytest.MonkeyPatch, messages: Message
         (("seaweedfs",), "seaweedfs"),
     ],
 )
-def test_minio_is_what_kubeflow_brings_where_nothing_is_said(
-    aws: None, there: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_minio_is_what_kubeflow_brings_where_nothing_is_said(aws, there, expected, monkeypatch):
     def resolve(host: str, port: int) -> list[object]:
         if host.split(".")[0] not in there:
             raise socket.gaierror(host)
@@ -377,7 +330,7 @@ def test_minio_is_what_kubeflow_brings_where_nothing_is_said(
 @pytest.mark.parametrize(
     "address", ["s3://key:c4n4ry@bucket/x", "minio://bucket/x?X-Amz-Signature=c4n4ry"]
 )
-def test_no_address_holds_credentials(folder_store: pathlib.Path, address: str) -> None:
+def test_no_address_holds_credentials(folder_store, address):
     with pytest.raises(SecretInAddress) as refused:
         location.locate(address)
     assert "c4n4ry" not in str(refused.value) and "AWS_ACCESS_KEY_ID" in str(refused.value)

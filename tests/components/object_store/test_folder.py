@@ -1,15 +1,10 @@
 """Folders of an object store: there and back, and patience with a store that has answered."""
 
-from __future__ import annotations
-
-import http.server
-import pathlib
-import threading
 from collections.abc import Iterator
 
 import pytest
 import tensorflow as tf
-from messages import Messages
+from error_server import error_server
 
 from stagecraft.components.object_store import folder
 from stagecraft.components.object_store.folder import StoredFolder
@@ -21,7 +16,7 @@ def stored(bucket: str) -> StoredFolder:
     return StoredFolder(f"s3://{bucket}/a/b/", sleep=lambda seconds: None)
 
 
-def test_there_and_back(stored: StoredFolder, tmp_path: pathlib.Path) -> None:
+def test_there_and_back(stored, tmp_path):
     made = tmp_path / "made"
     (made / "deep" / "er").mkdir(parents=True)
     (made / "file").write_bytes(b"\0\1" * 1_000_000)
@@ -41,7 +36,7 @@ def test_there_and_back(stored: StoredFolder, tmp_path: pathlib.Path) -> None:
     assert stored.names() == []
 
 
-def test_a_file_that_is_not_there(stored: StoredFolder, tmp_path: pathlib.Path) -> None:
+def test_a_file_that_is_not_there(stored, tmp_path):
     assert stored.names() == []
     assert stored.read("file") is None
     stored.remove("file")
@@ -49,44 +44,22 @@ def test_a_file_that_is_not_there(stored: StoredFolder, tmp_path: pathlib.Path) 
         stored.download("file", tmp_path / "file")
 
 
-def test_a_bucket_that_is_not_there(bucket: str, messages: Messages) -> None:
+def test_a_bucket_that_is_not_there(bucket, messages):
     with messages.raises(UserError):
         StoredFolder("s3://none/a").write("file", b"")
     assert StoredFolder("s3://none/a").names() == []
 
 
-class _Failing(http.server.BaseHTTPRequestHandler):
-    """As S3 under load."""
-
-    def do_GET(self) -> None:
-        body = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
-        self.send_response(503)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    do_PUT = do_HEAD = do_GET
-
-    def log_message(self, *arguments: object) -> None:
-        del arguments
-
-
 @pytest.fixture
 def failing(aws: None, registry: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """What is slept while the store fails."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Failing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
-    yield []
-    server.shutdown()
-    server.server_close()
+    """What is slept while the store fails, as S3 does under load."""
+    with error_server(503, "SlowDown", "Reduce your request rate.") as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+        yield []
 
 
 @pytest.mark.parametrize("what", ["names", "read", "write", "remove"])
-def test_a_store_that_fails_is_not_an_empty_one(
-    failing: list[float], monkeypatch: pytest.MonkeyPatch, what: str, messages: Messages
-) -> None:
+def test_a_store_that_fails_is_not_an_empty_one(failing, monkeypatch, what, messages):
     assert sum(folder._PAUSES) > 60
     monkeypatch.setattr(folder, "_PAUSES", (1.0,))  # each is several of the client's
     stored = StoredFolder("s3://bucket/a", sleep=failing.append)
@@ -96,7 +69,7 @@ def test_a_store_that_fails_is_not_an_empty_one(
     assert failing == [1.0]
 
 
-def test_a_store_that_comes_back(stored: StoredFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_comes_back(stored, monkeypatch):
     asked = []
 
     def fail_twice(uri: str) -> bytes:
@@ -117,12 +90,7 @@ def test_a_store_that_comes_back(stored: StoredFolder, monkeypatch: pytest.Monke
         (tf.errors.PermissionDeniedError(None, None, "no"), UserError),
     ],
 )
-def test_what_tensorflow_says_of_gs(
-    stored: StoredFolder,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    expected: type[Exception],
-) -> None:
+def test_what_tensorflow_says_of_gs(stored, monkeypatch, error, expected):
     def fail(uri: str) -> bytes:
         raise error
 

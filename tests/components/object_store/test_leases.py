@@ -1,7 +1,5 @@
 """Leases in stores: of any number that claim one at once, one has it; the others know who."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 import starts
 from gcs_server import Gcs, gcs_server
-from messages import Messages
 
 from stagecraft.components.object_store import filesystem, folder
 from stagecraft.components.object_store.endpoint import NoBucketError
@@ -46,7 +43,7 @@ def lease(address: str, name: str = "", seconds: float = 60.0) -> Lease:
 
 
 @pytest.mark.slow
-def test_fifty_at_once(bucket: str) -> None:
+def test_fifty_at_once(bucket):
     """A server of S3's, and processes that share nothing else."""
     [found] = starts.at_once("store", f"s3://{bucket}/checkpoints/key", count=50)
     [winner] = found.winners
@@ -57,12 +54,12 @@ def test_fifty_at_once(bucket: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"left": 0.0}], ids=["free", "over"])
-def test_two_a_hundred_times(bucket: str, more: dict[str, float]) -> None:
+def test_two_a_hundred_times(bucket, more):
     found = starts.at_once("store", f"s3://{bucket}/c", count=2, rounds=100, **more)
     assert [(len(each.winners), len(each.refused)) for each in found] == [(1, 1)] * 100
 
 
-def test_the_second_is_told_of_the_first(address: str) -> None:
+def test_the_second_is_told_of_the_first(address):
     first, second = lease(address, "train-first"), lease(address, "train-second")
     assert isinstance(first, GcsLease if address == GCS else S3Lease)
     first.claim()
@@ -77,7 +74,7 @@ def test_the_second_is_told_of_the_first(address: str) -> None:
     second.claim()
 
 
-def test_whoever_was_overtaken_writes_nothing_more(address: str) -> None:
+def test_whoever_was_overtaken_writes_nothing_more(address):
     first, second = lease(address, "train-first", seconds=0.0), lease(address, "train-second")
     first.claim()
     second.claim()
@@ -94,7 +91,7 @@ def test_whoever_was_overtaken_writes_nothing_more(address: str) -> None:
         first.claim()
 
 
-def test_what_is_no_lease_is_replaced_once(address: str, request: pytest.FixtureRequest) -> None:
+def test_what_is_no_lease_is_replaced_once(address, request):
     if address == GCS:
         gcs = request.getfixturevalue("gcs")
         gcs.insert("bucket", "checkpoints/key/lease.json", b"{", None)
@@ -110,7 +107,7 @@ def test_what_is_no_lease_is_replaced_once(address: str, request: pytest.Fixture
         found.write(record, version)
 
 
-def test_one_of_a_version_before(bucket: str, messages: Messages) -> None:
+def test_one_of_a_version_before(bucket, messages):
     address = f"s3://{bucket}/key"
     old = {"until": time.time() + 60, "holder": "train-before"}
     filesystem.write_atomically(f"{address}/lease.json", json.dumps(old).encode())
@@ -118,14 +115,14 @@ def test_one_of_a_version_before(bucket: str, messages: Messages) -> None:
         lease(address).claim()
 
 
-def test_a_store_with_conditional_writes(bucket: str) -> None:
+def test_a_store_with_conditional_writes(bucket):
     found = lease(f"s3://{bucket}/key")
     assert isinstance(found, S3Lease)
     found.check_store()
     assert filesystem.ObjectStore.glob(f"s3://{bucket}/**") == []
 
 
-def test_a_store_without(old_bucket: str, messages: Messages) -> None:
+def test_a_store_without(old_bucket, messages):
     found = lease(f"s3://{old_bucket}/key")
     assert isinstance(found, S3Lease)
     with messages.raises(NoLeasesError) as error:
@@ -134,14 +131,12 @@ def test_a_store_without(old_bucket: str, messages: Messages) -> None:
     assert filesystem.ObjectStore.glob(f"s3://{old_bucket}/**") == []
 
 
-def test_a_bucket_that_is_not_there(address: str) -> None:
+def test_a_bucket_that_is_not_there(address):
     with pytest.raises(NoBucketError):
         lease(address.replace("://", "://not-")).claim()
 
 
-def test_a_store_that_does_not_answer(
-    bucket: str, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_a_store_that_does_not_answer(bucket, monkeypatch, messages):
     """For a while, the holder goes on; before others may write, it stops."""
     found = lease(f"s3://{bucket}/key", seconds=60.0)
     found.claim()
@@ -160,7 +155,7 @@ def unreachable(*_: object, **__: object) -> None:
     raise OSError(113, "No route to host")
 
 
-def test_an_answer_that_is_lost(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_lost(address, monkeypatch):
     """The client sends the request again, and finds what it has written itself."""
     found = lease(address)
     write = found.write
@@ -176,7 +171,7 @@ def test_an_answer_that_is_lost(address: str, monkeypatch: pytest.MonkeyPatch) -
     assert record is not None and record.holder == found.holder and version == found._version
 
 
-def test_a_folder_in_the_place_of_all_stores(folder_store: object) -> None:
+def test_a_folder_in_the_place_of_all_stores(folder_store):
     """A lease there is one of a volume."""
     lease("gs://bucket/key", "train-first").claim()
     with pytest.raises(LeaseHeldError, match="train-first"):
@@ -184,7 +179,7 @@ def test_a_folder_in_the_place_of_all_stores(folder_store: object) -> None:
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0], ids=["free", "over"])
-def test_two_at_once(gcs: Gcs, seconds: float | None) -> None:
+def test_two_at_once(gcs, seconds):
     barrier = threading.Barrier(2)
 
     def claim(one: Lease) -> Any:
@@ -196,7 +191,7 @@ def test_two_at_once(gcs: Gcs, seconds: float | None) -> None:
         return one.holder
 
     with ThreadPoolExecutor(2) as pool:
-        for number in range(20):
+        for number in range(10):
             address = f"{GCS}-{number}"
             if seconds is not None:
                 lease(address, "train-before", seconds).claim()
@@ -207,14 +202,14 @@ def test_two_at_once(gcs: Gcs, seconds: float | None) -> None:
 
 
 @pytest.mark.parametrize(("status", "kind"), [(403, UserError), (400, TransientError)])
-def test_a_store_of_googles_that_refuses(gcs: Gcs, status: int, kind: type[UserError]) -> None:
+def test_a_store_of_googles_that_refuses(gcs, status, kind):
     gcs.failures = [status]
     with pytest.raises(kind, match=GCS) as refused:
         lease(GCS).claim()
     assert type(refused.value) is kind
 
 
-def test_a_store_that_fails_for_a_moment(gcs: Gcs) -> None:
+def test_a_store_that_fails_for_a_moment(gcs):
     """Google's client asks again."""
     gcs.failures = [503]
     one = lease(GCS)
@@ -224,9 +219,7 @@ def test_a_store_that_fails_for_a_moment(gcs: Gcs) -> None:
     assert gcs.failures == []
 
 
-def test_without_credentials_of_google(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, messages: Messages
-) -> None:
+def test_without_credentials_of_google(monkeypatch, tmp_path, messages):
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.delenv("STAGECRAFT_STORE", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))

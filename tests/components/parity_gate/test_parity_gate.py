@@ -1,17 +1,14 @@
 """ParityGate: real examples and transform graph; its processes compute nothing, but for one."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 from typing import Any
 
 import numpy as np
 import pytest
-from messages import Messages
+from artifacts import INPUTS, artifact, training_inputs
 from tfx import types
 from tfx.dsl.compiler.compiler import Compiler
-from tfx.types import artifact_utils, standard_artifacts
 
 from stagecraft.components.parity_gate.component import ParityGate, ParityGateSpec, ParityReport
 from stagecraft.components.parity_gate.executor import Executor
@@ -22,15 +19,12 @@ from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.parity import check
 from stagecraft.trainer_module.settings import TrainingSettings
 
-FAKE_WORKER = pathlib.Path(__file__).parents[2] / "trainer_module" / "parity" / "fake_worker.py"
 MIRRORED = {"strategy": "mirrored", "replicas": 2, "virtual_devices": 2}
 
 
 def _gate(parallel: dict[str, Any], **more: Any) -> ParityGate:
     return ParityGate(
-        examples=types.Channel(type=standard_artifacts.Examples),
-        transform_graph=types.Channel(type=standard_artifacts.TransformGraph),
-        schema=types.Channel(type=standard_artifacts.Schema),
+        **{name: types.Channel(type=kind) for name, kind in INPUTS.items()},
         settings=TrainingSettings.model_validate({"parallel": parallel}),
         steps=4,
         batch_size=8,
@@ -44,38 +38,15 @@ def run(training_data: Any, tmp_path: pathlib.Path):
     """Parallel settings -> the report's artifact, once the gate has let it pass."""
 
     def run(parallel: dict[str, Any], splits: tuple[str, ...] = ("train", "val")) -> Any:
-        examples = standard_artifacts.Examples()
-        examples.uri = str(training_data.examples)
-        examples.split_names = artifact_utils.encode_split_names(list(splits))
-        graph = standard_artifacts.TransformGraph()
-        graph.uri = str(training_data.transform_graph)
-        schema = standard_artifacts.Schema()
-        schema.uri = str(training_data.schema)
-        report = ParityReport()
-        report.uri = str(tmp_path / "report")
-        Executor().Do(
-            {"examples": [examples], "transform_graph": [graph], "schema": [schema]},
-            {"report": [report]},
-            _gate(parallel).exec_properties,
-        )
+        inputs = training_inputs(training_data.examples.parent, splits)
+        report = artifact(ParityReport, tmp_path / "report")
+        Executor().Do(inputs, {"report": [report]}, _gate(parallel).exec_properties)
         return report
 
     return run
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch):
-    """What the processes of a strategy do, in place of computing."""
-    monkeypatch.setattr(check, "_WORKER", (str(FAKE_WORKER),))
-
-    def behave(**strategies: str) -> None:
-        monkeypatch.setenv("FAKE", json.dumps(strategies))
-
-    behave()
-    return behave
-
-
-def test_equal_numbers_pass_with_a_table(run, fake) -> None:
+def test_equal_numbers_pass_with_a_table(run, fake):
     report = run(MIRRORED)
     assert report.get_int_custom_property("topologies") == 1
     assert report.get_string_custom_property("verdict") == "equal"
@@ -85,7 +56,7 @@ def test_equal_numbers_pass_with_a_table(run, fake) -> None:
     assert "| configured | one device |" in (folder / "parity.md").read_text()
 
 
-def test_other_numbers_stop_the_pipeline(run, fake) -> None:
+def test_other_numbers_stop_the_pipeline(run, fake):
     fake(mirrored="differs")
     with pytest.raises(
         SettingError, match=r"kernel: difference 1.73, tolerance 3.89e-06"
@@ -94,15 +65,13 @@ def test_other_numbers_stop_the_pipeline(run, fake) -> None:
     assert (caught.value.setting, caught.value.value) == ("parallel.strategy", "mirrored")
 
 
-def test_a_topology_that_does_not_run_stops_it_too(run, fake) -> None:
+def test_a_topology_that_does_not_run_stops_it_too(run, fake):
     fake(mirrored="error")
     with pytest.raises(UserError, match="train.model: cannot"):
         run(MIRRORED)
 
 
-def test_one_device_has_nothing_to_prove(
-    run, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_one_device_has_nothing_to_prove(run, monkeypatch, messages):
     monkeypatch.setattr(check, "_WORKER", ("there is nothing to start",))
     report = run({})
     assert report.get_int_custom_property("topologies") == 0
@@ -110,14 +79,12 @@ def test_one_device_has_nothing_to_prove(
     assert (pathlib.Path(report.uri) / "parity.md").read_text().startswith("one device")
 
 
-def test_without_a_train_split_it_says_so(run, fake) -> None:
+def test_without_a_train_split_it_says_so(run, fake):
     with pytest.raises(UserError, match="no split 'train'"):
         run(MIRRORED, splits=("eval",))
 
 
-def test_batches_are_the_trainers_without_augmentation(
-    run, fake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_are_the_trainers_without_augmentation(run, fake, monkeypatch):
     from stagecraft.components.parity_gate import executor
 
     saved = {}
@@ -138,12 +105,12 @@ def test_batches_are_the_trainers_without_augmentation(
 
 
 @pytest.mark.slow
-def test_a_real_topology_passes(run) -> None:
+def test_a_real_topology_passes(run):
     report = run({"strategy": "grid", "replicas": 2, "virtual_devices": 2})
     assert report.get_string_custom_property("verdict") == "equal"
 
 
-def test_every_setting_is_in_the_cache_key() -> None:
+def test_every_setting_is_in_the_cache_key():
     settings = TrainingSettings.model_validate({"parallel": MIRRORED})
     properties = _gate(MIRRORED).exec_properties
     assert properties.items() >= settings.flat().items()
@@ -156,7 +123,7 @@ def test_every_setting_is_in_the_cache_key() -> None:
     assert set(ParityGateSpec.PARAMETERS) >= set(properties)
 
 
-def test_the_pipeline_has_it_where_it_is_asked_for(tmp_path: pathlib.Path) -> None:
+def test_the_pipeline_has_it_where_it_is_asked_for(tmp_path):
     settings = load("quickstart", ("parity.enabled=true", "parity.steps=8"))
     compiled = Compiler().compile(create_pipeline(settings, tmp_path))
     by_name = {node.pipeline_node.node_info.id: node.pipeline_node for node in compiled.nodes}

@@ -1,7 +1,5 @@
 """Whether the newest version is the model: by what it computes, not by its bytes."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 
@@ -39,7 +37,7 @@ def serving(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "serving"
 
 
-def test_the_same_model_exported_anew(serving: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_the_same_model_exported_anew(serving, tmp_path):
     again = export(tmp_path / "again")
     graphs = [pathlib.Path(p, "saved_model.pb").read_bytes() for p in (again, serving / "7")]
     assert graphs[0] != graphs[1]  # or the comparison of bytes would do
@@ -48,24 +46,24 @@ def test_the_same_model_exported_anew(serving: pathlib.Path, tmp_path: pathlib.P
 
 
 @pytest.mark.parametrize("change", [{"factor": 2.5}, {"name": "b"}, {"twice": True}])
-def test_another_model(serving: pathlib.Path, tmp_path: pathlib.Path, change: dict) -> None:
+def test_another_model(serving, tmp_path, change):
     assert find(export(tmp_path / "other", **change), str(serving)) is None
 
 
-def test_only_the_newest_version_counts(serving: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_only_the_newest_version_counts(serving, tmp_path):
     again = export(tmp_path / "again")
     export(serving / "10", factor=3.0)
     assert find(again, str(serving)) is None
 
 
-def test_class_names_that_changed_places(serving: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_class_names_that_changed_places(serving, tmp_path):
     shutil.rmtree(serving / "7")
     export(serving / "7", name="class_1 class_2")
     assert find(export(tmp_path / "same", name="class_1 class_2"), str(serving))
     assert find(export(tmp_path / "other", name="class_2 class_1"), str(serving)) is None
 
 
-def test_assets_belong_to_the_model(serving: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_assets_belong_to_the_model(serving, tmp_path):
     again = pathlib.Path(export(tmp_path / "again"))
     for folder, words in ((again, "a"), (serving / "7", "b")):
         (folder / "assets").mkdir(exist_ok=True)
@@ -75,7 +73,7 @@ def test_assets_belong_to_the_model(serving: pathlib.Path, tmp_path: pathlib.Pat
     assert find(str(again), str(serving)) is None
 
 
-def test_a_version_that_is_no_model(serving: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_version_that_is_no_model(serving, tmp_path):
     again = export(tmp_path / "again")
     (serving / "7" / "saved_model.pb").write_text("no model")
     assert find(again, str(serving)) is None
@@ -84,9 +82,7 @@ def test_a_version_that_is_no_model(serving: pathlib.Path, tmp_path: pathlib.Pat
     assert find(again, str(tmp_path / "none")) is None
 
 
-def test_in_an_object_store(
-    serving: pathlib.Path, tmp_path: pathlib.Path, folder_store: pathlib.Path
-) -> None:
+def test_in_an_object_store(serving, tmp_path, folder_store):
     io_utils.copy_dir(str(serving / "7"), "minio://bucket/serving/7")
     again = export(tmp_path / "again")
     assert find(again, "minio://bucket/serving") == ("minio://bucket/serving/7", 7)

@@ -1,7 +1,5 @@
 """The component, as a launcher runs it: TFX's spec, with another version directory."""
 
-from __future__ import annotations
-
 import pathlib
 from typing import Any
 
@@ -41,7 +39,7 @@ def run(folder: pathlib.Path, *, blessed: int = 1, destination: str = "") -> Any
     return pushed
 
 
-def test_a_blessed_model(tmp_path: pathlib.Path) -> None:
+def test_a_blessed_model(tmp_path):
     pushed = run(tmp_path)
     assert pushed.get_int_custom_property("pushed") == 1
     (version,) = (tmp_path / "serving").iterdir()
@@ -51,14 +49,12 @@ def test_a_blessed_model(tmp_path: pathlib.Path) -> None:
         assert (folder / "saved_model.pb").read_text() == "a model"
 
 
-def test_one_that_is_not(tmp_path: pathlib.Path) -> None:
+def test_one_that_is_not(tmp_path):
     assert run(tmp_path, blessed=0).get_int_custom_property("pushed") == 0
     assert not (tmp_path / "serving").exists()
 
 
-def test_nothing_is_served_when_the_copy_for_the_artifact_fails(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_served_when_the_copy_for_the_artifact_fails(tmp_path, monkeypatch):
     copy = fileio.copy
 
     def full(source: str, target: str, overwrite: bool = False) -> None:
@@ -72,13 +68,13 @@ def test_nothing_is_served_when_the_copy_for_the_artifact_fails(
     assert not (tmp_path / "serving").exists()
 
 
-def test_a_destination_that_is_none(tmp_path: pathlib.Path) -> None:
+def test_a_destination_that_is_none(tmp_path):
     with pytest.raises(UserError, match="filesystem.base_directory") as caught:
         run(tmp_path, destination="{}")
     assert (caught.value.setting, caught.value.value) == ("push_destination", "{}")
 
 
-def test_the_component_is_tfxs_with_another_executor() -> None:
+def test_the_component_is_tfxs_with_another_executor():
     given = pusher_pb2.PushDestination(
         filesystem=pusher_pb2.PushDestination.Filesystem(base_directory="/serving")
     )
@@ -87,7 +83,7 @@ def test_the_component_is_tfxs_with_another_executor() -> None:
     assert pusher.id == "Pusher" and set(pusher.outputs) == {"pushed_model"}
 
 
-def test_a_model_that_is_there_is_not_pushed_again(tmp_path: pathlib.Path) -> None:
+def test_a_model_that_is_there_is_not_pushed_again(tmp_path):
     first, second = run(tmp_path), run(tmp_path)
     (version,) = (tmp_path / "serving").iterdir()
     for pushed, already in ((first, 0), (second, 1)):

@@ -1,13 +1,10 @@
 """A version is there whole or not at all, and above all others."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import os
 import pathlib
 import shutil
 import time
-from typing import Any
 
 import pytest
 from tfx.dsl.io import fileio
@@ -46,17 +43,17 @@ def files(folder: pathlib.Path) -> set[str]:
         ([str(HIGHEST - 1)], 7, HIGHEST),
     ],
 )
-def test_the_number(there: list[str], now: float, expected: int) -> None:
+def test_the_number(there, now, expected):
     assert next_version("serving", there, now) == expected
 
 
-def test_there_is_a_last_number() -> None:
+def test_there_is_a_last_number():
     with pytest.raises(UserError, match=str(HIGHEST)) as caught:
         next_version("serving", [str(HIGHEST)], 7)
     assert (caught.value.setting, caught.value.file) == ("push.directory", "serving")
 
 
-def test_a_clock_set_back(model: str, tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+def test_a_clock_set_back(model, tmp_path, monkeypatch):
     serving = tmp_path / "serving"
     first = write_version(model, str(serving))
     assert abs(first.number - time.time()) < 60  # as TensorFlow Serving's users expect
@@ -82,9 +79,7 @@ def _fails_after(monkeypatch: pytest.MonkeyPatch, count: int, error: BaseExcepti
 
 
 @pytest.mark.parametrize("count", range(len(FILES)))
-def test_a_push_that_fails_leaves_nothing(
-    model: str, tmp_path: pathlib.Path, monkeypatch: Any, count: int
-) -> None:
+def test_a_push_that_fails_leaves_nothing(model, tmp_path, monkeypatch, count):
     before = write_version(model, str(tmp_path / "serving"))
     _fails_after(monkeypatch, count, OSError(28, "No space left on device"))
     with pytest.raises(UserError, match=f"{tmp_path}/serving: .*No space left.*push.directory"):
@@ -92,18 +87,14 @@ def test_a_push_that_fails_leaves_nothing(
     assert os.listdir(tmp_path / "serving") == [str(before.number)]
 
 
-def test_one_that_is_interrupted_leaves_nothing(
-    model: str, tmp_path: pathlib.Path, monkeypatch: Any
-) -> None:
+def test_one_that_is_interrupted_leaves_nothing(model, tmp_path, monkeypatch):
     _fails_after(monkeypatch, 2, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         write_version(model, str(tmp_path / "serving"))
     assert os.listdir(tmp_path / "serving") == []
 
 
-def test_no_version_is_seen_before_it_is_whole(
-    model: str, tmp_path: pathlib.Path, monkeypatch: Any
-) -> None:
+def test_no_version_is_seen_before_it_is_whole(model, tmp_path, monkeypatch):
     copy, seen = fileio.copy, []
 
     def watched(source: str, target: str, overwrite: bool = False) -> None:
@@ -115,9 +106,7 @@ def test_no_version_is_seen_before_it_is_whole(
     assert seen == [[]] * len(FILES)
 
 
-def test_what_a_killed_push_left_is_removed_when_nobody_writes_it(
-    model: str, tmp_path: pathlib.Path
-) -> None:
+def test_what_a_killed_push_left_is_removed_when_nobody_writes_it(model, tmp_path):
     abandoned, busy = (tmp_path / "serving" / f".pushing-{name}" for name in ("old", "new"))
     for folder in (abandoned, busy):
         folder.mkdir(parents=True)
@@ -127,7 +116,7 @@ def test_what_a_killed_push_left_is_removed_when_nobody_writes_it(
     assert busy.exists() and not abandoned.exists()
 
 
-def test_pushes_at_the_same_time(model: str, tmp_path: pathlib.Path) -> None:
+def test_pushes_at_the_same_time(model, tmp_path):
     serving = tmp_path / "serving"
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: write_version(model, str(serving)), range(24)))
@@ -137,7 +126,7 @@ def test_pushes_at_the_same_time(model: str, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["all", "saved_model.pb"])
-def test_a_model_that_is_none(model: str, tmp_path: pathlib.Path, lost: str) -> None:
+def test_a_model_that_is_none(model, tmp_path, lost):
     """The Trainer's folder was cleaned up, or something wrote another format."""
     os.rename(model if lost == "all" else f"{model}/{lost}", tmp_path / "elsewhere")
     with pytest.raises(UserError, match="saved_model.pb") as caught:
@@ -146,16 +135,14 @@ def test_a_model_that_is_none(model: str, tmp_path: pathlib.Path, lost: str) -> 
     assert not (tmp_path / "serving").exists()
 
 
-def test_a_folder_that_is_a_file(model: str, tmp_path: pathlib.Path) -> None:
+def test_a_folder_that_is_a_file(model, tmp_path):
     (tmp_path / "serving").write_text("")
     with pytest.raises(UserError, match=f"{tmp_path}/serving: .*push.directory"):
         write_version(model, str(tmp_path / "serving"))
 
 
 @pytest.mark.parametrize("store", ["bucket", "folder_store"])
-def test_an_object_store(
-    model: str, store: str, monkeypatch: Any, request: pytest.FixtureRequest
-) -> None:
+def test_an_object_store(model, store, monkeypatch, request):
     """It cannot rename, so the file that readers look for is the last; or none is left."""
     made = str(request.getfixturevalue(store))
     bucket = made if store == "bucket" else "bucket"
@@ -186,9 +173,7 @@ def test_an_object_store(
     assert sorted(fileio.listdir(serving)) == before
 
 
-def test_from_an_object_store_to_a_folder(
-    model: str, folder_store: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_from_an_object_store_to_a_folder(model, folder_store, tmp_path):
     """As on Kubeflow with ``push.directory`` on a volume."""
     shutil.copytree(model, folder_store / "minio" / "bucket" / "model")
     version = write_version("minio://bucket/model", str(tmp_path / "serving"))

@@ -1,7 +1,5 @@
 """Data of made-up reports: on one device, on a grid of two replicas and three stages, failed."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

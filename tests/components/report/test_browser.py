@@ -1,7 +1,5 @@
 """The page in a real browser, by itself and as Kubeflow's user interface shows it: in an iframe."""
 
-from __future__ import annotations
-
 import html
 import os
 import pathlib
@@ -61,14 +59,7 @@ def of(which: str, request: pytest.FixtureRequest, folder: pathlib.Path) -> path
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
 @pytest.mark.parametrize("which", ["one_device", "grid", "failed"])
-def test_it_fits_is_quiet_and_can_be_read_by_all(
-    which: str,
-    width: int,
-    scheme: str,
-    browser: Any,
-    request: pytest.FixtureRequest,
-    tmp_path: pathlib.Path,
-) -> None:
+def test_it_fits_is_quiet_and_can_be_read_by_all(which, width, scheme, browser, request, tmp_path):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     seen = Seen(browser, of(which, request, tmp_path), width, scheme)
     assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -82,9 +73,7 @@ def test_it_fits_is_quiet_and_can_be_read_by_all(
     assert seen.asked_elsewhere() == []
 
 
-def test_day_and_night_differ(
-    browser: Any, request: pytest.FixtureRequest, tmp_path: pathlib.Path
-) -> None:
+def test_day_and_night_differ(browser, request, tmp_path):
     file = of("one_device", request, tmp_path)
     colours = {
         scheme: Seen(browser, file, 1280, scheme).page.evaluate(
@@ -98,9 +87,7 @@ def test_day_and_night_differ(
     assert colours["light"][2] != colours["dark"][2]
 
 
-def test_in_kubeflows_iframe(
-    browser: Any, request: pytest.FixtureRequest, tmp_path: pathlib.Path
-) -> None:
+def test_in_kubeflows_iframe(browser, request, tmp_path):
     inner = of("grid", request, tmp_path).read_text(encoding="utf-8")
     outer = tmp_path / "outer.html"
     outer.write_text(

@@ -1,15 +1,12 @@
 """The component's interface: every setting a typed property, and the code in the cache key."""
 
-from __future__ import annotations
-
-import pathlib
 from typing import Any
 
 import numpy as np
 import pytest
+from artifacts import INPUTS
 from tfx import types
 from tfx.orchestration.data_types import RuntimeParameter
-from tfx.types import standard_artifacts
 
 from stagecraft.components.fingerprints.training_properties import weights_fingerprint
 from stagecraft.components.trainer.component import Trainer, TrainerSpec
@@ -20,16 +17,14 @@ from stagecraft.trainer_module.settings import TrainingSettings
 
 def _trainer(settings: TrainingSettings | None = None, **overrides: Any) -> Trainer:
     return Trainer(
-        examples=types.Channel(type=standard_artifacts.Examples),
-        transform_graph=types.Channel(type=standard_artifacts.TransformGraph),
-        schema=types.Channel(type=standard_artifacts.Schema),
+        **{name: types.Channel(type=kind) for name, kind in INPUTS.items()},
         settings=settings or TrainingSettings(),
         checkpoint_root="checkpoints",
         **overrides,
     )
 
 
-def test_every_setting_is_a_typed_parameter() -> None:
+def test_every_setting_is_a_typed_parameter():
     flat = TrainingSettings.model_validate({"train": {"steps": 3, "eval_every": 2}}).flat()
     parameters = TrainerSpec.PARAMETERS
     for name, value in flat.items():
@@ -44,7 +39,7 @@ def test_every_setting_is_a_typed_parameter() -> None:
         assert parameters[name].optional, name
 
 
-def test_settings_become_execution_properties() -> None:
+def test_settings_become_execution_properties():
     settings = TrainingSettings.model_validate({"train": {"steps": 3}})
     properties = _trainer(settings).exec_properties
     assert properties["train_steps"] == 3
@@ -61,7 +56,7 @@ def test_settings_become_execution_properties() -> None:
     )
 
 
-def test_a_runtime_parameter_takes_the_place_of_a_setting() -> None:
+def test_a_runtime_parameter_takes_the_place_of_a_setting():
     rate = RuntimeParameter(name="learning_rate", ptype=float, default=0.05)
     steps = RuntimeParameter(name="steps", ptype=int, default=10)
     strategy = RuntimeParameter(name="strategy", ptype=str, default="one_device")
@@ -73,19 +68,17 @@ def test_a_runtime_parameter_takes_the_place_of_a_setting() -> None:
     assert properties["parallel_strategy"] is strategy
 
 
-def test_a_runtime_parameter_of_another_type_is_refused() -> None:
+def test_a_runtime_parameter_of_another_type_is_refused():
     with pytest.raises(TypeError, match="train_steps"):
         _trainer(train_steps=RuntimeParameter(name="steps", ptype=str, default="10"))
 
 
-def test_an_unknown_override_is_refused_with_the_nearest() -> None:
+def test_an_unknown_override_is_refused_with_the_nearest():
     with pytest.raises(TypeError, match="train_lerning_rate .*mean train_learning_rate"):
         _trainer(train_lerning_rate=0.1)
 
 
-def test_the_users_model_is_part_of_the_cache_key(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_model_is_part_of_the_cache_key(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     module = tmp_path / "a_users_net.py"
     settings = TrainingSettings.model_validate({"train": {"model": "a_users_net:build"}})
@@ -97,7 +90,7 @@ def test_the_users_model_is_part_of_the_cache_key(
     assert fingerprints[0] != _trainer().exec_properties["code_fingerprint"]
 
 
-def test_a_model_that_is_not_there_is_said_before_anything_runs() -> None:
+def test_a_model_that_is_not_there_is_said_before_anything_runs():
     with pytest.raises(UserError, match="no_such_module"):
         _trainer(TrainingSettings.model_validate({"train": {"model": "no_such_module:build"}}))
 
@@ -117,8 +110,8 @@ def build(input_shape, num_classes):
 
 @pytest.mark.parametrize("num_classes", [None, 7])
 def test_a_file_that_the_users_model_reads_is_part_of_the_cache_key(
-    num_classes: int | None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    num_classes, tmp_path, monkeypatch
+):
     name = f"a_net_with_a_file_{num_classes}"
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / f"{name}.py").write_text(WITH_A_FILE)
@@ -135,7 +128,7 @@ def test_a_file_that_the_users_model_reads_is_part_of_the_cache_key(
     assert _trainer(settings).exec_properties.get("initial_weights_fingerprint") is None
 
 
-def test_initial_weights_are_part_of_the_cache_key(tmp_path: pathlib.Path) -> None:
+def test_initial_weights_are_part_of_the_cache_key(tmp_path):
     def properties(content: bytes, name: str = "w.weights.h5") -> dict[str, Any]:
         (tmp_path / name).write_bytes(content)
         train = {"initial_weights": str(tmp_path / name)}
@@ -151,7 +144,7 @@ def test_initial_weights_are_part_of_the_cache_key(tmp_path: pathlib.Path) -> No
     )
 
 
-def test_what_lies_beside_initial_weights_does_not_count(tmp_path: pathlib.Path) -> None:
+def test_what_lies_beside_initial_weights_does_not_count(tmp_path):
     variables = tmp_path / "variables" / "variables.index"
     variables.parent.mkdir()
     variables.write_bytes(b"one")
@@ -163,7 +156,7 @@ def test_what_lies_beside_initial_weights_does_not_count(tmp_path: pathlib.Path)
     assert weights_fingerprint(str(tmp_path)) != first
 
 
-def test_initial_weights_that_are_not_there_are_said_at_once(tmp_path: pathlib.Path) -> None:
+def test_initial_weights_that_are_not_there_are_said_at_once(tmp_path):
     gone = str(tmp_path / "gone.keras")
     settings = TrainingSettings.model_validate({"train": {"initial_weights": gone}})
     with pytest.raises(InitialWeightsError) as caught:

@@ -1,28 +1,23 @@
 """The executor with real artifacts: figures on the model, checkpoints by identity."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from messages import Messages
-from tfx import types
+from artifacts import OUTPUTS, artifacts, training_inputs, training_properties
 from tfx.proto.orchestration import pipeline_pb2
-from tfx.types import artifact_utils, standard_artifacts
+from tfx.types import artifact_utils
 
 from stagecraft.components.fingerprints.training_properties import weights_fingerprint
 from stagecraft.components.metadata.outputs import OutputExistsError
 from stagecraft.components.report import collect
 from stagecraft.components.report.pages import training_text
-from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.pipeline.local.summary import figure
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
-from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training import record
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "trainer_module"
@@ -38,43 +33,26 @@ SETTINGS = {
 }
 
 
-def _artifact(kind: type[types.Artifact], uri: pathlib.Path) -> types.Artifact:
-    artifact = kind()
-    artifact.uri = str(uri)
-    return artifact
-
-
 class Run:
     """One execution."""
 
     def __init__(self, data: Any, folder: pathlib.Path, **properties: Any):
-        self.examples = _artifact(standard_artifacts.Examples, data.examples)
-        self.examples.split_names = artifact_utils.encode_split_names(["train", "val", "eval"])
-        self.inputs = {
-            "examples": [self.examples],
-            "transform_graph": [_artifact(standard_artifacts.TransformGraph, data.transform_graph)],
-            "schema": [_artifact(standard_artifacts.Schema, data.schema)],
-        }
-        self.model = _artifact(standard_artifacts.Model, folder / "model")
-        self.model_run = _artifact(standard_artifacts.ModelRun, folder / "model_run")
-        self.properties = {
-            **TrainingSettings.model_validate(SETTINGS).flat(),
-            "run_fn": RUN_FN,
-            "checkpoint_root": str(folder / "checkpoints"),
-            "code_fingerprint": "0123456789abcdef",
-            **properties,
-        }
+        self.inputs, self.outputs = (
+            training_inputs(data.examples.parent),
+            artifacts(OUTPUTS, folder),
+        )
+        [self.examples], [self.model] = self.inputs["examples"], self.outputs["model"]
+        [self.model_run] = self.outputs["model_run"]
         self.checkpoints = folder / "checkpoints"
+        self.properties = training_properties(SETTINGS, self.checkpoints) | properties
 
     def do(self, executor: Executor | None = None) -> None:
-        outputs = {"model": [self.model], "model_run": [self.model_run]}
-        (executor or Executor()).Do(self.inputs, outputs, self.properties)
+        (executor or Executor()).Do(self.inputs, self.outputs, self.properties)
 
     def working_dir(self) -> str:
         """The checkpoint folder that `run_fn` would be given."""
         given = []
         self.properties["run_fn"] = "unused"
-        outputs = {"model": [self.model], "model_run": [self.model_run]}
 
         class Asking(Executor):
             def _GetFnArgs(self, *args: Any) -> Any:
@@ -83,7 +61,7 @@ class Run:
                 raise InterruptedError
 
         with pytest.raises(InterruptedError):
-            Asking().Do(self.inputs, outputs, self.properties)
+            Asking().Do(self.inputs, self.outputs, self.properties)
         return pathlib.Path(given[0]).name
 
 
@@ -95,7 +73,7 @@ def make_run(
     return lambda **properties: Run(training_data, tmp_path, **properties)
 
 
-def test_trains_and_notes_the_figures(make_run: Callable[..., Run]) -> None:
+def test_trains_and_notes_the_figures(make_run):
     run = make_run()
     run.do()
     notes = record.read(run.model_run.uri)
@@ -126,21 +104,15 @@ def test_trains_and_notes_the_figures(make_run: Callable[..., Run]) -> None:
     ],
 )
 def test_checkpoints_are_found_again_by_what_matters(
-    make_run: Callable[..., Run],
-    properties: dict[str, Any],
-    same: bool,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    make_run, properties, same, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("one.weights.h5").write_bytes(b"one")
     assert (make_run(**properties).working_dir() == make_run().working_dir()) is same
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_changed_data_never_finds_old_checkpoints(
-    make_run: Callable[..., Run], tmp_path: pathlib.Path, split: str
-) -> None:
+def test_changed_data_never_finds_old_checkpoints(make_run, tmp_path, split):
     run = make_run()
     before = run.working_dir()
     copy = tmp_path / "copy"
@@ -152,7 +124,7 @@ def test_changed_data_never_finds_old_checkpoints(
     assert run.working_dir() != before
 
 
-def test_a_missing_split_is_said_plainly(make_run: Callable[..., Run]) -> None:
+def test_a_missing_split_is_said_plainly(make_run):
     run = make_run()
     run.examples.split_names = artifact_utils.encode_split_names(["train", "eval"])
     with pytest.raises(UserError, match="train, eval") as caught:
@@ -160,7 +132,7 @@ def test_a_missing_split_is_said_plainly(make_run: Callable[..., Run]) -> None:
     assert (caught.value.file, caught.value.record) == (run.examples.uri, "val")
 
 
-def test_a_runtime_value_that_cannot_be_is_said_plainly(make_run: Callable[..., Run]) -> None:
+def test_a_runtime_value_that_cannot_be_is_said_plainly(make_run):
     with pytest.raises(UserError, match=">= 1|or equal to 1") as caught:
         make_run(train_batch_size=0).do()
     assert caught.value.setting == "train.batch_size"
@@ -168,9 +140,7 @@ def test_a_runtime_value_that_cannot_be_is_said_plainly(make_run: Callable[..., 
         make_run(parallel_strategy="mirrored", parallel_stages=2).do()
 
 
-def test_initial_weights_are_known_by_content(
-    make_run: Callable[..., Run], tmp_path: pathlib.Path
-) -> None:
+def test_initial_weights_are_known_by_content(make_run, tmp_path):
     def named(content: bytes, file: str = "w.weights.h5") -> str:
         (tmp_path / file).write_bytes(content)
         return make_run(train_initial_weights=str(tmp_path / file)).working_dir()
@@ -180,9 +150,7 @@ def test_initial_weights_are_known_by_content(
     assert named(b"two") != first
 
 
-def test_other_weights_than_the_pipelines_are_refused(
-    make_run: Callable[..., Run], tmp_path: pathlib.Path
-) -> None:
+def test_other_weights_than_the_pipelines_are_refused(make_run, tmp_path):
     file = tmp_path / "w.weights.h5"
     file.write_bytes(b"one")
     then = weights_fingerprint(str(file))
@@ -198,7 +166,7 @@ def test_other_weights_than_the_pipelines_are_refused(
 
 
 OWN_RUN_FN = """
-import pathlib
+import os, pathlib
 from stagecraft.trainer_module.training import record
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 
@@ -215,19 +183,7 @@ def figures(fn_args):
 def garbage(fn_args):
     nothing(fn_args)
     pathlib.Path(fn_args.model_run_dir).mkdir(parents=True)
-    pathlib.Path(fn_args.model_run_dir, "record.json").write_text(fn_args.custom_config["text"])
-
-def not_json(fn_args):
-    fn_args.custom_config["text"] = "{steps"
-    garbage(fn_args)
-
-def other_json(fn_args):
-    fn_args.custom_config["text"] = '{"steps": 3}'
-    garbage(fn_args)
-
-def a_list(fn_args):
-    fn_args.custom_config["text"] = "[]"
-    garbage(fn_args)
+    pathlib.Path(fn_args.model_run_dir, "record.json").write_text(os.environ["RECORD"])
 """
 
 
@@ -240,23 +196,20 @@ def own(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("record", "said"),
     [
-        ("nothing", "no usable record.json"),
-        ("not_json", "not JSON"),
-        ("other_json", "it lacks best, images_per_second"),
-        ("a_list", "it lacks best"),
+        (None, "no usable record.json"),
+        ("{steps", "not JSON"),
+        ('{"steps": 3}', "it lacks best, images_per_second"),
+        ("[]", "it lacks best"),
     ],
+    ids=["nothing", "no JSON", "other JSON", "a list"],
 )
 def test_a_run_fn_without_a_record_publishes_its_model(
-    make_run: Callable[..., Run],
-    own: str,
-    function: str,
-    said: str,
-    caplog: pytest.LogCaptureFixture,
-    messages: Messages,
-) -> None:
-    run = make_run(run_fn=f"{own}.{function}")
+    make_run, own, record, said, caplog, monkeypatch, messages
+):
+    monkeypatch.setenv("RECORD", record or "")
+    run = make_run(run_fn=f"{own}.{'garbage' if record else 'nothing'}")
     run.do()
     assert (pathlib.Path(run.model.uri) / "Format-Serving" / "saved_model.pb").exists()
     assert run.model.get_string_custom_property("code_fingerprint") == "0123456789abcdef"
@@ -267,7 +220,7 @@ def test_a_run_fn_without_a_record_publishes_its_model(
     assert collect.read_training(run.model_run, run.model) is None
 
 
-def test_a_run_fn_of_ones_own_writes_a_record(make_run: Callable[..., Run], own: str) -> None:
+def test_a_run_fn_of_ones_own_writes_a_record(make_run, own):
     run = make_run(run_fn=f"{own}.figures")
     run.do()
     assert run.model.get_int_custom_property("steps") == 6
@@ -280,11 +233,9 @@ def test_a_run_fn_of_ones_own_writes_a_record(make_run: Callable[..., Run], own:
     assert training_text.trained(found)
 
 
-def test_a_model_of_another_execution_is_kept_and_refused(
-    training_data: Any, tmp_path: pathlib.Path
-) -> None:
+def test_a_model_of_another_execution_is_kept_and_refused(make_run, own, tmp_path):
     """As under TFX's own runner, which removes the outputs of what fails."""
-    run = Run(training_data, tmp_path)
+    run = make_run(run_fn=f"{own}.nothing")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "old").write_text("old")
     context = Executor.Context(pipeline_node=pipeline_pb2.PipelineNode())

@@ -1,7 +1,5 @@
 """Who starts the processes, and what becomes of what they tell."""
 
-from __future__ import annotations
-
 import logging
 import types
 from typing import Any
@@ -28,9 +26,7 @@ TWO: dict[str, Any] = {"strategy": "multi_worker_mirrored", "workers": 2}
         ({"evaluator": True}, "", True),
     ],
 )
-def test_who_starts_them(
-    parallel: dict[str, Any], config: str, local: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_starts_them(parallel, config, local, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config)
     assert launch.is_local(ParallelSettings(**parallel)) == local
 
@@ -44,19 +40,16 @@ def _fn_args(**settings: Any) -> types.SimpleNamespace:
     return types.SimpleNamespace(custom_config=config, model_run_dir="")
 
 
-def test_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch.importlib, "import_module", lambda name: globals_as_module())
+def test_in_this_process(monkeypatch):
+    here = types.SimpleNamespace(run_fn=run_fn)
+    monkeypatch.setattr(launch.importlib, "import_module", lambda name: here)
     fn_args = _fn_args()
     launch.run(fn_args)
     assert fn_args.model_run_dir == "trained"
     assert fn_args.custom_config == {"settings": {}}  # as `run_fn` knows it
 
 
-def globals_as_module() -> types.SimpleNamespace:
-    return types.SimpleNamespace(run_fn=run_fn)
-
-
-def test_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_processes_of_their_own(monkeypatch):
     started: list[Any] = []
 
     class Supervisor:
@@ -75,7 +68,7 @@ def test_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f'"run_fn": "{__name__}.run_fn"' in told and '"parallel_workers": 2' in told
 
 
-def test_progress_is_that_of_the_chief(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_that_of_the_chief(caplog):
     message = "worker 1 was ended by SIGKILL"
     with caplog.at_level(logging.INFO, "stagecraft.progress"):
         launch._show({"event": "beat"})

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pathlib
 
 import pytest
@@ -43,16 +41,12 @@ def test_without_names_classes_are_numbered(tmp_path):
         ('feature { name: "label" int_domain { min: 1 max: 10 } }', "label"),
         (LABEL + 'string_domain { name: "label_names" value: "a" }', "label_names"),
         ("feature: 3 {", ""),
+        (None, ""),
     ],
-    ids=["other", "none", "type", "max", "min", "names", "syntax"],
+    ids=["other", "none", "type", "max", "min", "names", "syntax", "missing"],
 )
 def test_a_schema_without_classes_is_refused(tmp_path, text, record, messages):
-    path = _schema(tmp_path, text)
+    path = str(tmp_path / "none.pbtxt") if text is None else _schema(tmp_path, text)
     with messages.raises(UserError) as caught:
         class_names(path)
     assert (caught.value.file, caught.value.record) == (path, record)
-
-
-def test_a_missing_schema_is_named(tmp_path, messages):
-    with messages.raises(UserError):
-        class_names(str(tmp_path / "nowhere.pbtxt"))

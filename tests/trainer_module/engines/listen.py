@@ -5,8 +5,6 @@
 A line of JSON: host and device of each socket, as ``[["::", "lo"]]``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

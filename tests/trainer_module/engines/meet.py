@@ -11,8 +11,6 @@ time-out. Prints a line of JSON for each grid:
     crowded     whether two were ever inside one stage
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

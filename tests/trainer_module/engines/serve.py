@@ -14,8 +14,6 @@ loss says that it took each of them once. Prints a line of JSON at the start, an
     repeated    steps that were applied twice
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import AbstractContextManager

@@ -3,8 +3,6 @@
 One of them by hand: ``STAGECRAFT_LOGICAL_CPUS=1 pytest tests/trainer_module/engines/logical_cpus``.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import pathlib

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -47,7 +45,8 @@ def train(make_fn_args: MakeFnArgs, tmp_path: pathlib.Path) -> Callable[..., typ
                 if role.tf_config:
                     env["TF_CONFIG"] = role.tf_config
                 log = (tmp_path / f"{name} {role.name}.log").open("w+")
-                words = [sys.executable, HERE / "keep.py", path, tmp_path / f"{name} {role.name}"]
+                program, out = HERE.parent / "train.py", tmp_path / f"{name} {role.name}"
+                words = [sys.executable, program, path, out]
                 process = subprocess.Popen(words, env=env, stdout=log, stderr=log)
                 started.append((role, process, log))
             for role, process, log in started:
@@ -85,10 +84,15 @@ def _devices(folder: str) -> set[str]:
     return {node.device for node in (*graph.node, *functions)}
 
 
+IN_STEP = {"parallel_strategy": "multi_worker_mirrored", "parallel_workers": 2}
+STAGES = {"parallel_strategy": "grid", "parallel_stages": 2, "parallel_virtual_devices": 2}
+GRID = STAGES | {"parallel_workers": 2, "parallel_microbatches": 2, "parallel_costs": "measured"}
+
+
 @pytest.mark.full
-def test_workers_in_step(train, tmp_path):
+@pytest.mark.parametrize("two", [IN_STEP, GRID], ids=["mirrored", "grid"])
+def test_workers_in_step(train, tmp_path, two):
     alone = train("alone")
-    two = {"parallel_strategy": "multi_worker_mirrored", "parallel_workers": 2}
     together = train("together", **two)
     expected = record.read(alone.model_run_dir)
     found = record.read(together.model_run_dir)

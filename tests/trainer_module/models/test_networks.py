@@ -1,20 +1,12 @@
-from __future__ import annotations
-
-import functools
 import math
 
 import keras
 import numpy as np
 import pytest
+from networks_built import built
 
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.layers.shortcut import Shortcut
-
-
-@functools.cache
-def _built(name: str) -> keras.Model:
-    """For tests that only look at it."""
-    return registry.build(name)
 
 
 def _weights(model: keras.Model) -> int:
@@ -37,18 +29,18 @@ def _convolutions_and_dense(model: keras.Model) -> int:
     ],
 )
 def test_sizes_are_those_of_the_papers(name, millions, digits):
-    assert round(_weights(_built(name)) / 1e6, digits) == millions
+    assert round(_weights(built(name)) / 1e6, digits) == millions
 
 
 @pytest.mark.parametrize("depth", [8, 20, 56])
 def test_a_resnet_has_as_many_layers_as_its_name_says(depth):
-    assert _convolutions_and_dense(_built(f"resnet{depth}")) == depth
+    assert _convolutions_and_dense(built(f"resnet{depth}")) == depth
 
 
 @pytest.mark.parametrize(("depth", "width"), [(10, 1), (16, 4), (28, 2)])
 def test_a_wide_resnet_has_as_many_layers_and_three_shortcuts(depth, width):
     # The paper's depth counts the three 1 by 1 shortcuts and not the dense layer: 6n + 4.
-    model = _built(f"wide_resnet_{depth}_{width}")
+    model = built(f"wide_resnet_{depth}_{width}")
     shortcuts = [layer for layer in model.layers if layer.name.endswith("shortcut_conv")]
     shortcuts += [layer for layer in model.layers if layer.name.endswith("shortcut")]
     assert len(shortcuts) == (2 if width == 1 else 3)

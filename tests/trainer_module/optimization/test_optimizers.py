@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
@@ -28,9 +26,9 @@ def model() -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_weight_decay_is_on_kernels_only(model, name):
-    settings = TrainSettings(optimizer=name, learning_rate=1.0, weight_decay=0.25)
+@pytest.mark.parametrize(("name", "decay"), [("sgd", 0.25), ("adamw", 0.25), ("sgd", 0.0)])
+def test_weight_decay_is_on_kernels_only(model, name, decay):
+    settings = TrainSettings(optimizer=name, learning_rate=1.0, weight_decay=decay)
     optimizer = make_optimizer(settings, model.trainable_variables)
 
     @tf.function
@@ -42,17 +40,9 @@ def test_weight_decay_is_on_kernels_only(model, name):
     step(tf.constant(0.5))  # Not the rate that it was made with.
     for variable in model.trainable_variables:
         kernel = variable.path.split("/")[-1].endswith("kernel")
-        np.testing.assert_array_equal(variable, 2.0 * (1 - 0.5 * 0.25) if kernel else 2.0)
+        np.testing.assert_array_equal(variable, 2.0 * (1 - 0.5 * decay) if kernel else 2.0)
     decayed = {v.path.split("/")[-1] for v in model.trainable_variables if is_kernel(v)}
     assert decayed == {"kernel", "depthwise_kernel", "pointwise_kernel"}
-
-
-def test_no_decay_leaves_kernels_alone(model):
-    optimizer = make_optimizer(TrainSettings(weight_decay=0), model.trainable_variables)
-    zeros = [tf.zeros(variable.shape) for variable in model.trainable_variables]
-    optimizer.apply(zeros, model.trainable_variables)
-    for variable in model.trainable_variables:
-        np.testing.assert_array_equal(variable, 2.0)
 
 
 def test_sgd_is_nesterovs():

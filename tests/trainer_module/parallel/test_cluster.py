@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -88,84 +86,74 @@ def test_addresses_with_colons(config):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text",
     [
-        ("{", ("not JSON", "'{'", '"cluster"')),
-        ("[]", ("expected an object", "'[]'")),
-        ('{"task": {"type": "worker", "index": 0}}', ('"cluster" is None',)),
-        ('{"cluster": {}, "task": {}}', ('"cluster" is {}',)),
-        ('{"cluster": ["a:1"]}', ("\"cluster\" is ['a:1']",)),
-        ('{"cluster": {"worker": ["a:1"]}}', ('"task" is None', '"type": "worker"')),
-        ('{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}}', ('"task" is',)),
+        "{",
+        "[]",
+        '{"task": {"type": "worker", "index": 0}}',
+        '{"cluster": {}, "task": {}}',
+        '{"cluster": ["a:1"]}',
+        '{"cluster": {"worker": ["a:1"]}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}}',
     ],
 )
-def test_what_is_no_tf_config(monkeypatch, text, words):
+def test_what_is_no_tf_config(monkeypatch, text, messages):
     monkeypatch.setenv("TF_CONFIG", text)
-    with pytest.raises(UserError) as caught:
+    with messages.raises(UserError):
         cluster.read()
-    for word in ("TF_CONFIG", *words, "; use "):
-        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("jobs", "role", "index", "words"),
+    ("jobs", "role", "index"),
     [
-        ({"master": ["a:1"]}, "master", 0, ("role 'master'", "use any of chief, worker")),
-        (WORKERS, "boss", 0, ("'boss'", "use any of chief, worker")),
-        (WORKERS, "chief", 0, ("the cluster has no chief", "use any of worker")),
-        (WORKERS, "ps", 0, ("the cluster has no ps",)),
-        (WORKERS, "worker", 2, ('"index": 2', "has 2 of", 'use "index": 0 to 1')),
-        (WORKERS, "worker", True, ('"index": True',)),
-        (WORKERS, "worker", None, ('"index": None',)),
-        (WORKERS, "evaluator", 1, ('"index": 1', 'use "index": 0')),
-        ({"worker": "a:1"}, "worker", 0, ("\"worker\" is 'a:1'", '"worker": ["host0:2222"]')),
-        ({"worker": ["a:1", "a:1"]}, "worker", 0, ("address a:1 twice",)),
-        ({"chief": ["a:1"], "worker": ["a:1"]}, "worker", 0, ("in chief and worker",)),
-        ({"chief": ["a:1", "b:1"]}, "chief", 0, ("2 of the role chief", '"chief": ["a:1"]')),
-        ({"worker": ["a:"]}, "worker", 0, ("'a:' of worker", "such as a:2222")),
-        ({"worker": ["a:65536"]}, "worker", 0, ("'a:65536' of worker",)),
-        ({"worker": [1]}, "worker", 0, ("1 of worker", "host0:2222")),
+        ({"master": ["a:1"]}, "master", 0),
+        (WORKERS, "boss", 0),
+        (WORKERS, "chief", 0),
+        (WORKERS, "ps", 0),
+        (WORKERS, "worker", 2),
+        (WORKERS, "worker", True),
+        (WORKERS, "worker", None),
+        (WORKERS, "evaluator", 1),
+        ({"worker": "a:1"}, "worker", 0),
+        ({"worker": ["a:1", "a:1"]}, "worker", 0),
+        ({"chief": ["a:1"], "worker": ["a:1"]}, "worker", 0),
+        ({"chief": ["a:1", "b:1"]}, "chief", 0),
+        ({"worker": ["a:"]}, "worker", 0),
+        ({"worker": ["a:65536"]}, "worker", 0),
+        ({"worker": [1]}, "worker", 0),
     ],
 )
-def test_what_contradicts_itself(config, jobs, role, index, words):
+def test_what_contradicts_itself(config, jobs, role, index, messages):
     config(jobs, role, index)
-    with pytest.raises(UserError) as caught:
+    with messages.raises(UserError):
         cluster.read()
-    for word in ("TF_CONFIG", *words, "; use "):
-        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("parallel", "jobs", "role", "words"),
+    ("parallel", "jobs", "role"),
     [
-        (IN_STEP | {"workers": 2}, None, "", ("unset", "parallel.workers: 2", "workers: 1")),
-        (IN_STEP | {"workers": 2}, {"ps": ["p:1"]}, "ps", ('no "worker"',)),
-        (IN_STEP | {"workers": 2}, WITH_PS, "worker", ('"ps"', "parameter_server")),
-        (
-            IN_STEP | {"workers": 2},
-            WITH_CHIEF,
-            "worker",
-            ("parallel.workers: 2", "has 3 workers", "use parallel.workers: 3"),
-        ),
-        (IN_STEP, WORKERS, "worker", ("workers: 1", "use parallel.workers: 2")),
-        (GRID, {"ps": ["p:1"]}, "ps", ('no "worker"', "strategy: grid trains")),
-        (GRID, WITH_PS, "worker", ('"ps"', "strategy: grid has", "parameter_server")),
-        (BY_A_CHIEF, None, "", ("unset", "parameter_server", '"ps": [')),
-        (BY_A_CHIEF, WITH_CHIEF, "chief", ('no "ps"', '"ps": [')),
-        (BY_A_CHIEF, WORKERS | {"ps": ["p:1"]}, "ps", ('no "chief"', '"chief": [')),
-        (BY_A_CHIEF, {"chief": ["c:1"], "ps": ["p:1"]}, "ps", ('no "worker"', '"worker": [')),
-        (BY_A_CHIEF, WITH_PS, "chief", ("workers: 1", "has 2", "use parallel.workers: 2")),
+        (IN_STEP | {"workers": 2}, None, ""),
+        (IN_STEP | {"workers": 2}, {"ps": ["p:1"]}, "ps"),
+        (IN_STEP | {"workers": 2}, WITH_PS, "worker"),
+        (IN_STEP | {"workers": 2}, WITH_CHIEF, "worker"),
+        (IN_STEP, WORKERS, "worker"),
+        (GRID, {"ps": ["p:1"]}, "ps"),
+        (GRID, WITH_PS, "worker"),
+        (BY_A_CHIEF, None, ""),
+        (BY_A_CHIEF, WITH_CHIEF, "chief"),
+        (BY_A_CHIEF, WORKERS | {"ps": ["p:1"]}, "ps"),
+        (BY_A_CHIEF, {"chief": ["c:1"], "ps": ["p:1"]}, "ps"),
+        (BY_A_CHIEF, WITH_PS, "chief"),
     ],
 )
-def test_a_cluster_that_does_not_fit_the_settings(config, monkeypatch, parallel, jobs, role, words):
-    if jobs is None:
-        monkeypatch.delenv("TF_CONFIG", raising=False)
-    else:
+def test_a_cluster_that_does_not_fit_the_settings(
+    config, monkeypatch, parallel, jobs, role, messages
+):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if jobs is not None:
         config(jobs, role)
-    with pytest.raises(UserError) as caught:
+    with messages.raises(UserError):
         cluster.training(ParallelSettings.model_validate(parallel))
-    for word in ("TF_CONFIG", *words):
-        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize("role", ["chief", "worker", "ps"])
@@ -212,28 +200,25 @@ def test_a_config_that_nobody_asks_for_may_be_anything(monkeypatch):
         assert not cluster.is_evaluator(ParallelSettings())
 
 
-@pytest.mark.parametrize("text", ["garbage", "[1]", "[" * 100_000, '{"cluster": {"x": []}}'])
-def test_garbage_is_refused_without_tensorflow(text):
-    code = (
-        "import sys\n"
-        "from stagecraft.schemas.errors import UserError\n"
-        "from stagecraft.trainer_module.parallel import cluster\n"
-        "from stagecraft.trainer_module.settings import ParallelSettings\n"
-        "two = {'strategy': 'multi_worker_mirrored', 'workers': 2}\n"
-        "try:\n"
-        "    cluster.check(ParallelSettings.model_validate(two))\n"
-        "except UserError as error:\n"
-        "    print('tensorflow' in sys.modules, error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "TF_CONFIG": text},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith("False environment variable TF_CONFIG: ")
-    assert len(done.stdout) < 400
+def test_garbage_is_refused_without_tensorflow():
+    code = """
+import os, sys
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.parallel import cluster
+from stagecraft.trainer_module.settings import ParallelSettings
+two = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
+for text in ("garbage", "[1]", "[" * 100_000, '{"cluster": {"x": []}}'):
+    os.environ["TF_CONFIG"] = text
+    try:
+        cluster.check(two)
+    except UserError as error:
+        print("tensorflow" in sys.modules, error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = done.stdout.splitlines()
+    assert len(said) == 4
+    for line in said:
+        assert line.startswith("False environment variable TF_CONFIG: ") and len(line) < 400
 
 
 @pytest.mark.parametrize(
@@ -275,14 +260,25 @@ def _pod(monkeypatch: pytest.MonkeyPatch, index: str, host: str) -> None:
 SERVED = {"parallel_strategy": "parameter_server", "parallel_workers": 2, "parallel_evaluator": 1}
 
 
-def test_pods_of_an_indexed_job(monkeypatch):
-    _pod(monkeypatch, "2", "train-2.train.models.svc.cluster.local")
+HOSTS = {
+    "job": "train-{}.train.models.svc.cluster.local",
+    # IdentifyPodNetwork in pkg/runtime/framework/plugins/jobset/jobset.go
+    "trainjob": "train-node-0-{}.train.models.svc.cluster.local",
+}
+
+
+@pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
+@pytest.mark.parametrize("index", range(5))
+def test_pods_of_an_indexed_job(monkeypatch, host, index):
+    _pod(monkeypatch, str(index), host.format(index))
+    monkeypatch.delenv("STAGECRAFT_PORT", raising=False)
     cluster.adopt_job(SERVED)
     config = json.loads(os.environ["TF_CONFIG"])
-    hosts = [f"train-{number}.train.models.svc.cluster.local:2222" for number in range(4)]
+    hosts = [f"{host.format(number)}:2222" for number in range(4)]
+    tasks = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)]
     assert config == {
         "cluster": {"chief": hosts[:1], "worker": hosts[1:3], "ps": hosts[3:]},
-        "task": {"type": "worker", "index": 1},
+        "task": dict(zip(("type", "index"), tasks[index], strict=True)),
     }
 
 
@@ -301,17 +297,10 @@ def test_a_job_of_one_process(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("index", "host", "words"),
-    [
-        ("5", "train-5.train", ("JOB_COMPLETION_INDEX: '5'", "completions: 5")),
-        ("x", "train-x.train", ("JOB_COMPLETION_INDEX: 'x'",)),
-        ("2", "laptop", ("laptop", "ends in -2", "completionMode: Indexed")),
-        ("2", "train-1.train", ("train-1", "ends in -2")),
-    ],
+    ("index", "host"),
+    [("5", "train-5.train"), ("x", "train-x.train"), ("2", "laptop"), ("2", "train-1.train")],
 )
-def test_a_pod_that_is_none(monkeypatch, index, host, words):
+def test_a_pod_that_is_none(monkeypatch, index, host, messages):
     _pod(monkeypatch, index, host)
-    with pytest.raises(UserError) as caught:
+    with messages.raises(UserError):
         cluster.adopt_job(SERVED)
-    for word in words:
-        assert word in str(caught.value)

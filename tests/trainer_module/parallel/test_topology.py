@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -17,11 +15,6 @@ def _cpus() -> int:
     import tensorflow as tf
 
     return len(tf.config.list_logical_devices("CPU"))  # this starts TensorFlow
-
-
-def _in_a_new_process(code: str) -> None:
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-3000:]
 
 
 @pytest.fixture
@@ -133,20 +126,20 @@ def test_nccl_with_gpus(gpus):
     assert topology.resolve(parallel).devices == ("GPU:0", "GPU:1", "GPU:2")
 
 
-def test_workers_come_from_tf_config(gpus, monkeypatch):
-    config = {
-        "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]},
-        "task": {"type": "worker", "index": 1},
-    }
+def _be_worker(monkeypatch: pytest.MonkeyPatch, index: int, **jobs: list[str]) -> None:
+    config = {"cluster": jobs, "task": {"type": "worker", "index": index}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+
+
+def test_workers_come_from_tf_config(gpus, monkeypatch):
+    _be_worker(monkeypatch, 1, chief=["a:1"], worker=["b:1", "c:1"])
     found = topology.resolve(ParallelSettings(strategy="multi_worker_mirrored", workers=3))
     assert (found.workers, found.worker, found.global_replicas) == (3, 2, 3)
     assert topology.resolve(ParallelSettings(strategy="mirrored", replicas=2)).workers == 1
 
 
 def test_workers_of_a_grid_keep_their_gpus(gpus, monkeypatch):
-    config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    _be_worker(monkeypatch, 1, worker=["a:1", "b:1"])
     parallel = ParallelSettings(strategy="grid", workers=2, stages=2, devices="GPU:2,GPU:0")
     found = topology.resolve(parallel)
     assert found.devices == ("GPU:2", "GPU:0")
@@ -164,8 +157,7 @@ def test_a_second_topology_whose_collectives_clash(gpus, monkeypatch, messages):
     with messages.raises(UserError):
         topology.resolve(ParallelSettings(strategy="multi_worker_mirrored", replicas=2))
 
-    config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    _be_worker(monkeypatch, 0, worker=["a:1", "b:1"])
     two = ParallelSettings(strategy="multi_worker_mirrored", workers=2)
     monkeypatch.setattr(topology, "_resolved", [])
     topology.resolve(two)
@@ -210,15 +202,7 @@ def test_virtual_devices_after_tensorflow_has_started(messages):
         topology.configure_devices(ParallelSettings(virtual_devices=there + 1))
 
 
-def test_importing_it_starts_nothing():
-    _in_a_new_process(
-        "import sys, stagecraft.trainer_module.parallel.topology\n"
-        "assert 'tensorflow' not in sys.modules"
-    )
-
-
-def test_virtual_devices():
-    _in_a_new_process("""
+VIRTUAL_DEVICES = """
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.settings import ParallelSettings
 one = ParallelSettings(virtual_devices=3)
@@ -232,4 +216,9 @@ assert topology.resolve(grid).devices == ("CPU:2", "CPU:0", "CPU:1")
 topology.configure_devices(ParallelSettings(virtual_devices=4))
 import tensorflow as tf
 assert len(tf.config.list_logical_devices("CPU")) == 4
-""")
+"""
+
+
+def test_virtual_devices():
+    run = subprocess.run([sys.executable, "-c", VIRTUAL_DEVICES], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]

@@ -8,8 +8,6 @@ the first point, with the fault in the engine. A job that fails leaves a file ``
 its ``.npz``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import pathlib

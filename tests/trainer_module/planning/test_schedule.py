@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -76,8 +74,3 @@ def test_the_slowest_stage_sets_the_pace_and_copies_take_time():
         (Pass(BACKWARD, 0, 0), 20.0, 22.0),
     ]
     assert schedule.idle(slots) == pytest.approx(1 - (6 + 18) / 44)
-
-
-def test_two_stages_and_eight_microbatches():
-    assert schedule.bubble(8, 2) == pytest.approx(1 / 9)
-    assert schedule.speedup(8, 2) == pytest.approx(16 / 9)

@@ -4,8 +4,6 @@ FOLDER/plan.json says for each role what it does in its first, second, … life;
 Every life leaves a line in FOLDER/lives, and waits until each process of the cluster has one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

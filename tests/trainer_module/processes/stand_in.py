@@ -1,7 +1,5 @@
 """Stands in for `run_fn`, for tests of the worker."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -20,10 +18,6 @@ def run_fn(fn_args: Any) -> None:
         raise UserError("train.model: no such model")
     elif what == "bug":
         raise KeyError("weight")
-    elif what == "lost peer":
-        import tensorflow as tf
-
-        raise tf.errors.UnavailableError(None, None, "connection reset by peer")
     elif what == "preempted":
         preemption.expect_checkpoint()
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -49,13 +47,15 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     monkeypatch.setattr(process_group, "GATHER_SECONDS", 0.5)
     monkeypatch.setattr(process_group, "LINGER_SECONDS", 1.0)
 
-    def of(plan: dict[str, list[str]], error: str | None = None, **parallel: Any) -> Run:
+    def of(
+        plan: dict[str, list[str]], error: str | None = None, write_log: Any = None, **parallel: Any
+    ) -> Run:
         (tmp_path / "plan.json").write_text(json.dumps(plan))
         result = Run(tmp_path)
         training = Supervisor(
             ParallelSettings(**parallel),
             [str(tmp_path)],
-            write_log=result.log.append,
+            write_log=write_log or result.log.append,
             on_event=result.events.append,
             environments=lambda roles: [{}] * len(roles),
             program=[str(FAKE)],
@@ -168,22 +168,12 @@ def test_an_evaluator_that_cannot_be_had_is_done_without(run):
     assert result.lives.count("evaluator 0") == 3 and result.lives.count("chief 0") == 1
 
 
-def test_all_are_ended_also_when_the_log_cannot_be_written(tmp_path):
-    (tmp_path / "plan.json").write_text(json.dumps({f"worker {i}": ["forever"] for i in (0, 1)}))
-
+def test_all_are_ended_also_when_the_log_cannot_be_written(run, tmp_path):
     def full(line: str) -> None:
         raise OSError("no space left")
 
-    training = Supervisor(
-        ParallelSettings(**IN_STEP),
-        [str(tmp_path)],
-        write_log=full,
-        on_event=lambda event: None,
-        environments=lambda roles: [{}] * len(roles),
-        program=[str(FAKE)],
-    )
     with pytest.raises(OSError, match="no space"):
-        training.run()
+        run({f"worker {i}": ["forever"] for i in (0, 1)}, write_log=full, **IN_STEP)
     assert _alive(tmp_path) == []
 
 

@@ -1,7 +1,5 @@
 """Archives and folders in all four layouts; and all that may be wrong with them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os
@@ -9,7 +7,6 @@ import pathlib
 import pickle
 import tarfile
 import tracemalloc
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,7 +34,7 @@ def refused(source: str, dataset: str = "cifar10") -> str:
 
 @pytest.mark.parametrize("layout", ["binary", "python"])
 @pytest.mark.parametrize("form", ["pack", "unpack"])
-def test_reads_cifar10(tiny: Any, layout: str, form: str) -> None:
+def test_reads_cifar10(tiny, layout, form):
     labels, planes = read(getattr(tiny, form)(getattr(tiny, layout)()))
     np.testing.assert_array_equal(labels, tiny.labels)
     np.testing.assert_array_equal(planes, tiny.planes)
@@ -46,7 +43,7 @@ def test_reads_cifar10(tiny: Any, layout: str, form: str) -> None:
 @pytest.mark.parametrize("layout", ["binary100", "python100"])
 @pytest.mark.parametrize("form", ["pack", "unpack"])
 @pytest.mark.parametrize("dataset", ["cifar100", "cifar100_coarse"])
-def test_reads_either_label_of_cifar100(tiny100: Any, layout: str, form: str, dataset: str) -> None:
+def test_reads_either_label_of_cifar100(tiny100, layout, form, dataset):
     source = getattr(tiny100, form)(getattr(tiny100, layout)())
     labels, planes = read(source, dataset)
     expected = tiny100.labels if dataset == "cifar100" else tiny100.coarse
@@ -54,7 +51,7 @@ def test_reads_either_label_of_cifar100(tiny100: Any, layout: str, form: str, da
     np.testing.assert_array_equal(planes, tiny100.planes)
 
 
-def test_both_layouts_of_the_real_pictures_agree(cifar10_small: pathlib.Path) -> None:
+def test_both_layouts_of_the_real_pictures_agree(cifar10_small):
     binary, python = (
         read(str(cifar10_small / f"cifar-10-{layout}.tar.gz")) for layout in ("binary", "python")
     )
@@ -63,13 +60,13 @@ def test_both_layouts_of_the_real_pictures_agree(cifar10_small: pathlib.Path) ->
     assert len(binary[0]) in (6_000, 60_000)  # a part of it, or all
 
 
-def test_finds_the_folder_that_an_archive_unpacks_to(tiny: Any) -> None:
+def test_finds_the_folder_that_an_archive_unpacks_to(tiny):
     tiny.unpack(tiny.binary(), "data/cifar-10-batches-bin")
     labels, _ = read(str(tiny.folder / "data"))
     np.testing.assert_array_equal(labels, tiny.labels)
 
 
-def test_ten_batches_are_in_the_order_of_their_numbers(tiny: Any) -> None:
+def test_ten_batches_are_in_the_order_of_their_numbers(tiny):
     tiny.labels[:] = np.arange(40) % 10
     whole = np.concatenate([tiny.labels[:, None], tiny.planes], axis=1)
     files = {f"data_batch_{k + 1}.bin": whole[3 * k : 3 * k + 3].tobytes() for k in range(10)}
@@ -84,7 +81,7 @@ class Told(list[tuple[int, int]]):
         self.append((done, total))
 
 
-def test_tells_how_far_it_is(tiny: Any) -> None:
+def test_tells_how_far_it_is(tiny):
     for source in (tiny.pack(tiny.binary()), tiny.unpack(tiny.binary())):
         told = Told()
         list(archive.read(source, "cifar10", told))
@@ -92,7 +89,7 @@ def test_tells_how_far_it_is(tiny: Any) -> None:
         assert 0 < told[0][0] <= told[-1][0] <= total
 
 
-def test_memory_does_not_grow_with_the_data(tmp_path: pathlib.Path) -> None:
+def test_memory_does_not_grow_with_the_data(tmp_path):
     def peak(records_: int) -> int:
         path = tmp_path / f"{records_}.tar.gz"
         batch = bytes(3073 * records_)
@@ -128,14 +125,14 @@ def without(files: dict[str, bytes], *names: str) -> dict[str, bytes]:
         ("python100", "test, record 2 (from 0): coarse label 20"),
     ],
 )
-def test_a_label_out_of_range(tiny: Any, tiny100: Any, layout: str, place: str) -> None:
+def test_a_label_out_of_range(tiny, tiny100, layout, place):
     tiny.labels[17], tiny100.coarse[32] = 10, 20
     of = tiny100 if "100" in layout else tiny
     message = refused(of.pack(getattr(of, layout)()), "cifar100" if of is tiny100 else "cifar10")
     assert place in message and ("0 to 9" in message or of is tiny100)
 
 
-def test_other_files_than_expected(tiny: Any, tiny100: Any) -> None:
+def test_other_files_than_expected(tiny, tiny100):
     binary, python = tiny.binary(), tiny.python()
     test = {"test_batch.bin": binary["test_batch.bin"]}
     for files, dataset, words in (
@@ -156,7 +153,7 @@ def test_other_files_than_expected(tiny: Any, tiny100: Any) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 3072, 3073 * 5 + 1])
-def test_a_batch_of_no_whole_records(tiny: Any, length: int) -> None:
+def test_a_batch_of_no_whole_records(tiny, length):
     message = refused(tiny.pack(tiny.binary() | {"data_batch_2.bin": bytes(length)}))
     for words in ("data_batch_2.bin", f"{length:,} bytes", "3,073"):
         assert words in message
@@ -178,16 +175,14 @@ def test_a_batch_of_no_whole_records(tiny: Any, length: int) -> None:
         (lambda b: [b], "expected a dictionary"),
     ],
 )
-def test_a_pickle_of_another_kind(
-    tiny: Any, change: Callable[[dict[str, Any]], Any], expected: str
-) -> None:
+def test_a_pickle_of_another_kind(tiny, change, expected):
     batch = {"data": tiny.planes[:10], "labels": tiny.labels[:10].tolist()}
     message = refused(tiny.pack(tiny.python() | {"data_batch_1": pickle.dumps(change(batch), 4)}))
     assert "data_batch_1" in message
     assert expected in message
 
 
-def test_a_pickle_that_would_run_code(tiny: Any, tmp_path: pathlib.Path) -> None:
+def test_a_pickle_that_would_run_code(tiny, tmp_path):
     class Attack:
         def __reduce__(self) -> tuple[Any, tuple[str]]:
             return os.system, (f"touch {tmp_path / 'trace'}",)
@@ -199,7 +194,7 @@ def test_a_pickle_that_would_run_code(tiny: Any, tmp_path: pathlib.Path) -> None
     assert not (tmp_path / "trace").exists()
 
 
-def test_noise_in_place_of_a_pickle(tiny: Any) -> None:
+def test_noise_in_place_of_a_pickle(tiny):
     random = np.random.default_rng(1)
     for _ in range(50):
         folder = tiny.folder / random.bytes(8).hex()
@@ -207,7 +202,7 @@ def test_noise_in_place_of_a_pickle(tiny: Any) -> None:
         refused(tiny.unpack(tiny.python() | {"data_batch_1": noise}, folder.name))
 
 
-def test_a_truncated_archive(tiny: Any) -> None:
+def test_a_truncated_archive(tiny):
     whole = pathlib.Path(tiny.pack(tiny.binary())).read_bytes()
     source = tiny.folder / "cut.tar.gz"
     for share in (0.001, 0.2, 0.5, 0.9, 0.999):
@@ -215,7 +210,7 @@ def test_a_truncated_archive(tiny: Any) -> None:
         assert "truncated" in refused(str(source))
 
 
-def test_a_truncated_archive_compressed_again(tiny: Any) -> None:
+def test_a_truncated_archive_compressed_again(tiny):
     whole = gzip.decompress(pathlib.Path(tiny.pack(tiny.binary())).read_bytes())
     last = whole.index(b"cifar/data_batch_1.bin")  # the last member: ends at its header, or in it
     source = tiny.folder / "cut.tar.gz"
@@ -224,7 +219,7 @@ def test_a_truncated_archive_compressed_again(tiny: Any) -> None:
         assert "truncated" in refused(str(source))
 
 
-def test_a_changed_byte(tiny: Any) -> None:
+def test_a_changed_byte(tiny):
     """Only gzip's checksum, at the very end, tells that a pixel differs."""
     path = pathlib.Path(tiny.pack(tiny.binary()))
     whole = bytearray(path.read_bytes())
@@ -237,25 +232,25 @@ def test_a_changed_byte(tiny: Any) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"no archive", gzip.compress(b"no tar", mtime=0), bytes(1000)]
 )
-def test_no_archive(tmp_path: pathlib.Path, content: bytes) -> None:
+def test_no_archive(tmp_path, content):
     source = tmp_path / "data.tar.gz"
     source.write_bytes(content)
     refused(str(source))
 
 
-def test_a_folder_with_archives_in_it(tiny: Any) -> None:
+def test_a_folder_with_archives_in_it(tiny):
     tiny.pack(tiny.binary(), "cifar-10-binary.tar.gz")
     assert f"{tiny.folder}/cifar-10-binary.tar.gz" in refused(str(tiny.folder))
 
 
-def test_folders_named_like_batches(tiny: Any) -> None:
+def test_folders_named_like_batches(tiny):
     (tiny.folder / "pictures/train").mkdir(parents=True)
     (tiny.folder / "pictures/test").mkdir()
     assert "no CIFAR batch" in refused(str(tiny.folder / "pictures"), "cifar100")
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "cifar/../../x", "..", "cifar/.."])
-def test_a_member_that_leaves_the_folder(tiny: Any, name: str) -> None:
+def test_a_member_that_leaves_the_folder(tiny, name):
     message = refused(_with_member(tiny, tarfile.TarInfo(name)))
     assert repr(name) in message
     assert "outside its folder" in message
@@ -270,7 +265,7 @@ def test_a_member_that_leaves_the_folder(tiny: Any, name: str) -> None:
         (tarfile.FIFOTYPE, "a device or a pipe"),
     ],
 )
-def test_links_and_devices(tiny: Any, kind: bytes, called: str) -> None:
+def test_links_and_devices(tiny, kind, called):
     info = tarfile.TarInfo("cifar/data_batch_3.bin")
     info.type, info.linkname = kind, "/etc/passwd"
     message = refused(_with_member(tiny, info))

@@ -1,7 +1,5 @@
 """Downloads from a server on this machine, which serves or fails on request."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import http.server
@@ -10,7 +8,6 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from messages import Messages
 
 from stagecraft.components.example_gen.archives import download
 from stagecraft.components.example_gen.archives.download import Published, fetch
@@ -85,7 +82,7 @@ def kept(cache: pathlib.Path) -> list[str]:
     return sorted(path.name for path in cache.iterdir() if not path.name.endswith(".lock"))
 
 
-def test_downloads_once(server: Server, tmp_path: pathlib.Path) -> None:
+def test_downloads_once(server, tmp_path):
     cache = tmp_path / "a" / "b"
     for _ in range(2):
         path = get(server, cache)
@@ -94,27 +91,25 @@ def test_downloads_once(server: Server, tmp_path: pathlib.Path) -> None:
     assert kept(cache) == ["data.tar.gz"]
 
 
-def test_a_read_only_cache_that_has_it_is_enough(tmp_path: pathlib.Path) -> None:
+def test_a_read_only_cache_that_has_it_is_enough(tmp_path):
     (tmp_path / "data.tar.gz").write_bytes(CONTENT)
     fetch(Published("http://127.0.0.1:9/data.tar.gz", MD5), str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["data.tar.gz"]
 
 
-def test_errors_of_the_server_are_retried(server: Server, tmp_path: pathlib.Path) -> None:
+def test_errors_of_the_server_are_retried(server, tmp_path):
     server.plan = ["503", "500", "429", "502"]
     get(server, tmp_path)
     assert len(server.ranges) == 5
 
 
-def test_a_cut_connection_is_gone_on_from(server: Server, tmp_path: pathlib.Path) -> None:
+def test_a_cut_connection_is_gone_on_from(server, tmp_path):
     server.plan = ["cut"] * 9  # more than the attempts without any progress that are made
     assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
     assert server.ranges[:3] == [None, "bytes=1024000-", "bytes=1536000-"]
 
 
-def test_a_download_of_an_earlier_run_is_gone_on_from(
-    server: Server, tmp_path: pathlib.Path
-) -> None:
+def test_a_download_of_an_earlier_run_is_gone_on_from(server, tmp_path):
     (tmp_path / "data.tar.gz.part").write_bytes(CONTENT[:1000])
     assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
     assert server.ranges == ["bytes=1000-"]
@@ -132,17 +127,13 @@ def test_a_download_of_an_earlier_run_is_gone_on_from(
     ],
     ids=["spoiled", "whole", "too long", "another", "no ranges", "wrong part", "gzip header"],
 )
-def test_what_is_kept_is_right(
-    server: Server, tmp_path: pathlib.Path, name: str, already: bytes, plan: list[str]
-) -> None:
+def test_what_is_kept_is_right(server, tmp_path, name, already, plan):
     (tmp_path / name).write_bytes(already)
     server.plan = plan
     assert pathlib.Path(get(server, tmp_path)).read_bytes() == CONTENT
 
 
-def test_a_wrong_md5_leaves_nothing(
-    server: Server, tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_a_wrong_md5_leaves_nothing(server, tmp_path, messages):
     server.content = CONTENT[:-1] + b"?"
     with messages.raises(UserError):
         get(server, tmp_path)
@@ -150,9 +141,7 @@ def test_a_wrong_md5_leaves_nothing(
     assert len(server.ranges) == 1
 
 
-def test_a_wrong_md5_after_resuming_is_tried_once_more(
-    server: Server, tmp_path: pathlib.Path
-) -> None:
+def test_a_wrong_md5_after_resuming_is_tried_once_more(server, tmp_path):
     (tmp_path / "data.tar.gz.part").write_bytes(b"?" * 1000)
     server.content = CONTENT[:-1] + b"?"
     with pytest.raises(UserError, match="MD5"):
@@ -161,7 +150,7 @@ def test_a_wrong_md5_after_resuming_is_tried_once_more(
     assert kept(tmp_path) == []
 
 
-def test_what_is_not_there_is_not_retried(server: Server, tmp_path: pathlib.Path) -> None:
+def test_what_is_not_there_is_not_retried(server, tmp_path):
     server.plan = ["404"]
     with pytest.raises(UserError, match="404") as caught:
         get(server, tmp_path)
@@ -170,7 +159,7 @@ def test_what_is_not_there_is_not_retried(server: Server, tmp_path: pathlib.Path
     assert kept(tmp_path) == []
 
 
-def test_gives_up_and_keeps_what_has_arrived(server: Server, tmp_path: pathlib.Path) -> None:
+def test_gives_up_and_keeps_what_has_arrived(server, tmp_path):
     server.plan = ["cut", *["503"] * 5]
     with pytest.raises(UserError, match="503") as caught:
         get(server, tmp_path)
@@ -180,15 +169,13 @@ def test_gives_up_and_keeps_what_has_arrived(server: Server, tmp_path: pathlib.P
     assert server.ranges[-1] == f"bytes={len(CONTENT) // 2}-"
 
 
-def test_no_server(tmp_path: pathlib.Path) -> None:
+def test_no_server(tmp_path):
     with pytest.raises(UserError, match="source sample"):
         fetch(Published("http://127.0.0.1:9/data.tar.gz", MD5), str(tmp_path), backoff=0.0)
     assert kept(tmp_path) == []
 
 
-def test_a_full_disk_is_named_and_made_room_on(
-    server: Server, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_a_full_disk_is_named_and_made_room_on(server, tmp_path, monkeypatch, messages):
     def receive(url: str, part: pathlib.Path) -> None:
         part.write_bytes(b"some")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -199,15 +186,13 @@ def test_a_full_disk_is_named_and_made_room_on(
     assert kept(tmp_path) == []
 
 
-def test_a_cache_that_cannot_be_made(
-    server: Server, tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_a_cache_that_cannot_be_made(server, tmp_path, messages):
     (tmp_path / "file").write_bytes(b"")
     with messages.raises(UserError):
         get(server, tmp_path / "file" / "cache")
 
 
-def test_several_at_a_time_download_once(server: Server, tmp_path: pathlib.Path) -> None:
+def test_several_at_a_time_download_once(server, tmp_path):
     # The lock belongs to an open file, so threads contend for it as processes do.
     paths: list[str] = []
     threads = [
@@ -221,7 +206,7 @@ def test_several_at_a_time_download_once(server: Server, tmp_path: pathlib.Path)
     assert server.ranges == [None]
 
 
-def test_every_data_set_is_published() -> None:
+def test_every_data_set_is_published():
     from stagecraft.schemas.features import DATASETS
 
     assert set(download.PUBLISHED) == set(DATASETS)

@@ -1,16 +1,12 @@
 """The generated sample: the same every time, balanced, in CIFAR-10's layout."""
 
-from __future__ import annotations
-
-import pathlib
-
 import numpy as np
 
 from stagecraft.components.example_gen.archives import archive, sample
 from stagecraft.schemas import features
 
 
-def test_has_the_pictures_asked_for() -> None:
+def test_has_the_pictures_asked_for():
     blocks = list(sample.blocks(1_500, 40))
     for part, count in (("train", 1_500), ("test", 40)):
         labels = np.concatenate([block.labels for block in blocks if block.part == part])
@@ -19,13 +15,13 @@ def test_has_the_pictures_asked_for() -> None:
     assert all(block.planes.dtype == block.labels.dtype == np.uint8 for block in blocks)
 
 
-def test_is_the_same_every_time_and_no_two_pictures_are() -> None:
+def test_is_the_same_every_time_and_no_two_pictures_are():
     first, second = (np.concatenate([b.planes for b in sample.blocks(1_100, 20)]) for _ in "ab")
     np.testing.assert_array_equal(first, second)
     assert len(np.unique(first, axis=0)) == len(first)
 
 
-def test_classes_differ_beyond_chance() -> None:
+def test_classes_differ_beyond_chance():
     """Even the nearest class mean, which knows nothing of shapes, beats one in ten."""
     blocks = list(sample.blocks(2_000, 500))
 
@@ -43,7 +39,7 @@ def test_classes_differ_beyond_chance() -> None:
     assert (guesses == labels).mean() > chance
 
 
-def test_written_it_is_an_archive(tmp_path: pathlib.Path) -> None:
+def test_written_it_is_an_archive(tmp_path):
     sample.write(tmp_path / "sample", 30, 10)
     read = list(archive.read(str(tmp_path / "sample"), "cifar10"))
     made = list(sample.blocks(30, 10))
@@ -53,5 +49,5 @@ def test_written_it_is_an_archive(tmp_path: pathlib.Path) -> None:
         np.testing.assert_array_equal(one.planes, other.planes)
 
 
-def test_its_classes_are_those_of_the_schema() -> None:
+def test_its_classes_are_those_of_the_schema():
     assert features.SAMPLE.label_names == tuple(sample.SHAPES)

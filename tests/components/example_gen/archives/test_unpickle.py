@@ -1,10 +1,7 @@
 """The unpickler reads every way in which the batches were ever written, and nothing more."""
 
-from __future__ import annotations
-
 import io
 import os
-import pathlib
 import pickle
 import struct
 from typing import Any
@@ -54,20 +51,20 @@ def python2(labels: list[int], planes: np.ndarray) -> bytes:
 
 @pytest.mark.parametrize("protocol", range(5))
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_reads_what_python_3_writes(protocol: int, order: Any) -> None:
+def test_reads_what_python_3_writes(protocol, order):
     batch = load(pickle.dumps(BATCH | {"data": np.array(PLANES, order=order)}, protocol))
     assert batch["labels"] == BATCH["labels"]
     assert batch["data"].dtype == np.uint8
     np.testing.assert_array_equal(batch["data"], PLANES)
 
 
-def test_reads_what_python_2_wrote() -> None:
+def test_reads_what_python_2_wrote():
     batch = load(python2([6, 9, 9, 4], PLANES))
     assert batch["labels"] == [6, 9, 9, 4]
     np.testing.assert_array_equal(batch["data"], PLANES)
 
 
-def test_reads_numpy_2s_name_for_it() -> None:
+def test_reads_numpy_2s_name_for_it():
     data = pickle.dumps(BATCH, 2)
     old, new = b"numpy.core.multiarray", b"numpy._core.multiarray"
     if new not in data:
@@ -86,7 +83,7 @@ class Call:
 
 
 @pytest.mark.parametrize("protocol", range(5))
-def test_runs_no_code(protocol: int, tmp_path: pathlib.Path) -> None:
+def test_runs_no_code(protocol, tmp_path):
     trace = tmp_path / "trace"
     attack = pickle.dumps(BATCH | {"x": Call(os.system, f"touch {trace}")}, protocol)
     with pytest.raises(unpickle.ForbiddenNameError, match=r"posix\.system"):
@@ -104,7 +101,7 @@ def test_runs_no_code(protocol: int, tmp_path: pathlib.Path) -> None:
         b"cstagecraft.components.example_gen.archives.unpickle\n_Unpickler\n.",
     ],
 )
-def test_knows_few_names(attack: bytes) -> None:
+def test_knows_few_names(attack):
     with pytest.raises(unpickle.ForbiddenNameError):
         load(attack)
 
@@ -121,7 +118,7 @@ def test_knows_few_names(attack: bytes) -> None:
         (b"P1\n.", "persistent"),
     ],
 )
-def test_builds_nothing_else(attack: bytes, message: str) -> None:
+def test_builds_nothing_else(attack, message):
     with pytest.raises(pickle.UnpicklingError, match=message):
         load(attack)
 
@@ -134,17 +131,17 @@ def test_builds_nothing_else(attack: bytes, message: str) -> None:
         (PLANES.view(np.int8), "uint8"),
     ],
 )
-def test_arrays_hold_unsigned_bytes(change: np.ndarray, message: str) -> None:
+def test_arrays_hold_unsigned_bytes(change, message):
     with pytest.raises(pickle.UnpicklingError, match=message):
         load(pickle.dumps({"data": change}, 2))
 
 
-def test_an_arrays_shape_fits_its_bytes() -> None:
+def test_an_arrays_shape_fits_its_bytes():
     with pytest.raises(pickle.UnpicklingError, match=r"shape \(4, 3073\)"):
         load(python2([1], PLANES).replace(struct.pack("<H", 3072), struct.pack("<H", 3073)))
 
 
-def test_a_truncated_pickle_ends_early() -> None:
+def test_a_truncated_pickle_ends_early():
     whole = python2([6, 9, 9, 4], PLANES)
     for length in (0, 1, 10, 100, 5000, len(whole) - 1):
         with pytest.raises((EOFError, pickle.UnpicklingError)):

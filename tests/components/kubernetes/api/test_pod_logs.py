@@ -1,16 +1,11 @@
 """Logs of pods, from a server that answers as a cluster would."""
 
-from __future__ import annotations
-
 import datetime
 import itertools
-import pathlib
 from collections.abc import Iterator
 
 import kubernetes
 import pytest
-from kube_api import KubeApi
-from messages import Messages
 
 from stagecraft.components.kubernetes.api import pod_logs
 from stagecraft.components.kubernetes.api.connection import Refused, Unreachable, connect
@@ -29,7 +24,7 @@ def followed(client: Client, pod: str = "x", **more: object) -> Iterator[str]:
     return pod_logs.followed(client, NS, pod, container="main", sleep=no_sleep, **more)
 
 
-def test_pods_come_in_the_order_in_which_they_were_made(server: KubeApi, client: Client) -> None:
+def test_pods_come_in_the_order_in_which_they_were_made(server, client):
     for name in "bac":
         server.add_pod(name, {"run": "1"}, annotations={"of": name})
     server.add_pod("z", {"run": "2"})
@@ -52,7 +47,7 @@ def test_pods_come_in_the_order_in_which_they_were_made(server: KubeApi, client:
     ]
 
 
-def test_lines(server: KubeApi, client: Client) -> None:
+def test_lines(server, client):
     server.add_pod("x")
     for line in ("one", "", "  zwei·"):
         server.log("x", line)
@@ -65,7 +60,7 @@ def test_lines(server: KubeApi, client: Client) -> None:
     assert (error.value.status, error.value.transient) == (404, False)
 
 
-def test_followed_to_its_end(server: KubeApi, client: Client) -> None:
+def test_followed_to_its_end(server, client):
     server.add_pod("x")
     server.log("x", "one")
     lines = followed(client)
@@ -78,9 +73,7 @@ def test_followed_to_its_end(server: KubeApi, client: Client) -> None:
     assert list(followed(client, tail=1)) == ["three"]
 
 
-def test_lines_of_the_same_moment_are_told_apart_by_their_number(
-    server: KubeApi, client: Client
-) -> None:
+def test_lines_of_the_same_moment_are_told_apart_by_their_number(server, client):
     server.add_pod("x")
     for line in ("a", "b"):
         server.log("x", line, at=AT)
@@ -95,7 +88,7 @@ def test_lines_of_the_same_moment_are_told_apart_by_their_number(
     assert list(lines) == ["c"]
 
 
-def test_a_connection_that_breaks_before_the_first_line(server: KubeApi, client: Client) -> None:
+def test_a_connection_that_breaks_before_the_first_line(server, client):
     """What was printed long before is not passed over."""
     server.add_pod("x")
     broken = itertools.count()
@@ -114,7 +107,7 @@ def test_a_connection_that_breaks_before_the_first_line(server: KubeApi, client:
         assert list(followed(client, tail=2)) == ["b", "c"]
 
 
-def test_a_container_that_has_not_begun_is_waited_for(server: KubeApi, client: Client) -> None:
+def test_a_container_that_has_not_begun_is_waited_for(server, client):
     server.add_pod("x", waiting="ContainerCreating")
     asked = itertools.count(1)
 
@@ -130,9 +123,7 @@ def test_a_container_that_has_not_begun_is_waited_for(server: KubeApi, client: C
     assert list(followed(client, "y", patient=lambda: False)) == []
 
 
-def test_failures_of_the_server_are_waited_for(
-    server: KubeApi, client: Client, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_failures_of_the_server_are_waited_for(server, client, monkeypatch, messages):
     server.add_pod("x")
     server.log("x", "one")
     server.finish("x")
@@ -144,7 +135,7 @@ def test_failures_of_the_server_are_waited_for(
         list(followed(client))
 
 
-def test_merged(server: KubeApi, client: Client) -> None:
+def test_merged(server, client):
     server.add_pod("a", {"run": "1"})
     server.log("a", "from a")
     asked = itertools.count(1)
@@ -164,7 +155,7 @@ def test_merged(server: KubeApi, client: Client) -> None:
 
 
 @pytest.mark.parametrize("verb", ["list", "get"])
-def test_the_role_is_named(server: KubeApi, client: Client, verb: str, messages: Messages) -> None:
+def test_the_role_is_named(server, client, verb, messages):
     server.add_pod("x", {"run": "1"})
     server.forbid(verb, "pods" if verb == "list" else "pods/log")
     with messages.raises(Refused) as error:
@@ -173,9 +164,7 @@ def test_the_role_is_named(server: KubeApi, client: Client, verb: str, messages:
     assert (error.value.status, error.value.transient) == (403, False)
 
 
-def test_connections(
-    server: KubeApi, client: Client, tmp_path: pathlib.Path, messages: Messages
-) -> None:
+def test_connections(server, client, tmp_path, messages):
     with messages.raises(UserError):
         connect("none")
     assert pod_logs.pods(connect("test"), NS, "run=1") == []

@@ -1,7 +1,5 @@
 """A Trainer's step that starts a job: real processes under emulated controllers."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import os
@@ -11,12 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from artifacts import OUTPUTS, Artifacts, artifacts, training_inputs, training_properties
 from job_controllers import Cluster, controllers
 from kube_api import KubeApi
 from kube_api.kubelet import PODS
 from kube_api.store import Resource
 from tfx import types
-from tfx.types import artifact_utils, standard_artifacts
 
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.jobs.job_settings import (
@@ -29,7 +27,6 @@ from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings, Secr
 from stagecraft.components.kubernetes.launch import training_job
 from stagecraft.components.trainer.component import RUN_FN
 from stagecraft.components.trainer.executor import Executor
-from stagecraft.trainer_module.settings import TrainingSettings
 
 JOBS = Resource("batch", "v1", "jobs", "Job")
 
@@ -43,8 +40,8 @@ class Step:
     """The Trainer's step: its artifacts and its settings."""
 
     folder: pathlib.Path
-    inputs: dict[str, list[types.Artifact]]
-    outputs: dict[str, list[types.Artifact]]
+    inputs: Artifacts
+    outputs: Artifacts
     checkpoints: Any = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,25 +65,9 @@ class Step:
     def run(
         self, parallel: dict[str, Any], train: dict[str, Any] | None = None, run_fn: str = RUN_FN
     ) -> None:
-        settings = TrainingSettings.model_validate(
-            {"train": TRAIN | (train or {}), "parallel": {"launcher": "kubernetes"} | parallel}
-        )
-        Executor().Do(
-            self.inputs,
-            self.outputs,
-            {
-                **settings.flat(),
-                "run_fn": run_fn,
-                "checkpoint_root": str(self.checkpoints),
-                "code_fingerprint": "0123456789abcdef",
-            },
-        )
-
-
-def artifact(kind: type[types.Artifact], uri: pathlib.Path) -> types.Artifact:
-    made = kind()
-    made.uri = str(uri)
-    return made
+        asked = {"train": TRAIN | (train or {}), "parallel": {"launcher": "kubernetes"} | parallel}
+        properties = training_properties(asked, self.checkpoints)
+        Executor().Do(self.inputs, self.outputs, properties | {"run_fn": run_fn})
 
 
 @pytest.fixture
@@ -121,24 +102,18 @@ def step(
             ),
         )
         monkeypatch.setenv(CLUSTER, cluster.model_dump_json(exclude_defaults=True))
-        examples = artifact(standard_artifacts.Examples, training_data.examples)
-        examples.split_names = artifact_utils.encode_split_names(["train", "val", "eval"])
-        return Step(
-            tmp_path,
-            {
-                "examples": [examples],
-                "transform_graph": [
-                    artifact(standard_artifacts.TransformGraph, training_data.transform_graph)
-                ],
-                "schema": [artifact(standard_artifacts.Schema, training_data.schema)],
-            },
-            {
-                "model": [artifact(standard_artifacts.Model, tmp_path / "model")],
-                "model_run": [artifact(standard_artifacts.ModelRun, tmp_path / "model_run")],
-            },
-        )
+        inputs = training_inputs(training_data.examples.parent)
+        return Step(tmp_path, inputs, artifacts(OUTPUTS, tmp_path))
 
     return make
+
+
+@pytest.fixture
+def stored(step: Any, bucket: str) -> Any:
+    """A step whose folders are in a store."""
+    one = step(folder=f"s3://{bucket}/jobs")
+    one.checkpoints = f"s3://{bucket}/checkpoints"
+    return one
 
 
 @pytest.fixture
@@ -174,6 +149,7 @@ class ByHand:
 
     name = "train-1"
     kind = CLUSTER_JOBS.get("job")
+    resource = JOBS
 
     def __init__(self, server: KubeApi, clock: Clock) -> None:
         self.server, self.clock = server, clock

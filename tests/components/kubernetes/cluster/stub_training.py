@@ -1,7 +1,5 @@
 """Functions in place of ``run_fn``, for what is about whoever starts the job and follows it."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

@@ -1,14 +1,11 @@
 """A Trainer's step is tried again, and finds what an attempt before has left."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shutil
 from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.components.kubernetes.api.connection import Refused
 from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder
@@ -61,9 +58,7 @@ def killed(one: Any, monkeypatch: pytest.MonkeyPatch, function: str, **run: Any)
             one.run(IN_STEP, **run)
 
 
-def test_while_its_job_runs(
-    step: Any, cluster: Any, server: Any, owner: Any, aside: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_its_job_runs(step, cluster, server, owner, aside, monkeypatch):
     one = step()
     killed(one, monkeypatch, "_follow", run_fn="stub_training.waits")
     [before] = jobs(server)
@@ -89,7 +84,7 @@ def test_while_its_job_runs(
     assert (pathlib.Path(one.model.uri) / "Format-Serving" / "model").read_text() == "weights"
 
 
-def test_when_its_job_is_done(step: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_its_job_is_done(step, cluster, monkeypatch):
     one = step()
     killed(one, monkeypatch, "_follow", run_fn="stub_training.done")
     cluster.wait_for(lambda: cluster.conditions() == ["Complete"])
@@ -98,7 +93,7 @@ def test_when_its_job_is_done(step: Any, cluster: Any, monkeypatch: pytest.Monke
     assert len(cluster.pods) == 2
 
 
-def test_when_its_model_was_taken(step: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_its_model_was_taken(step, cluster, monkeypatch):
     """Killed after that, before anybody noted it: what the job has left is not there any more."""
     one = step()
 
@@ -118,9 +113,7 @@ def test_when_its_model_was_taken(step: Any, cluster: Any, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "kind", ["job", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tfjob", "trainjob"))]
 )
-def test_after_its_job_has_failed(
-    step: Any, cluster: Any, server: Any, kind: str, messages: Messages
-) -> None:
+def test_after_its_job_has_failed(step, cluster, server, kind, messages):
     one = step(kind)
     with messages.raises(UserError):
         one.run(IN_STEP, run_fn="stub_training.refuses_until_it_may_not")
@@ -131,7 +124,7 @@ def test_after_its_job_has_failed(
     assert len(cluster.gone) == 1
 
 
-def test_what_a_training_has_left_that_nobody_tries_again(step: Any, cluster: Any) -> None:
+def test_what_a_training_has_left_that_nobody_tries_again(step, cluster):
     one = step(ttl_seconds=600)
     jobs = one.volume / "jobs"
     names = ("train-0123456789abcdef", "train-fedcba9876543210", "mine")
@@ -143,15 +136,7 @@ def test_what_a_training_has_left_that_nobody_tries_again(step: Any, cluster: An
 
 
 @pytest.mark.parametrize("verb", ["patch", "get"])
-def test_it_may_not(
-    step: Any,
-    cluster: Any,
-    server: Any,
-    owner: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    messages: Messages,
-    verb: str,
-) -> None:
+def test_it_may_not(step, cluster, server, owner, monkeypatch, messages, verb):
     """The job would be deleted with the pod of the attempt before: that is none to go on with."""
     one = step()
     killed(one, monkeypatch, "_follow", run_fn="stub_training.hangs")
@@ -166,7 +151,7 @@ def test_it_may_not(
     cluster.wait_for(lambda: not cluster.running())
 
 
-def test_the_service_of_a_job_before(by_hand: Any, server: Any) -> None:
+def test_the_service_of_a_job_before(by_hand, server):
     """It is still there, and about to go with its owner: it would leave the new job without."""
     [services] = [each for each in server.resources.values() if each.plural == "services"]
     gone = {"apiVersion": "batch/v1", "kind": "Job", "name": by_hand.name, "uid": "gone"}
@@ -181,7 +166,7 @@ def test_the_service_of_a_job_before(by_hand: Any, server: Any) -> None:
     ]
 
 
-def test_pods_of_a_job_before_are_waited_for(by_hand: Any, messages: Messages) -> None:
+def test_pods_of_a_job_before_are_waited_for(by_hand, messages):
     """They may be saving still, at the same checkpoints."""
     by_hand.add_pod("old")
     by_hand.clock.at(60, lambda: by_hand.server.finish("old", "Failed", 143))
@@ -190,7 +175,7 @@ def test_pods_of_a_job_before_are_waited_for(by_hand: Any, messages: Messages) -
     assert by_hand.clock.now >= 100
 
 
-def test_a_pod_that_never_goes_is_not_waited_for_for_ever(by_hand: Any) -> None:
+def test_a_pod_that_never_goes_is_not_waited_for_for_ever(by_hand):
     """Its node is lost."""
     by_hand.add_pod("old")
     by_hand.run(400)
@@ -198,7 +183,7 @@ def test_a_pod_that_never_goes_is_not_waited_for_for_ever(by_hand: Any) -> None:
 
 
 @pytest.mark.parametrize(("taker", "deletes"), [("train-2", 1), ("train-1", 0)])
-def test_a_step_that_has_lost_its_lease(by_hand: Any, taker: str, deletes: int) -> None:
+def test_a_step_that_has_lost_its_lease(by_hand, taker, deletes):
     """It ends its job; unless another attempt goes on with that."""
     holder = Holder(name=taker, host="node-2", process=7)
 
@@ -213,9 +198,8 @@ def test_a_step_that_has_lost_its_lease(by_hand: Any, taker: str, deletes: int) 
     assert len(by_hand.jobs()) == 1 - deletes
 
 
-def test_a_job_that_is_being_deleted(by_hand: Any, server: Any) -> None:
-    [resource] = [each for each in server.resources.values() if each.plural == "jobs"]
-    body = by_hand.objects[-1]
+def test_a_job_that_is_being_deleted(by_hand, server):
+    resource, body = by_hand.resource, by_hand.objects[-1]
     held = body | {"metadata": body["metadata"] | {"finalizers": ["foregroundDeletion"]}}
     old = server.store.create(resource, server.namespace, held)
     server.store.delete(resource, server.namespace, by_hand.name)
@@ -227,9 +211,7 @@ def test_a_job_that_is_being_deleted(by_hand: Any, server: Any) -> None:
     assert by_hand.asked("DELETE") == 0
 
 
-def test_no_owner_in_another_namespace(
-    tmp_path: pathlib.Path, owner: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_owner_in_another_namespace(tmp_path, owner, monkeypatch):
     """Kubernetes would delete the job at once: an owner that it cannot find is gone."""
     monkeypatch.setattr(launch, "_NAMESPACE", tmp_path / "namespace")
     assert json.dumps(launch._owner("kubeflow")).count("first") == 2

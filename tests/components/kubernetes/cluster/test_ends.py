@@ -1,7 +1,5 @@
 """Whoever started a job is ended, or killed: the job's pods end, too, and nobody else's fault."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -13,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.components.kubernetes import worker
 from stagecraft.components.kubernetes.job_folder import heartbeat
@@ -71,7 +68,7 @@ def deletes(server: Any) -> list[str]:
     return [each.path for each in server.requests if each.method == "DELETE"]
 
 
-def test_sigterm(launcher: Launcher, cluster: Any, server: Any) -> None:
+def test_sigterm(launcher, cluster, server):
     cluster.wait_for(lambda: hanging(cluster))
     launcher.process.terminate()
     begun = time.monotonic()
@@ -85,9 +82,7 @@ def test_sigterm(launcher: Launcher, cluster: Any, server: Any) -> None:
 
 
 @pytest.mark.slow
-def test_sigterm_while_the_api_does_not_answer(
-    launcher: Launcher, cluster: Any, server: Any
-) -> None:
+def test_sigterm_while_the_api_does_not_answer(launcher, cluster, server):
     cluster.wait_for(lambda: hanging(cluster))
     server.is_down = True
     launcher.process.terminate()
@@ -96,7 +91,7 @@ def test_sigterm_while_the_api_does_not_answer(
     assert len(cluster.running()) == 3
 
 
-def test_sigkill(launcher: Launcher, cluster: Any, server: Any) -> None:
+def test_sigkill(launcher, cluster, server):
     """Those that serve for ever end, too; and what the controller starts in their place."""
     cluster.wait_for(lambda: hanging(cluster))
     launcher.process.kill()
@@ -115,7 +110,7 @@ def pod(folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def test_a_pod_that_starts_when_its_lease_is_over(tmp_path: pathlib.Path) -> None:
+def test_a_pod_that_starts_when_its_lease_is_over(tmp_path):
     heartbeat.renew(str(tmp_path), -1.0)
     ended = pod(tmp_path)
     assert (ended.returncode, ended.stdout) == (
@@ -124,14 +119,14 @@ def test_a_pod_that_starts_when_its_lease_is_over(tmp_path: pathlib.Path) -> Non
     )
 
 
-def test_a_pod_without_the_volume(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_a_pod_without_the_volume(tmp_path, messages):
     ended = pod(tmp_path / "nowhere")
     assert ended.returncode == 1
     assert str(tmp_path / "nowhere" / heartbeat.NAME) in ended.stdout
     messages.check(ended.stdout)
 
 
-def test_a_lease_that_cannot_be_read_for_a_while(tmp_path: pathlib.Path) -> None:
+def test_a_lease_that_cannot_be_read_for_a_while(tmp_path):
     """It is as it was when it was read."""
     program = (
         "import sys, threading\n"
@@ -154,7 +149,7 @@ def test_a_lease_that_cannot_be_read_for_a_while(tmp_path: pathlib.Path) -> None
     process.stdout.close()
 
 
-def test_the_lease_is_renewed_as_long_as_the_training_is_followed(tmp_path: pathlib.Path) -> None:
+def test_the_lease_is_renewed_as_long_as_the_training_is_followed(tmp_path):
     with heartbeat.renewed(str(tmp_path), 1.0):
         first = (tmp_path / heartbeat.NAME).stat().st_mtime_ns
         deadline = time.monotonic() + 30

@@ -1,14 +1,11 @@
 """Processes of a training's job that crash, refuse, hang, or never end."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
 from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 
@@ -17,15 +14,16 @@ SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed(step: Any, cluster: Any, aside: Any, capfd: Any) -> None:
-    """The others lose it, all start again, and go on from a checkpoint."""
-    one = step()
+@pytest.mark.parametrize("place", ["volume", "store"])
+def test_a_worker_that_is_killed(step, cluster, aside, capfd, request, place):
+    """The others lose it, all start again, and go on from a checkpoint that the chief has sent."""
+    one = step() if place == "volume" else request.getfixturevalue("stored")
     running = aside(one.run, IN_STEP, {"steps": 40})
 
     def has_saved(pod: Any) -> bool:
         return sum("phase: save" in line for line in pod.lines) > 2
 
-    cluster.wait_for(lambda: any(map(has_saved, cluster.pods)))
+    cluster.wait_for(lambda: any(map(has_saved, cluster.pods)) or running.done())
     next(pod for pod in cluster.running() if "-1-" in pod.name).signal(signal.SIGKILL)
     running.result()
     assert one.model.get_int_custom_property("steps") == 40
@@ -37,7 +35,8 @@ def test_a_worker_that_is_killed(step: Any, cluster: Any, aside: Any, capfd: Any
 
 
 @pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
-def test_one_that_ends_for_good(step: Any, cluster: Any, kind: str) -> None:
+def test_one_that_ends_for_good(step, cluster, server, capfd, kind):
+    """Its secret is nowhere but in the pod."""
     one = step(kind)
     with pytest.raises(UserError) as error:
         one.run(IN_STEP, run_fn="stub_training.refuses")
@@ -49,9 +48,14 @@ def test_one_that_ends_for_good(step: Any, cluster: Any, kind: str) -> None:
     assert "train.batch_size: 7: expected something else" in lines[-1]
     assert not cluster.running()
     assert len(cluster.pods) == 2
+    written = [path.read_text(errors="replace") for path in one.volume.rglob("*") if path.is_file()]
+    asked = [json.dumps(request.body) for request in server.requests]
+    assert any("secretKeyRef" in body for body in asked)
+    for text in (*capfd.readouterr(), str(error.value), *written, *asked):
+        assert "s3cr3t-v4lue" not in text
 
 
-def test_one_that_hangs(step: Any, cluster: Any, messages: Messages) -> None:
+def test_one_that_hangs(step, cluster, messages):
     one = step(deadline_seconds=3)
     with messages.raises(UserError):
         one.run(IN_STEP, run_fn="stub_training.hangs")
@@ -61,7 +65,7 @@ def test_one_that_hangs(step: Any, cluster: Any, messages: Messages) -> None:
 @pytest.mark.parametrize(
     ("kind", "why"), [("job", "MaxFailedIndexes"), ("tfjob", "processes were lost")]
 )
-def test_one_that_crashes_again_and_again(step: Any, cluster: Any, kind: str, why: str) -> None:
+def test_one_that_crashes_again_and_again(step, cluster, kind, why):
     """The training operator does not count: somebody else has to."""
     one = step(kind)
     with pytest.raises(UserError, match=why) as error:
@@ -74,22 +78,8 @@ def test_one_that_crashes_again_and_again(step: Any, cluster: Any, kind: str, wh
 
 
 @pytest.mark.parametrize("kind", ["job", "tfjob"])
-def test_those_that_serve_are_ended_with_the_chief(step: Any, cluster: Any, kind: str) -> None:
+def test_those_that_serve_are_ended_with_the_chief(step, cluster, kind):
     one = step(kind)
     one.run(SERVED, run_fn="stub_training.done_or_serves")
     assert one.model.get_int_custom_property("steps") == 4
     assert len(cluster.pods) == 3 and not cluster.running()
-
-
-def test_a_secret_is_nowhere_but_in_the_pod(
-    step: Any, cluster: Any, server: Any, capfd: Any
-) -> None:
-    one = step()
-    with pytest.raises(UserError) as error:
-        one.run(IN_STEP, run_fn="stub_training.refuses")
-    secret = "s3cr3t-v4lue"
-    written = [path.read_text(errors="replace") for path in one.volume.rglob("*") if path.is_file()]
-    asked = [json.dumps(request.body) for request in server.requests]
-    assert any("secretKeyRef" in body for body in asked)
-    for text in (*capfd.readouterr(), str(error.value), *written, *asked):
-        assert secret not in text

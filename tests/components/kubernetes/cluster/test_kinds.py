@@ -3,8 +3,6 @@
 Each trains the same model as one device in one process: the same weights in float64.
 """
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 from typing import Any
@@ -13,6 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from stagecraft.components.object_store.folder import StoredFolder
+from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.parity import cases, criteria
 
@@ -24,7 +24,12 @@ SLOWLY = {"learning_rate": cases.SMALL_LEARNING_RATE, "schedule": "constant", "w
 
 def weights(one: Any) -> dict[str, np.ndarray]:
     """After the last step."""
-    [folder] = (one.volume / "checkpoints").iterdir()
+    if isinstance(one.checkpoints, str):
+        [key] = {name.partition("/")[0] for name in StoredFolder(one.checkpoints).names()}
+        folder = one.folder / "fetched"
+        mirror.use(folder, StoredFolder(f"{one.checkpoints}/{key}"))
+    else:
+        [folder] = one.checkpoints.iterdir()
     checkpoint = Checkpoints(folder, writes=False).newest()
     assert checkpoint is not None and checkpoint.step == 4
     return {name: value for name, value in checkpoint.state.items() if name.startswith("model/")}
@@ -54,10 +59,12 @@ def expected(step: Any, known: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         pytest.param("job", marks=pytest.mark.slow),
         pytest.param("trainjob", marks=pytest.mark.slow),
         pytest.param("tfjob", marks=pytest.mark.full),
+        pytest.param("job without a volume", marks=pytest.mark.full),
     ],
 )
-def test_two_workers_in_step(expected: Any, step: Any, cluster: Any, capfd: Any, kind: str) -> None:
-    one = step(kind)
+def test_two_workers_in_step(expected, step, cluster, capfd, kind, request):
+    stored = kind == "job without a volume"
+    one = request.getfixturevalue("stored") if stored else step(kind)
     one.run(IN_STEP, SLOWLY)
     no_more = dict.fromkeys(expected, 0.0)  # than the tolerance
     assert (parity := criteria.trajectory(weights(one), expected, no_more)).equal, parity
@@ -67,15 +74,15 @@ def test_two_workers_in_step(expected: Any, step: Any, cluster: Any, capfd: Any,
     printed = capfd.readouterr().err
     assert "worker 0: " in printed and "worker 1: " in printed
     assert len(cluster.pods) == 2 and not cluster.running()
-    assert list((one.volume / "jobs").iterdir()) == []
-    assert (one.volume / "checkpoints").is_dir()
+    assert stored or list((one.volume / "jobs").iterdir()) == []
+    assert stored or one.checkpoints.is_dir()
 
 
 @pytest.mark.parametrize(
     "kind",
     [pytest.param("job", marks=pytest.mark.slow), pytest.param("tfjob", marks=pytest.mark.full)],
 )
-def test_a_chief_and_parameter_servers(step: Any, cluster: Any, kind: str) -> None:
+def test_a_chief_and_parameter_servers(step, cluster, kind):
     one = step(kind)
     parallel = {"strategy": "parameter_server", "workers": 2, "ps": 1}
     one.run(parallel | {"evaluator": kind == "tfjob"}, {"checkpoint_every": 2})
@@ -84,7 +91,7 @@ def test_a_chief_and_parameter_servers(step: Any, cluster: Any, kind: str) -> No
 
 
 @pytest.mark.full
-def test_one_process(step: Any, cluster: Any) -> None:
+def test_one_process(step, cluster):
     one = step("job")
     one.run({})
     assert one.model.get_int_custom_property("steps") == 4

@@ -1,7 +1,5 @@
 """What people do with kubectl, the real one: render and apply, look on, delete."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import shutil
@@ -10,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 
@@ -37,7 +34,7 @@ def kubectl(server: Any, tmp_path: pathlib.Path) -> Kubectl:
 
 
 @pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
-def test_objects_are_applied(server: Any, kubectl: Kubectl, kind: str) -> None:
+def test_objects_are_applied(server, kubectl, kind):
     server.install("kubeflow.org/v1", "tfjobs", "TFJob")
     server.install("trainer.kubeflow.org/v1alpha1", "trainjobs", "TrainJob")
     file = GOLDEN / f"{kind}-in-step.yaml"
@@ -49,9 +46,7 @@ def test_objects_are_applied(server: Any, kubectl: Kubectl, kind: str) -> None:
     assert kubectl("get", kind, "-o", "name") == ""
 
 
-def test_a_training_is_looked_at_and_deleted(
-    step: Any, cluster: Any, kubectl: Kubectl, aside: Any, messages: Messages
-) -> None:
+def test_a_training_is_looked_at_and_deleted(step, cluster, kubectl, aside, messages):
     one = step()
     parallel = {"strategy": "multi_worker_mirrored", "workers": 2}
     running = aside(one.run, parallel, run_fn="stub_training.hangs")

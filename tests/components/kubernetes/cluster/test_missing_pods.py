@@ -1,12 +1,9 @@
 """Pods that are not made, do not begin, or are taken away: people see why."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 from kube_api.store import Resource
-from messages import Messages
 
 from stagecraft.schemas.errors import UserError
 
@@ -24,7 +21,7 @@ def event(by_hand: Any, about: dict[str, str], reason: str, message: str, **more
     by_hand.server.store.create(EVENTS, by_hand.server.namespace, body | more)
 
 
-def test_a_quota(by_hand: Any) -> None:
+def test_a_quota(by_hand):
     """Pods are not made at all: nothing but an event says why."""
     job = {"kind": "Job", "name": by_hand.name}
     words = 'pods "train-1-0-x" is forbidden: exceeded quota: gpus, requested: 8, limited: 4'
@@ -39,7 +36,7 @@ def test_a_quota(by_hand: Any) -> None:
     assert by_hand.printed == [f"Job train-1: FailedCreate: {words}"]
 
 
-def test_a_volume_that_is_not_there(by_hand: Any) -> None:
+def test_a_volume_that_is_not_there(by_hand):
     words = 'MountVolume.SetUp failed for volume "claim-0": not found'
     pod = {"kind": "Pod", "name": "train-1-0-abcde"}
     by_hand.clock.at(10, lambda: by_hand.add_pod("train-1-0-abcde", waiting="ContainerCreating"))
@@ -48,7 +45,7 @@ def test_a_volume_that_is_not_there(by_hand: Any) -> None:
     assert by_hand.printed == [f"Pod train-1-0-abcde: FailedMount: {words}"]
 
 
-def test_events_that_may_not_be_read(by_hand: Any, messages: Messages) -> None:
+def test_events_that_may_not_be_read(by_hand, messages):
     by_hand.server.forbid("list", "events")
     by_hand.run(200)
     [told] = by_hand.printed
@@ -56,14 +53,14 @@ def test_events_that_may_not_be_read(by_hand: Any, messages: Messages) -> None:
     messages.check(told)
 
 
-def test_no_events_are_asked_for_while_all_run(by_hand: Any) -> None:
+def test_no_events_are_asked_for_while_all_run(by_hand):
     for index in (0, 1):
         by_hand.clock.at(0, lambda index=index: by_hand.add_pod(f"pod-{index}", index))
     by_hand.run(500)
     assert by_hand.asked("GET", "/events") == 0
 
 
-def test_an_image_that_is_not_there(by_hand: Any, messages: Messages) -> None:
+def test_an_image_that_is_not_there(by_hand, messages):
     def add() -> None:
         by_hand.add_pod("pod-0")
         by_hand.add_pod("pod-1", 1, waiting="ImagePullBackOff")
@@ -78,14 +75,14 @@ def test_an_image_that_is_not_there(by_hand: Any, messages: Messages) -> None:
     assert by_hand.jobs() == []
 
 
-def test_an_image_that_comes_late(by_hand: Any) -> None:
+def test_an_image_that_comes_late(by_hand):
     by_hand.clock.at(10, lambda: by_hand.add_pod("pod-0", waiting="ErrImagePull"))
     by_hand.clock.at(200, lambda: by_hand.server.start("pod-0"))
     by_hand.run(600)
     assert by_hand.printed == ["worker 0: ErrImagePull"]
 
 
-def test_no_node_for_a_pod(by_hand: Any) -> None:
+def test_no_node_for_a_pod(by_hand):
     """That may take its time: a node has to come, or another training to end."""
     words = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu"
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -99,7 +96,7 @@ def test_no_node_for_a_pod(by_hand: Any) -> None:
     assert by_hand.printed == [f"worker 0: Unschedulable: {words}"]
 
 
-def test_an_evicted_pod(by_hand: Any) -> None:
+def test_an_evicted_pod(by_hand):
     words = "The node was low on resource: memory."
 
     def evict() -> None:
@@ -130,7 +127,7 @@ def test_an_evicted_pod(by_hand: Any) -> None:
     ]
 
 
-def test_memory(by_hand: Any, messages: Messages) -> None:
+def test_memory(by_hand, messages):
     by_hand.clock.at(10, lambda: by_hand.add_pod("pod-0"))
     by_hand.clock.at(20, lambda: by_hand.server.finish("pod-0", "Failed", 137, reason="OOMKilled"))
     by_hand.clock.at(
@@ -140,7 +137,7 @@ def test_memory(by_hand: Any, messages: Messages) -> None:
         by_hand.training().run()
 
 
-def test_whose_fault_it_was(by_hand: Any) -> None:
+def test_whose_fault_it_was(by_hand):
     """Not of one that was lost before, nor of one that lost the other."""
 
     def fails(name: str, index: int, code: int) -> None:

@@ -1,20 +1,24 @@
 """The cluster's API fails, or cannot be reached, in the middle of a training."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.components.kubernetes.api import pod_logs
 from stagecraft.components.kubernetes.api.connection import Refused, Unreachable
 from stagecraft.schemas.errors import UserError
 
 
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are asked for again at once."""
+    defaults = pod_logs.followed.__kwdefaults__
+    monkeypatch.setitem(defaults, "sleep", lambda seconds: threading.Event().wait(0.01))
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_bursts_of_errors(by_hand: Any, status: int) -> None:
+def test_bursts_of_errors(by_hand, status):
     for method in ("GET", "POST"):
         by_hand.server.fail(method, "", status, "Reason", "not now", times=3)
     by_hand.clock.at(60, lambda: by_hand.server.fail("GET", "", status, "Reason", "no", times=3))
@@ -24,7 +28,7 @@ def test_bursts_of_errors(by_hand: Any, status: int) -> None:
     assert by_hand.asked("DELETE") == 0
 
 
-def test_an_answer_that_is_lost(by_hand: Any) -> None:
+def test_an_answer_that_is_lost(by_hand):
     """The server has created the job, and nobody heard it."""
     by_hand.server.break_off("POST", "/jobs$")
     by_hand.server.break_off("POST", "/services$")
@@ -33,7 +37,7 @@ def test_an_answer_that_is_lost(by_hand: Any) -> None:
     assert by_hand.asked("POST", "/jobs") == 2
 
 
-def test_a_conflict_that_is_none(by_hand: Any) -> None:
+def test_a_conflict_that_is_none(by_hand):
     """As when somebody else changes a quota at the same moment."""
     words = 'Operation cannot be fulfilled on resourcequotas "jobs": the object has been modified'
     by_hand.server.fail("POST", "/jobs$", 409, "Conflict", words, times=2)
@@ -41,7 +45,7 @@ def test_a_conflict_that_is_none(by_hand: Any) -> None:
     assert by_hand.asked("POST", "/jobs") == 3
 
 
-def test_away_for_half_a_minute(by_hand: Any) -> None:
+def test_away_for_half_a_minute(by_hand):
     server = by_hand.server
     by_hand.clock.at(20, lambda: setattr(server, "is_down", True))
     by_hand.clock.at(50, lambda: setattr(server, "is_down", False))
@@ -49,7 +53,7 @@ def test_away_for_half_a_minute(by_hand: Any) -> None:
     assert by_hand.asked("DELETE") == 0
 
 
-def test_away_for_ever(by_hand: Any, caplog: pytest.LogCaptureFixture, messages: Messages) -> None:
+def test_away_for_ever(by_hand, caplog, messages):
     """The job's end is asked for all the same; if nobody hears that, there is the lease."""
     by_hand.clock.at(20, lambda: setattr(by_hand.server, "is_down", True))
     with messages.raises(Unreachable):
@@ -59,7 +63,7 @@ def test_away_for_ever(by_hand: Any, caplog: pytest.LogCaptureFixture, messages:
     assert "its pods end" in caplog.text.lower()
 
 
-def test_errors_for_ever(by_hand: Any, messages: Messages) -> None:
+def test_errors_for_ever(by_hand, messages):
     """Where the end can be asked for, it is."""
     by_hand.clock.at(
         20, lambda: by_hand.server.fail("GET", "", 500, "InternalError", "etcd is away", times=None)
@@ -69,9 +73,8 @@ def test_errors_for_ever(by_hand: Any, messages: Messages) -> None:
     assert by_hand.asked("DELETE") == 1 and by_hand.jobs() == []
 
 
-def test_logs_that_hang_up(by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_that_hang_up(by_hand):
     """Nothing is lost, nothing comes twice."""
-    monkeypatch.setattr(pod_logs.followed, "__kwdefaults__", _fast(pod_logs.followed))
     server = by_hand.server
 
     def begin() -> None:
@@ -94,11 +97,8 @@ def test_logs_that_hang_up(by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         assert found == [f"{role}: {number}" for number in range(20)]
 
 
-def test_a_log_that_ends_before_its_container(
-    by_hand: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_ends_before_its_container(by_hand, monkeypatch):
     """As when a kubelet is started anew: the stream ends well, and the training goes on."""
-    monkeypatch.setattr(pod_logs.followed, "__kwdefaults__", _fast(pod_logs.followed))
     read, cut = pod_logs._read, threading.Event()
 
     def ends_early(*given: Any) -> Any:
@@ -117,9 +117,8 @@ def test_a_log_that_ends_before_its_container(
     assert by_hand.printed == ["worker 0: 0", "worker 0: 1", "worker 0: 2"]
 
 
-def test_logs_that_cannot_be_had(by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_that_cannot_be_had(by_hand, monkeypatch):
     """The step prints it, and the training continues."""
-    monkeypatch.setattr(pod_logs.followed, "__kwdefaults__", _fast(pod_logs.followed))
     monkeypatch.setattr(pod_logs, "PATIENCE_SECONDS", -1.0)
     by_hand.server.fail("GET", "/log$", 502, "BadGateway", "no route to node-0", times=None)
     by_hand.clock.at(10, lambda: [by_hand.add_pod(f"pod-{index}", index) for index in (0, 1)])
@@ -128,32 +127,24 @@ def test_logs_that_cannot_be_had(by_hand: Any, monkeypatch: pytest.MonkeyPatch) 
     assert "no route to" in told and "node-0" in told and "training continues" in told
 
 
-def test_deleted_by_somebody_else(by_hand: Any, server: Any, messages: Messages) -> None:
+def test_deleted_by_somebody_else(by_hand, server, messages):
     jobs = f"/apis/batch/v1/namespaces/{server.namespace}/jobs"
-    by_hand.clock.at(20, lambda: server.store.delete(_jobs(), server.namespace, by_hand.name))
+    by_hand.clock.at(
+        20, lambda: server.store.delete(by_hand.resource, server.namespace, by_hand.name)
+    )
     with messages.raises(UserError):
         by_hand.training().run()
     assert by_hand.asked("POST", jobs) == 1
 
 
-def test_replaced_by_somebody_else(by_hand: Any, server: Any, messages: Messages) -> None:
+def test_replaced_by_somebody_else(by_hand, server, messages):
     """The other one is not ended."""
 
     def replace() -> None:
-        server.store.delete(_jobs(), server.namespace, by_hand.name)
-        server.store.create(_jobs(), server.namespace, by_hand.objects[-1])
+        server.store.delete(by_hand.resource, server.namespace, by_hand.name)
+        server.store.create(by_hand.resource, server.namespace, by_hand.objects[-1])
 
     by_hand.clock.at(20, replace)
     with messages.raises(UserError):
         by_hand.training().run()
     assert len(by_hand.jobs()) == 1
-
-
-def _jobs() -> Any:
-    from kube_api.store import Resource
-
-    return Resource("batch", "v1", "jobs", "Job")
-
-
-def _fast(function: Any) -> dict[str, Any]:
-    return function.__kwdefaults__ | {"sleep": lambda seconds: threading.Event().wait(0.01)}

@@ -1,12 +1,8 @@
 """What a cluster does not allow, or cannot do, and what a step has not been given: one sentence."""
 
-from __future__ import annotations
-
 import os
-from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.connection import Refused
@@ -24,41 +20,19 @@ ROLE = "manifests/base/training-access.yaml"
 
 
 @pytest.mark.parametrize(
-    ("verb", "resource", "says", "what"),
-    [
-        (
-            "create",
-            "jobs.batch",
-            "Job train-1: cannot create this object in namespace kubeflow",
-            "jobs",
-        ),
-        ("get", "jobs.batch", "Job train-1: cannot get this object in namespace kubeflow", "jobs"),
-        (
-            "create",
-            "services",
-            "Service train-1: cannot create this object in namespace",
-            "services",
-        ),
-        ("list", "pods", "Pods of namespace kubeflow cannot be listed", "pods"),
-    ],
+    ("verb", "resource"),
+    [("create", "jobs.batch"), ("get", "jobs.batch"), ("create", "services"), ("list", "pods")],
 )
-def test_a_permission_that_is_missing(
-    by_hand: Any, verb: str, resource: str, says: str, what: str
-) -> None:
+def test_a_permission_that_is_missing(by_hand, verb, resource, messages):
     by_hand.server.forbid(verb, resource)
-    with pytest.raises((Refused, JobRefusedError)) as error:
+    with messages.raises((Refused, JobRefusedError)) as error:
         by_hand.training().run()
-    text = str(error.value)
-    assert text.startswith(says)
-    assert f'cannot {verb} resource "{what}"' in text
-    assert ROLE.rpartition("/")[2] in text and "manifests/base/" in text
+    assert error.value.status == 403
     assert by_hand.jobs() == []
     assert by_hand.clock.now < 60
 
 
-def test_a_job_that_may_not_be_deleted(
-    by_hand: Any, caplog: pytest.LogCaptureFixture, messages: Messages
-) -> None:
+def test_a_job_that_may_not_be_deleted(by_hand, caplog, messages):
     by_hand.server.forbid("delete", "jobs.batch")
     by_hand.server.forbid("list", "pods")
     with messages.raises(Refused):
@@ -71,7 +45,7 @@ def test_a_job_that_may_not_be_deleted(
     assert "its pods end" in caplog.text.lower()
 
 
-def test_logs_that_may_not_be_read(by_hand: Any) -> None:
+def test_logs_that_may_not_be_read(by_hand):
     by_hand.server.forbid("get", "pods/log")
     by_hand.clock.at(10, lambda: [by_hand.add_pod(f"pod-{index}", index) for index in (0, 1)])
     by_hand.run(50)
@@ -80,7 +54,7 @@ def test_logs_that_may_not_be_read(by_hand: Any) -> None:
     assert "training-access.yaml" in told and told.endswith("The training continues.")
 
 
-def test_a_quota_of_jobs(by_hand: Any) -> None:
+def test_a_quota_of_jobs(by_hand):
     """No role helps."""
     words = 'jobs.batch "train-1" is forbidden: exceeded quota: jobs, used: 4, limited: 4'
     by_hand.server.fail("POST", "/jobs$", 403, "Forbidden", words)
@@ -91,7 +65,7 @@ def test_a_quota_of_jobs(by_hand: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tfjob", "trainjob"])
-def test_a_missing_operator(by_hand: Any, messages: Any, kind: str) -> None:
+def test_a_missing_operator(by_hand, messages, kind):
     entry = by_hand.kind = CLUSTER_JOBS.get(kind)
     version = f"{entry.group}/{entry.version}"
     by_hand.objects = [by_hand.objects[-1] | {"kind": entry.kind, "apiVersion": version}]
@@ -101,7 +75,7 @@ def test_a_missing_operator(by_hand: Any, messages: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["job", "trainjob"])
-def test_an_old_cluster(step: Any, server: Any, messages: Any, kind: str) -> None:
+def test_an_old_cluster(step, server, messages, kind):
     server.version |= {"minor": "30+", "gitVersion": "v1.30.4-gke.1"}
     with messages.raises(SettingError) as caught:
         step(kind).run(SERVED)
@@ -111,7 +85,7 @@ def test_an_old_cluster(step: Any, server: Any, messages: Any, kind: str) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_volume_that_cannot_be_written(step: Any, server: Any) -> None:
+def test_a_volume_that_cannot_be_written(step, server):
     one = step()
     one.volume.chmod(0o500)
     with pytest.raises(UserError, match="Permission denied") as caught:
@@ -119,7 +93,7 @@ def test_a_volume_that_cannot_be_written(step: Any, server: Any) -> None:
     assert caught.value.setting == "kubeflow.job.folder" and server.requests == []
 
 
-def test_a_folder_that_is_none(step: Any, server: Any) -> None:
+def test_a_folder_that_is_none(step, server):
     one = step()
     (one.volume / "jobs").write_text("")
     with pytest.raises(UserError, match="Not a directory") as caught:
@@ -127,7 +101,7 @@ def test_a_folder_that_is_none(step: Any, server: Any) -> None:
     assert caught.value.setting == "kubeflow.job.folder" and server.requests == []
 
 
-def test_a_full_volume(step: Any, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_volume(step, server, monkeypatch):
     def full(path: str, content: bytes) -> None:
         raise OSError(28, "No space left on device", path)
 
@@ -138,7 +112,7 @@ def test_a_full_volume(step: Any, server: Any, monkeypatch: pytest.MonkeyPatch) 
     assert caught.value.file.endswith("lease.json") and server.requests == []
 
 
-def test_checkpoints_that_are_on_no_volume(step: Any, server: Any) -> None:
+def test_checkpoints_that_are_on_no_volume(step, server):
     one = step()
     one.checkpoints = one.folder / "elsewhere"
     with pytest.raises(UnsharedFolderError) as caught:
@@ -148,9 +122,7 @@ def test_checkpoints_that_are_on_no_volume(step: Any, server: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "{}", None])
-def test_a_step_that_was_not_compiled_for_it(
-    step: Any, monkeypatch: pytest.MonkeyPatch, messages: Any, value: str | None
-) -> None:
+def test_a_step_that_was_not_compiled_for_it(step, monkeypatch, messages, value):
     one = step()
     if value is None:
         monkeypatch.delenv(CLUSTER)
@@ -161,16 +133,14 @@ def test_a_step_that_was_not_compiled_for_it(
     assert caught.value.record == CLUSTER
 
 
-def test_no_namespace(
-    step: Any, server: Any, monkeypatch: pytest.MonkeyPatch, messages: Any
-) -> None:
+def test_no_namespace(step, server, monkeypatch, messages):
     monkeypatch.delenv("STAGECRAFT_NAMESPACE")
     with messages.raises(UserError) as caught:
         step().run(IN_STEP)
     assert caught.value.record == "STAGECRAFT_NAMESPACE"
 
 
-def test_another_step_at_the_same_checkpoints(step: Any, cluster: Any, server: Any) -> None:
+def test_another_step_at_the_same_checkpoints(step, cluster, server):
     """It is refused before there is a job, also on a volume."""
     one = step()
     one.run(IN_STEP, run_fn="stub_training.done")
@@ -192,7 +162,7 @@ def test_another_step_at_the_same_checkpoints(step: Any, cluster: Any, server: A
     assert len(cluster.pods) == 4
 
 
-def test_it_may_have_no_lease(step: Any, server: Any, messages: Messages) -> None:
+def test_it_may_have_no_lease(step, server, messages):
     server.forbid("create", "leases.coordination.k8s.io")
     with messages.raises(Refused) as refused:
         step().run(IN_STEP)

@@ -1,21 +1,14 @@
 """A training whose pods share no volume: data, orders, checkpoints and model go by a store."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
-import re
-import shutil
-import signal
 import subprocess
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from messages import Messages
 
 from stagecraft.components.kubernetes.job_folder import heartbeat, staging
 from stagecraft.components.object_store import folder
@@ -24,42 +17,17 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError, LeaseLostError
-from stagecraft.trainer_module.parity import cases, criteria
 from stagecraft.trainer_module.processes import exit_codes
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
-
-SLOWLY = {"learning_rate": cases.SMALL_LEARNING_RATE, "schedule": "constant", "warmup_steps": 0}
-
-
-@pytest.fixture
-def stored(step: Any, bucket: str) -> Any:
-    """A step whose folders are in a store."""
-    one = step(folder=f"s3://{bucket}/jobs")
-    one.checkpoints = f"s3://{bucket}/checkpoints"
-    return one
 
 
 def names(stored: Any, below: str) -> list[str]:
     return StoredFolder(stored.checkpoints.replace("checkpoints", below)).names()
 
 
-def fetched(stored: Any, scratch: pathlib.Path) -> dict[str, np.ndarray]:
-    """Weights of the only training in the store."""
-    [key] = {name.partition("/")[0] for name in names(stored, "checkpoints")}
-    mirror.use(scratch, StoredFolder(f"{stored.checkpoints}/{key}"))
-    return weights(Checkpoints(scratch, writes=False))
-
-
-def weights(checkpoints: Checkpoints) -> dict[str, np.ndarray]:
-    """Of the model, after the last step."""
-    found = checkpoints.newest()
-    assert found is not None and found.step == 4
-    return {name: value for name, value in found.state.items() if name.startswith("model/")}
-
-
 @pytest.mark.slow
-def test_the_model_comes_back(stored: Any, cluster: Any, messages: Messages) -> None:
+def test_the_model_comes_back(stored, cluster, messages):
     """And what trainings have left that nobody tries again is gone."""
     jobs = stored.checkpoints.replace("checkpoints", "jobs")
     for name, seconds in (("train-0123456789abcdef", -4000.0), ("train-fedcba9876543210", 1.0)):
@@ -83,7 +51,7 @@ def test_the_model_comes_back(stored: Any, cluster: Any, messages: Messages) -> 
 
 
 @pytest.mark.slow
-def test_what_pods_are_told(stored: Any, cluster: Any) -> None:
+def test_what_pods_are_told(stored, cluster):
     """A task that names no folder of the step's, and inputs whole."""
     with pytest.raises(UserError):
         stored.run(IN_STEP, run_fn="stub_training.refuses")
@@ -98,43 +66,8 @@ def test_what_pods_are_told(stored: Any, cluster: Any) -> None:
         assert f"{job}/inputs/schema-0/{path.relative_to(given)}" in there
 
 
-@pytest.mark.slow
-def test_a_worker_that_is_killed(stored: Any, cluster: Any, aside: Any, capfd: Any) -> None:
-    """All start again, and go on from a checkpoint that the chief has sent."""
-    running = aside(stored.run, IN_STEP, {"steps": 40})
-
-    def has_saved(pod: Any) -> bool:
-        return sum("phase: save" in line for line in pod.lines) > 2
-
-    cluster.wait_for(lambda: any(map(has_saved, cluster.pods)) or running.done())
-    next(pod for pod in cluster.running() if "-1-" in pod.name).signal(signal.SIGKILL)
-    running.result()
-    assert stored.model.get_int_custom_property("steps") == 40
-    printed = capfd.readouterr().err
-    for role in ("worker 0", "worker 1"):
-        assert re.search(rf"{role}: .* Resuming from step [1-9]\d* of 40,", printed)
-    assert names(stored, "jobs") == []
-
-
 @pytest.mark.full
-def test_the_same_model_as_on_one_device(
-    step: Any, stored: Any, cluster: Any, tmp_path: pathlib.Path
-) -> None:
-    stored.run({**IN_STEP, "precision": "float64"}, SLOWLY)
-    found = fetched(stored, tmp_path / "fetched")
-    loaded = tf.saved_model.load(f"{stored.model.uri}/Format-Serving")
-    assert "serving_images" in loaded.signatures
-    shutil.rmtree(stored.model.uri)
-    one = step()
-    one.run({"launcher": "in_process", "precision": "float64", "accumulate": 2}, SLOWLY)
-    [folder] = (one.volume / "checkpoints").iterdir()
-    expected = weights(Checkpoints(folder, writes=False))
-    no_more = dict.fromkeys(expected, 0.0)  # than the tolerance
-    assert (parity := criteria.trajectory(found, expected, no_more)).equal, parity
-
-
-@pytest.mark.full
-def test_parameter_servers_and_an_evaluator(stored: Any, cluster: Any) -> None:
+def test_parameter_servers_and_an_evaluator(stored, cluster):
     """The evaluator brings checkpoints, and sends what it has found."""
     parallel = {"strategy": "parameter_server", "workers": 1, "ps": 1, "evaluator": True}
     stored.run(parallel, {"checkpoint_every": 2})
@@ -144,9 +77,7 @@ def test_parameter_servers_and_an_evaluator(stored: Any, cluster: Any) -> None:
     assert [entry["step"] for entry in entries][-1] == 4
 
 
-def test_a_store_that_does_not_answer(
-    stored: Any, server: Any, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_a_store_that_does_not_answer(stored, server, monkeypatch, messages):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     monkeypatch.setattr(folder, "_PAUSES", ())
     with messages.raises(UserError):
@@ -154,9 +85,7 @@ def test_a_store_that_does_not_answer(
     assert server.requests == []
 
 
-def test_a_bucket_that_is_not_there(
-    stored: Any, step: Any, server: Any, messages: Messages
-) -> None:
+def test_a_bucket_that_is_not_there(stored, step, server, messages):
     one = step(folder="s3://no-such-bucket/jobs")
     one.checkpoints = stored.checkpoints
     with messages.raises(UserError):
@@ -174,7 +103,7 @@ sys.exit(worker.main(sys.argv[1]))
 
 
 @pytest.mark.slow
-def test_a_pod_that_does_not_reach_the_store(stored: Any) -> None:
+def test_a_pod_that_does_not_reach_the_store(stored):
     """Its controller starts it again: a store may come back."""
     folder = stored.checkpoints.replace("checkpoints", "jobs/train-1")
     heartbeat.renew(folder, 60.0)
@@ -186,7 +115,7 @@ def test_a_pod_that_does_not_reach_the_store(stored: Any) -> None:
     assert "Set AWS_ACCESS_KEY_ID" in ended.stdout and len(ended.stdout.splitlines()) == 1
 
 
-def test_a_chief_whose_step_has_lost_the_lease(stored: Any, tmp_path: pathlib.Path) -> None:
+def test_a_chief_whose_step_has_lost_the_lease(stored, tmp_path):
     """It sends no checkpoint, though nobody has told it yet."""
     address = f"{stored.checkpoints}/key"
     step = folder.open_lease(address, name="train-1", seconds=0.0, grace=60.0)
@@ -206,9 +135,7 @@ def test_a_chief_whose_step_has_lost_the_lease(stored: Any, tmp_path: pathlib.Pa
 
 
 @pytest.mark.slow
-def test_a_store_without_conditional_writes(
-    old_bucket: str, stored: Any, cluster: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_without_conditional_writes(old_bucket, stored, cluster, caplog):
     """The cluster keeps the lease, and a warning names the trainings that it does not see."""
     stored.run(IN_STEP, run_fn="stub_training.done")
     assert stored.model.get_int_custom_property("steps") == 4

@@ -1,12 +1,9 @@
 """A folder that a step and its pods share is the same to them on a volume and in a store."""
 
-from __future__ import annotations
-
 import pathlib
 from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.components.kubernetes.job_folder import shared_folder
 from stagecraft.schemas.errors import UserError
@@ -20,7 +17,7 @@ def root(request: Any, tmp_path: pathlib.Path) -> str:
     return f"s3://{request.getfixturevalue('bucket')}/jobs"
 
 
-def test_small_files(root: str) -> None:
+def test_small_files(root):
     folder = shared_folder.at(f"{root}/one")
     assert folder.read("task.json") is None
     folder.remove("task.json")
@@ -31,7 +28,7 @@ def test_small_files(root: str) -> None:
     assert folder.read("task.json") is None
 
 
-def test_what_is_in_several(root: str) -> None:
+def test_what_is_in_several(root):
     for name in ("one", "two", "two/deeper"):
         shared_folder.at(f"{root}/{name}").write("lease.json", b"{}")
     shared_folder.at(f"{root}/three").write("task.json", b"{}")
@@ -42,7 +39,7 @@ def test_what_is_in_several(root: str) -> None:
     shared_folder.at(f"{root}/none").clear()
 
 
-def test_a_volume_that_cannot_be_written(tmp_path: pathlib.Path, messages: Messages) -> None:
+def test_a_volume_that_cannot_be_written(tmp_path, messages):
     (tmp_path / "jobs").write_text("")
     with messages.raises(UserError):
         shared_folder.at(str(tmp_path / "jobs" / "one")).write("task.json", b"")

@@ -3,8 +3,6 @@
 ``make golden`` writes the files anew; what has changed is then in the diff of the commit.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import pathlib
@@ -26,7 +24,7 @@ class Plain(yaml.SafeDumper):
 
 
 @pytest.mark.parametrize(("kind", "topology"), every_request())
-def test_a_job_is_its_golden_file(kind: str, topology: str) -> None:
+def test_a_job_is_its_golden_file(kind, topology):
     text = yaml.dump_all(
         CLUSTER_JOBS.get(kind).render(job_request(kind, topology)), Dumper=Plain, sort_keys=False
     )
@@ -39,7 +37,7 @@ def test_a_job_is_its_golden_file(kind: str, topology: str) -> None:
     assert not (lines := list(diff)), "\n".join([*lines, "If this is meant: make golden"])
 
 
-def test_there_is_no_other_file() -> None:
+def test_there_is_no_other_file():
     names = {f"{kind}-{topology}.yaml" for kind, topology in every_request()}
     names.add("vertex.yaml")  # tests/pipeline/vertex/test_worker_pools.py
     assert {file.name for file in FOLDER.iterdir()} == names

@@ -1,15 +1,10 @@
 """Kinds of cluster jobs: built-in ones, and one that another package adds."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from job_requests import KINDS, job_request
-from kube_api import KubeApi
-from messages import Messages
 
 from stagecraft.components.kubernetes.jobs.cluster_job import ClusterJob, RequiredObject
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS, JobSettings
@@ -58,18 +53,18 @@ def added(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     CLUSTER_JOBS.refresh()
 
 
-def test_each_built_in_kind_has_its_file() -> None:
+def test_each_built_in_kind_has_its_file():
     assert [entry.name for entry in CLUSTER_JOBS.built_in()] == list(KINDS)
     assert all(entry.description and entry.controller for entry in CLUSTER_JOBS.built_in())
 
 
-def test_an_unknown_kind(messages: Messages) -> None:
+def test_an_unknown_kind(messages):
     with messages.raises(UnknownNameError) as caught:
         CLUSTER_JOBS.get("trainjobs")
     assert caught.value.suggestion == "trainjob"
 
 
-def test_a_kind_of_another_package(added: None, server: KubeApi, client: Any) -> None:
+def test_a_kind_of_another_package(added, server, client):
     """Settings, preflight and launcher take it; nothing else is to be changed."""
     request = job_request("mpijob")
     assert request.job == JobSettings(kind="mpijob") and "mpijob" in CLUSTER_JOBS.names()

@@ -1,19 +1,16 @@
 """Names and processes of a job."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 from job_requests import job_request
-from messages import Messages
 
 from stagecraft.components.kubernetes.jobs.job_settings import JobSettings
 from stagecraft.schemas.errors import SettingError
 
 
 @pytest.mark.parametrize("name", ["a", "training-1", "x" * 40])
-def test_names_of_jobs(name: str) -> None:
+def test_names_of_jobs(name):
     assert job_request("job", name=name).labels["stagecraft.dev/job"] == name
 
 
@@ -28,7 +25,7 @@ def test_names_of_jobs(name: str) -> None:
         *(("kubeflow.job.queue", queue) for queue in ("a b", "-a", "x" * 64)),
     ],
 )
-def test_refused_names(setting: str, value: str, messages: Messages) -> None:
+def test_refused_names(setting, value, messages):
     field = setting.rpartition(".")[2]
     more: dict[str, Any] = {field: value} if field != "queue" else {"job": JobSettings(queue=value)}
     with messages.raises(SettingError) as caught:
@@ -46,12 +43,12 @@ def test_refused_names(setting: str, value: str, messages: Messages) -> None:
         {"serves": frozenset({"ps"})},
     ],
 )
-def test_processes_have_known_roles_in_order(wrong: dict[str, Any]) -> None:
+def test_processes_have_known_roles_in_order(wrong):
     with pytest.raises(ValueError, match="processes: "):
         job_request("job", **wrong)
 
 
-def test_the_longest_name_leaves_room_for_those_of_pods_and_services() -> None:
+def test_the_longest_name_leaves_room_for_those_of_pods_and_services():
     job = job_request("job", name="x" * 40).name
     # JobSet checks the first one (pkg/webhooks/jobset_webhook.go).
     for made in (f"{job}-node-0-99999-abcde", f"{job}-evaluator-0", f"{job}-99999-abcde"):

@@ -1,8 +1,5 @@
 """What a step holds while its job runs, and what becomes of it when the step or the job ends."""
 
-from __future__ import annotations
-
-import pathlib
 import time
 from typing import Any
 
@@ -27,7 +24,7 @@ def until(lease: Lease) -> float:
     return found.until - time.time() if found else 0.0
 
 
-def test_on_a_volume_the_cluster_has_it(server: KubeApi, tmp_path: pathlib.Path) -> None:
+def test_on_a_volume_the_cluster_has_it(server, tmp_path):
     first, second = (of(server, str(tmp_path / "key"), name) for name in ("train-1", "train-2"))
     assert len(first) == 1
     with leases.held(first, lambda: True):
@@ -43,7 +40,7 @@ def test_on_a_volume_the_cluster_has_it(server: KubeApi, tmp_path: pathlib.Path)
     assert not (tmp_path / "key").exists()  # the chief's pod makes its own there
 
 
-def test_in_a_store_another_namespace_sees_it(server: KubeApi, bucket: str) -> None:
+def test_in_a_store_another_namespace_sees_it(server, bucket):
     folder = f"s3://{bucket}/checkpoints/key"
     first = of(server, folder, "train-1")
     assert len(first) == 2
@@ -60,7 +57,7 @@ def test_in_a_store_another_namespace_sees_it(server: KubeApi, bucket: str) -> N
 
 
 @pytest.mark.parametrize(("is_over", "seconds"), [(True, GRACE_SECONDS), (False, 900)])
-def test_after_a_failure(server: KubeApi, bucket: str, is_over: bool, seconds: int) -> None:
+def test_after_a_failure(server, bucket, is_over, seconds):
     """Pods that are about to end save first; those that go on do so until the lease is over."""
     held = of(server, f"s3://{bucket}/key", "train-1")
     with pytest.raises(KeyError), leases.held(held, lambda: is_over):
@@ -69,9 +66,7 @@ def test_after_a_failure(server: KubeApi, bucket: str, is_over: bool, seconds: i
         assert seconds - 5 < until(lease) <= seconds + (0 if is_over else GRACE_SECONDS)
 
 
-def test_a_lease_in_a_store_that_fails_for_a_while(
-    server: KubeApi, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_in_a_store_that_fails_for_a_while(server, bucket, monkeypatch):
     held = of(server, f"s3://{bucket}/key", "train-1")
     monkeypatch.setattr("stagecraft.components.object_store.folder._PAUSES", (0.0,))
     write, failures = lease_s3._put, [OSError(5, "Service unavailable")]

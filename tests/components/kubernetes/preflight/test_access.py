@@ -1,7 +1,5 @@
 """What the Trainer's step may do: asked about it, or about whoever asks."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 from typing import Any
@@ -12,7 +10,6 @@ from job_requests import OWNER, job_request
 from kube_api import KubeApi, Request
 from kube_api.errors import ApiError
 from kube_api.kubelet import PODS
-from messages import Messages
 
 from stagecraft.components.kubernetes.api.connection import Refused
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
@@ -37,7 +34,7 @@ def rows(client: Any, account: str | None) -> dict[str, CheckResult]:
     return {row.name: row for row in found}
 
 
-def test_permissions(server: KubeApi, client: Any, messages: Messages) -> None:
+def test_permissions(server, client, messages):
     server.forbid("patch", "jobs.batch")
     server.forbid("get", "pods/log")
     found = rows(client, None)
@@ -47,7 +44,7 @@ def test_permissions(server: KubeApi, client: Any, messages: Messages) -> None:
     assert found["pods/log"].verdict == "note" and found["permissions"].verdict == "note"
 
 
-def test_permissions_of_a_service_account(server: KubeApi, client: Any, messages: Messages) -> None:
+def test_permissions_of_a_service_account(server, client, messages):
     server.forbid("list", "pods")
     found = rows(client, "runner")
     messages.check(found["pods"].found)
@@ -59,7 +56,7 @@ def test_permissions_of_a_service_account(server: KubeApi, client: Any, messages
     assert "an access review" in found["permissions"].found
 
 
-def test_who_may_not_ask_impersonates(server: KubeApi, client: Any) -> None:
+def test_who_may_not_ask_impersonates(server, client):
     server.forbid("create", "localsubjectaccessreviews.authorization.k8s.io")
     found = rows(client, "runner")
     assert "by impersonation" in found["permissions"].found and found["pods"].verdict == "ok"
@@ -72,7 +69,7 @@ def test_who_may_not_ask_impersonates(server: KubeApi, client: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
-def test_the_role_has_what_is_asked_about(kind: str) -> None:
+def test_the_role_has_what_is_asked_about(kind):
     role, _ = yaml.safe_load_all(ROLE.read_text())
     granted = {
         (group, resource, verb)
@@ -127,9 +124,7 @@ class Trainings:
 
 
 @pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
-def test_it_is_what_a_training_asks_for(
-    server: KubeApi, client: Any, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_what_a_training_asks_for(server, client, kind, monkeypatch):
     """One that replaces what an attempt before has left, and one that goes on with it."""
     monkeypatch.setattr(training_job, "EVENTS_SECONDS", -1.0)
     trainings = Trainings(server, client, kind)

@@ -1,14 +1,11 @@
 """Quotas and limits of a namespace against what a topology asks for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 from job_requests import TOPOLOGIES, job_request
 from kube_api import kube_api
 from kubernetes import client
-from messages import Messages
 
 from stagecraft.components.kubernetes.api.reader import CheckResult, Reader
 from stagecraft.components.kubernetes.jobs.job_settings import CLUSTER_JOBS
@@ -42,7 +39,7 @@ def found(
         return list(capacity.check(reader, request, CLUSTER_JOBS.get(kind)))
 
 
-def test_a_namespace_without_any() -> None:
+def test_a_namespace_without_any():
     [row] = found(POD)
     assert row.verdict == "ok" and "has no ResourceQuota" in row.found
 
@@ -64,14 +61,12 @@ def test_a_namespace_without_any() -> None:
         ({"pods": "1"}, {}, {"scopes": ["BestEffort"]}, "note", "only some pods"),
     ],
 )
-def test_quotas(
-    hard: dict[str, str], used: dict[str, str], more: dict[str, Any], verdict: str, said: str
-) -> None:
+def test_quotas(hard, used, more, verdict, said):
     [row] = found(POD, hard=hard, used=used, **more)
     assert (row.name, row.verdict) == ("quota team", verdict) and said in row.found
 
 
-def test_a_quota_refuses_pods_that_say_nothing(messages: Messages) -> None:
+def test_a_quota_refuses_pods_that_say_nothing(messages):
     [row] = found({}, hard={"limits.cpu": "100", "requests.nvidia.com/gpu": "0"})
     assert (row.verdict, row.found) == ("missing", "refuses pods without limits.cpu")
     assert row.advice.startswith("set kubeflow.steps.Trainer.cpu, or")
@@ -80,7 +75,7 @@ def test_a_quota_refuses_pods_that_say_nothing(messages: Messages) -> None:
     messages.check(row.advice)
 
 
-def test_a_limit_range_says_it_for_them() -> None:
+def test_a_limit_range_says_it_for_them():
     default = {"type": "Container", "default": {"cpu": "2"}, "defaultRequest": {"cpu": "500m"}}
     limits, quota = found({}, hard={"limits.cpu": "4", "requests.cpu": "1"}, limits=[default])
     assert limits.verdict == quota.verdict == "ok"
@@ -97,7 +92,7 @@ def test_a_limit_range_says_it_for_them() -> None:
         ({"type": "Container", "max": {"cpu": "8"}}, "each pod fits"),
     ],
 )
-def test_limits(item: dict[str, Any], said: str) -> None:
+def test_limits(item, said):
     row, _ = found(POD, limits=[item])
     assert row.found == said
     assert row.verdict == "ok" or row.advice.startswith("set kubeflow.steps.Trainer.")

@@ -1,16 +1,12 @@
 """What a cluster has, and has not, of what a training needs."""
 
-from __future__ import annotations
-
 import dataclasses
-import pathlib
 from typing import Any
 
 import kubernetes
 import pytest
 from job_requests import POD, job_request
 from kube_api import KubeApi
-from messages import Messages
 
 from stagecraft.components.kubernetes.api.connection import Refused, Unreachable, connect
 from stagecraft.components.kubernetes.api.reader import CheckResult
@@ -64,7 +60,7 @@ def failing(found: dict[str, CheckResult]) -> set[str]:
     return {name for name, row in found.items() if row.verdict == "missing"}
 
 
-def test_all_is_well(server: KubeApi, client: Any) -> None:
+def test_all_is_well(server, client):
     found = rows(client, account="pipeline-runner")
     assert {row.verdict for row in found.values()} == {"ok"}, found
     assert found["api"].found == f"Kubernetes 1.33 at {server.url}"
@@ -85,15 +81,13 @@ def test_all_is_well(server: KubeApi, client: Any) -> None:
         ("job", "in-step", "28", "note", "checked against 1.29"),
     ],
 )
-def test_versions(
-    server: KubeApi, client: Any, kind: str, topology: str, minor: str, verdict: str, advice: str
-) -> None:
+def test_versions(server, client, kind, topology, minor, verdict, advice):
     server.version["minor"] = minor
     found = rows(client, kind, topology)["api"]
     assert found.verdict == verdict and advice in found.advice
 
 
-def test_an_operator(server: KubeApi, client: Any, messages: Messages) -> None:
+def test_an_operator(server, client, messages):
     messages.check(rows(client, "tfjob")["kind"].found)
     server.install("kubeflow.org/v1", "profiles", "Profile")  # the group is Kubeflow's as a whole
     found = rows(client, "tfjob")
@@ -103,7 +97,7 @@ def test_an_operator(server: KubeApi, client: Any, messages: Messages) -> None:
     assert not failing(rows(client, "tfjob"))
 
 
-def test_a_runtime(server: KubeApi, client: Any, messages: Messages) -> None:
+def test_a_runtime(server, client, messages):
     server.install("trainer.kubeflow.org/v2", "trainjobs", "TrainJob")
     found = rows(client, "trainjob")
     assert failing(found) == {"kind", "runtime"}
@@ -118,12 +112,12 @@ def test_a_runtime(server: KubeApi, client: Any, messages: Messages) -> None:
     assert "kubeflow.job.priority_class: high" in found["job"].advice
 
 
-def test_images(client: Any) -> None:
+def test_images(client):
     assert rows(client, pod={"image": "stagecraft:latest"})["image"].verdict == "missing"
     assert "digest" in rows(client, pod={"image": "registry.example.com/s:1"})["image"].advice
 
 
-def test_folders(client: Any) -> None:
+def test_folders(client):
     found = rows(client, folder="", checkpoints="checkpoints")
     assert failing(found) == {"folder", "checkpoints"}
     assert found["folder"].advice.removeprefix("set ") == "kubeflow.job.folder=/mnt/training/jobs"
@@ -131,7 +125,7 @@ def test_folders(client: Any) -> None:
     assert found["folder"].advice.startswith("set kubeflow.steps.Trainer.volumes")
 
 
-def test_what_settings_name(server: KubeApi, client: Any, messages: Messages) -> None:
+def test_what_settings_name(server, client, messages):
     job = {"service_account": "trainer", "priority_class": "high", "queue": "vision"}
     found = rows(client, job=job)
     assert failing(found) == {"account", "priority", "queue"}
@@ -149,7 +143,7 @@ def test_what_settings_name(server: KubeApi, client: Any, messages: Messages) ->
     assert not failing(rows(client, job=job | {"queue": "other"}))
 
 
-def test_a_namespace_that_is_not_there(client: Any) -> None:
+def test_a_namespace_that_is_not_there(client):
     asked = wanted()
     elsewhere = dataclasses.replace(asked.request, namespace="team")
     found = {
@@ -159,7 +153,7 @@ def test_a_namespace_that_is_not_there(client: Any) -> None:
     assert {"namespace", "claim training"} <= failing(found)
 
 
-def test_what_may_not_be_looked_at_is_a_note(server: KubeApi, client: Any) -> None:
+def test_what_may_not_be_looked_at_is_a_note(server, client):
     for verb, resource in (
         ("get", "namespaces"),
         ("list", "limitranges"),
@@ -173,9 +167,7 @@ def test_what_may_not_be_looked_at_is_a_note(server: KubeApi, client: Any) -> No
     assert "may not read" in found["limits"].found and not failing(found)
 
 
-def test_no_answer_and_no_credentials(
-    server: KubeApi, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_no_answer_and_no_credentials(server, tmp_path, monkeypatch, messages):
     path = tmp_path / "kubeconfig"
     monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(path, token="old")))
     with messages.raises(Refused):
@@ -186,13 +178,13 @@ def test_no_answer_and_no_credentials(
         rows(connect())
 
 
-def test_a_server_that_fails_is_no_note(server: KubeApi, client: Any) -> None:
+def test_a_server_that_fails_is_no_note(server, client):
     server.fail("GET", "resourcequotas", 500, "InternalError", "etcd is away", times=None)
     with pytest.raises(Refused, match="etcd is away"):
         rows(client)
 
 
-def test_a_training_with_everything(server: KubeApi, client: Any) -> None:
+def test_a_training_with_everything(server, client):
     """Every row that may be asked for is found missing, and says what to do."""
     found = rows(client, pod=POD.model_dump(), job={"queue": "vision"})
     assert failing(found) == {"claim data", "queue"}

@@ -1,7 +1,5 @@
 """Claims: there, of a mode for many nodes, and with a volume or waiting for a pod."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -65,21 +63,19 @@ def claim(mode: str, phase: str = "Bound", storage: str | None = None) -> dict[s
         (claim(MANY, "Pending", "none"), {}, "missing", "class none does not exist"),
     ],
 )
-def test_claims(
-    fields: dict[str, Any] | None, more: dict[str, Any], verdict: str, said: str
-) -> None:
+def test_claims(fields, more, verdict, said):
     row = claim_row(fields, **more)
     assert row.verdict == verdict and said in row.found
     assert row.verdict == "ok" or "manifests/base/checkpoints.yaml" in row.advice
 
 
-def test_the_volumes_own_modes_count() -> None:
+def test_the_volumes_own_modes_count():
     """A claim for many may be bound to a volume for one."""
     bound = claim(MANY) | {"status": {"phase": "Bound", "accessModes": [ONE]}}
     assert claim_row(bound).verdict == "missing"
 
 
-def test_a_class_that_may_not_be_looked_at() -> None:
+def test_a_class_that_may_not_be_looked_at():
     with kube_api() as server:
         server.add("persistentvolumeclaims", "training", **claim(MANY, "Pending", "nfs"))
         server.forbid("get", "storageclasses.storage.k8s.io")

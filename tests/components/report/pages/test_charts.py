@@ -1,7 +1,5 @@
 """Charts as SVG: colours of the page, names of their own, words for those who do not see them."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 
@@ -31,21 +29,21 @@ def all_of(one_device: ReportData) -> list[Chart]:
     return [chart for chart in found if chart is not None]
 
 
-def test_there_are_seven_and_each_is_its_own(drawn: list[Chart]) -> None:
+def test_there_are_seven_and_each_is_its_own(drawn):
     found = drawn
     assert len(found) == 7
     ids = [each for chart in found for each in re.findall(r'\bid="([^"]+)"', chart.svg)]
     assert len(ids) == len(set(ids))
 
 
-def test_colours_are_the_pages(drawn: list[Chart]) -> None:
+def test_colours_are_the_pages(drawn):
     for chart in drawn:
         assert not [ink for ink in INKS if ink in chart.svg]
         assert "var(--muted)" in chart.svg
         assert not re.search(r"#(?!\w*-)[0-9a-f]{6}\b", chart.svg), chart.title
 
 
-def test_a_reference_stays_in_its_chart(drawn: list[Chart]) -> None:
+def test_a_reference_stays_in_its_chart(drawn):
     for chart in drawn:
         root = ET.fromstring(chart.svg)
         ids = {element.get("id") for element in root.iter()}
@@ -53,7 +51,7 @@ def test_a_reference_stays_in_its_chart(drawn: list[Chart]) -> None:
         assert set(used) <= ids
 
 
-def test_it_says_what_there_is_to_see(drawn: list[Chart]) -> None:
+def test_it_says_what_there_is_to_see(drawn):
     loss, accuracy, *_ = drawn
     assert 'role="img"' in loss.svg
     [label] = re.findall('aria-label="Loss by step: ([^"]*)"', loss.svg)
@@ -61,7 +59,7 @@ def test_it_says_what_there_is_to_see(drawn: list[Chart]) -> None:
     assert "val accuracy 0.5000 after step 200" in accuracy.svg
 
 
-def test_nothing_to_draw(one_device: ReportData, grid: ReportData) -> None:
+def test_nothing_to_draw(one_device, grid):
     assert grid.training and one_device.training
     assert charts.calibration([], None) is None
     assert step_timeline.measured({"spans": []}) is None
@@ -69,5 +67,5 @@ def test_nothing_to_draw(one_device: ReportData, grid: ReportData) -> None:
     assert step_timeline.planned(plan | {"stages": plan["stages"][:1]}) is None
 
 
-def test_the_same_twice(drawn: list[Chart], grid: ReportData) -> None:
+def test_the_same_twice(drawn, grid):
     assert all_of(grid) == drawn

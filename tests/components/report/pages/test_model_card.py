@@ -1,18 +1,13 @@
 """Model card, summary and KFP's metrics: the same data as the page's."""
 
-from __future__ import annotations
-
 import json
 import re
 
-from messages import Messages
-
 from stagecraft.components.report import artifacts
 from stagecraft.components.report.pages import model_card, page
-from stagecraft.components.report.report_data import ReportData
 
 
-def test_the_card(one_device: ReportData) -> None:
+def test_the_card(one_device):
     card = json.loads(json.dumps(model_card.as_json(one_device)))
     assert card["model_details"]["version"]["name"] == "17"
     assert card["model_parameters"]["model_architecture"] == "cnn, 123,456 weights"
@@ -27,7 +22,7 @@ def test_the_card(one_device: ReportData) -> None:
     assert card["made_with"]["code fingerprint"] == "c0de"
 
 
-def test_a_card_without_an_evaluation(failed: ReportData, messages: Messages) -> None:
+def test_a_card_without_an_evaluation(failed, messages):
     card = model_card.as_json(failed)
     [limit] = card["considerations"]["limitations"]
     assert list(limit) == ["description"]
@@ -41,7 +36,7 @@ def rows(text: str) -> list[list[str]]:
     return [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines]
 
 
-def test_names_stay_in_their_cells(one_device: ReportData, grid: ReportData) -> None:
+def test_names_stay_in_their_cells(one_device, grid):
     for text in (
         page.summary(one_device),
         page.summary(grid),
@@ -52,14 +47,14 @@ def test_names_stay_in_their_cells(one_device: ReportData, grid: ReportData) -> 
         assert not re.search(r"(?<!\\)<script", text)
 
 
-def test_the_summary(grid: ReportData) -> None:
+def test_the_summary(grid):
     text = page.summary(grid)
     assert text.startswith("# quickstart\n\nAccuracy 76.7% on 30 images")
     assert "2 × 3 grid" in text
     assert "idle for 40.0%" in text
 
 
-def test_what_kubeflow_shows(grid: ReportData) -> None:
+def test_what_kubeflow_shows(grid):
     figures = artifacts.metrics(grid.quality, grid.training)
     assert figures["accuracy"] == grid.quality.metrics["accuracy"]
     assert round(figures["last_blessed_accuracy"], 6) == 0.7

@@ -1,7 +1,5 @@
 """The page as text: what is in it, what is not, and that all of it is inside."""
 
-from __future__ import annotations
-
 import collections
 import re
 from dataclasses import replace
@@ -9,7 +7,6 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from messages import Messages
 
 from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.components.report.pages import page
@@ -41,12 +38,18 @@ class Outline(HTMLParser):
         self.images_without_text += tag == "img" and not given.get("alt")
 
 
+@pytest.fixture(scope="module")
+def rendered(one_device: ReportData, grid: ReportData, failed: ReportData) -> dict[str, str]:
+    reports = {"one_device": one_device, "grid": grid, "failed": failed}
+    return {name: page.render(report) for name, report in reports.items()}
+
+
 def sections(text: str) -> list[str]:
     return re.findall(r'<section id="(\w+)"', text)
 
 
-def test_of_one_device(one_device: ReportData) -> None:
-    text = page.render(one_device)
+def test_of_one_device(rendered):
+    text = rendered["one_device"]
     assert sections(text) == [
         "training", "quality", "mistakes", "data", "topology", "pipeline", "lineage", "reproduce",
     ]  # fmt: skip
@@ -61,8 +64,8 @@ def test_of_one_device(one_device: ReportData) -> None:
     assert text.count("data:image/png") == 3 + 6
 
 
-def test_of_a_grid(grid: ReportData) -> None:
-    text = page.render(grid)
+def test_of_a_grid(rendered):
+    text = rendered["grid"]
     assert sections(text)[4:6] == ["topology", "parity"]
     assert "2 × 3 grid on 6 logical CPUs" in text and "in one process" in text
     assert re.search("idle for 40.0%.*33.3%.*35.0%", text)
@@ -75,28 +78,28 @@ def with_training(report: ReportData, **changes: Any) -> ReportData:
     return replace(report, training=replace(report.training, **changes))
 
 
-def test_a_grid_that_nobody_watched(grid: ReportData) -> None:
+def test_a_grid_that_nobody_watched(grid):
     text = page.render(with_training(grid, timeline=None))
     assert "<h3>Timeline</h3>" in text
     assert "Measured share" not in text
 
 
-def test_of_a_run_that_failed(failed: ReportData) -> None:
-    text = page.render(failed)
+def test_of_a_run_that_failed(rendered):
+    text = rendered["failed"]
     assert "<h1>Cifar10ExampleGen failed</h1>" in text
     assert "Failed</span> data.bin: record 7 has label &lt;10&gt;; expected 0 to 9</p>" in text
     assert "<code>runs/quickstart/logs/20260102-030401.log</code>" in text
     assert sections(text) == ["pipeline"]
 
 
-def test_of_a_run_that_failed_after_its_evaluation(one_device: ReportData) -> None:
+def test_of_a_run_that_failed_after_its_evaluation(one_device):
     pusher = ComponentRun(name="Pusher", state="failed", seconds=1, cause="no space")
     text = page.render(replace(one_device, components=[pusher], pushed_to=None))
     assert "test images</h1>" in text
     assert f"Failed</span> Pusher failed: {pusher.cause}.</p>" in text
 
 
-def test_of_a_run_that_was_stopped(failed: ReportData) -> None:
+def test_of_a_run_that_was_stopped(failed, rendered):
     """Ctrl-C is no failure: its badge has no colour of one."""
     [component] = failed.components
     stopped = replace(component, state="stopped", cause="")
@@ -104,13 +107,13 @@ def test_of_a_run_that_was_stopped(failed: ReportData) -> None:
     assert "<h1>Cifar10ExampleGen was stopped</h1>" in text
     assert '<span class="badge">Stopped</span>' in text
     assert "badge bad" not in text
-    assert '<span class="badge bad">Failed</span>' in page.render(failed)
+    assert '<span class="badge bad">Failed</span>' in rendered["failed"]
     assert "same command." in text
     fresh = replace(failed, components=[stopped], command="stagecraft run --fresh")
     assert "same command without --fresh." in page.render(fresh)
 
 
-def test_of_a_run_that_failed_with_what_it_noted(failed: ReportData) -> None:
+def test_of_a_run_that_failed_with_what_it_noted(failed):
     never = ComponentRun(name="Trainer", state="not run")
     noted = replace(
         failed,
@@ -126,9 +129,7 @@ def test_of_a_run_that_failed_with_what_it_noted(failed: ReportData) -> None:
 
 
 @pytest.mark.parametrize(("steps", "step"), [(300, 20), (6, 6)])
-def test_the_hint_about_the_timeline_is_a_command_that_runs(
-    grid: ReportData, steps: int, step: int
-) -> None:
+def test_the_hint_about_the_timeline_is_a_command_that_runs(grid, steps, step):
     """With the run's own settings, a step that the training has, and trained anew."""
     assert grid.training is not None
     settings = {**grid.training.record["settings"], "parallel_timeline_step": 0}
@@ -144,15 +145,13 @@ def test_the_hint_about_the_timeline_is_a_command_that_runs(
     assert "stagecraft run --config run.yaml (with" in unknown
 
 
-def test_of_a_run_without_an_evaluator(one_device: ReportData) -> None:
+def test_of_a_run_without_an_evaluator(one_device):
     text = page.render(replace(one_device, quality=None, pushed_to=None))
     assert "<h1>Not evaluated</h1>" in text
     assert "without an Evaluator" in text
 
 
-def test_a_training_that_took_no_step_claims_none(
-    one_device: ReportData, messages: Messages
-) -> None:
+def test_a_training_that_took_no_step_claims_none(one_device, messages):
     assert one_device.training is not None
     record = {**one_device.training.record, "resumed_from": one_device.training.record["steps"]}
     text = page.render(with_training(one_device, record=record))
@@ -162,7 +161,7 @@ def test_a_training_that_took_no_step_claims_none(
         messages.check(each)
 
 
-def test_a_model_that_is_not_blessed(one_device: ReportData) -> None:
+def test_a_model_that_is_not_blessed(one_device):
     assert one_device.quality is not None
     quality = replace(
         one_device.quality, blessed=False, changes={}, failures=["accuracy 0.7667 is below 0.9000"]
@@ -172,11 +171,11 @@ def test_a_model_that_is_not_blessed(one_device: ReportData) -> None:
     assert "no blessed model" in text
 
 
-def test_a_training_that_logged_nothing(one_device: ReportData) -> None:
+def test_a_training_that_logged_nothing(one_device):
     assert "No curves:" in page.render(with_training(one_device, curve=[]))
 
 
-def test_a_hundred_classes_have_no_matrix(one_device: ReportData) -> None:
+def test_a_hundred_classes_have_no_matrix(one_device):
     assert one_device.quality is not None
     names = tuple(f"class{number}" for number in range(100))
     one = one_device.quality.classes[0]
@@ -191,16 +190,15 @@ def test_a_hundred_classes_have_no_matrix(one_device: ReportData) -> None:
     assert "Most frequent confusions" in text
 
 
-@pytest.mark.parametrize("which", ["one_device", "grid", "failed"])
-def test_all_of_it_is_inside(which: str, request: pytest.FixtureRequest) -> None:
-    text = page.render(request.getfixturevalue(which))
-    assert not EXTERNAL.search(text)
-    assert len(text) < 1_000_000
+def test_all_of_it_is_inside(rendered):
+    for text in rendered.values():
+        assert not EXTERNAL.search(text)
+        assert len(text) < 1_000_000
 
 
 @pytest.mark.parametrize("which", ["one_device", "grid"])
-def test_tables_and_pictures_can_be_read_aloud(which: str, request: pytest.FixtureRequest) -> None:
-    outline = Outline(page.render(request.getfixturevalue(which)))
+def test_tables_and_pictures_can_be_read_aloud(which, rendered):
+    outline = Outline(rendered[which])
     assert outline.tables
     assert all(table["caption"] == 1 for table in outline.tables)
     assert outline.unscoped == 0
@@ -208,8 +206,8 @@ def test_tables_and_pictures_can_be_read_aloud(which: str, request: pytest.Fixtu
     assert not [each for each, count in collections.Counter(outline.ids).items() if count > 1]
 
 
-def test_names_from_data_are_text(one_device: ReportData) -> None:
-    text = page.render(one_device)
+def test_names_from_data_are_text(rendered):
+    text = rendered["one_device"]
     assert "<script>alert" not in text
     assert text.count("<script") == 1  # ours
     assert "&lt;script&gt;alert(1)&lt;/script&gt;|" in text

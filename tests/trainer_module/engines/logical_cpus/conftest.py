@@ -1,7 +1,5 @@
 """These tests need logical CPUs, and so a process of their own: see ``test_logical_cpus.py``."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import sys

@@ -1,7 +1,5 @@
 """Engines of any topology of this process, all over the same batches."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any

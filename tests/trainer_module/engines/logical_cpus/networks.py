@@ -1,7 +1,5 @@
 """Models as users write them, each with something that is hard to split."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import driving
@@ -10,6 +8,7 @@ from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 
 from stagecraft.schemas.errors import UserError
 
+CENTRAL: dict[str, Any] = {"strategy": "central_storage", "replicas": 2, "accumulate": 2}
 FIVE: dict[str, Any] = {"strategy": "grid", "stages": 5, "microbatches": 2}
 
 
@@ -46,6 +45,7 @@ def test_accumulation_and_microbatches_compose():
         ("penalised", STAGES),
         slow("penalised", {**GRID, "accumulate": 2, "remat": True}),
         slow("looked_up", MIRRORED),
+        slow("looked_up", CENTRAL),
         ("looked_up", {**STAGES, "cuts": "quantise,flatten"}),
         slow("looked_up", {**GRID, "accumulate": 2, "remat": True}),
         slow("without_weights", MIRRORED),

@@ -1,11 +1,11 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import pytest
 import tensorflow as tf
+from catalogue.others import _Draws as Draws
+from catalogue.others import _Largest_so_far as Largest
 
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
@@ -111,33 +111,13 @@ def test_layers_that_may_be_divided_are_not_refused():
 
 
 def test_a_layer_that_draws_by_itself_hides_nothing_behind_it():
-    class Draws(L.Layer):
-        def __init__(self) -> None:
-            super().__init__()
-            self.seed = keras.random.SeedGenerator(1)
-
-        def call(self, inputs: Any) -> Any:
-            return inputs + keras.random.normal(keras.ops.shape(inputs), seed=self.seed)
-
     assert checked(model_of(Draws(), Adds(keras.ops.sum))).segments[0].summed == {0}
     centred = L.Lambda(lambda x: x - keras.ops.mean(x, axis=0), name="centred")
     assert refusal(Draws(), centred).part == "centred"
 
 
-class Largest(L.Layer):
-    """Its state is no mean."""
-
-    def build(self, shape: Any) -> None:
-        self.largest = self.add_weight(shape=(), trainable=False, name="largest")
-
-    def call(self, inputs: Any, training: bool = False) -> Any:
-        if training:
-            self.largest.assign(keras.ops.max(inputs))
-        return inputs
-
-
 def test_a_state_that_is_no_mean_is_refused_where_a_batch_is_divided():
-    assert refusal(Largest(name="biggest")).part.endswith("biggest/largest")
+    assert refusal(Largest(name="biggest")).part.endswith("biggest/variable")
     checked(model_of(Largest()), parts=1)
 
 

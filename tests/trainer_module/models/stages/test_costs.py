@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
+from networks_built import built
 
-from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.stages import costs, functional, partition
 
 # In multiplications with addition: the stem, then 18 convolutions of 3 by 3, two of which halve the
@@ -45,7 +45,7 @@ def test_other_operations_count_elements_and_moves_nothing():
 
 
 def test_resnet20_is_as_published():
-    model = registry.build("resnet20")
+    model = built("resnet20")
     assert RESNET20 == 40_551_040
     flops = _flops(model)
     # Normalisations, activations and additions: a few for each of the 0.3 million activations.
@@ -69,7 +69,7 @@ def test_activations_are_what_layers_give():
 
 
 def test_kinds_are_by_what_is_computed():
-    model = registry.build("resnet20")
+    model = built("resnet20")
     pieces = partition.split(model, [point.layer for point in partition.cut_points(model)])
     found = costs.stage_costs(pieces, model.inputs[0])
     kinds = {cost.kind: cost for cost in found}

@@ -2,9 +2,9 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from networks_built import built
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.stages import partition
 
 
@@ -50,7 +50,7 @@ def _residual():
 
 
 def test_resnet20_can_be_cut_around_its_blocks():
-    model = registry.build("resnet20")
+    model = built("resnet20")
     names = _names(model)
     blocks = [f"group{group}_block{block}_" for group in (1, 2, 3) for block in (1, 2, 3)]
     around = [f"{block}{layer}" for block in blocks for layer in ("add", "relu")]
@@ -59,7 +59,7 @@ def test_resnet20_can_be_cut_around_its_blocks():
 
 @pytest.mark.parametrize("name", ["resnet20", "cnn", "wide_resnet_10_1"])
 def test_the_pieces_are_the_model(name):
-    model = registry.build(name)
+    model = built(name)
     paths = [variable.path for variable in model.variables]
     for cuts in (_names(model), _names(model)[2:5:2]):
         parts = partition.split(model, cuts)
@@ -215,19 +215,8 @@ def test_models_that_cannot_be_cut(make, messages):
         partition.all_cuts(model, 2)
 
 
-def test_names_given_are_taken():
-    model = registry.build("resnet20")
-    cuts = partition.named_cuts(model, 3, "stem_relu, group1_block1_relu")
-    stages = partition.split(model, cuts)
-    assert [stage.layers[-1].name for stage in stages] == [
-        "stem_relu",
-        "group1_block1_relu",
-        "logits",
-    ]
-
-
 def test_segments_are_as_many_as_the_root_of_the_cut_points():
-    model = registry.build("resnet20")
+    model = built("resnet20")
     parts = partition.segments(model)
     assert len(_names(model)) == 22 and len(parts) == 5
     _assert_parts_are_the_model(parts, model)

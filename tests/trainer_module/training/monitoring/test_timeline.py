@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator
@@ -92,20 +90,11 @@ def test_passes_of_other_replicas_and_turns_need_nothing_of_each_other():
             op(0, "gradient0", 4.0, 6.0),
         ),
     ]
-    again = [
-        found._replace(
-            name=inner + found.name[len(LOOP) :], begin=found.begin + 6, end=found.end + 6
-        )
-        for found in first
-    ]
-    beside = [
-        found._replace(
-            name=found.name.replace("replica0", "replica1"),
-            begin=found.begin + 1,
-            end=found.end + 1,
-        )
-        for found in first
-    ]
+
+    def moved(by: float, old: str, new: str) -> list[Op]:
+        return [Op(o.name.replace(old, new, 1), o.begin + by, o.end + by) for o in first]
+
+    again, beside = moved(6, LOOP, inner), moved(1, "replica0", "replica1")
     spans = find_spans([*first, *again, *beside], accumulate=2)
     for replica, turn, since in ((0, 0, 0.0), (0, 1, 6.0), (1, 0, 1.0)):
         own = [span for span in spans if (span.replica, span.accumulation_step) == (replica, turn)]

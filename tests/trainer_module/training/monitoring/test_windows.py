@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from stagecraft.trainer_module.training.monitoring import spans

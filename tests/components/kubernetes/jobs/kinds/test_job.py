@@ -1,7 +1,5 @@
 """An Indexed Job and its Service."""
 
-from __future__ import annotations
-
 import kubernetes_validate
 import pytest
 from job_requests import TOPOLOGIES, job_request
@@ -14,12 +12,12 @@ VERSIONS = ("1.31", kubernetes_validate.latest_version())  # the first one that 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_objects_are_valid(topology: str, version: str) -> None:
+def test_objects_are_valid(topology, version):
     for made in JOB.render(job_request("job", topology)):
         kubernetes_validate.validate(made, version, strict=True)
 
 
-def test_a_wrong_object_is_noticed() -> None:
+def test_a_wrong_object_is_noticed():
     job = JOB.render(job_request("job"))[-1]
     job["spec"]["template"]["spec"]["containers"][0]["imagePolicy"] = "Always"
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -27,7 +25,7 @@ def test_a_wrong_object_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_the_service_finds_the_pods_and_names_them(topology: str) -> None:
+def test_the_service_finds_the_pods_and_names_them(topology):
     service, job = JOB.render(job_request("job", topology))
     pod = job["spec"]["template"]
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
@@ -36,7 +34,7 @@ def test_the_service_finds_the_pods_and_names_them(topology: str) -> None:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_the_chiefs_end_counts_where_others_serve(topology: str) -> None:
+def test_the_chiefs_end_counts_where_others_serve(topology):
     request = job_request("job", topology)
     spec = JOB.render(request)[-1]["spec"]
     assert ("successPolicy" in spec) == (topology == "parameter-server") == bool(request.serves)
@@ -44,7 +42,7 @@ def test_the_chiefs_end_counts_where_others_serve(topology: str) -> None:
         assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0", "succeededCount": 1}]}
 
 
-def test_exit_codes_tell_what_is_for_good() -> None:
+def test_exit_codes_tell_what_is_for_good():
     spec = JOB.render(job_request("job"))[-1]["spec"]
     ignored, failing = spec["podFailurePolicy"]["rules"]
     assert (ignored["action"], failing["action"]) == ("Ignore", "FailJob")

@@ -1,7 +1,5 @@
 """A TFJob, as the training operator reads it."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -34,7 +32,7 @@ def spec(topology: str, **more: object) -> Json:
     return found
 
 
-def test_there_are_replicas_of_each_kind() -> None:
+def test_there_are_replicas_of_each_kind():
     replicas = spec("parameter-server")["tfReplicaSpecs"]
     counts = {name: each["replicas"] for name, each in replicas.items()}
     assert counts == {"Chief": 1, "Worker": 2, "PS": 1, "Evaluator": 1}
@@ -43,7 +41,7 @@ def test_there_are_replicas_of_each_kind() -> None:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_pods_are_as_the_operator_wants_them(topology: str) -> None:
+def test_pods_are_as_the_operator_wants_them(topology):
     for each in spec(topology)["tfReplicaSpecs"].values():
         assert each["restartPolicy"] == "ExitCode"
         pod = each["template"]["spec"]
@@ -57,7 +55,7 @@ def test_pods_are_as_the_operator_wants_them(topology: str) -> None:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_its_pods_are_valid(topology: str) -> None:
+def test_its_pods_are_valid(topology):
     for each in spec(topology)["tfReplicaSpecs"].values():
         pod = {
             "apiVersion": "v1",
@@ -69,7 +67,7 @@ def test_its_pods_are_valid(topology: str) -> None:
             kubernetes_validate.validate(pod, version, strict=True)
 
 
-def test_nothing_stays_behind() -> None:
+def test_nothing_stays_behind():
     assert spec("everything")["runPolicy"] == {
         "cleanPodPolicy": "Running",
         "activeDeadlineSeconds": 86_400,
@@ -83,7 +81,7 @@ def test_nothing_stays_behind() -> None:
         assert each["template"]["spec"]["activeDeadlineSeconds"] == 86_400
 
 
-def test_kinds_get_the_gpus_that_they_have_a_use_for() -> None:
+def test_kinds_get_the_gpus_that_they_have_a_use_for():
     pod = job_request("tfjob", "everything").pod
     found = {
         name: each["template"]["spec"]["containers"][0]["resources"]["limits"].get("nvidia.com/gpu")
@@ -93,7 +91,7 @@ def test_kinds_get_the_gpus_that_they_have_a_use_for() -> None:
 
 
 @pytest.mark.slow
-def test_the_operators_sdk_reads_all_of_it(tmp_path: pathlib.Path) -> None:
+def test_the_operators_sdk_reads_all_of_it(tmp_path):
     uv = pathlib.Path(sys.executable).with_name("uv")
     environment = tmp_path / "sdk"
     clean = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}

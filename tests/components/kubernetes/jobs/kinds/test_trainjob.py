@@ -1,12 +1,8 @@
 """A TrainJob, and the runtime that it names."""
 
-from __future__ import annotations
-
 import copy
 import json
-import os
 import pathlib
-import socket
 from typing import Any
 
 import kubernetes_validate
@@ -23,7 +19,6 @@ from stagecraft.components.kubernetes.jobs.kinds.trainjob import RESTARTS, RUNTI
 from stagecraft.components.kubernetes.jobs.pod_settings import PodSettings
 from stagecraft.components.kubernetes.jobs.request import PORT, Json
 from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module.parallel import cluster
 
 MANIFEST = (
     pathlib.Path(__file__).resolve().parents[5]
@@ -70,11 +65,11 @@ def without_defaults(said: Any, given: Any) -> Any:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_the_trainer_reads_all_of_it(topology: str) -> None:
+def test_the_trainer_reads_all_of_it(topology):
     check(models.TrainerV1alpha1TrainJob, made(topology))
 
 
-def test_a_wrong_field_is_noticed(runtime: Json) -> None:
+def test_a_wrong_field_is_noticed(runtime):
     body = made()
     body["spec"]["trainer"]["nodes"] = 2
     with pytest.raises(AssertionError):
@@ -84,7 +79,7 @@ def test_a_wrong_field_is_noticed(runtime: Json) -> None:
         check(models.TrainerV1alpha1TrainingRuntime, runtime)
 
 
-def test_the_runtime_is_valid(runtime: Json, job: Json) -> None:
+def test_the_runtime_is_valid(runtime, job):
     check(models.TrainerV1alpha1TrainingRuntime, runtime)
     assert runtime["metadata"]["name"] == RUNTIME
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": job}
@@ -92,7 +87,7 @@ def test_the_runtime_is_valid(runtime: Json, job: Json) -> None:
         kubernetes_validate.validate(body, version, strict=True)
 
 
-def test_the_trainer_finds_what_it_looks_for(runtime: Json, job: Json) -> None:
+def test_the_trainer_finds_what_it_looks_for(runtime, job):
     template = runtime["spec"]["template"]["spec"]
     # pkg/webhooks/trainingruntime_webhook.go
     labels = template["replicatedJobs"][0]["template"]["metadata"]["labels"]
@@ -106,7 +101,7 @@ def test_the_trainer_finds_what_it_looks_for(runtime: Json, job: Json) -> None:
     assert "ttlSecondsAfterFinished" not in template
 
 
-def test_the_runtime_is_what_an_indexed_job_is(job: Json) -> None:
+def test_the_runtime_is_what_an_indexed_job_is(job):
     rendered = INDEXED_JOB.render(job_request("job", "parameter-server"))[-1]["spec"]
     for field in ("completionMode", "podReplacementPolicy", "successPolicy"):
         assert job[field] == rendered[field]
@@ -124,7 +119,7 @@ def test_the_runtime_is_what_an_indexed_job_is(job: Json) -> None:
     assert job["template"]["metadata"]["annotations"] == pods.ANNOTATIONS
 
 
-def test_each_setting_has_its_place() -> None:
+def test_each_setting_has_its_place():
     request = job_request("trainjob", "everything")
     spec = made()["spec"]
     assert spec["runtimeRef"]["kind"] == "TrainingRuntime"
@@ -167,46 +162,16 @@ def test_each_setting_has_its_place() -> None:
         ),
     ],
 )
-def test_settings_without_a_field_are_refused(
-    setting: str, value: object, more: dict[str, Any], messages: Any
-) -> None:
+def test_settings_without_a_field_are_refused(setting, value, more, messages):
     with messages.raises(SettingError) as caught:
         made("in-step", **more)
     assert (caught.value.setting, caught.value.value) == (setting, value)
     assert caught.value.suggestion.endswith("kubeflow.job.kind: job")
 
 
-def test_no_settings_field_is_forgotten() -> None:
+def test_no_settings_field_is_forgotten():
     """Each is in the TrainJob, or in what is refused, or somebody else's."""
     source = "".join(pathlib.Path(str(each.__file__)).read_text() for each in (trainjob, pods))
     elsewhere = {"kind", "folder", "lease_seconds", "queue"}
     for field in {*JobSettings.model_fields, *PodSettings.model_fields} - elsewhere:
         assert field in source, field
-
-
-@pytest.mark.parametrize("index", range(5))
-def test_jobsets_hosts_make_tf_config(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def host(number: int) -> str:
-        # IdentifyPodNetwork in pkg/runtime/framework/plugins/jobset/jobset.go
-        return f"training-1-node-0-{number}.training-1.kubeflow.svc.cluster.local"
-
-    monkeypatch.delenv("STAGECRAFT_PORT", raising=False)
-    monkeypatch.setenv("TF_CONFIG", "")
-    monkeypatch.setenv("JOB_COMPLETION_INDEX", str(index))
-    monkeypatch.setattr(socket, "getfqdn", lambda: host(index))
-    cluster.adopt_job(
-        {
-            "parallel_strategy": "parameter_server",
-            "parallel_workers": 2,
-            "parallel_ps": 1,
-            "parallel_evaluator": True,
-        }
-    )
-    config = json.loads(os.environ["TF_CONFIG"])
-    assert config["cluster"] == {
-        "chief": [f"{host(0)}:2222"],
-        "worker": [f"{host(1)}:2222", f"{host(2)}:2222"],
-        "ps": [f"{host(3)}:2222"],
-    }
-    order = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)]
-    assert (config["task"]["type"], config["task"]["index"]) == order[index]

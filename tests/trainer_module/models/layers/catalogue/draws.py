@@ -1,7 +1,5 @@
 """Whether a model's random layers draw from the distribution that they draw from under Keras."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The public layers of Keras."""
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from collections.abc import Callable, Iterator

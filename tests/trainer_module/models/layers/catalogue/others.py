@@ -1,7 +1,5 @@
 """What else a model may have: regularizers, constraints, losses, states, parts of its own."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of the docs that has the catalogue: written by ``make layers``, held true by a test."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import pathlib

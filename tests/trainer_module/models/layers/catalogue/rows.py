@@ -1,7 +1,5 @@
 """The rows of the catalogue: what a row is, and what its model gets."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal

@@ -5,8 +5,6 @@
 With tests/trainer_module/layers on the path. TOPOLOGIES are separated by commas. Two logical CPUs.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

@@ -1,7 +1,5 @@
 """Five steps of a row's model, by Keras's own ``train_step`` and by an engine, in float64."""
 
-from __future__ import annotations
-
 import functools
 
 import keras
