@@ -9,6 +9,7 @@ replicas' states drift apart.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -86,7 +87,8 @@ class StrategyEngine(Engine):
 
         def apply() -> None:
             self._assign(changed)
-            strategy.run(self._update, args=(gradients,))
+            with _without_constraints(self._stage.trainable):  # all replicas' threads
+                strategy.run(self._update, args=(gradients,))
             self._finish_step()
 
         metrics = step_metrics.StepMetrics(*map(self._first, metrics))
@@ -177,8 +179,16 @@ class StrategyEngine(Engine):
             self._stage.variables[index].assign(self._first(value))
 
     def _finish_step(self) -> None:
-        """Moves the EMA weights, after the optimizer and outside of the replicas."""
+        """Applies constraints and moves the EMA weights, outside of the replicas.
+
+        Within them, CentralStorageStrategy refuses an assignment to its one variable.
+        """
         train, strategy = self._settings.train, self._strategy
+        for weight, is_used in zip(self._stage.trainable, self._connected, strict=True):
+            if is_used and weight.constraint is not None:
+                strategy.extended.update(
+                    weight.value, _constrain, args=(weight.constraint,), group=False
+                )
         if train.ema_decay:
             decay = ema.decay_at(train.ema_decay, self._step + 1)
             ema.update(strategy, self._ema_weights, self._stage.trainable, decay)
@@ -239,6 +249,23 @@ class StrategyEngine(Engine):
                 *((f"ema/{variable.path}", average) for variable, average in averages),
             ]
         )
+
+
+@contextlib.contextmanager
+def _without_constraints(weights: Sequence[keras.Variable]) -> Iterator[None]:
+    """In this block, a Keras optimizer applies no constraints."""
+    constraints = [weight.constraint for weight in weights]
+    for weight in weights:
+        weight.constraint = None
+    try:
+        yield
+    finally:
+        for weight, constraint in zip(weights, constraints, strict=True):
+            weight.constraint = constraint
+
+
+def _constrain(weight: tf.Variable, constraint: Callable[[tf.Tensor], tf.Tensor]) -> None:
+    weight.assign(constraint(weight))
 
 
 def _cut(batch: Batch, parts: int) -> Batch:

@@ -49,7 +49,9 @@ class JobState(NamedTuple):
 class JobRefusedError(UserError):
     """The API server refused to create a job: nothing has started."""
 
-    status = 404  # of the answer
+    def __init__(self, message: str, *, status: int, **fields: Any):
+        super().__init__(message, **fields)
+        self.status = status  # HTTP
 
 
 class ClusterJob(Entry, abc.ABC):

@@ -46,6 +46,7 @@ class MissingKindError(JobRefusedError):
         super().__init__(
             f"kubeflow.job.kind: {kind.name} needs {kind.controller}, and the cluster has no "
             f"{kind.plural}.{kind.group}/{kind.version}; install it, or use kubeflow.job.kind: job",
+            status=404,
             setting="kubeflow.job.kind",
             value=kind.name,
             suggestion="kubeflow.job.kind: job",
@@ -256,9 +257,8 @@ class TrainingJob:
                 for required in self._kind.required_objects(self._namespace)
                 if required.title.partition(" ")[0] in str(error)
             ]
-            refused = JobRefusedError(" ".join([str(error), *missing]), record=self.name)
-            refused.status = error.status
-            raise refused from None
+            text = " ".join([str(error), *missing])
+            raise JobRefusedError(text, status=error.status, record=self.name) from None
 
     def _all_pods(self) -> list[Pod]:
         """Also those of an earlier job of this name."""

@@ -70,7 +70,7 @@ def test_any_model_as_on_one_device(model, parallel):
     assert split.evaluate(driving.dataset(2)).accuracy == one.evaluate(driving.dataset(2)).accuracy
 
 
-@pytest.mark.parametrize("parallel", [slow(ONE), STAGES], ids=label)
+@pytest.mark.parametrize("parallel", [slow(ONE), CENTRAL, STAGES], ids=label)
 def test_constraints_hold(parallel):
     engine = driving.make(parallel, "penalised")
     engine.train(driving.feed(engine), 2)
