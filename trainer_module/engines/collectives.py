@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 3600.0
 less, alone, to export or to wait for an evaluator."""
 
 _DTYPES = 64
-"""More than there are."""
+"""An upper bound of the number of dtypes in TensorFlow."""
 
 _groups = itertools.count(GROUP_KEY_BASE)
 
@@ -50,7 +50,7 @@ class Group:
         return by_dtype(tensors, functools.partial(self._sum, self._tokens[replica]))
 
     def _sum(self, token: tf.Variable, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Of tensors of one dtype, as one vector."""
+        """The sums of tensors of one dtype, sent as one vector."""
         flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
         flat = tf.raw_ops.CollectiveReduceV2(
             input=flat,

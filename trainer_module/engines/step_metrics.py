@@ -37,7 +37,7 @@ class NonFiniteLossError(Exception):
 
 
 class StepMetrics(NamedTuple):
-    """Of one step over a global batch."""
+    """Metrics of one step over a global batch."""
 
     loss: tf.Tensor
     """Scalar, mean over the global batch; float64 where the training is, else float32."""
@@ -46,7 +46,7 @@ class StepMetrics(NamedTuple):
 
 
 def metrics_dtype(settings: TrainingSettings) -> tf.DType:
-    """Of losses and counts: float64 in a training in float64, else float32."""
+    """Dtype of losses and counts: float64 in a float64 training, otherwise float32."""
     return tf.float64 if settings.parallel.precision == "float64" else tf.float32
 
 

@@ -35,7 +35,7 @@ class Workers:
             return [float(value) for value in self._group.all_reduce(0, [own])[0]]
 
     def take_from_chief(self, variables: Sequence[keras.Variable]) -> None:
-        """Sets a new model's variables, here on the host, to the chief's."""
+        """Copies the chief's values to the variables of a new model, which are on the host."""
         if self._topology.workers == 1:
             return
         for variable, value in zip(

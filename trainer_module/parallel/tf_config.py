@@ -32,7 +32,7 @@ class Cluster:
     role: str
     """One of :data:`ROLES`."""
     index: int
-    """Among the processes of this role."""
+    """Index of this process among those of its role."""
     workers: tuple[str, ...]
     """Addresses ``host:port`` of those that train: the chief, if there is one, first."""
     ps: tuple[str, ...]
@@ -47,7 +47,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Of this process, which is no evaluator."""
+        """Address of this process; an evaluator has none."""
         return self.peers()[f"{self.role} {self.index}"]
 
     @property

@@ -19,7 +19,7 @@ CONFIGURED = "configured"
 """Name of the settings' own topology."""
 
 SMALL_LEARNING_RATE = 1e-3
-"""Of the trajectory in float64, where the settings have a larger one."""
+"""Upper bound of the learning rate in the float64 trajectory."""
 
 
 def named() -> dict[str, tuple[Strategy, ParityCase]]:
@@ -118,8 +118,9 @@ def _case(name: str, settings: TrainingSettings, steps: int, batch_size: int, ow
     if name == CONFIGURED:
         if not own:
             raise UserError(
-                "--topologies: configured is the topology of the settings, which is one device; "
-                "set another one, such as --set parallel.strategy=mirrored, or name a topology"
+                "--topologies: configured is the topology of the settings, but these settings "
+                "select the reference itself, one device; set another topology, such as "
+                "--set parallel.strategy=mirrored, or name one in --topologies"
             )
         return Case(name, _training(settings, settings.parallel, {}, steps, batch_size))
     known = named()

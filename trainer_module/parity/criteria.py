@@ -41,7 +41,7 @@ class Finding:
     difference: float
     tolerance: float
     where: str = ""
-    """Such as ``after 5 steps``."""
+    """Place in the trajectory, such as ``after 5 steps``."""
 
     @property
     def ratio(self) -> float:
@@ -76,7 +76,10 @@ def gradients(
     nonsmooth_ops: int = 0,
     where: str = "",
 ) -> Finding:
-    """Compares gradients, by variable path, with the reference's of equal weights and batch."""
+    """Compares gradients with those of the reference for the same weights and batch.
+
+    Both are by variable path.
+    """
     findings = [_names(GRADIENTS, actual, expected, where)]
     for name in actual.keys() & expected.keys():
         difference = _norm(_minus(actual[name], expected[name]))

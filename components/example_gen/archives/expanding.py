@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class Expanding(gzip.GzipFile):
-    """A readable :class:`gzip.GzipFile` that expands nothing beyond a limit, also when it skips."""
+    """A :class:`gzip.GzipFile` for reading that expands no data beyond a limit, even in a seek."""
 
     def __init__(self, raw: IO[bytes], name: str, compressed: int) -> None:
         super().__init__(fileobj=raw, mode="rb")

@@ -54,8 +54,8 @@ def check(path: str, volumes: Sequence[Volume], setting: str) -> None:
         setting,
         path or "(empty)",
         "is not shared with the job's pods (parallel.launcher: kubernetes)",
-        f"a folder on a volume of kubeflow.steps.Trainer.volumes ({mounted}), such as {example}, "
-        f"or in an object store ({', '.join(ADDRESSES)}), such as s3://bucket/{name}",
+        f"a folder on a volume, such as {example} (kubeflow.steps.Trainer.volumes: {mounted}), "
+        f"or a URI of an object store, such as s3://bucket/{name} ({', '.join(ADDRESSES)})",
     )
 
 

@@ -108,7 +108,7 @@ def object_name(folder: str) -> str:
 
 
 def _version(found: Json) -> str:
-    """With the uid: without it, a PUT creates a missing Lease."""
+    """The version for a PUT; without the uid in it, a PUT would create a missing Lease."""
     return f"{found['metadata']['uid']}/{found['metadata']['resourceVersion']}"
 
 

@@ -214,7 +214,7 @@ class TrainingJob:
             raise
 
     def _all_pods(self) -> list[Pod]:
-        """Also those of an earlier job of this name."""
+        """All pods of the job, and of an earlier job of the same name."""
         selector = f"{JOB_LABEL}={self._job['metadata']['name']}"
         return pod_logs.pods(self._client, self._namespace, selector)
 

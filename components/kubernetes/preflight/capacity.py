@@ -88,7 +88,7 @@ def _limits(limit_range: Json, wanted: list[_Pods]) -> CheckResult:
 
 
 def _with_defaults(wanted: _Pods, items: list[Json]) -> _Pods:
-    """With the defaults of LimitRanges, as the API server admits a pod."""
+    """Adds the defaults of LimitRanges, as the API server does when it admits a pod."""
     limits, requests = dict(wanted.limits), dict(wanted.requests)
     for item in items:
         default = _amounts(item.get("max")) | _amounts(item.get("default"))

@@ -23,7 +23,7 @@ class Component:
     name: str
     spec: dict[str, Any]
     label: str = ""
-    """Of its executor; empty for a DAG."""
+    """Label of its executor; empty for a DAG."""
 
     container: dict[str, Any] | None = None
     importer: dict[str, Any] | None = None

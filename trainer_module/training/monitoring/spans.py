@@ -41,9 +41,9 @@ class Span:
     kind: str
     """``forward``, ``backward``, ``reduce`` (gradients over the replicas) or ``update``."""
     microbatch: int | None
-    """Of a pass; None for ``reduce`` and ``update``."""
+    """Microbatch of a pass; None for ``reduce`` and ``update``."""
     accumulation_step: int
-    """Of ``parallel.accumulate``, from 0."""
+    """Index below ``parallel.accumulate``, from 0."""
 
 
 class _Key(NamedTuple):

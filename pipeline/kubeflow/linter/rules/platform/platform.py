@@ -64,7 +64,7 @@ def _executor(
             "platform-field",
             wrong.location,
             f"The run is refused: {wrong.problem}.",
-            "Correct the field's name, or leave it out."
+            "Correct the field's name, or remove the field."
             if wrong.unknown
             else "Use the type of kubernetes_executor_config.proto.",
             _ADD,
