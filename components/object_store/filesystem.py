@@ -4,8 +4,8 @@ After :func:`register`, everything that uses ``tfx.dsl.io.fileio`` supports them
 ``io_utils.copy_dir``, this project's ExampleGen. TensorFlow's operations (``tf.data``, loading a
 SavedModel) do not.
 
-An object store has no folders, only names with slashes. So there are no empty folders, a folder
-ends with its last file, and renaming a folder copies each file and is not atomic.
+An object store has no folders, only names with slashes. So there are no empty folders, and a
+folder disappears with its last file. Renaming a folder copies each file and is not atomic.
 """
 
 from __future__ import annotations

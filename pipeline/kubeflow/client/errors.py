@@ -47,7 +47,7 @@ def refused(
 ) -> ApiError:
     """The error for an answer outside 200 to 299, to a request with these headers."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
-    # Before it is cut, so that no part of a secret remains.
+    # Redact before _message cuts the text: a part of a secret would not be recognized.
     message = _message(connection.redact(text, headers))
     if status == 404 and not text.lstrip().startswith("{"):
         return ApiError(

@@ -19,8 +19,8 @@ from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _SCALES = (1.0, 10.0, 100.0)
-"""Scales of the inputs, tried until it is known of each loss whether it is a sum. The first
-:data:`_LEAST_TRIES` are always tried: a maximum or a hinge may not show at once."""
+"""Scales of the inputs, tried until each loss is known to be a sum or not. The first
+:data:`_LEAST_TRIES` are always tried, because one scale may not reveal a maximum or a hinge."""
 
 _LEAST_TRIES = 2
 _SUM, _MEAN = "sum", "mean"

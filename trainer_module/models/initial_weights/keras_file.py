@@ -29,7 +29,7 @@ from stagecraft.trainer_module.models.initial_weights.source import (
 )
 
 _MEMBER = "model.weights.h5"
-"""In a ``.keras`` file, which is a zip archive."""
+"""The weights in a ``.keras`` file, which is a zip archive."""
 
 _OTHERS = re.compile(r"^optimizer/|(^|/)(seed_)?generator(_\d+)?/|_metrics?/|_tracker/")
 """Entries of a compiled model besides its weights."""
