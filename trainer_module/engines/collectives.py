@@ -1,8 +1,8 @@
 """All-reduce between the replicas of a stage: one flat vector, one collective a step.
 
-``CollectiveReduceV2`` is what ``tf.distribute`` uses between workers
-(``tensorflow/python/distribute/cross_device_utils.py``); used directly, it also takes
-replicas that are stages' devices, which no strategy does. It needs an *ordering token*, a
+``tf.distribute`` uses ``CollectiveReduceV2`` between workers
+(``tensorflow/python/distribute/cross_device_utils.py``). This module calls it directly, because no
+strategy reduces between the devices of stages. It needs an *ordering token*, a
 variable on each device: without one, two replicas in one function deadlock.
 """
 
@@ -79,5 +79,5 @@ def by_dtype(
 
 
 def _instance(flat: tf.Tensor) -> int:
-    """A number for each dtype and size: an instance is held to those of its first use."""
+    """The instance key for a dtype and size; TensorFlow requires that both stay the same."""
     return (_DTYPES * flat.shape.num_elements() + flat.dtype.as_datatype_enum) % 2**31

@@ -100,7 +100,7 @@ class Strategy(Capabilities):
         """Runs a process of one of :attr:`serves`; never returns."""
 
     def choose(self, parallel: ParallelSettings) -> Sequence[str]:
-        """This process's devices: each replica's stages in order; takes hold of them.
+        """Reserves and returns this process's devices: the stages of each replica in order.
 
         Raises:
             UserError: the machine lacks the devices.

@@ -149,7 +149,7 @@ def _checked() -> dict[str, Any]:
     _check_jobs(config.get("cluster"))
     _check_task(config.get("task"), config["cluster"])
     if config["cluster"].pop("evaluator", None):
-        # TensorFlow's servers would wait for it, and need not. Kubeflow's operator adds it to the
+        # TensorFlow's servers would wait for the evaluator. Kubeflow's operator adds it to the
         # cluster (genClusterSpec in pkg/controller.v1/tensorflow/tensorflow.go).
         os.environ["TF_CONFIG"] = json.dumps(config)
     return config

@@ -3,11 +3,11 @@
 Summation in another order rounds differently, and training amplifies rounding, so trajectories in
 float32 prove nothing. Three criteria do:
 
-**Gradients from equal weights** differ by no more than rounding. A model with batch statistics has
-those of a part, so its reference takes each batch in the same parts. That would hide a penalty
-(``add_loss``, ``activity_regularizer``) that is combined wrongly over the parts. So the gradients
-of one more batch are compared, which repeats the same examples: the whole batch then has the
-statistics of each of its equal parts, and the reference takes it whole.
+**Gradients from equal weights** differ by no more than rounding. Batch statistics
+depend on the part of a batch, so the reference of such a model takes each batch in the same parts.
+That would hide a penalty (``add_loss``, ``activity_regularizer``) that is combined wrongly over the
+parts. So parity also compares the gradients of one more batch, which repeats the same examples. The
+whole batch then has the statistics of each of its equal parts, and the reference takes it whole.
 
 **A trajectory in float64.** A small learning rate leaves the amplified rounding far below
 :data:`~.tolerances.TRAJECTORY_TOLERANCE`, and any mistake in optimizer, schedule, clipping or state

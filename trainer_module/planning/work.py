@@ -146,7 +146,7 @@ class Work:
         ]
 
     def _bytes(self, begin: int, end: int, stage: int, stages: int) -> float:
-        """Bytes of a stage of the pieces from ``begin`` to before ``end``."""
+        """Bytes of a stage that consists of the pieces from ``begin`` to ``end``, exclusive."""
         train, parallel = self.settings.train, self.settings.parallel
         pieces = self._pieces[begin:end]
         # All weights, with a copy in 16 bits if mixed; for trained weights: gradients, the sum of

@@ -85,7 +85,7 @@ def _server(host: str, port: int, local: bool) -> socket.socket:
 
 
 def unreachable(addresses: Iterable[str]) -> list[str]:
-    """Those of ``host:port`` that accept no connection."""
+    """The addresses (``host:port``) that accept no connection."""
     return [address for address in addresses if not _listens(address)]
 
 

@@ -42,7 +42,7 @@ class Api:
 
     def call(self, method: str, **arguments: Any) -> Any:
         """Calls a method of ``kfp.Client``; raises an ApiError."""
-        # Not around every call: a live table writes to stdout at the same time.
+        # Redirect only calls that print: a live table writes to stdout at the same time.
         quiet = contextlib.redirect_stdout(io.StringIO())
         with quiet if method in _PRINTS else contextlib.nullcontext():
             return getattr(self._client, method)(**arguments)

@@ -66,8 +66,8 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
     batch is divided.
 
     Raises:
-        ModelRefusedError: for a part of a batch, a layer does not do the same as for the whole
-            batch in Keras, or its assignments would be lost.
+        ModelRefusedError: a layer computes something else for a part of a batch than Keras does
+            for the whole batch, or its assignments would be lost.
     """
     segments = [segment for stage in stages for segment in stage.segments]
     parts = stages[0].parts
@@ -119,7 +119,7 @@ def _divided(
     other: tf.Tensor,
     kinds: _Kinds,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The segment's outputs for A and for B; removes kinds that the losses cannot be."""
+    """Returns the segment's outputs for A and B; excludes kinds that do not fit the losses."""
     # The result of these for an example depends on its batch, or on a draw.
     exempt = [
         layer

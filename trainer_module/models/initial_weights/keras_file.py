@@ -62,7 +62,7 @@ def read(source: Source, donor: keras.Model) -> dict[str, np.ndarray]:
 def _paths(
     source: Source, numbered: Mapping[str, np.ndarray], by_number: Mapping[int, keras.Variable]
 ) -> dict[str, str]:
-    """Name in a file -> variable path, from variables that contain their own numbers."""
+    """Name in a file -> variable path; each value in ``numbered`` is the number of its variable."""
     paths = {}
     for name, value in numbered.items():
         if not value.size or _OTHERS.search(name):
