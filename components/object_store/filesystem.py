@@ -53,7 +53,7 @@ class ObjectStore(filesystem.Filesystem):
 
     @staticmethod
     def copy(src: PathType, dst: PathType, overwrite: bool = False) -> None:
-        """Copies a file; on the server, where both are in the same store."""
+        """Copies a file; if both places are in the same store, the server copies."""
         _refuse_existing(dst, overwrite)
         locate(src).copy_to(locate(dst))
 

@@ -45,7 +45,7 @@ def next_version(folder: str, names: Iterable[str], now: float) -> int:
     if number > HIGHEST:
         raise UserError(
             f"{folder}: has version {HIGHEST}, the highest of TensorFlow Serving. Remove it, or "
-            " choose another folder as push.directory.",
+            "choose another folder as push.directory.",
             setting="push.directory",
             file=folder,
         )

@@ -127,7 +127,7 @@ def read(run: RecordedRun) -> PastRun:
 
 
 def components(run: RecordedRun) -> list[ComponentRun]:
-    """The components of a run. One that seems to run is ``stopped`` if no process runs."""
+    """The components of a run. If no process runs, ``running`` components are ``stopped``."""
     stored = component_runs.read(RunMetadata.open(layout.metadata_db(run.output), run.id))
     if _is_running(run):
         return stored

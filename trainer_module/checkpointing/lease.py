@@ -173,7 +173,8 @@ class Lease(abc.ABC):
         if record and record.holder.name != name:
             raise LeaseLostError(self.place, f"{record.holder} holds it now", record.holder)
         if record and record.is_over:
-            raise LeaseLostError(self.place, f"not renewed; expired at {clock_time(record.until)}")
+            reason = f"the lease was not renewed, and expired at {clock_time(record.until)}"
+            raise LeaseLostError(self.place, reason)
 
     def _end(self, after: float) -> None:
         self._put(self._version, lasts=after)

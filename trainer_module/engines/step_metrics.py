@@ -26,7 +26,7 @@ class Metrics(NamedTuple):
 class NonFiniteLossError(Exception):
     """The loss of a step, or a gradient, is infinite or not a number.
 
-    With a loss scale, the step left the weights as they were; without one, they are lost. The
+    With a loss scale, the step did not change the weights. Without one, the weights are lost. The
     step counts from 1; its loss is finite if only a gradient is not.
     """
 
@@ -134,7 +134,7 @@ def accumulate(part: Callable[[Any], Any], steps: int, add: Callable[[Any, Any],
     if steps == 1:
         return first
     with tf.control_dependencies(tf.nest.flatten(first)):
-        second = tf.identity(1)  # waits for the first, whose memory it would need as well
+        second = tf.identity(1)  # waits for the first part, so that only one part is in memory
     return tf.while_loop(lambda i, _: i < steps, body, (second, first), parallel_iterations=1)[1]
 
 

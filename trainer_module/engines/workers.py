@@ -49,7 +49,7 @@ class Workers:
         same = parallel.costs == "flops" or parallel.cut_names
         if self._topology.workers == 1 or same:
             return planner.make_plan(model, settings, devices)
-        # No two workers measure the same seconds.
+        # Measured times differ between workers, so the chief chooses the cuts.
         names = [point.layer for point in partition.cut_points(model)]
         if self._topology.worker == 0:
             plan = planner.make_plan(model, settings, devices)

@@ -174,12 +174,14 @@ def _training(
         "epochs": None,
         "augment": "none",
         "shuffle": "auto",
-        # Made for a longer training; all of this one would be the warm-up.
+        # The setting is for a longer training; here the warm-up could take all steps.
         "warmup_steps": min(settings.train.warmup_steps, steps // 4),
     }
     return TrainingSettings(
         train=changed(settings.train, **{**train, **fixed}),
-        parallel=changed_parallel(parallel, timeline_step=0, profile_steps=""),  # of the other one
+        parallel=changed_parallel(
+            parallel, timeline_step=0, profile_steps=""
+        ),  # number other steps
     )
 
 

@@ -153,7 +153,7 @@ def _walk_folder(source: str) -> Generator[_File, None, None]:
 
 
 def batch_files(source: str) -> tuple[str, list[str]]:
-    """The folder of a data set's batches, the source or one in it, and their names, sorted."""
+    """The folder of the batches, which is the source or in it, and their sorted names."""
     names = files.names(source)
     batches = [
         name for name in names if place(name) and not files.is_folder(posixpath.join(source, name))

@@ -57,8 +57,8 @@ class Expanding(gzip.GzipFile):
     def _check_limit(self, position: int) -> None:
         if position > self._limit:
             raise self._refused(
-                f"expands to more than {self._limit:,} bytes, which images of this compressed size "
-                "never do"
+                f"expands to more than {self._limit:,} bytes, too many for images of this "
+                "compressed size"
             )
 
     def _refused(self, problem: str) -> UserError:

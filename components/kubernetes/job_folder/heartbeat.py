@@ -55,7 +55,7 @@ def renewed(folder: str, seconds: float) -> Iterator[None]:
             try:
                 renew(folder, seconds)
             except Exception as error:  # nine more tries follow
-                _log.warning("%s: not renewed: %s", path(folder), error)
+                _log.warning("%s: the heartbeat was not renewed: %s", path(folder), error)
 
     renew(folder, seconds)
     thread = threading.Thread(target=run, name="heartbeat", daemon=True)

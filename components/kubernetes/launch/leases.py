@@ -150,8 +150,8 @@ def leases_for(
             result.append(lease)
         except NoLeasesError as error:
             _log.warning(
-                "%s. Only the Lease object of namespace %s keeps other training runs out. Use a "
-                "different folder for each namespace and cluster.",
+                "%s. Only the Lease object of namespace %s prevents concurrent training runs. Use "
+                "a different folder for each namespace and cluster.",
                 error,
                 namespace,
             )

@@ -153,7 +153,7 @@ def _amounts(values: Mapping[str, str] | None) -> Amounts:
 
 
 def _settings(keys: Iterable[str]) -> str:
-    """The first half of an advice; empty where no setting has the amount."""
+    """The settings for the missing amounts, as the beginning of an advice; empty: none."""
     fields = {"cpu": "cpu", "memory": "memory", "gpu": "gpus"}
     found = (fields.get(key.rpartition(".")[2].rpartition("/")[2]) for key in keys)
     names = dict.fromkeys(f"kubeflow.steps.Trainer.{field}" for field in found if field)

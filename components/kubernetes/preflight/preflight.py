@@ -123,7 +123,7 @@ def _image(request: JobRequest, default: str) -> CheckResult:
     advice = "set kubeflow.image to yours, best by its digest: registry/name@sha256:…"
     if image == default:
         return CheckResult(
-            "image", f"{image}: the default, which no registry has", "missing", advice
+            "image", f"{image}: this default image is in no registry", "missing", advice
         )
     if "@sha256:" not in image:
         advice = "name it by its digest (@sha256:…): otherwise, its pods may get different images"

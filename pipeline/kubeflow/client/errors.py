@@ -45,7 +45,11 @@ def refused(
     body: str | bytes | None,
     headers: Mapping[str, str] | None = None,
 ) -> ApiError:
-    """The error for an answer outside 200 to 299, to a request with these headers."""
+    """The error for an answer with a status outside 200 to 299.
+
+    Args:
+        headers: of the request.
+    """
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     # Redact before _message cuts the text: a part of a secret would not be recognized.
     message = _message(connection.redact(text, headers))
