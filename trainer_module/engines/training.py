@@ -204,7 +204,7 @@ class Engine(abc.ABC):
         named = self._variables()
         if named.keys() != state.keys():
             differ = sorted(named.keys() ^ state.keys())
-            raise ValueError(f"the state is of another model: only one has {', '.join(differ[:5])}")
+            raise ValueError(f"another model's state: only one of them has {', '.join(differ[:5])}")
         for name, variable in named.items():
             variable.assign(state[name])
 
