@@ -32,7 +32,7 @@ def beam_args(settings: BeamSettings) -> list[str]:
 
 @contextlib.contextmanager
 def in_process() -> Iterator[None]:
-    """In the block, a bare ``beam.Pipeline()``, as of TFX's executors, runs in this process.
+    """Makes a bare ``beam.Pipeline()``, as in TFX's executors, run in this process in the block.
 
     Its state cache would visit all objects of all modules to compute its size, and save nothing.
     """

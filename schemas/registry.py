@@ -117,7 +117,9 @@ class Registry:
         if not isinstance(entry, kind):
             raise self._error(point, f"is of type {type(entry).__name__}, not {kind.__name__}")
         if entry.name != point.name:
-            raise self._error(point, f"names an entry called {entry.name!r}; use one name for both")
+            raise self._error(
+                point, f"returns an entry with the name {entry.name!r}; use the same name for both"
+            )
         return entry
 
     def _error(self, point: importlib.metadata.EntryPoint, problem: str) -> EntryPointError:

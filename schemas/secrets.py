@@ -137,8 +137,8 @@ def replacements(arguments: Sequence[str]) -> dict[str, str]:
     """Replacements for a command's arguments in logs.
 
     Returns:
-        Each argument with a value -> the argument without it. Also values alone: secrets by name,
-        and long arguments that are values. Short values occur in many other words.
+        Each argument with a value -> the argument without it. Values of secret names and long
+        values are keys of their own. Short values are not: they occur in many other words.
     """
     found = {}
     before = ""

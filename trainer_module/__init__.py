@@ -1,4 +1,4 @@
-"""What runs inside the Trainer; knows TensorFlow and Keras, nothing of runners."""
+"""What runs inside the Trainer; imports TensorFlow and Keras, but no runners."""
 
 from stagecraft.schemas import moved
 

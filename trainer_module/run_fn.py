@@ -29,8 +29,8 @@ def run_fn(fn_args: Any) -> None:
 
     Args:
         fn_args: TFX's ``FnArgs``. ``custom_config["settings"]`` is ``TrainingSettings.flat()``.
-            ``working_dir`` is the folder of this training's checkpoints, which survives a retry;
-            TFX's own Trainer sets none, and a folder in ``model_run_dir`` takes its place.
+            ``working_dir`` is the folder of this training's checkpoints, which survives a retry.
+            TFX's own Trainer does not set it; the checkpoints are then in ``model_run_dir``.
 
     Raises:
         UserError: an error in data, model, disk, devices or loss.

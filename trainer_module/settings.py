@@ -200,7 +200,7 @@ class TrainSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """All settings of a ``run_fn``; travel through TFX as typed execution properties."""
+    """All settings of a ``run_fn``; TFX passes them as typed execution properties."""
 
     train: TrainSettings = Field(default_factory=TrainSettings)
     parallel: ParallelSettings = Field(default_factory=ParallelSettings)

@@ -255,6 +255,6 @@ def duplicates(splits: Sequence[Ids]) -> list[Finding]:
 
 
 def describe(file: str, record: int, example_id: int | None) -> str:
-    """An example by its id, if it has one, and its place."""
+    """Names an example for people: its id, if it has one, and its file and record."""
     place = f"record {record} (from 0) of {file}"
     return place if example_id is None else f"id {example_id}, {place}"

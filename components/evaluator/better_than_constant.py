@@ -14,7 +14,7 @@ from stagecraft.components.evaluator.example_metric import ExampleCombiner, comb
 
 
 class BetterThanConstant(metric_types.Metric):
-    """Confidence, 0 to 1, that the accuracy is above that of always the most frequent label.
+    """Confidence, 0 to 1, that the model is more accurate than a constant prediction.
 
     See :mod:`stagecraft.components.evaluator.evaluation`. Each example counts once, whatever its
     weight.

@@ -70,7 +70,7 @@ def _at_least(value: float) -> config_pb2.MetricThreshold:
 
 
 def _overall(threshold: config_pb2.MetricThreshold) -> list[config_pb2.PerSliceMetricThreshold]:
-    """For all examples together: a plain threshold would hold for every class."""
+    """The threshold for all examples together; without a slice, it would apply to each class."""
     return [
         config_pb2.PerSliceMetricThreshold(
             slicing_specs=[config_pb2.SlicingSpec()], threshold=threshold

@@ -155,7 +155,7 @@ def _resolve_root(dotted: str) -> str:
 
 
 def _bound_names(tree: ast.AST) -> set[str]:
-    """All names that code binds, at any depth, so that only certain errors are refused."""
+    """All names that code binds, at any depth. A name outside them is certainly an error."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

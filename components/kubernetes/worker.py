@@ -1,8 +1,8 @@
 """A process of a training in a pod: ``python -m stagecraft.components.kubernetes.worker FOLDER``.
 
 FOLDER is on a volume or in an object store that the Trainer's step and all pods reach. Its
-``task.json`` says what to train, and its ``lease.json`` until when the pods may run. Exit codes are
-those of :mod:`stagecraft.trainer_module.worker`.
+``task.json`` describes the training. Its ``lease.json`` contains the time until which the pods may
+run. Exit codes are those of :mod:`stagecraft.trainer_module.worker`.
 """
 
 from __future__ import annotations

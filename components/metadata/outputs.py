@@ -21,9 +21,9 @@ if typing.TYPE_CHECKING:
     from tfx import types
 
 
-_UNKNOWN = "this output folder has files of an earlier execution that is not in the metadata store"
+_UNKNOWN = "this output folder has files of an execution that is not in the metadata store"
 
-_REMEDY = "restore the metadata store of this pipeline root, or move the pipeline root away"
+_REMEDY = "restore the metadata store of this pipeline root, or move the root to another place"
 
 
 class OutputExistsError(UserError):
@@ -73,7 +73,7 @@ def check_empty(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
 
 
 def keep_and_refuse(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
-    """As :func:`check_empty`, for an executor: first renames the folders, for TFX removes them."""
+    """As :func:`check_empty`, for an executor: renames the folders, which TFX would remove."""
     from tfx.dsl.io import fileio
 
     for folder in _filled(outputs):
@@ -84,7 +84,7 @@ def keep_and_refuse(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
             kept = f"{folder.rstrip('/')}.kept{number}"
         fileio.rename(folder, kept)
         fileio.makedirs(folder)
-        raise OutputExistsError(folder, f"{_UNKNOWN} (moved to {kept})", _REMEDY)
+        raise OutputExistsError(folder, f"{_UNKNOWN} (Stagecraft moved them to {kept})", _REMEDY)
 
 
 def _filled(outputs: Mapping[str, Sequence[types.Artifact]]) -> Iterable[str]:

@@ -4,8 +4,8 @@ After :func:`register`, everything that uses ``tfx.dsl.io.fileio`` supports them
 ``io_utils.copy_dir``, this project's ExampleGen. TensorFlow's operations (``tf.data``, loading a
 SavedModel) do not.
 
-An object store has no folders, only names with slashes. So there are no empty folders, a folder
-ends with its last file, and renaming a folder copies each file and is not atomic.
+An object store has no folders, only names with slashes. So there are no empty folders, and a
+folder disappears with its last file. Renaming a folder copies each file and is not atomic.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ObjectStore(filesystem.Filesystem):
 
     @staticmethod
     def copy(src: PathType, dst: PathType, overwrite: bool = False) -> None:
-        """Copies a file; on the server, where both are in the same store."""
+        """Copies a file; if both places are in the same store, the server copies."""
         _refuse_existing(dst, overwrite)
         locate(src).copy_to(locate(dst))
 

@@ -34,7 +34,9 @@ class NoLeasesError(UserError):
 
     def __init__(self, place: str, store: str, why: str):
         self.place, self.store = place, store
-        super().__init__(f"{place}: {store} supports no leases: {why}", file=place)
+        super().__init__(
+            f"{place}: {store} supports no leases, which need conditional writes: {why}", file=place
+        )
 
 
 class S3Lease(Lease):

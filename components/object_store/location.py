@@ -87,7 +87,7 @@ class Location(NamedTuple):
         return io.BufferedReader(raw, _BUFFER) if "r" in mode else io.BufferedWriter(raw, _BUFFER)
 
     def copy_to(self, target: Location) -> None:
-        """Copies this file; on the server, where both are in the same store."""
+        """Copies this file; if both places are in the same store, the server copies."""
         if self.store is target.store:
             with explained(self.uri):
                 self.store.cp_file(self.path, target.path)

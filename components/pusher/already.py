@@ -96,7 +96,7 @@ def _canonical(path: str) -> list[str]:
     for graph in saved_model.meta_graphs:
         for function in graph.graph_def.library.function:
             for attributes in function.arg_attr.values():
-                attributes.attr.pop("_user_specified_name", None)  # of a captured tensor: its id
+                attributes.attr.pop("_user_specified_name", None)  # ids of captured tensors
             texts.append(_renumbered(str(function)))
         texts += [_renumbered(str(each)) for each in graph.graph_def.library.gradient]
         graph.graph_def.ClearField("library")

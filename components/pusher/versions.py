@@ -45,7 +45,7 @@ def next_version(folder: str, names: Iterable[str], now: float) -> int:
     if number > HIGHEST:
         raise UserError(
             f"{folder}: has version {HIGHEST}, the highest of TensorFlow Serving. Remove it, or "
-            " choose another folder as push.directory.",
+            "choose another folder as push.directory.",
             setting="push.directory",
             file=folder,
         )
@@ -53,7 +53,7 @@ def next_version(folder: str, names: Iterable[str], now: float) -> int:
 
 
 def write_version(model: str, folder: str) -> Version:
-    """Copies a model to a folder as its highest version, whole or not at all.
+    """Copies a model to a folder as its highest version, atomically.
 
     On a disk, this function copies the model to a hidden folder, and renames it. An object store
     cannot rename: there, ``saved_model.pb`` is written last, and a failed copy is removed.

@@ -98,7 +98,7 @@ def augmented(
 
 
 def _to_pixels(values: Any, transformed: Any, originals: Pixels) -> Pixels:
-    """Inverts the transform, fitted by least squares as a linear function of each channel."""
+    """Inverts the transform, by a linear least-squares fit of each channel."""
     channels = []
     for channel in range(originals.shape[-1]):
         x = transformed[..., channel].ravel().astype(np.float64)

@@ -77,7 +77,7 @@ class Training:
     """``stagecraft.trainer_module.training.record``: settings, topology, plan, evaluations, …"""
     curve: list[Point]
     timeline: dict[str, Any] | None
-    """Of the profiled step, from ``training.monitoring.timeline.describe``."""
+    """Timeline of the profiled step, from ``training.monitoring.timeline.describe``."""
     parameters: int | None
 
 
@@ -167,6 +167,6 @@ class ReportData:
 
     @property
     def code_fingerprint(self) -> str:
-        """Of the code that trained; empty: unknown."""
+        """Fingerprint of the code that trained; empty: unknown."""
         found = [each.properties.get("code_fingerprint", "") for each in self.lineage]
         return next(filter(None, found), "")

@@ -26,13 +26,13 @@ class Setting(typing.NamedTuple):
     """One setting in words."""
 
     name: str
-    """With its sections, as ``--set`` takes it: ``train.steps``."""
+    """Dotted name, as ``--set`` takes it: ``train.steps``."""
 
     kind: str
     default: str
     meaning: str
     entries: dict[str, str]
-    """What it may name: name -> description; empty: it names none."""
+    """The names that the setting accepts: name -> description; empty: its value is not a name."""
 
 
 def described(model: type[BaseModel] = PipelineSettings, prefix: str = "") -> list[Setting]:

@@ -39,7 +39,7 @@ class Fault:
 
 
 def strike(path: str) -> None:
-    """Writes the time to the file of a fault that strikes now."""
+    """Writes the current time to the file of a fault; call it when the fault begins."""
     pathlib.Path(path).write_text(repr(time.time()))
 
 

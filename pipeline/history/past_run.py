@@ -44,12 +44,12 @@ class PastRun:
     cause: str
     seconds: float
     source: str
-    """Of the data: ``sample``, ``download`` or a path."""
+    """Source of the data: ``sample``, ``download`` or a path."""
     fingerprint: str
     """SHA-256 of the data's content."""
     examples: dict[str, int]
     settings: dict[str, Any]
-    """By dotted name; see ``past_settings``."""
+    """Settings by dotted name; see ``past_settings``."""
     settings_are_whole: bool
     base: str
     """The preset that ``changed`` compares with, or ``defaults``."""
@@ -65,7 +65,7 @@ class PastRun:
     components: list[ComponentRun]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; of the settings, only those that differ from ``base``."""
+        """The run for programs, with only the settings that differ from ``base``."""
         fields = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -127,7 +127,7 @@ def read(run: RecordedRun) -> PastRun:
 
 
 def components(run: RecordedRun) -> list[ComponentRun]:
-    """The components of a run. One that seems to run is ``stopped`` if no process runs."""
+    """The components of a run. If no process runs, ``running`` components are ``stopped``."""
     stored = component_runs.read(RunMetadata.open(layout.metadata_db(run.output), run.id))
     if _is_running(run):
         return stored
@@ -211,7 +211,7 @@ def _code(executions: Mapping[str, Properties]) -> dict[str, str]:
 
 
 def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat) -> str:
-    """From the Trainer's record; without one, from the settings."""
+    """The topology in the Trainer's record; without a record, that of the settings."""
     if trained := _record(artifacts):
         return training_text.grid_text(trained)
     if "parallel.strategy" not in settings:

@@ -118,7 +118,7 @@ def find_outputs(folder: pathlib.Path) -> list[pathlib.Path]:
     if not folder.is_dir():
         problem = "is a file" if folder.exists() else "there is no such folder"
         raise UserError(
-            f"{folder}: {problem}; name a folder with outputs of runs", file=str(folder)
+            f"{folder}: {problem}; name a folder that contains outputs of runs", file=str(folder)
         )
     folders_of_runs = []
     for place, folders, files in os.walk(folder):
@@ -128,8 +128,8 @@ def find_outputs(folder: pathlib.Path) -> list[pathlib.Path]:
             folders.clear()  # it has many artifacts, and no other output
     if not folders_of_runs:
         raise UserError(
-            f"{folder}: neither this folder nor one below it is the output of a run; name a folder "
-            "that stagecraft run wrote, or one that holds such folders",
+            f"{folder}: neither this folder nor its subfolders contain outputs of runs; name a "
+            "folder that stagecraft run wrote, or its parent folder",
             file=str(folder),
         )
     return folders_of_runs

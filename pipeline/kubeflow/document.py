@@ -156,7 +156,7 @@ def check_output(path: pathlib.Path) -> None:
     """Refuses to replace a file that is no compiled pipeline, such as the settings."""
     if path.exists() and not path.read_text(errors="replace").startswith(specs.HEAD):
         raise UserError(
-            f"{path} exists and is not a compiled pipeline; move it away, or name another file "
+            f"{path} exists and is not a compiled pipeline; move it, or name another file "
             "with --output.",
             setting="--output",
             file=str(path),

@@ -36,7 +36,7 @@ class Step(NamedTuple):
     task: Json
     component: Json
     executor: Json
-    """Of the deployment spec: ``{"container": …}`` or another kind."""
+    """The executor in the deployment spec: ``{"container": …}`` or another kind."""
 
     @property
     def container(self) -> Json | None:
@@ -160,9 +160,9 @@ def producers(task: Json) -> set[str]:
 
 
 def drop_implied_dependencies(spec: Json) -> None:
-    """Removes dependencies that inputs imply, for which the user interface draws a second edge.
+    """Removes dependencies that inputs imply; the user interface would draw a second edge.
 
-    The backend adds them: ``addImplicitDependencies`` in argocompiler/dag.go.
+    The backend adds these dependencies: ``addImplicitDependencies`` in argocompiler/dag.go.
     """
     for task in spec["root"]["dag"]["tasks"].values():
         listed = [name for name in task.pop("dependentTasks", ()) if name not in producers(task)]

@@ -29,7 +29,7 @@ def requested() -> bool:
 
 @contextlib.contextmanager
 def handled() -> Iterator[None]:
-    """In the block, SIGINT and SIGTERM raise KeyboardInterrupt and set :func:`requested`.
+    """Makes SIGINT and SIGTERM raise KeyboardInterrupt and set :func:`requested` in the block.
 
     A training that checks ``preemption`` raises it after it has saved. Outside the main thread,
     where Python allows no handlers, this does nothing. It keeps signals ignored that the process
@@ -55,7 +55,7 @@ def handled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """In the block, such as one that cleans up, further signals only set :func:`requested`."""
+    """Makes signals only set :func:`requested` in the block, such as one that cleans up."""
     _deferred.set()
     try:
         yield

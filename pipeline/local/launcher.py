@@ -117,7 +117,7 @@ class ReportingLauncher(launcher.Launcher):
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """In the block, TFX's local and Beam runners use :class:`ReportingLauncher`."""
+    """Makes TFX's local and Beam runners use :class:`ReportingLauncher` in the block."""
     stock = launcher.Launcher
     launcher.Launcher = ReportingLauncher
     try:

@@ -77,7 +77,7 @@ def _node(store: ml_metadata.MetadataStore, execution_id: int, pipeline_name: st
 
 
 def _remove_folders(node_dir: pathlib.Path, execution_id: int) -> bool:
-    """Removes ``<output key>/<id>`` and ``.system/*/<id>``; whether all are gone."""
+    """Removes ``<output key>/<id>`` and ``.system/*/<id>``; returns whether all are gone."""
     folders = [
         *node_dir.glob(f"*/{execution_id}"),
         *node_dir.glob(f".system/*/{execution_id}"),

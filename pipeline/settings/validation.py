@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -15,7 +15,7 @@ from stagecraft.schemas.errors import SettingError
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_WHOLE, _NUMBER = "expected a whole number", "expected a number"
+_WHOLE, _NUMBER = "expected an integer", "expected a number"
 
 _EXPECTED = {
     **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), _WHOLE),
@@ -118,12 +118,17 @@ def _grouped(lines: list[str], source: str | None) -> Iterator[str]:
         is_named = is_named or of_file
 
 
+def message_of(problem: Mapping[str, Any]) -> str:
+    """The message for one of pydantic's errors."""
+    if expected := _EXPECTED.get(problem["type"]):
+        return expected.format(**problem.get("ctx", {}))
+    return str(problem["msg"]).removeprefix("Value error, ")
+
+
 def _problems(error: ValidationError) -> Iterator[_Problem]:
     for problem in error.errors(include_url=False):
         path = tuple(str(part) for part in problem["loc"])
-        expected = _EXPECTED.get(problem["type"])
-        message = problem["msg"].removeprefix("Value error, ")
-        message = expected.format(**problem.get("ctx", {})) if expected else message
+        message = message_of(problem)
         value = problem["input"]
         shown = ""
         if not isinstance(value, dict) and value is not None and problem["type"] != "missing":
@@ -146,6 +151,6 @@ def _refuse_left_out(tree: Any, source: str | None, path: Sequence[str] = ()) ->
     elif isinstance(tree, str) and secrets.is_left_out(tree):
         where = f"{source}: {'.'.join(path)}" if source else ".".join(path)
         raise SettingsError(
-            f"{where}: {tree} stands for a secret that is not shown; put the secret in its place",
+            f"{where}: {tree} stands for a secret that is not shown; replace it with the secret",
             setting=".".join(path),
         )

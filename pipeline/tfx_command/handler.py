@@ -119,7 +119,7 @@ class KubeflowHandler(BaseHandler):
     def terminate_run(self) -> None:
         """Stops a run."""
         run, stopped = runs.terminate(self._api, self._run())
-        over = "Run is over already" if run.is_over else "Run is being stopped already"
+        over = "The run has already ended" if run.is_over else "The run is already stopping"
         click.echo("Run terminated." if stopped else f"{over}: {run.state}.")
 
     @exit_on_error()
@@ -192,7 +192,7 @@ class KubeflowHandler(BaseHandler):
         if link := api.link(f"pipelines/details/{done.pipeline.id}"):
             click.echo(f"Please access the pipeline detail page at {link}")
         if not done.changed:
-            click.echo("The newest version is the same; no version was added.")
+            click.echo("The newest version has the same content; no version was added.")
         what = "created" if new else "updated"
         click.echo(f'Pipeline "{name}" {what} successfully.')
 

@@ -44,7 +44,7 @@ class VertexRunner(KubeflowV2DagRunner):
         parameter_values: Mapping[str, Any] | None = None,
         write_out: bool | None = True,
     ) -> Json | None:
-        """Compiles; None if a replaced ``run`` of the base class compiles nothing."""
+        """Compiles the pipeline; None if a patched ``run`` of the base class compiles nothing."""
         name = pipeline.pipeline_info.pipeline_name
         self.settings.check_names([node.id for node in pipeline.components])
         for node in pipeline.components:

@@ -43,7 +43,7 @@ def check(settings: PipelineSettings) -> None:
             "push.directory",
             serving,
             "is on the step's machine, which Vertex AI deletes after the step",
-            "a URI such as gs://bucket/serving, or leave it out",
+            "a URI such as gs://bucket/serving, or remove the setting",
         )
     checkpoints = settings.kubeflow.checkpoints
     if "://" in checkpoints:
@@ -51,7 +51,7 @@ def check(settings: PipelineSettings) -> None:
             "kubeflow.checkpoints",
             checkpoints,
             "is a URI, but checkpoints on Vertex AI need a local folder",
-            "a folder of the step's machine, such as checkpoints",
+            "a folder on the step's machine, such as checkpoints",
         )
     if settings.parity.enabled:
         raise SettingError(

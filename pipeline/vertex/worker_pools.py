@@ -85,8 +85,8 @@ def _check(settings: PipelineSettings, counts: dict[str, int], machines: Mapping
         raise SettingError(
             "parallel.evaluator",
             "true",
-            f"leaves worker pools empty ({empty}): the TFX Trainer adds a container to each empty "
-            "pool, but Vertex AI has no machine for this container",
+            f"leaves worker pools empty ({empty}), and the TFX Trainer adds a container without a "
+            "machine to each empty pool",
             "parallel.evaluator: false, or parallel.strategy: parameter_server",
         )
     if settings.parallel.launcher not in ("auto", "in_process"):
@@ -110,7 +110,7 @@ def _machine(pod: PodSettings, role: str, machine: str | None) -> dict[str, Any]
         raise SettingError(
             "--machine-type",
             "none",
-            f"is set for the {role}, but cpu and memory do not select a machine on Vertex AI",
+            f"is set for the {role}, but Vertex AI needs a machine type and ignores cpu and memory",
             f"--machine-type n1-standard-8, or {role}=n1-standard-8",
         )
     gpus = int(pods.resources(pod, role).get("limits", {}).get(pod.gpu_resource, 0))

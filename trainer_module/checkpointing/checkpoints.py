@@ -168,7 +168,7 @@ class Checkpoints:
             self._mirror.commit(step)
         self._unreadable.discard(step)
         committed = self.steps()
-        # An unreadable checkpoint does not count among the newest: it is no fallback.
+        # An unreadable checkpoint does not count: training cannot resume from it.
         newest = [each for each in committed if each not in self._unreadable][-self._keep :]
         for old in set(committed) - {*newest, *protected}:
             with contextlib.suppress(UserError, OSError):

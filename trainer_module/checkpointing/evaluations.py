@@ -1,4 +1,4 @@
-"""An evaluator's results, kept beside the checkpoints for the trainer and for later attempts."""
+"""An evaluator's results, next to the checkpoints, for the trainer and for later attempts."""
 
 from __future__ import annotations
 

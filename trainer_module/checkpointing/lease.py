@@ -1,7 +1,7 @@
 """A lease on a folder of checkpoints: one training holds it, whichever machine it runs on.
 
 A place that keeps leases has two operations: a read, and a write that fails with :class:`Conflict`
-if anybody has written since the read (compare and swap). The holder renews its lease until it
+if another process wrote since the read (compare and swap). The holder renews its lease until it
 releases it. A holder that cannot renew stops writing before the lease expires
 (:meth:`Lease.check`); then another training may take it. The clocks of the machines may differ by
 less than ``grace``. Imports no TensorFlow.
@@ -34,7 +34,7 @@ _TRIES = 20
 """Attempts at a claim, each after a conflict."""
 
 _PAUSES = random.Random()
-"""Not the generator of the process: Keras draws the seeds of weights from that one."""
+"""Separate from the process's generator, from which Keras draws the seeds of weights."""
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Lease(abc.ABC):
                 self._failure = error
             silent = _clock() - self._renewed
             if silent >= self.seconds:
-                reason = f"not renewed for {silent:.0f} s: {self._failure}"
+                reason = f"the lease was not renewed for {silent:.0f} s: {self._failure}"
                 self._lost = LeaseLostError(self.place, reason)
                 raise self._lost
 
@@ -173,7 +173,8 @@ class Lease(abc.ABC):
         if record and record.holder.name != name:
             raise LeaseLostError(self.place, f"{record.holder} holds it now", record.holder)
         if record and record.is_over:
-            raise LeaseLostError(self.place, f"not renewed; expired at {clock_time(record.until)}")
+            reason = f"the lease was not renewed, and expired at {clock_time(record.until)}"
+            raise LeaseLostError(self.place, reason)
 
     def _end(self, after: float) -> None:
         self._put(self._version, lasts=after)

@@ -42,12 +42,12 @@ class Change(NamedTuple):
 
 
 def resolved(settings: Flat, total: int) -> dict[str, Any]:
-    """The settings as checkpoints keep them: ``train_steps`` is ``total``, also for epochs."""
+    """The settings as checkpoints store them: ``train_steps`` replaces ``train_epochs``."""
     return {k: v for k, v in settings.items() if k != "train_epochs"} | {"train_steps": total}
 
 
 def changes(before: Flat, now: Flat, done: int) -> list[Change]:
-    """The changed :func:`resolved` settings that forbid to resume after ``done`` steps."""
+    """The changed :func:`resolved` settings that prevent a resume after ``done`` steps."""
     return [
         Change(name, before.get(name), now.get(name))
         for name in sorted({*before, *now})
@@ -81,8 +81,7 @@ def refusal(root: pathlib.Path, step: int, changed: list[Change]) -> UserError:
     return UserError(
         f"{root}: this training run stopped after step {step}, and cannot resume with other "
         f"settings: {describe(changed)}. Restore the old settings, or start from the beginning "
-        "with "
-        "`stagecraft run --fresh`, or keep both training runs with another train.resume_id",
+        "with `stagecraft run --fresh`. To keep both training runs, set another train.resume_id",
         setting=changed[0].name.replace("_", ".", 1),
         value=changed[0].now,
         suggestion="stagecraft run --fresh",
@@ -90,4 +89,4 @@ def refusal(root: pathlib.Path, step: int, changed: list[Change]) -> UserError:
     )
 
 
-_LABELS = {"train_steps": "train.steps (or the steps of train.epochs)"}
+_LABELS = {"train_steps": "train.steps (or train.epochs, in steps)"}

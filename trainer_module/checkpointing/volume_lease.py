@@ -56,7 +56,7 @@ class VolumeLease(Lease):
             try:
                 return Record.parsed(content), str(numbers[-1])
             except ValueError:
-                # O_EXCL created it, and its content may still follow.
+                # Another process has created the file (O_EXCL), and may not have written it yet.
                 until = written + self.seconds + self.grace
                 return Record(holder=Holder(), until=until), str(numbers[-1])
         return None, None

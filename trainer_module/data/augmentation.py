@@ -17,7 +17,7 @@ class Augmentation(Entry):
 
     @property
     def first_draw(self) -> int:
-        """Number of its first draw; fixed, so that one augmentation changes no other's draws."""
+        """Number of its first draw; depends only on its name, so augmentations are independent."""
         return 1000 + 1000 * zlib.crc32(self.name.encode())
 
     @abc.abstractmethod

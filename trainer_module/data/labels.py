@@ -61,7 +61,7 @@ def check_features(schema_path: str) -> None:
         schema_path,
         (feature.name for feature in _read(schema_path).feature),
         features.ALL,
-        "add each of them, as in the schemas of stagecraft.schemas",
+        "add each missing feature, as in schemas/cifar10.pbtxt of Stagecraft",
     )
 
 

@@ -1,8 +1,8 @@
 """All-reduce between the replicas of a stage: one flat vector, one collective a step.
 
-``CollectiveReduceV2`` is what ``tf.distribute`` uses between workers
-(``tensorflow/python/distribute/cross_device_utils.py``); used directly, it also takes
-replicas that are stages' devices, which no strategy does. It needs an *ordering token*, a
+``tf.distribute`` uses ``CollectiveReduceV2`` between workers
+(``tensorflow/python/distribute/cross_device_utils.py``). This module calls it directly, because no
+strategy reduces between the devices of stages. It needs an *ordering token*, a
 variable on each device: without one, two replicas in one function deadlock.
 """
 
@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 3600.0
 less, alone, to export or to wait for an evaluator."""
 
 _DTYPES = 64
-"""More than there are."""
+"""An upper bound of the number of dtypes in TensorFlow."""
 
 _groups = itertools.count(GROUP_KEY_BASE)
 
@@ -50,7 +50,7 @@ class Group:
         return by_dtype(tensors, functools.partial(self._sum, self._tokens[replica]))
 
     def _sum(self, token: tf.Variable, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Of tensors of one dtype, as one vector."""
+        """The sums of tensors of one dtype, sent as one vector."""
         flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
         flat = tf.raw_ops.CollectiveReduceV2(
             input=flat,
@@ -79,5 +79,5 @@ def by_dtype(
 
 
 def _instance(flat: tf.Tensor) -> int:
-    """A number for each dtype and size: an instance is held to those of its first use."""
+    """The instance key for a dtype and size; TensorFlow requires that both stay the same."""
     return (_DTYPES * flat.shape.num_elements() + flat.dtype.as_datatype_enum) % 2**31

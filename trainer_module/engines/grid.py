@@ -149,7 +149,7 @@ class GridEngine(Engine):
             return PartialSums(gradients, changed, rest[len(means) :])
 
     def _metrics(self, sums: list[list[PartialSums]]) -> step_metrics.StepMetrics:
-        """Of the global batch: the stages' penalties are part of the loss."""
+        """Metrics of the global batch; the loss includes the stages' penalties."""
         with tf.device("CPU:0"):
             return step_metrics.StepMetrics(
                 tf.add_n([partial.metrics[0] for partial in sums[0]]),
@@ -178,7 +178,7 @@ class GridEngine(Engine):
                         stage_replica.update_ema(decay)
 
     def _clip_factor(self, row: list[StageReplica], sums: list[PartialSums]) -> tf.Tensor | None:
-        """Over all stages of a replica; equal on all replicas, whose gradients are equal."""
+        """Clipping factor for all stages of a replica. All replicas compute the same factor."""
         clip_norm = self._settings.train.clip_norm
         if not clip_norm:
             return None
@@ -251,7 +251,7 @@ class GridEngine(Engine):
         return values
 
     def _model_variables(self) -> dict[str, Variable]:
-        """By the names that an engine of one stage gives them."""
+        """Variables of the model, with the names of an engine without stages."""
         shared: dict[str, list[Any]] = {}
         own = []
         for column in zip(*self._grid, strict=True):

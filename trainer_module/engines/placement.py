@@ -40,7 +40,7 @@ class Op(NamedTuple):
     name: str
     kind: str
     device: str
-    """Such as ``"CPU:1"``."""
+    """Device, such as ``"CPU:1"``."""
 
 
 @contextlib.contextmanager

@@ -82,7 +82,7 @@ class StageReplica:
             used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
             if used:
                 self.optimizer.apply(*map(list, zip(*used, strict=True)))
-            else:  # this stage's steps count as the others'
+            else:  # keeps the step count equal to that of other stages
                 self.optimizer.iterations.assign(step + 1)
 
     def update_ema(self, decay: tf.Tensor) -> None:

@@ -26,7 +26,7 @@ class Metrics(NamedTuple):
 class NonFiniteLossError(Exception):
     """The loss of a step, or a gradient, is infinite or not a number.
 
-    With a loss scale, the step left the weights as they were; without one, they are lost. The
+    With a loss scale, the step did not change the weights. Without one, the weights are lost. The
     step counts from 1; its loss is finite if only a gradient is not.
     """
 
@@ -37,7 +37,7 @@ class NonFiniteLossError(Exception):
 
 
 class StepMetrics(NamedTuple):
-    """Of one step over a global batch."""
+    """Metrics of one step over a global batch."""
 
     loss: tf.Tensor
     """Scalar, mean over the global batch; float64 where the training is, else float32."""
@@ -46,7 +46,7 @@ class StepMetrics(NamedTuple):
 
 
 def metrics_dtype(settings: TrainingSettings) -> tf.DType:
-    """Of losses and counts: float64 in a training in float64, else float32."""
+    """Dtype of losses and counts: float64 in a float64 training, otherwise float32."""
     return tf.float64 if settings.parallel.precision == "float64" else tf.float32
 
 
@@ -134,7 +134,7 @@ def accumulate(part: Callable[[Any], Any], steps: int, add: Callable[[Any, Any],
     if steps == 1:
         return first
     with tf.control_dependencies(tf.nest.flatten(first)):
-        second = tf.identity(1)  # waits for the first, whose memory it would need as well
+        second = tf.identity(1)  # waits for the first part, so that only one part is in memory
     return tf.while_loop(lambda i, _: i < steps, body, (second, first), parallel_iterations=1)[1]
 
 

@@ -89,7 +89,7 @@ class Engine(abc.ABC):
 
     @property
     def learning_rate(self) -> float:
-        """Of the last step."""
+        """Learning rate of the last step."""
         return float(self._rate(max(self.step - 1, 0)))
 
     def train(self, batches: Iterator[Any], steps: int) -> step_metrics.Metrics:
@@ -180,7 +180,7 @@ class Engine(abc.ABC):
         return {name: np.asarray(value.numpy()) for name, value in self._variables().items()}
 
     def snapshot(self) -> dict[str, Any]:
-        """:meth:`state` as it is now, to be read while training continues.
+        """A snapshot of :meth:`state` that can be read while training continues.
 
         On CPUs the tensors share the variables' memory: TensorFlow copies a variable on write while
         a reader holds its value. GPUs lack the memory for both.
@@ -204,7 +204,7 @@ class Engine(abc.ABC):
         named = self._variables()
         if named.keys() != state.keys():
             differ = sorted(named.keys() ^ state.keys())
-            raise ValueError(f"another model's state: {', '.join(differ[:5])} in one of them only")
+            raise ValueError(f"another model's state: only one of them has {', '.join(differ[:5])}")
         for name, variable in named.items():
             variable.assign(state[name])
 

@@ -35,7 +35,7 @@ class Workers:
             return [float(value) for value in self._group.all_reduce(0, [own])[0]]
 
     def take_from_chief(self, variables: Sequence[keras.Variable]) -> None:
-        """Sets a new model's variables, here on the host, to the chief's."""
+        """Copies the chief's values to the variables of a new model, which are on the host."""
         if self._topology.workers == 1:
             return
         for variable, value in zip(
@@ -49,7 +49,7 @@ class Workers:
         same = parallel.costs == "flops" or parallel.cut_names
         if self._topology.workers == 1 or same:
             return planner.make_plan(model, settings, devices)
-        # No two workers measure the same seconds.
+        # Measured times differ between workers, so the chief chooses the cuts.
         names = [point.layer for point in partition.cut_points(model)]
         if self._topology.worker == 0:
             plan = planner.make_plan(model, settings, devices)

@@ -1,4 +1,4 @@
-"""From ``train.model`` to one Keras model: the same call gives the same model.
+"""Builds the Keras model of ``train.model``; the same call gives the same model.
 
 Names, variable paths and initial weights are equal each time, in any process and
 under any strategy, so that checkpoints and exports are keyed by path.

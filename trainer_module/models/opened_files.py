@@ -108,7 +108,7 @@ def _access(mode: str) -> dict[str, bool]:
 
 
 _originals: list[tuple[Any, str, Any]] = []
-"""Of readers in native code, which raise no audit event."""
+"""Replaced functions: readers in native code, which raise no audit event."""
 
 
 def _hook_native_readers() -> None:

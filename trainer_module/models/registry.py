@@ -1,4 +1,4 @@
-"""From ``train.model`` to the model: of a family, or of a user's ``package.module:function``."""
+"""Builds the model of ``train.model``: a family, or a user's ``package.module:function``."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def files_read(
 ) -> list[str]:
     """Absolute paths of the files that a user's function reads while it builds its model.
 
-    Builds the model, unless an open :func:`files_shared` has; ignores errors of the build.
+    Builds the model, unless it was built in an open :func:`files_shared` block. Ignores errors of
+    the build.
     """
     if ":" not in name:
         return []
@@ -203,8 +204,8 @@ def _check(
     # bfloat16 has 8 bits of fraction: each of the summands is off by at most 2 ** -9 of itself.
     if num_classes > 1 and values.min() >= 0 and np.allclose(values.sum(axis=1), 1, atol=4e-3):
         raise UserError(
-            f"train.model: {name} returns probabilities; return logits: remove the softmax at its "
-            "end, because the loss and the exported model apply it"
+            f"train.model: {name} returns probabilities, but the loss and the exported model apply "
+            "the softmax; remove the softmax at the model's end to return logits"
         )
 
 

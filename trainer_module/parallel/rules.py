@@ -66,7 +66,7 @@ def check_watched(steps: int, parallel: ParallelSettings) -> None:
 
 
 def _stages(parallel: ParallelSettings, strategy: Capabilities) -> None:
-    """Of settings for models in stages."""
+    """Refuses settings that need several stages."""
     if strategy.cuts_model:
         return
     name = strategy.name
@@ -196,7 +196,7 @@ def _all_reduce(parallel: ParallelSettings, strategy: Capabilities) -> None:
             "all_reduce",
             parallel.all_reduce,
             f"is not supported by {strategy.name}",
-            " or ".join(f"all_reduce: {name}" for name in strategy.all_reduces),
+            f"all_reduce: {' or '.join(strategy.all_reduces)}",
         )
     if parallel.all_reduce != "nccl":
         return

@@ -1,4 +1,4 @@
-"""On which topology a training runs: the fields; strategies check them. Imports no TensorFlow."""
+"""Settings of the topology; each strategy checks them. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -168,12 +168,12 @@ class ParallelSettings(Settings):
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """Such as ``("GPU:0", "GPU:1")``, replica by replica; () where they are chosen."""
+        """Names, such as ``("GPU:0", "GPU:1")``, replica by replica; () for ``auto``."""
         return () if self.devices == "auto" else tuple(self.devices.split(","))
 
     @property
     def parts(self) -> int:
-        """Equal parts that a global batch is split into; workers count that are in step."""
+        """Number of equal parts of a global batch; only synchronous workers count."""
         workers = self.workers if registries.STRATEGIES.get(self.strategy).in_step else 1
         return workers * self.replicas * self.accumulate * self.microbatches
 

@@ -26,9 +26,9 @@ class Traffic(NamedTuple):
     """Bytes that a device sends in a step, in one direction, after its last backward pass."""
 
     devices: float
-    """Over the links between devices of a host."""
+    """Bytes over the links between devices of a host."""
     hosts: float
-    """Over the host's network."""
+    """Bytes over the host's network."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,16 +51,16 @@ class Strategy(Capabilities):
     """Jobs whose lost process is started again while the others go on."""
 
     is_reference = False
-    """Whether it is what parity compares the others with."""
+    """Whether parity compares the other strategies with this one."""
 
     parity_cases: Mapping[str, ParityCase] = {}
-    """By name, as ``stagecraft parity --topologies`` gives it."""
+    """Cases by their names in ``stagecraft parity --topologies``."""
 
     engine = "stagecraft.trainer_module.engines.strategy:StrategyEngine"
     """Class of its engine: ``package.module:Class``."""
 
     traffic_name = "all-reduce"
-    """In a line of ``stagecraft plan``."""
+    """Name of the traffic in ``stagecraft plan``."""
 
     traffic_description = "the all-reduce of gradients"
     """As what limits a step."""
@@ -100,7 +100,7 @@ class Strategy(Capabilities):
         """Runs a process of one of :attr:`serves`; never returns."""
 
     def choose(self, parallel: ParallelSettings) -> Sequence[str]:
-        """This process's devices: each replica's stages in order; takes hold of them.
+        """Reserves and returns this process's devices: the stages of each replica in order.
 
         Raises:
             UserError: the machine lacks the devices.
@@ -145,7 +145,7 @@ class Strategy(Capabilities):
     ) -> Traffic:
         """What a step sends: here, a ring around the replicas of each stage.
 
-        Each of N devices sends ``2 (N - 1) / N`` of what is summed (Patarasuk and Yuan 2009,
+        Each of N devices sends ``2 (N - 1) / N`` of the summed bytes (Patarasuk and Yuan 2009,
         "Bandwidth optimal all-reduce algorithms for clusters of workstations", section 2). Inside a
         host each stage's ring has links to itself, so that the largest counts; between hosts all
         of them share the network.

@@ -32,7 +32,7 @@ class Cluster:
     role: str
     """One of :data:`ROLES`."""
     index: int
-    """Among the processes of this role."""
+    """Index of this process among those of its role."""
     workers: tuple[str, ...]
     """Addresses ``host:port`` of those that train: the chief, if there is one, first."""
     ps: tuple[str, ...]
@@ -47,7 +47,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Of this process, which is no evaluator."""
+        """Address of this process; an evaluator has none."""
         return self.peers()[f"{self.role} {self.index}"]
 
     @property
@@ -149,7 +149,7 @@ def _checked() -> dict[str, Any]:
     _check_jobs(config.get("cluster"))
     _check_task(config.get("task"), config["cluster"])
     if config["cluster"].pop("evaluator", None):
-        # TensorFlow's servers would wait for it, and need not. Kubeflow's operator adds it to the
+        # TensorFlow's servers would wait for the evaluator. Kubeflow's operator adds it to the
         # cluster (genClusterSpec in pkg/controller.v1/tensorflow/tensorflow.go).
         os.environ["TF_CONFIG"] = json.dumps(config)
     return config

@@ -65,8 +65,8 @@ def _refuse_a_second(topology: Topology) -> None:
             raise UserError(
                 f"a second topology in one process: parallel.strategy: {topology.strategy} "
                 f"({topology.workers} workers × {topology.replicas} replicas) cannot follow "
-                f"{earlier.strategy} ({earlier.workers} × {earlier.replicas}), whose collectives "
-                "exist already; start a new process",
+                f"{earlier.strategy} ({earlier.workers} × {earlier.replicas}), because TensorFlow "
+                "keeps the earlier collectives; start a new process",
                 setting="parallel.strategy",
                 value=topology.strategy,
             )

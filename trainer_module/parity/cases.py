@@ -19,7 +19,7 @@ CONFIGURED = "configured"
 """Name of the settings' own topology."""
 
 SMALL_LEARNING_RATE = 1e-3
-"""Of the trajectory in float64, where the settings have a larger one."""
+"""Upper bound of the learning rate in the float64 trajectory."""
 
 
 def named() -> dict[str, tuple[Strategy, ParityCase]]:
@@ -118,8 +118,9 @@ def _case(name: str, settings: TrainingSettings, steps: int, batch_size: int, ow
     if name == CONFIGURED:
         if not own:
             raise UserError(
-                "--topologies: configured is the topology of the settings, which is one device; "
-                "set another one, such as --set parallel.strategy=mirrored, or name a topology"
+                "--topologies: configured is the topology of the settings, but these settings "
+                "select the reference itself, one device; set another topology, such as "
+                "--set parallel.strategy=mirrored, or name one in --topologies"
             )
         return Case(name, _training(settings, settings.parallel, {}, steps, batch_size))
     known = named()
@@ -173,12 +174,14 @@ def _training(
         "epochs": None,
         "augment": "none",
         "shuffle": "auto",
-        # Made for a longer training; all of this one would be the warm-up.
+        # The setting is for a longer training; here the warm-up could take all steps.
         "warmup_steps": min(settings.train.warmup_steps, steps // 4),
     }
     return TrainingSettings(
         train=changed(settings.train, **{**train, **fixed}),
-        parallel=changed_parallel(parallel, timeline_step=0, profile_steps=""),  # of the other one
+        parallel=changed_parallel(
+            parallel, timeline_step=0, profile_steps=""
+        ),  # number other steps
     )
 
 

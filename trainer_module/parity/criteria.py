@@ -3,11 +3,11 @@
 Summation in another order rounds differently, and training amplifies rounding, so trajectories in
 float32 prove nothing. Three criteria do:
 
-**Gradients from equal weights** differ by no more than rounding. A model with batch statistics has
-those of a part, so its reference takes each batch in the same parts. That would hide a penalty
-(``add_loss``, ``activity_regularizer``) that is combined wrongly over the parts. So the gradients
-of one more batch are compared, which repeats the same examples: the whole batch then has the
-statistics of each of its equal parts, and the reference takes it whole.
+**Gradients from equal weights** differ by no more than rounding. Batch statistics
+depend on the part of a batch, so the reference of such a model takes each batch in the same parts.
+That would hide a penalty (``add_loss``, ``activity_regularizer``) that is combined wrongly over the
+parts. So parity also compares the gradients of one more batch, which repeats the same examples. The
+whole batch then has the statistics of each of its equal parts, and the reference takes it whole.
 
 **A trajectory in float64.** A small learning rate leaves the amplified rounding far below
 :data:`~.tolerances.TRAJECTORY_TOLERANCE`, and any mistake in optimizer, schedule, clipping or state
@@ -41,7 +41,7 @@ class Finding:
     difference: float
     tolerance: float
     where: str = ""
-    """Such as ``after 5 steps``."""
+    """Place in the trajectory, such as ``after 5 steps``."""
 
     @property
     def ratio(self) -> float:
@@ -76,7 +76,10 @@ def gradients(
     nonsmooth_ops: int = 0,
     where: str = "",
 ) -> Finding:
-    """Compares gradients, by variable path, with the reference's of equal weights and batch."""
+    """Compares gradients with those of the reference for the same weights and batch.
+
+    Both are by variable path.
+    """
     findings = [_names(GRADIENTS, actual, expected, where)]
     for name in actual.keys() & expected.keys():
         difference = _norm(_minus(actual[name], expected[name]))

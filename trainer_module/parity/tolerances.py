@@ -21,11 +21,11 @@ sqrt(2 K e / pi). For a variable with gradient g, in the norm over all of its en
 
     tolerance = (4 e + sqrt(2 K e / pi)) * M,
 
-4 standard deviations of the smooth part, but only one of the other. For the latter e is too large:
-kernels add up in blocks, which makes it 1 / 16 of e for blocks of 256, and sqrt(1 / 16) turns one
-standard deviation into 4. M is the size of the terms. It is not ``|g|``, which cancellation can
-make small: terms t_i with random signs s_i have E|sum s_i t_i|^2 = sum |t_i|^2, so M is the
-largest norm among g and gradients of the same examples with random signs on their losses.
+4 standard deviations of the smooth part, but only one of the non-smooth part. In the latter, e is
+too large: kernels add up in blocks, and blocks of 256 reduce e to 1 / 16. Its square root is 1 / 4,
+so one standard deviation is in fact 4. M is the size of the terms. It is not ``|g|``, which
+cancellation can make small: terms t_i with random signs s_i have E|sum s_i t_i|^2 = sum |t_i|^2, so
+M is the largest norm among g and gradients of the same examples with random signs on their losses.
 
 In 16 bits, results are rounded to 16 bits once per layer and direction, and sums are carried in
 float32: n counts layers instead of terms. The reference takes each batch in the same parts, so

@@ -18,18 +18,18 @@ class StagePlan:
     flops: int
     """Floating-point operations of one example, forward."""
     activation_bytes: int
-    """For one example."""
+    """Bytes of activations, for one example."""
     output_bytes: int
     """Bytes sent to the next stage, for one example."""
     memory_bytes: int
-    """On its device: weights; gradients and optimizer slots of trained weights; activations of the
-    microbatches that it holds."""
+    """Bytes on its device: weights; gradients and optimizer slots of trained weights; activations
+    of the microbatches that it holds."""
     share: float
     """Share of the time of all stages."""
     backward_share: float
     """Share of the backward pass in the stage's time; 0 before the first trained weight."""
     forward_seconds: float | None
-    """For a microbatch; None if times are operations."""
+    """Forward time of a microbatch; None if times are operations."""
     backward_seconds: float | None
 
 
@@ -43,9 +43,9 @@ class Suggestion:
     microbatches: int
     cuts: str
     memory_bytes: int
-    """Of the device that needs the most."""
+    """Bytes on the device that needs the most."""
     speedup: float
-    """Over one device."""
+    """Speed-up over one device."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Plan:
     strategy: str
     workers: int
     devices: list[list[str]]
-    """Of one worker: per replica, a device for each stage."""
+    """Devices of one worker: per replica, a device for each stage."""
     batch_size: int
     """Examples of a step, over all devices."""
     accumulate: int
@@ -79,9 +79,9 @@ class Plan:
     network_gbit: float | None
     """Assumed Gbit/s between hosts; None: hosts exchange nothing."""
     speedup: float
-    """Over one device."""
+    """Speed-up over one device."""
     speedup_over_naive: float
-    """Over the same stages run one after the other, without microbatches."""
+    """Speed-up over the same stages run one after the other, without microbatches."""
     ideal_speedup: int
     limit: str
     suggestion: Suggestion | None

@@ -1,10 +1,11 @@
 """Predicts the cost of a topology before a training, and chooses the best cuts of the model.
 
-The best cuts give the slowest stage the least time, since it sets the pace of a pipeline; among
-those, the largest stage has the fewest parameters. Every stage fits into its device's memory. Times
-are measured on the device; or computed from an accelerator's peak rates of operations and memory;
-or numbers of floating-point operations, which compare parts of a model, but give no seconds, and
-ignore copies between devices.
+The best cuts give the slowest stage the least time, since it sets the pace of a pipeline. Among
+equal cuts, the largest stage has the fewest parameters. Every stage fits into its device's memory.
+
+Times have one of three sources: measurements on the device; an accelerator's peak rates of
+operations and memory; or numbers of floating-point operations. The last compare parts of a model,
+but give no seconds, and ignore copies between devices.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Slot(NamedTuple):
     done: Pass
     begin: float
     end: float
-    """In the unit of ``begin``: seconds by default."""
+    """End, in the unit of ``begin``: seconds by default."""
 
 
 def passes(name: str, microbatches: int, stages: int) -> list[list[Pass]]:
@@ -123,7 +123,7 @@ def held(order: Iterable[Pass]) -> int:
 
 
 def span(slots: Sequence[Slot]) -> float:
-    """Time from the begin of the first pass to the end of the last."""
+    """Time from the beginning of the first pass to the end of the last."""
     return max(slot.end for slot in slots) - min(slot.begin for slot in slots)
 
 

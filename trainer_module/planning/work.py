@@ -79,7 +79,7 @@ class Work:
         self._examples = settings.train.batch_size * parallel.microbatches // parallel.parts
         """Examples that pass through a replica in one accumulation step."""
         self._free: dict[int, list[int] | None] = {}
-        """By stages: the best cuts for unlimited memory, which depend on no setting."""
+        """Number of stages -> the best cuts for unlimited memory, which depend on no setting."""
 
     def under(self, settings: TrainingSettings) -> Work:
         """The same pieces under other settings."""
@@ -116,7 +116,7 @@ class Work:
             problem += f"parallel.cuts: {parallel.cuts}, a stage needs "
             problem += f"{max(self.sizes(starts)) / 1e6:,.0f} MB"
         else:
-            problem += f"parallel.stages: {parallel.stages}, each cut has a stage that needs more"
+            problem += f"parallel.stages: {parallel.stages}, no cut makes each stage small enough"
         remat = "" if parallel.remat else "parallel.remat: true, or "
         use = f"{remat}a smaller train.batch_size, or a larger parallel.accumulate"
         for stages in range(parallel.stages, len(self._pieces) + 1):
@@ -146,7 +146,7 @@ class Work:
         ]
 
     def _bytes(self, begin: int, end: int, stage: int, stages: int) -> float:
-        """Bytes of a stage of the pieces from ``begin`` to before ``end``."""
+        """Bytes of a stage that consists of the pieces from ``begin`` to ``end``, exclusive."""
         train, parallel = self.settings.train, self.settings.parallel
         pieces = self._pieces[begin:end]
         # All weights, with a copy in 16 bits if mixed; for trained weights: gradients, the sum of

@@ -13,7 +13,7 @@ START_ERROR = 128
 """Kubernetes: the container's command could not be started, as StartError says."""
 
 LOST_PEER = 138
-"""Another process of the topology is gone; the operator's "user-defined, retryable"."""
+"""Another process of the topology is gone. The training operator retries after this code."""
 
 PREEMPTED = 143
 """SIGTERM ended the process, after it saved."""

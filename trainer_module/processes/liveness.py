@@ -69,7 +69,7 @@ class LivenessMonitor:
         state.since = now
 
     def quiet(self, seconds: float) -> list[str]:
-        """Processes without an event for so long."""
+        """Processes that sent no event for ``seconds``."""
         now = self._clock()
         return [name for name, state in self._states.items() if now - state.heard > seconds]
 

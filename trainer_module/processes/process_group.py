@@ -90,7 +90,7 @@ class ProcessGroup:
 
     @property
     def unfinished(self) -> list[WorkerProcess]:
-        """Processes to wait for: all but servers and evaluators, until done and ended."""
+        """Processes that must still end; servers and evaluators do not count."""
         return [
             p
             for p in self.processes

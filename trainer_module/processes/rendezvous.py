@@ -1,8 +1,8 @@
 """Waits for the other processes of a topology, with a timeout. Imports no TensorFlow.
 
 ``tf.distribute`` waits for a missing peer without a message or a timeout. It holds Python's global
-lock while it waits, so no thread of this process could end that. So the processes meet here first:
-each listens at its server's address until all others listen, too.
+lock while it waits, so no thread of this process could end the wait. So the processes meet here
+first: each listens at its server's address until all others listen, too.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _server(host: str, port: int, local: bool) -> socket.socket:
 
 
 def unreachable(addresses: Iterable[str]) -> list[str]:
-    """Those of ``host:port`` that accept no connection."""
+    """The addresses (``host:port``) that accept no connection."""
     return [address for address in addresses if not _listens(address)]
 
 

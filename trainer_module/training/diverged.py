@@ -16,7 +16,7 @@ class DivergedError(UserError):
     def __init__(self, what: str, kept: str, *, updates: int, loss: float, precision: str):
         """``what`` is not finite, such as ``the loss is nan at step 3``; ``kept`` is a checkpoint.
 
-        Without any weight ``updates`` before, the learning rate is no cause. The loss is in nats.
+        Without weight ``updates``, the learning rate is not the cause. The loss is in nats.
         """
         cause = _cause(updates, loss, precision)
         super().__init__(f"Training stopped: {what}{kept}. {cause}")
@@ -51,14 +51,13 @@ def _cause(updates: int, loss: float, precision: str) -> str:
     if half:
         where = "a gradient" if math.isfinite(loss) else "a value of the forward pass"
         return (
-            "No weight had changed before, and the loss scale is 1, so neither "
-            f"train.learning_rate nor the scale is the cause: {where} exceeds the range of float16 "
-            "(65,504). Use parallel.precision: mixed_bfloat16 or float32. If the "
-            "error remains, the inputs or an operation of the model are the cause."
+            f"No weight has changed yet and the loss scale is 1, so {where} exceeds the range of "
+            "float16 (65,504). Use parallel.precision: mixed_bfloat16 or float32. If the error "
+            "remains, the cause is in the inputs or in an operation of the model."
         )
     return (
-        "No weight had changed before, so train.learning_rate is not the cause. Either "
-        "the inputs are not finite, or an operation of the model yields such values, for example "
-        "a division by 0 or the logarithm of 0. Check the output of preprocessing_fn, and the "
-        "model's operations and initial weights."
+        "No weight has changed yet, so train.learning_rate is not the cause. Either the inputs are "
+        "not finite, or an operation of the model yields such values, for example a division by 0 "
+        "or the logarithm of 0. Check the output of preprocessing_fn, and the model's operations "
+        "and initial weights."
     )

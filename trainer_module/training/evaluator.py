@@ -1,6 +1,6 @@
 """Evaluates each new checkpoint in a process of its own, on one device; ranks all evaluations.
 
-The evaluator reads the folder of checkpoints and writes its results beside them. It takes no part
+The evaluator reads the folder of checkpoints and writes its results next to them. It takes no part
 in the training, and may be restarted at any time.
 """
 
@@ -85,7 +85,9 @@ def _evaluate(
     engine.restore(checkpoint.state)
     metrics = engine.evaluate(val_data)
     if not math.isfinite(metrics.loss):
-        raise diverged.in_evaluation(step, metrics.loss, precision, f" ({checkpoints.root})")
+        raise diverged.in_evaluation(
+            step, metrics.loss, precision, f" (checkpoints: {checkpoints.root})"
+        )
     results.add(Evaluation(step, metrics.loss, metrics.accuracy))
     reporter.evaluation(step, metrics.loss, metrics.accuracy)
     _log.info("Step %d: loss %.4f, accuracy %.4f", step, metrics.loss, metrics.accuracy)

@@ -64,7 +64,7 @@ class Loop:
         self._pace = Pace()
         self._saved: int | None = None
         self.curve = Curve()
-        """Of all attempts."""
+        """Curve of all attempts."""
 
     def run(self, train_data: Callable[[int], Any], val_data: Any | None) -> Outcome:
         """Trains, and leaves the engine with the weights that were best on the val split.
@@ -280,4 +280,4 @@ class Loop:
             _log.warning("The last checkpoint was not written: %s", error)
         steps = self.checkpoints.steps()
         kept = f"; the last good checkpoint is step {steps[-1]}" if steps else ""
-        return f"{kept} ({self.checkpoints.root})"
+        return f"{kept} (checkpoints: {self.checkpoints.root})"

@@ -127,10 +127,10 @@ def _check_member(source: str, member: tarfile.TarInfo) -> None:
     elif any(len(part.encode(errors="replace")) > _LONGEST_NAME for part in parts):
         name, problem = name[:40], f"has a name of more than {_LONGEST_NAME} bytes"
     elif member.issparse():
-        problem = "is a sparse file, which a CIFAR archive never has"
+        problem = "is a sparse file, and CIFAR archives contain only plain files"
     elif not (member.isfile() or member.isdir()):
         kind = "a link" if member.issym() or member.islnk() else "a device or a pipe"
-        problem = f"is {kind}, which a CIFAR archive never has"
+        problem = f"is {kind}, and CIFAR archives contain only plain files"
     if problem:
         raise UserError(
             f"{source}: member {name!r} {problem}. Do not unpack this archive; download it from a "
@@ -153,7 +153,7 @@ def _walk_folder(source: str) -> Generator[_File, None, None]:
 
 
 def batch_files(source: str) -> tuple[str, list[str]]:
-    """The folder of a data set's batches, the source or one in it, and their names, sorted."""
+    """The folder of the batches, which is the source or in it, and their sorted names."""
     names = files.names(source)
     batches = [
         name for name in names if place(name) and not files.is_folder(posixpath.join(source, name))

@@ -43,7 +43,7 @@ _CIFAR10 = Published(_SITE + "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883
 _CIFAR100 = Published(_SITE + "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8")
 
 PUBLISHED = {"cifar10": _CIFAR10, "cifar100": _CIFAR100, "cifar100_coarse": _CIFAR100}
-"""By key of ``features.DATASETS``."""
+"""Published archives, by key of ``features.DATASETS``."""
 
 
 def fetch(published: Published, cache_dir: str, *, backoff: float = 1.0) -> str:

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class Expanding(gzip.GzipFile):
-    """A readable :class:`gzip.GzipFile` that expands nothing beyond a limit, also when it skips."""
+    """A :class:`gzip.GzipFile` for reading that expands no data beyond a limit, even in a seek."""
 
     def __init__(self, raw: IO[bytes], name: str, compressed: int) -> None:
         super().__init__(fileobj=raw, mode="rb")
@@ -57,8 +57,8 @@ class Expanding(gzip.GzipFile):
     def _check_limit(self, position: int) -> None:
         if position > self._limit:
             raise self._refused(
-                f"expands to more than {self._limit:,} bytes, which images of this compressed size "
-                "never do"
+                f"expands to more than {self._limit:,} bytes, too many for images of this "
+                "compressed size"
             )
 
     def _refused(self, problem: str) -> UserError:

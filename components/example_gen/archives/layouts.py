@@ -24,7 +24,7 @@ class Label(NamedTuple):
 
     @property
     def num_classes(self) -> int:
-        """Labels are from 0 to this, exclusive."""
+        """Number of classes; labels are 0 to ``num_classes - 1``."""
         return DATASETS[self.dataset].num_classes
 
 

@@ -28,7 +28,7 @@ def load(stream: IO[bytes]) -> dict[str, Any]:
 
     Raises:
       ForbiddenNameError: it names a class or function that no CIFAR batch needs.
-      Exception: whatever else a damaged pickle leads Python's unpickler to.
+      Exception: any other error of Python's unpickler; the pickle is damaged.
     """
     batch = _Unpickler(stream, encoding="bytes").load()
     if type(batch) is not dict:

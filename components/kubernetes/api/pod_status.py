@@ -10,8 +10,8 @@ import kubernetes
 from stagecraft.components.kubernetes.api.connection import explained
 
 REMEDY = (
-    "manifests/base/logs-access.yaml grants list on pods and get on pods/log. For a Trainer step, "
-    "manifests/base/training-access.yaml grants all permissions that the step needs."
+    "Apply manifests/base/logs-access.yaml, which grants list on pods and get on pods/log. For a "
+    "Trainer step, apply manifests/base/training-access.yaml, which grants all its permissions."
 )
 
 _USUAL = (None, "ContainerCreating", "PodInitializing")

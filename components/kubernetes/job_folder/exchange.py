@@ -55,8 +55,8 @@ def check(path: str, volumes: Sequence[Volume], setting: str) -> None:
         setting,
         path or "(empty)",
         "is not shared with the job's pods (parallel.launcher: kubernetes)",
-        f"a folder on a volume of kubeflow.steps.Trainer.volumes ({mounted}), such as {example}, "
-        f"or in an object store ({', '.join(ADDRESSES)}), such as s3://bucket/{name}",
+        f"a folder on a volume, such as {example} (kubeflow.steps.Trainer.volumes: {mounted}), "
+        f"or a URI of an object store, such as s3://bucket/{name} ({', '.join(ADDRESSES)})",
     )
 
 
@@ -73,7 +73,7 @@ def shared(
     volumes = cluster.pod.volumes
     check(cluster.job.folder, volumes, "kubeflow.job.folder")
     check(checkpoints, volumes, "kubeflow.checkpoints")
-    # All attempts of a step have this name, and no other step: URIs contain the run and the step.
+    # All attempts of a step share this name. It is unique: URIs contain the run and the step.
     uris = " ".join(sorted(each.uri for artifacts in outputs.values() for each in artifacts))
     name = f"train-{hashlib.sha256(uris.encode()).hexdigest()[:16]}"
     folder = f"{cluster.job.folder.rstrip('/')}/{name}"
@@ -143,7 +143,7 @@ def _sweep(folder: str, seconds: float) -> None:
         with contextlib.suppress(OSError, ValueError, UserError):
             if heartbeat.seconds_left(abandoned) > -seconds:
                 continue
-            _log.info("%s: removes the folder of a failed job", abandoned)
+            _log.info("%s: removing the folder of a failed job", abandoned)
             shared_folder.at(abandoned).clear(last=heartbeat.NAME)
 
 

@@ -1,10 +1,10 @@
 """A heartbeat of the Trainer's step in the job folder: without it, the job's pods end.
 
 The step may be killed before it can delete its job: Kubeflow's launcher forwards no signals, and
-Argo kills a step one second after SIGTERM. The file ``lease.json`` says until when the pods may run
-(``kubeflow.job.lease_seconds``). Clocks of nodes may differ by seconds; the term is minutes.
-Leases on checkpoints are in :mod:`stagecraft.components.kubernetes.launch.leases`. Imports no
-TensorFlow.
+Argo kills a step one second after SIGTERM. ``lease.json`` contains the time until which the pods
+may run (``kubeflow.job.lease_seconds``). Clocks of nodes may differ by seconds; the term is
+minutes. Leases on checkpoints are in :mod:`stagecraft.components.kubernetes.launch.leases`. Imports
+no TensorFlow.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def renewed(folder: str, seconds: float) -> Iterator[None]:
             try:
                 renew(folder, seconds)
             except Exception as error:  # nine more tries follow
-                _log.warning("%s: not renewed: %s", path(folder), error)
+                _log.warning("%s: the heartbeat was not renewed: %s", path(folder), error)
 
     renew(folder, seconds)
     thread = threading.Thread(target=run, name="heartbeat", daemon=True)

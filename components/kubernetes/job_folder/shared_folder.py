@@ -41,7 +41,7 @@ class VolumeFolder:
         (self._path / name).unlink(missing_ok=True)
 
     def clear(self, last: str = "") -> None:
-        """Removes all files that it can; the one called ``last`` after the others."""
+        """Removes all files that it can, and the file ``last`` after the others."""
         for entry in self._path.glob("*/"):
             shutil.rmtree(entry, ignore_errors=True)
         for entry in sorted(self._path.glob("*"), key=lambda entry: entry.name == last):

@@ -1,1 +1,1 @@
-"""The objects of a training on a cluster: pure functions of what is asked for."""
+"""The objects of a training on a cluster, made by pure functions of the request."""

@@ -9,7 +9,7 @@ ANNOTATIONS = {"sidecar.istio.io/inject": "false"}
 """A sidecar would outlive the training, and its pod would never complete."""
 
 GRACE_SECONDS = 30
-"""For a checkpoint after SIGTERM; a little more than ``preemption.GRACE_SECONDS``."""
+"""Time for a checkpoint after SIGTERM; a little more than ``preemption.GRACE_SECONDS``."""
 
 
 def template(request: JobRequest, role: str, *, container: str, **spec: object) -> Json:
@@ -85,7 +85,7 @@ def environment(request: JobRequest) -> list[Json]:
 
 
 def resources(pod: PodSettings, role: str) -> Json:
-    """Of a role's container. Requests equal limits: one slow process slows all others."""
+    """Resources of a role's container. Requests equal limits: one slow process slows all others."""
     gpus = {"ps": 0, "evaluator": min(pod.gpus, 1)}.get(role, pod.gpus)
     limits: Json = {
         **present("cpu", pod.cpu),

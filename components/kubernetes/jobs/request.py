@@ -1,4 +1,4 @@
-"""A training as a cluster job is asked for it."""
+"""The request for a training that runs as a cluster job."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class JobRequest:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Of each object."""
+        """Labels of each object."""
         return {
             PART_OF: "stagecraft",
             JOB_LABEL: self.name,
@@ -115,7 +115,7 @@ class JobRequest:
         }
 
     def metadata(self) -> Json:
-        """Of each object."""
+        """Metadata of each object."""
         return {
             "name": self.name,
             "namespace": self.namespace,

@@ -41,8 +41,8 @@ def settings() -> ClusterSettings:
     except ValidationError as error:
         raise UserError(
             f"parallel.launcher: kubernetes needs the environment variable {CLUSTER} "
-            f"({error.errors()[0]['msg']}). Steps that were compiled for Kubeflow with this "
-            "launcher have it; on one machine, use parallel.launcher: auto.",
+            f"({error.errors()[0]['msg']}). The Kubeflow compiler sets this variable in steps with "
+            "this launcher. On one machine, use parallel.launcher: auto.",
             setting="parallel.launcher",
             value="kubernetes",
             suggestion="parallel.launcher: auto",

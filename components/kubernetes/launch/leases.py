@@ -108,7 +108,7 @@ def object_name(folder: str) -> str:
 
 
 def _version(found: Json) -> str:
-    """With the uid: without it, a PUT creates a missing Lease."""
+    """The version for a PUT; without the uid in it, a PUT would create a missing Lease."""
     return f"{found['metadata']['uid']}/{found['metadata']['resourceVersion']}"
 
 
@@ -150,8 +150,8 @@ def leases_for(
             result.append(lease)
         except NoLeasesError as error:
             _log.warning(
-                "%s. Only the Lease object of namespace %s keeps other training runs out. Use a "
-                "different folder for each namespace and cluster.",
+                "%s. Only the Lease object of namespace %s prevents concurrent training runs. Use "
+                "a different folder for each namespace and cluster.",
                 error,
                 namespace,
             )

@@ -216,11 +216,11 @@ class TrainingJob:
             self._reporter.report(self.name, "waits until the earlier job of this name is deleted")
             return None
         if self._kind.state(job).state == "failed" or not self._adopts:
-            _log.info("%s: deletes the job of an earlier attempt", self.name)
+            _log.info("%s: deleting the job of an earlier attempt", self.name)
             self._ask(lambda: self._objects.delete(self._job, metadata["uid"]))
             self._adopts = True
             return None
-        _log.info("%s: adopts the running job", self.name)
+        _log.info("%s: adopting the running job", self.name)
         owners = self._job["metadata"].get("ownerReferences", [])
         if metadata.get("ownerReferences", []) == owners:
             return job
@@ -261,7 +261,7 @@ class TrainingJob:
             raise JobRefusedError(text, status=error.status, record=self.name) from None
 
     def _all_pods(self) -> list[Pod]:
-        """Also those of an earlier job of this name."""
+        """All pods of the job, and of an earlier job of the same name."""
         return pod_logs.pods(self._client, self._namespace, self._selector)
 
     def _follow(self, since: datetime.datetime) -> JobState:

@@ -90,7 +90,7 @@ class _Review:
         return self._ask("SelfSubjectAccessReview", "", {}, asked, headers)
 
     def _about_another(self, asked: Json) -> bool:
-        """In the namespace: its administrators may ask there, not for the whole cluster."""
+        """Asks in the namespace, because its administrators may not ask for the whole cluster."""
         who = {
             "user": self._user,
             "groups": [

@@ -88,7 +88,7 @@ def _limits(limit_range: Json, wanted: list[_Pods]) -> CheckResult:
 
 
 def _with_defaults(wanted: _Pods, items: list[Json]) -> _Pods:
-    """With the defaults of LimitRanges, as the API server admits a pod."""
+    """Adds the defaults of LimitRanges, as the API server does when it admits a pod."""
     limits, requests = dict(wanted.limits), dict(wanted.requests)
     for item in items:
         default = _amounts(item.get("max")) | _amounts(item.get("default"))
@@ -153,7 +153,7 @@ def _amounts(values: Mapping[str, str] | None) -> Amounts:
 
 
 def _settings(keys: Iterable[str]) -> str:
-    """The first half of an advice; empty where no setting has the amount."""
+    """The settings for the missing amounts, as the beginning of an advice; empty: none."""
     fields = {"cpu": "cpu", "memory": "memory", "gpu": "gpus"}
     found = (fields.get(key.rpartition(".")[2].rpartition("/")[2]) for key in keys)
     names = dict.fromkeys(f"kubeflow.steps.Trainer.{field}" for field in found if field)

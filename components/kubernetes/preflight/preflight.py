@@ -14,7 +14,7 @@ from stagecraft.components.kubernetes.jobs.request import JobRequest
 from stagecraft.components.kubernetes.preflight import access, capacity, volumes
 from stagecraft.schemas.errors import UserError
 
-_TESTED = (1, 29)  # the oldest version of whose schemas tests check the objects
+_TESTED = (1, 29)  # the oldest Kubernetes version whose schemas are in the tests
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def check_cluster(client: Any, training: PlannedTraining) -> Iterator[CheckResul
         ("priority", "priority_class", request.job.priority_class, classes),
     ):
         if value:
-            advice = f"create it, or leave kubeflow.job.{setting} out"
+            advice = f"create it, or remove kubeflow.job.{setting}"
             yield from as_allowed(name, _exists(reader, f"{place}/{value}", name, value, advice))
     if request.job.queue:
         yield from as_allowed("queue", _queue(reader, request))
@@ -123,7 +123,7 @@ def _image(request: JobRequest, default: str) -> CheckResult:
     advice = "set kubeflow.image to yours, best by its digest: registry/name@sha256:…"
     if image == default:
         return CheckResult(
-            "image", f"{image}: the default, which no registry has", "missing", advice
+            "image", f"{image}: this default image is in no registry", "missing", advice
         )
     if "@sha256:" not in image:
         advice = "name it by its digest (@sha256:…): otherwise, its pods may get different images"
@@ -135,7 +135,7 @@ def _queue(reader: Reader, request: JobRequest) -> Iterator[CheckResult]:
     queue, group = request.job.queue, "kueue.x-k8s.io"
     served = _served(reader, group)
     if not served:
-        advice = "install Kueue, or leave kubeflow.job.queue out"
+        advice = "install Kueue, or remove kubeflow.job.queue"
         yield CheckResult("queue", f"LocalQueue {queue}: Kueue is not installed", "missing", advice)
         return
     place = f"/apis/{group}/{served[0]}/namespaces/{request.namespace}/localqueues/{queue}"

@@ -58,7 +58,7 @@ STYLE = {
     "ytick.color": Ink.LINE,
     "ytick.labelcolor": Ink.MUTED,
 }
-"""For ``matplotlib.rc_context``, while drawing a figure and in :func:`inline`."""
+"""Settings for ``matplotlib.rc_context``, while drawing a figure and in :func:`inline`."""
 
 
 def inline(

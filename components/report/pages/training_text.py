@@ -101,7 +101,11 @@ def topology(record: dict[str, Any]) -> str:
 
 
 def unprofiled(record: dict[str, Any], command: str) -> str:
-    """Why there is no timeline, and the command that records one, from the run's (may be empty)."""
+    """Why there is no timeline, and a command that records one.
+
+    Args:
+        command: command line of the run; may be empty.
+    """
     step = record["settings"]["parallel_timeline_step"]
     run = command or "stagecraft run --config run.yaml (with the settings below)"
     missing = [option for option in ("--fresh", "--from Trainer") if option not in run]

@@ -103,9 +103,7 @@ def _show_settings(a: PastRun, b: PastRun) -> None:
         if not run.settings_are_whole:
             known = {setting.partition(".")[0] for setting in run.settings}
             sections = ", ".join(sorted(known)) or "no component"
-            console.say(
-                f"{name} has no report: of its settings, only those of {sections} are known."
-            )
+            console.say(f"{name} has no report. Only its settings of {sections} are known.")
 
 
 def _show_metrics(a: PastRun, b: PastRun) -> None:

@@ -79,7 +79,7 @@ def doctor(
         from stagecraft.pipeline.checks import machine
 
         checks = machine.all_checks(pathlib.Path.cwd())
-        return _print(checks, as_json, "everything that a run needs is here")
+        return _print(checks, as_json, "this machine has everything that a run needs")
     settings = options.load_settings(config, overrides)
     of_cluster = list(_cluster_checks(settings, namespace, kube_context, service_account))
     return _print(of_cluster, as_json, "the cluster has everything that a training run needs")

@@ -54,7 +54,7 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
     if not folders and not runs.RUNS.is_dir():
         raise UserError(
             f"there is no folder {runs.RUNS}/ here; run 'stagecraft run' first, or name a folder "
-            "with outputs of runs",
+            "that contains outputs of runs",
             file=str(runs.RUNS),
         )
     recorded, problems = runs.find_all(folders or (runs.RUNS,))

@@ -71,7 +71,7 @@ def plan(
         raise SettingError("--network", network, "is not a finite number", "--network 25 (Gbit/s)")
     if devices and measure:
         raise UserError(
-            "--measure measures this machine, --devices plans for others; use one of them",
+            "--measure measures this machine, but --devices plans for other machines; use one",
             setting="--measure",
         )
     more = options.override("--measure", "parallel.costs", "measured" if measure else None)

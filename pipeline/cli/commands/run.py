@@ -192,8 +192,8 @@ def _check(settings: PipelineSettings, from_node: str | None, to_node: str | Non
 
 
 def _check_output(output: pathlib.Path) -> None:
-    """Refuses an output folder on whose earlier runs this one cannot build."""
-    from stagecraft.components.metadata import file, outputs  # with ML Metadata: half a second
+    """Refuses an output folder whose metadata store does not match its outputs."""
+    from stagecraft.components.metadata import file, outputs  # imports ML Metadata: half a second
     from stagecraft.pipeline.local import layout
 
     metadata_db = layout.metadata_db(output)

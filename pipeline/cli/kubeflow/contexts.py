@@ -1,4 +1,4 @@
-"""``stagecraft kubeflow contexts``: named connections, as kubectl has them."""
+"""``stagecraft kubeflow contexts``: named connections, as in kubectl."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The only module that prints text: without escape sequences, control characters and secrets.
+"""The only module that prints text; removes escape sequences, control characters and secrets.
 
-Only documents keep their secrets.
+Documents, such as manifests, are the exception: they keep their secrets.
 """
 
 from __future__ import annotations

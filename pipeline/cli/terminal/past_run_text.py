@@ -1,4 +1,4 @@
-"""A past run in words; empty where nothing is known."""
+"""Describes a past run in words; unknown facts are empty."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Api:
 
     def call(self, method: str, **arguments: Any) -> Any:
         """Calls a method of ``kfp.Client``; raises an ApiError."""
-        # Not around every call: a live table writes to stdout at the same time.
+        # Redirect only calls that print: a live table writes to stdout at the same time.
         quiet = contextlib.redirect_stdout(io.StringIO())
         with quiet if method in _PRINTS else contextlib.nullcontext():
             return getattr(self._client, method)(**arguments)
@@ -125,9 +125,9 @@ class _Client(kfp.Client):
             nowhere = kfp_server_api.Configuration().host
             if not self._connection.context.endpoint and client.configuration.host == nowhere:
                 raise UserError(
-                    "The address of Kubeflow Pipelines is unknown: set --endpoint ADDRESS, name a "
-                    "context with --context, or run this command in the cluster, or where kubectl "
-                    "reaches the cluster.",
+                    "The address of Kubeflow Pipelines is unknown. Set --endpoint ADDRESS, or name "
+                    "a context with --context. Without either, run this command in the cluster, "
+                    "or on a machine where kubectl reaches the cluster.",
                     setting="--endpoint",
                 )
             self._set_token(client.configuration)
@@ -201,7 +201,7 @@ def _guard(rest: Any, connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _without_environment() -> Iterator[None]:
-    """Hides kfp's variables: kfp would use their address or client ID for a context without one."""
+    """Hides kfp's environment variables, which would fill in what a context lacks."""
     names = [*connections.KFP.values(), connections.KFP_SECRET]
     before = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:

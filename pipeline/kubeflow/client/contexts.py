@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import yaml
 from pydantic import Field, ValidationError
 
-from stagecraft.pipeline.settings import strict_yaml
+from stagecraft.pipeline.settings import strict_yaml, validation
 from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import SettingError, UserError
@@ -20,8 +20,7 @@ class Context(Settings):
     """Address of Kubeflow Pipelines, and credentials for it."""
 
     credentials_advice: ClassVar[str] = (
-        "a context stores no credentials; set a token or cookies with --token-file or "
-        "--cookies-file"
+        "a context stores no credentials, so set --token-file or --cookies-file"
     )
 
     endpoint: str | None = Field(
@@ -118,7 +117,7 @@ def _first(error: ValidationError) -> str:
     """The first mistake, without the value."""
     [first, *_] = error.errors(include_url=False, include_input=False)
     where = ".".join(str(part) for part in first["loc"])
-    message = secrets.redact(first["msg"].removeprefix("Value error, "))
+    message = secrets.redact(validation.message_of(first))
     return f"{where}: {message}" if where else message
 
 

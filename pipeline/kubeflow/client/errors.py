@@ -45,9 +45,13 @@ def refused(
     body: str | bytes | None,
     headers: Mapping[str, str] | None = None,
 ) -> ApiError:
-    """The error for an answer outside 200 to 299, to a request with these headers."""
+    """The error for an answer with a status outside 200 to 299.
+
+    Args:
+        headers: of the request.
+    """
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
-    # Before it is cut, so that no part of a secret remains.
+    # Redact before _message cuts the text: a part of a secret would not be recognized.
     message = _message(connection.redact(text, headers))
     if status == 404 and not text.lstrip().startswith("{"):
         return ApiError(

@@ -25,7 +25,7 @@ class Pipeline(NamedTuple):
 
     @classmethod
     def of(cls, answer: Any) -> Pipeline:
-        """From kfp's object."""
+        """Converts kfp's object."""
         return cls(
             answer.pipeline_id,
             answer.display_name or getattr(answer, "name", ""),
@@ -45,7 +45,7 @@ class Version(NamedTuple):
 
     @classmethod
     def of(cls, answer: Any) -> Version:
-        """From kfp's object."""
+        """Converts kfp's object."""
         return cls(
             answer.pipeline_version_id,
             answer.pipeline_id,
@@ -75,7 +75,7 @@ class Run(NamedTuple):
     version_id: str | None
     parameters: Json
     stopped_at: datetime.datetime | None
-    """When somebody stopped it, if anybody did; the server calls its state FAILED."""
+    """When a user stopped the run, if any did. The server reports such a run as FAILED."""
 
     error: str
     tasks: list[Any]
@@ -85,7 +85,7 @@ class Run(NamedTuple):
 
     @classmethod
     def of(cls, answer: Any) -> Run:
-        """From kfp's object."""
+        """Converts kfp's object."""
         reference = answer.pipeline_version_reference
         finished, history = answer.finished_at, answer.state_history or ()
         return cls(
@@ -107,7 +107,7 @@ class Run(NamedTuple):
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody stopped it."""
+        """Whether a user stopped the run."""
         return self.stopped_at is not None
 
     @property
@@ -117,7 +117,7 @@ class Run(NamedTuple):
 
 
 def document(spec: Json) -> Document:
-    """From the server's answer: a spec, or a spec and a platform document (api_converter.go)."""
+    """Reads the server's answer: a spec, or a spec and a platform document (api_converter.go)."""
     platform = spec.get("platform_spec", {}).get("platforms", {}).get("kubernetes", {})
     return Document(
         spec.get("pipeline_spec", spec), platform.get("deploymentSpec", {}).get("executors", {})

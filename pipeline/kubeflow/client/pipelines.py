@@ -125,7 +125,7 @@ def create(api: Api, file: pathlib.Path, name: str | None = None) -> Uploaded:
                 pipeline = Pipeline.of(answer)
                 return Uploaded(pipeline, version(api, pipeline), True)
             except ApiError as error:
-                # Another client created it, or a pipeline has the name that this user cannot see.
+                # Another client created it, or a pipeline that this user cannot see has the name.
                 if error.status != 409 or (pipeline := find(api, name, shared=False)) is None:
                     raise
     newest = versions(api, pipeline)[:1]

@@ -29,7 +29,7 @@ _NO_POD_SECONDS = 2.0
 
 
 class Progress(NamedTuple):
-    """Of one step."""
+    """Progress of one step."""
 
     state: str
     """waiting, running, done, cached, skipped, failed or interrupted."""
@@ -71,7 +71,7 @@ def progress(run: Run, names: list[str], now: datetime.datetime) -> dict[str, Pr
 
 
 def _was_stopped(node: Any, run: Run) -> bool:
-    """Whether a node ended because somebody stopped the run; Argo calls it failed."""
+    """Whether a node ended because a user stopped the run; Argo reports it as failed."""
     return run.stopped_at is not None and node.end_time >= run.stopped_at
 
 

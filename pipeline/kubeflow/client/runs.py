@@ -132,7 +132,7 @@ def terminate(api: Api, run: Run) -> tuple[Run, bool]:
 
 
 def delete(api: Api, run_id: str) -> bool:
-    """Stops and deletes a run; whether it existed. Pods may run for a little longer."""
+    """Stops and deletes a run; returns whether it existed. Its pods may run a little longer."""
     try:
         api.call("delete_run", run_id=run_id)
     except ApiError as error:

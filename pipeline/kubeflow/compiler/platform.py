@@ -1,7 +1,7 @@
 """Writes a step's Kubernetes settings into its container, its task, and the platform document.
 
-The second YAML document, ``platforms.kubernetes.deploymentSpec.executors``, is read by
-``extendPodSpecPatch`` (backend/src/v2/driver/k8s.go); its fields are those of
+``extendPodSpecPatch`` (backend/src/v2/driver/k8s.go) reads the second YAML document,
+``platforms.kubernetes.deploymentSpec.executors``. Its fields are those of
 ``KubernetesExecutorConfig`` (kubernetes_platform/proto/kubernetes_executor_config.proto).
 """
 
@@ -44,7 +44,7 @@ def check(name: str, wanted: Step, version: str) -> None:
                 values[setting],
                 f"needs Kubeflow Pipelines {since[0]}.{since[1]}, and kubeflow.backend_version is "
                 f"{version}",
-                "a newer backend, or leave the setting out",
+                "a newer backend, or remove the setting",
             )
 
 

@@ -34,16 +34,16 @@ _ADDRESS = re.compile(r"\b(gs|s3|minio)://")
 
 
 def add(spec: Json, step: specs.Step, wanted: Step, further: Iterable[str] = ()) -> Step:
-    """Settings with the keys of Kubeflow's own store, if the step opens a ``minio://`` address.
+    """Adds the keys of Kubeflow's own store to the settings of a step that opens ``minio://``.
 
-    Keys that the settings name stay. AWS's SDK takes one pair of keys, so a step that opens
-    ``s3://``, too, gets none.
+    Keys in the settings take precedence. AWS's SDK accepts one pair of keys, so a step that also
+    opens ``s3://`` gets no keys.
 
     Args:
         spec: with the pipeline root and the defaults of parameters.
         step: before :func:`spec.complete_arguments`.
         wanted: the step's settings.
-        further: addresses that the step opens, and no parameter of it names.
+        further: addresses that the step opens and that are not in its parameters.
     """
     stores = _stores(spec, step, further)
     if "minio" not in stores or "s3" in stores or not _missing("minio", wanted):

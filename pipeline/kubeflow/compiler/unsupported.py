@@ -44,8 +44,9 @@ def check(node: Any) -> None:
         raise UnsupportedNodeError(
             node,
             "TFX packs its module_file into a wheel below the pipeline root, and a step on "
-            "Kubeflow cannot install this wheel. Put the module into the container image, and name "
-            "its function (run_fn, preprocessing_fn) or the module (module_path) instead.",
+            "Kubeflow cannot install this wheel. Put the module into the container image. Instead "
+            "of module_file, set run_fn or preprocessing_fn to the path of the function, or "
+            "module_path to the path of the module.",
         )
     for name, value in node.exec_properties.items():
         if not isinstance(value, RuntimeParameter) and _has_runtime_parameter(value):
@@ -77,10 +78,10 @@ def check(node: Any) -> None:
             path = name_utils.get_full_name(channel.type)
             raise UnsupportedNodeError(
                 node,
-                f"its output {key} has the type name {channel.type.TYPE_NAME!r}, but a step "
-                f"imports the class from the module in the type name. Give {path} a TYPE_NAME such "
-                f"as 'my_types.{channel.type.__name__}': a top-level module of 3 to 21 lower-case "
-                "letters, a dot, and the name of the class.",
+                f"its output {key} has the type name {channel.type.TYPE_NAME!r}, but a type name "
+                f"must contain the module from which a step imports the class. Give {path} a "
+                f"TYPE_NAME such as 'my_types.{channel.type.__name__}': a top-level module of 3 to "
+                "21 lower-case letters, a dot, and the name of the class.",
             ) from None
 
 

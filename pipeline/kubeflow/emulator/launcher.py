@@ -96,9 +96,9 @@ class Pod:
             raise Failed(f"the launcher fails: {error}") from None
 
     def check_buckets(self, step: specs.Step, entry: Json, executor_input: Json, root: str) -> None:
-        """Refuses an input that the launcher cannot open, ``fetchNonDefaultBuckets``.
+        """Refuses an input that the launcher cannot open (``fetchNonDefaultBuckets``).
 
-        It opens another bucket than the root's with the container's environment.
+        The launcher opens buckets other than the root's with the container's environment.
 
         Raises:
             Failed: the address is a bucket alone, or the environment lacks keys or an address

@@ -151,7 +151,7 @@ def parse_pipeline(document: dict[str, Any]) -> tuple[dict[str, Any], list[Findi
             "unknown-field" if wrong.unknown else "malformed-field",
             wrong.location,
             f"The upload is refused as an unknown template format: {wrong.problem}.",
-            "Leave the field out." if wrong.unknown else "Use the type of pipeline_spec.proto.",
+            "Remove the field." if wrong.unknown else "Use the type of pipeline_spec.proto.",
             _IS_PIPELINE,
         )
         for wrong in reader.wrong

@@ -23,7 +23,7 @@ class Component:
     name: str
     spec: dict[str, Any]
     label: str = ""
-    """Of its executor; empty for a DAG."""
+    """Label of its executor; empty for a DAG."""
 
     container: dict[str, Any] | None = None
     importer: dict[str, Any] | None = None
@@ -206,7 +206,7 @@ def _malformed(wrong: Wrong) -> Finding:
             "executor-field-ignored",
             wrong.location,
             f"The backend silently ignores it: {wrong.problem}.",
-            "Leave the field out, or correct its name.",
+            "Remove the field, or correct its name.",
             f"{_ACCEPT} GetDeploymentConfig",
         )
     return Finding(

@@ -19,8 +19,8 @@ from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.settings import ParallelSettings
 
 _SCALES = (1.0, 10.0, 100.0)
-"""Scales of the inputs, tried until it is known of each loss whether it is a sum. The first
-:data:`_LEAST_TRIES` are always tried: a maximum or a hinge may not show at once."""
+"""Scales of the inputs, tried until each loss is known to be a sum or not. The first
+:data:`_LEAST_TRIES` are always tried, because one scale may not reveal a maximum or a hinge."""
 
 _LEAST_TRIES = 2
 _SUM, _MEAN = "sum", "mean"
@@ -66,8 +66,8 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
     batch is divided.
 
     Raises:
-        ModelRefusedError: for a part of a batch, a layer does not do the same as for the whole
-            batch in Keras, or its assignments would be lost.
+        ModelRefusedError: a layer computes something else for a part of a batch than Keras does
+            for the whole batch, or its assignments would be lost.
     """
     segments = [segment for stage in stages for segment in stage.segments]
     parts = stages[0].parts
@@ -119,7 +119,7 @@ def _divided(
     other: tf.Tensor,
     kinds: _Kinds,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The segment's outputs for A and for B; removes kinds that the losses cannot be."""
+    """Returns the segment's outputs for A and B; excludes kinds that do not fit the losses."""
     # The result of these for an example depends on its batch, or on a draw.
     exempt = [
         layer

@@ -22,7 +22,7 @@ class Cnn(ModelFamily):
     examples = ("cnn",)
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int, **sizes: int) -> Any:
-        """The network; it has no sizes."""
+        """Builds the network; ``sizes`` is empty."""
         import keras
         from keras import layers
 

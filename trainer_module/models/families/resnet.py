@@ -21,7 +21,7 @@ class ResNet(family.ModelFamily):
     examples = ("resnet20", "resnet56")
 
     def problem(self, **sizes: int) -> str:
-        """Of the depth."""
+        """The problem with the depth; empty: none."""
         return family.depth_problem(sizes["depth"], 2)
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int, **sizes: int) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from stagecraft.trainer_module.models import family
 
 FILTERS = (16, 32, 64)
-"""Of the three groups, times the width."""
+"""Filters of the three groups, to be multiplied by the width."""
 
 
 class WideResNet(family.ModelFamily):
@@ -27,7 +27,7 @@ class WideResNet(family.ModelFamily):
     examples = ("wide_resnet_16_4", "wide_resnet_28_10")
 
     def problem(self, **sizes: int) -> str:
-        """Of the depth or the width."""
+        """The problem with the depth or the width; empty: none."""
         if sizes["width"] < 1:
             return "has a width of less than 1"
         return family.depth_problem(sizes["depth"], 4)

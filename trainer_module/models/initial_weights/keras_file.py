@@ -29,7 +29,7 @@ from stagecraft.trainer_module.models.initial_weights.source import (
 )
 
 _MEMBER = "model.weights.h5"
-"""In a ``.keras`` file, which is a zip archive."""
+"""The weights in a ``.keras`` file, which is a zip archive."""
 
 _OTHERS = re.compile(r"^optimizer/|(^|/)(seed_)?generator(_\d+)?/|_metrics?/|_tracker/")
 """Entries of a compiled model besides its weights."""
@@ -62,7 +62,7 @@ def read(source: Source, donor: keras.Model) -> dict[str, np.ndarray]:
 def _paths(
     source: Source, numbered: Mapping[str, np.ndarray], by_number: Mapping[int, keras.Variable]
 ) -> dict[str, str]:
-    """Name in a file -> variable path, from variables that contain their own numbers."""
+    """Name in a file -> variable path; each value in ``numbered`` is the number of its variable."""
     paths = {}
     for name, value in numbered.items():
         if not value.size or _OTHERS.search(name):

@@ -205,8 +205,8 @@ def match(
         skip: paths, which include all paths below them, and patterns of :mod:`fnmatch`.
 
     Raises:
-        MismatchError: a variable has no value or one of another shape, or a value no variable,
-            and ``skip`` does not name it.
+        MismatchError: a variable that ``skip`` does not name has no value, or a value of another
+            shape; or a value has no variable.
         UnusedSkipError: ``skip`` names no variable, or all.
     """
     names = {*weights, *variables}

@@ -37,8 +37,8 @@ class Kind(enum.Enum):
 
 
 VARIABLE_PATHS = "assets.extra/variable_paths.json"
-"""In a SavedModel: the paths of its ``model_variables``, in their order. TensorFlow reserves the
-folder ``assets.extra`` for other programs."""
+"""File in a SavedModel with the paths of its ``model_variables``, in their order. TensorFlow
+reserves the folder ``assets.extra`` for other programs."""
 
 _FILES = {
     Kind.CHECKPOINT: ("state.*",),

@@ -40,7 +40,7 @@ class ModelRefusedError(UserError):
 
 
 def check(models: Sequence[keras.Model]) -> None:
-    """Refuses own training code, layers with a state across batches, and compiled models."""
+    """Refuses custom training code, layers with a state across batches, and compiled models."""
     for model in models:
         for path, layer in walk(model):
             if isinstance(layer, keras.layers.TFSMLayer):

@@ -58,8 +58,8 @@ def all_cuts(model: keras.Model, stages: int) -> list[str]:
         raise SettingError(
             "parallel.stages",
             stages,
-            f"is too many: {model.name} has {len(names)} cut points, where a single tensor "
-            "connects the two parts",
+            f"is too many: {model.name} has {len(names)} cut points (places where a single tensor "
+            "connects the two parts)",
             f"parallel.stages: {len(names) + 1} or fewer",
         )
     return names
@@ -199,8 +199,11 @@ def _illegal(model: keras.Model, name: str, legal: list[str]) -> str:
     for layer in model.layers:
         # Private, but the only list of the layers inside a layer.
         if name in [inner.name for inner in layer._flatten_layers(include_self=False)]:
-            inside = f"this layer is inside {layer.name!r}"
-            return f"{inside}, which counts as one layer of the model {model.name}"
+            near = " or ".join(map(repr, [layer.name] if layer.name in legal else legal[:3]))
+            return (
+                f"this layer is inside {layer.name!r}, and {model.name} can be cut only between "
+                f"its own layers; use {near}"
+            )
     near = ", ".join(map(repr, difflib.get_close_matches(name, legal, n=3, cutoff=0.4) or legal))
     return f"{model.name} has no such layer; it can be cut after {near}"
 

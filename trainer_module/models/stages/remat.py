@@ -18,10 +18,10 @@ def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function so that only its inputs are stored for the backward pass.
 
     The function runs a second time when the gradient of its outputs arrives. Values and gradients
-    are bit for bit those of the function itself, except for bfloat16 and float16 under XLA, whose
-    fusion decides which intermediate values are rounded. Chen et al. 2016, "Training deep nets with
-    sublinear memory cost", section 4. Memory is saved inside a ``tf.function``, compiled or not.
-    Integers, booleans and strings have no gradient. There are no second derivatives.
+    are bit for bit those of the function itself. With bfloat16 and float16, XLA is an exception:
+    its fusion decides which intermediate values are rounded. Chen et al. 2016, "Training deep nets
+    with sublinear memory cost", section 4. Memory is saved inside a ``tf.function``, compiled or
+    not. Integers, booleans and strings have no gradient. There are no second derivatives.
 
     Args:
         function: maps tensors to tensors, or a nested structure of them. It is pure: weights, state

@@ -16,7 +16,7 @@ class AdamW(Optimizer):
     slots = 2
 
     def make(self, train: TrainSettings) -> Any:
-        """With the settings' learning rate and weight decay."""
+        """Makes AdamW with the settings' learning rate and weight decay."""
         import keras
 
         return keras.optimizers.AdamW(train.learning_rate, weight_decay=train.weight_decay)

@@ -19,7 +19,7 @@ class Sgd(Optimizer):
     slots = 1
 
     def make(self, train: TrainSettings) -> Any:
-        """With the settings' learning rate, momentum and weight decay."""
+        """Makes SGD with the settings' learning rate, momentum and weight decay."""
         import keras
 
         return keras.optimizers.SGD(

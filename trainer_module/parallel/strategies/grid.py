@@ -85,7 +85,7 @@ class Grid(Strategy):
         return self.name
 
     def label(self, replicas: int, stages: int) -> str:
-        """Such as ``2 × 3 grid``."""
+        """Label, such as ``2 × 3 grid``."""
         return f"{replicas} × {stages} grid"
 
 

@@ -26,8 +26,8 @@ class OneDevice(Strategy):
             raise SettingError(
                 "replicas",
                 parallel.replicas,
-                "needs several devices",
-                "strategy: mirrored, or replicas: 1 with one_device",
+                "needs several devices, but one_device uses only one",
+                "strategy: mirrored, or replicas: 1",
             )
 
     def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:

@@ -35,7 +35,7 @@ class ParameterServer(Strategy):
     fidelity = "Workers update the weights asynchronously."
 
     def refuse(self, parallel: ParallelSettings) -> None:
-        """Raises a SettingError for replicas in step, and for a loss scale."""
+        """Raises a SettingError for synchronous replicas, and for a loss scale."""
         if parallel.replicas > 1:
             raise SettingError(
                 "replicas",

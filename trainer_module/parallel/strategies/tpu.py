@@ -1,4 +1,4 @@
-"""The whole model on each core of a TPU. Never run on one: no TPU was at hand."""
+"""The whole model on each core of a TPU. Not tested on a TPU."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ TPU = Tpu()
 def _connect() -> Any:
     """Finds the TPU, connects to it and prepares it, once a process; untested on hardware.
 
-    TensorFlow looks for the address itself: in the environment variables
-    ``KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS`` (set by GKE) and ``TPU_NAME`` (a name, or
-    ``grpc://host:port``; ``local`` where the TPU is in this machine), then on Google Cloud.
+    TensorFlow finds the address itself. It reads the environment variables
+    ``KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS`` (set by GKE) and ``TPU_NAME`` (a name,
+    ``grpc://host:port``, or ``local`` for a TPU in this machine), and then asks Google Cloud.
     """
     import tensorflow as tf
 
@@ -91,8 +91,8 @@ def _connect() -> Any:
             "parallel.strategy",
             "tpu",
             f"needs a TPU, but TensorFlow cannot reach one ({error})",
-            "the environment variable TPU_NAME with the name or address of a TPU, or "
-            "parallel.strategy: mirrored",
+            "parallel.strategy: mirrored, or set the environment variable TPU_NAME to the name or "
+            "address of a TPU",
         ) from error
     return resolver
 

@@ -21,7 +21,7 @@ class Point(NamedTuple):
     loss: float
     accuracy: float
     learning_rate: float
-    """At the last of these steps."""
+    """Learning rate at the last of these steps."""
     images_per_second: float
 
 

@@ -41,9 +41,9 @@ class Span:
     kind: str
     """``forward``, ``backward``, ``reduce`` (gradients over the replicas) or ``update``."""
     microbatch: int | None
-    """Of a pass; None for ``reduce`` and ``update``."""
+    """Microbatch of a pass; None for ``reduce`` and ``update``."""
     accumulation_step: int
-    """Of ``parallel.accumulate``, from 0."""
+    """Index below ``parallel.accumulate``, from 0."""
 
 
 class _Key(NamedTuple):
@@ -168,7 +168,10 @@ def windows(passes: Sequence[Sequence[Op]]) -> list[tuple[float, float]]:
 
 
 def boundary(before: Sequence[Op], after: Sequence[Op]) -> float:
-    """The time with the least work of ``before`` after it and of ``after`` before it."""
+    """The time with the least work on its wrong side.
+
+    Wrong are ops of ``before`` after this time, and ops of ``after`` before it.
+    """
     # With time, ops of the first leave the wrong side, and ops of the second enter it.
     steps = [(op.begin, -1) for op in before] + [(op.end, 1) for op in before]
     steps += [(op.begin, 1) for op in after] + [(op.end, -1) for op in after]

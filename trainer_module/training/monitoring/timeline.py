@@ -1,7 +1,7 @@
 """Records the ops of a step, and writes its timeline: as data, and for a trace viewer.
 
-TensorFlow's profiler notes begin and end of each op on the host, and on GPUs. The graph stays as it
-is. benchmarks/RESULTS.md has the cost of the recorded step.
+TensorFlow's profiler records the begin and end of each op on the host, and on GPUs. The graph does
+not change. benchmarks/RESULTS.md has the cost of the recorded step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Timeline:
     step: int
     folder: str
     microbatches: int
-    """Of the schedule, for the predicted bubble."""
+    """Microbatches of the schedule, for the predicted bubble."""
     accumulate: int = 1
 
     @contextlib.contextmanager

@@ -72,7 +72,7 @@ class IndexedJob(ClusterJob):
         return [_service(request), self.body(request, spec)]
 
     def permissions(self) -> list[Permission]:
-        """For the Job and its Service."""
+        """Permissions for the Job and its Service."""
         return [*super().permissions(), Permission("", "services", ("create", "get", "delete"))]
 
     def success_policy_user(self, request: JobRequest) -> str:

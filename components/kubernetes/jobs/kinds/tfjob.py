@@ -49,8 +49,8 @@ class TFJob(ClusterJob):
                 "ttlSecondsAfterFinished": request.job.ttl_seconds,
                 "backoffLimit": request.max_restarts * request.count,
             },
-            # The end of the chief, or of worker 0. AllWorkers would wait for a worker that
-            # was lost after the others had finished.
+            # Empty: the job succeeds when the chief, or worker 0, ends. AllWorkers would wait for
+            # a worker that was lost after the others had finished.
             "successPolicy": "",
             "tfReplicaSpecs": {
                 _REPLICA_TYPES[role]: self._replicas(request, role, count)

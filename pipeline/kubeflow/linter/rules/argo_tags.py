@@ -70,7 +70,7 @@ def _text(text: str, location: str) -> Iterator[Finding]:
                 "argo-variable",
                 location,
                 f"Argo silently replaces {match[0]!r} with a value of the Workflow.",
-                "Put a space between the braces, or leave the tag out.",
+                "Put a space between the braces, or remove the tag.",
                 _REPLACE,
             )
         elif _UNRESOLVED.fullmatch(tag):
@@ -79,6 +79,6 @@ def _text(text: str, location: str) -> Iterator[Finding]:
                 location,
                 f"The run is refused: Argo takes {match[0]!r} for a variable and cannot resolve "
                 "it.",
-                "Put a space between the braces, or leave the tag out.",
+                "Put a space between the braces, or remove the tag.",
                 _VALIDATE,
             )

@@ -32,6 +32,6 @@ def check(spec: dict[str, Any]) -> Iterator[Finding]:
             "pipeline-root",
             "defaultPipelineRoot",
             f"A run with this root fails at its first driver: {found}.",
-            "Use a gs://, s3:// or minio:// URI, or leave it out to use the root of the cluster.",
+            "Use a gs://, s3:// or minio:// URI, or remove it to use the cluster's root.",
             "backend/src/v2/objectstore/config.go ParseBucketPathToConfig",
         )

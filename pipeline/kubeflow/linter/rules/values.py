@@ -37,7 +37,7 @@ def _constant(value: Any, location: str, task: Task) -> Iterator[Finding]:
             "null-constant",
             location,
             "The step gets an empty string: the constant is null.",
-            "Leave the parameter out, or give it a value.",
+            "Remove the parameter, or give it a value.",
             "backend/src/v2/metadata/converter.go PbValueToText",
         )
     if not isinstance(value, str) or task.component is None or task.component.container is None:
@@ -47,7 +47,7 @@ def _constant(value: Any, location: str, task: Task) -> Iterator[Finding]:
             "placeholder-in-value",
             location,
             f"The step gets another value: the launcher also replaces {found[0]!r} in values.",
-            "Leave the placeholder out of the value.",
+            "Remove the placeholder from the value.",
             _COMPILE,
         )
     if variable := _expanded(value, task.component):
@@ -55,7 +55,7 @@ def _constant(value: Any, location: str, task: Task) -> Iterator[Finding]:
             "variable-in-value",
             location,
             f"The step gets another value: Kubernetes expands {variable!r} in arguments.",
-            "Leave it out, or give the value as an environment variable or a file.",
+            "Remove the variable, or pass the value in an environment variable or a file.",
             _EXPAND,
         )
 
@@ -78,7 +78,7 @@ def _metadata(component: Component) -> Iterator[Finding]:
                 "importer-metadata",
                 location,
                 "The step crashes: metadata cannot be null.",
-                "Leave the value out.",
+                "Remove the value.",
                 _METADATA,
             )
         elif isinstance(value, (bool, list, dict)):

@@ -28,7 +28,7 @@ def check(document: dict[str, Any], pipeline: Pipeline) -> Iterator[Finding]:
             "platform-field",
             wrong.location,
             f"The backend silently ignores the whole platform document: {wrong.problem}.",
-            "Leave the field out." if wrong.unknown else "Use the type of pipeline_spec.proto.",
+            "Remove the field." if wrong.unknown else "Use the type of pipeline_spec.proto.",
             _IS_PLATFORM,
         )
     kubernetes = spec.get("platforms", {}).get("kubernetes", {})
@@ -64,7 +64,7 @@ def _executor(
             "platform-field",
             wrong.location,
             f"The run is refused: {wrong.problem}.",
-            "Correct the field's name, or leave it out."
+            "Correct the field's name, or remove the field."
             if wrong.unknown
             else "Use the type of kubernetes_executor_config.proto.",
             _ADD,

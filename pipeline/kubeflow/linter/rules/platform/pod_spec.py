@@ -32,7 +32,7 @@ def check(config: dict[str, Any], location: str) -> Iterator[Finding]:
             "active-deadline",
             f"{location}.activeDeadlineSeconds",
             "The backend silently ignores it: a deadline must be above 0.",
-            "Use seconds above 0, or leave it out.",
+            "Use seconds above 0, or remove the field.",
             EXTEND,
         )
     context = config.get("securityContext", {})
@@ -41,7 +41,7 @@ def check(config: dict[str, Any], location: str) -> Iterator[Finding]:
             "security-context",
             f"{location}.securityContext",
             "The run is refused: runAsUser is 0 (root), and runAsNonRoot forbids it.",
-            "Give another user, or leave runAsNonRoot out.",
+            "Set another user, or remove runAsNonRoot.",
             "backend/src/v2/compiler/argocompiler/spec_patch.go validateKubernetesSecurityContext",
         )
     for index, toleration in enumerate(config.get("tolerations", [])):
