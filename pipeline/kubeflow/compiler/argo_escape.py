@@ -17,7 +17,7 @@ def escape(spec: specs.Json) -> None:
     for step in specs.steps(spec):
         if not specs.is_ours(step):
             continue
-        for source in specs.inputs(step, "parameters").values():
+        for source in step.task.get("inputs", {}).get("parameters", {}).values():
             value = source.get("runtimeValue", {}).get("constant")
             if isinstance(value, str) and any(argo_tags.check_texts(value, "")):
                 text = json.dumps(value).replace("{{", "{\\u007b")

@@ -59,6 +59,9 @@ class Replay:
 
     def __init__(self, server: KubeApi, name: str) -> None:
         self.server, self.now = server, 0.0
+        # Later than the creation of the launcher's job.
+        minute = datetime.timedelta(seconds=60)
+        self.start = datetime.datetime.now(datetime.timezone.utc) + minute
         recording = json.loads((FOLDER / "recordings" / f"{name}.json").read_text())
         self.job: str = recording["prefix"]
         self.kind = CLUSTER_JOBS.get(name.partition("-")[0])
@@ -116,11 +119,11 @@ class Replay:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Until the time, or at once until something happens."""
-        waiting = self.rows[0]["t"] if self.rows else self.last + LONG_SECONDS
+        """Until the time, and at once until something happens."""
         if self.now > self.last + LONG_SECONDS:
             raise NothingMoreHappens
-        self.now = max(self.now + seconds, min(waiting, self.now + 30.0))
+        following = self.rows[0]["t"] if self.rows else self.now + LONG_SECONDS / 4
+        self.now = max(self.now, following) + seconds
         while self.rows and self.rows[0]["t"] <= self.now:
             self._apply(self.rows.pop(0))
 
@@ -173,8 +176,7 @@ class Replay:
     def _time(self, recorded: str) -> str:
         """A time of the recording, as if it had begun when the test did."""
         passed = connection.parse_time(recorded) - self.begun
-        now = datetime.datetime.now(datetime.timezone.utc) + passed
-        return (now + datetime.timedelta(seconds=60)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return (self.start + passed).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def training(self, **more: Any) -> TrainingJob:
         return TrainingJob(
