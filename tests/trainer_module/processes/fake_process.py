@@ -1,7 +1,8 @@
 """Stands in for a training's process: python fake_process.py FOLDER DESCRIPTOR
 
 FOLDER/plan.json says for each role what it does in its first, second, … life; the last stays.
-Every life leaves a line in FOLDER/lives, and waits until each process of the cluster has one.
+Every life leaves a line in FOLDER/lives, and waits until each process of the cluster has one:
+as many as itself, where a loss restarts all.
 """
 
 import json
@@ -47,7 +48,8 @@ def forever() -> None:
 with (folder / "scratches").open("a") as scratches:
     scratches.write(f"{tempfile.mkdtemp()}\n")
 everyone = [f"{job} {i}" for job, hosts in config["cluster"].items() for i in range(len(hosts))]
-while not all(map(lives_of, everyone)):
+together = name in everyone and "ps" not in config["cluster"]  # they are restarted together
+while not all(lives_of(each) >= (life if together else 1) for each in everyone):
     tell("beat")
     time.sleep(0.02)
 print(f"{name} does: {what}", flush=True)
