@@ -64,52 +64,35 @@ def new(tmp_path: pathlib.Path) -> Machine:
     return Machine(tmp_path, "2.39")
 
 
-def test_new_glibc_takes_the_next_stack(new: Machine) -> None:
-    new.python("3.10")
-    python = new.python("3.12")
-    assert new.choose() == (0, python, "")
+UV = ".local/share/uv/python/cpython-3.12.9-linux/bin/python"
 
 
-def test_new_glibc_without_312_takes_the_classic_stack(new: Machine) -> None:
-    new.python("3.11")
-    python = new.python("3.10")
-    assert new.choose() == (0, python, "")
-
-
-def test_old_glibc_takes_the_classic_stack(old: Machine) -> None:
-    old.python("3.12")
-    python = old.python("3.10")
-    assert old.choose() == (0, python, "")
-
-
-def test_glibc_is_compared_by_number_not_by_letter(tmp_path: pathlib.Path) -> None:
-    machine = Machine(tmp_path, "2.4")
-    machine.python("3.12")
-    python = machine.python("3.10")
+@pytest.mark.parametrize(
+    ("glibc", "others", "version", "path"),
+    [
+        pytest.param("2.39", ["3.10"], "3.12", None, id="new glibc, the next stack"),
+        pytest.param("2.39", ["3.11"], "3.10", None, id="new glibc without 3.12"),
+        pytest.param("2.36", ["3.12"], "3.10", None, id="old glibc, the classic stack"),
+        pytest.param("2.4", ["3.12"], "3.10", None, id="glibc by number, not by letter"),
+        pytest.param(None, ["3.12"], "3.10", None, id="another libc"),
+        pytest.param("2.36", [], "3.10", "bin/python3", id="plain python3 of that version"),
+        pytest.param("2.39", [], "3.12", UV, id="uv keeps Pythons, too"),
+    ],
+)
+def test_choice(
+    tmp_path: pathlib.Path, glibc: str | None, others: list[str], version: str, path: str | None
+) -> None:
+    machine = Machine(tmp_path, glibc)
+    for other in others:
+        machine.python(other)
+    python = machine.python(version, path)
     assert machine.choose() == (0, python, "")
-
-
-def test_another_libc_is_none_of_the_next_stack(tmp_path: pathlib.Path) -> None:
-    machine = Machine(tmp_path, None)
-    python = machine.python("3.10")
-    machine.python("3.12")
-    assert machine.choose() == (0, python, "")
-
-
-def test_plain_python3_of_the_right_version_is_found(old: Machine) -> None:
-    python = old.python("3.10", "bin/python3")
-    assert old.choose() == (0, python, "")
 
 
 def test_a_shim_that_does_not_answer_is_passed_over(old: Machine) -> None:
     old.script("bin/python3.10", "echo 'pyenv: python3.10: command not found' >&2; exit 127")
     python = old.python("3.10", ".pyenv/versions/3.10.13/bin/python")
     assert old.choose() == (0, python, "")
-
-
-def test_uv_keeps_pythons_too(new: Machine) -> None:
-    python = new.python("3.12", ".local/share/uv/python/cpython-3.12.9-linux/bin/python")
-    assert new.choose() == (0, python, "")
 
 
 @pytest.mark.parametrize("machine", ["old", "new"])
@@ -143,10 +126,7 @@ def test_a_path_can_be_named(new: Machine) -> None:
     ("asked", "said"),
     [
         ("3.9", "PYTHON=3.9 is Python 3.9: 3.10 or 3.12 is needed"),
-        (
-            "3.12",
-            "Python 3.12 means the next stack, whose wheels need glibc 2.39 or newer; here it",
-        ),
+        ("3.12", "Python 3.12 means the next stack, whose wheels need glibc 2.39 or newer; here"),
         ("3.13", "PYTHON=3.13: found no Python 3.13 with venv, pip and headers"),
         ("python4", "PYTHON=python4 is no Python with venv, pip and headers"),
     ],
