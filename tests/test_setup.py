@@ -12,6 +12,7 @@ import time
 
 import pytest
 from messages import Messages
+from processes import ran
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CHOOSE = ROOT / "tools" / "choose-python"
@@ -45,12 +46,8 @@ class Machine:
 
     def choose(self, asked: str = "") -> tuple[int, str, str]:
         """Exit code, the chosen path, and what people read."""
-        done = subprocess.run(
-            [CHOOSE, asked],
-            env={"PATH": str(self.bin), "HOME": str(self.folder)},
-            capture_output=True,
-            text=True,
-        )
+        environment = {"PATH": str(self.bin), "HOME": str(self.folder)}
+        done = ran(CHOOSE, asked, code=None, env=environment)
         return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
@@ -142,7 +139,7 @@ def test_what_cannot_be_is_refused(old: Machine, asked: str, said: str) -> None:
 
 def test_probe_answers_for_the_python_that_runs_this() -> None:
     """The real probe, on a real Python; inside an environment it names the one beneath."""
-    done = subprocess.run([CHOOSE, sys.executable], capture_output=True, text=True, check=True)
+    done = ran(CHOOSE, sys.executable)
     base = getattr(sys, "_base_executable", sys.executable)
     assert done.stdout.strip() == os.path.realpath(base)
 
@@ -177,20 +174,12 @@ class Checkout:
         (self.folder / "requirements.lock").write_text(locked(*names))
 
     def setup(self, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.folder / "tools" / "setup"],
-            env={**self.environment, **variables},
-            capture_output=True,
-            text=True,
-        )
+        environment = {**self.environment, **variables}
+        return ran(self.folder / "tools" / "setup", code=None, env=environment)
 
     def installed(self) -> set[str]:
-        listed = subprocess.run(
-            [self.folder / ".venv/bin/python", "-m", "pip", "list", "--format=freeze"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        python = self.folder / ".venv/bin/python"
+        listed = ran(python, "-m", "pip", "list", "--format=freeze")
         return {line.split("==")[0] for line in listed.stdout.splitlines()}
 
 
@@ -246,13 +235,8 @@ def test_a_folder_of_something_else_is_not_taken_for_an_environment(
 
 def test_uv_is_locked_for_its_own_installation() -> None:
     """The piece of the lock that pip gets, cut out as tools/setup and the Dockerfile do it."""
-    cut = subprocess.run(
-        ["sed", "-n", r"/^uv==/,/[^\\]$/p", "requirements.lock"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
+    found = ran("sed", "-n", r"/^uv==/,/[^\\]$/p", "requirements.lock", cwd=ROOT)
+    cut = found.stdout.splitlines()
     assert cut[0].startswith("uv==")
     assert len(cut) > 1
     assert all(line.strip().startswith("--hash=sha256:") for line in cut[1:])

@@ -3,19 +3,15 @@
 import contextlib
 import json
 import logging
-import os
 import pathlib
 import re
 import signal
 import socket
 import subprocess
-import sys
-import threading
-import time
 
-import ml_metadata
 import pytest
-from ml_metadata.proto import metadata_store_pb2
+from past_runs import executions
+from processes import signals
 from tfx.orchestration.pipeline import RunOptions
 
 from stagecraft.components.metadata.file import MetadataFileError
@@ -75,16 +71,7 @@ def run(tmp_path, monkeypatch):
 @pytest.fixture
 def execution_states(tmp_path):
     """``() -> [state, …]`` of all executions, oldest first."""
-
-    def states():
-        config = metadata_store_pb2.ConnectionConfig()
-        config.sqlite.filename_uri = str(tmp_path / "metadata.db")
-        config.sqlite.connection_mode = config.sqlite.READONLY
-        executions = ml_metadata.MetadataStore(config).get_executions()
-        name = metadata_store_pb2.Execution.State.Name
-        return [name(e.last_known_state) for e in sorted(executions, key=lambda e: e.id)]
-
-    return states
+    return lambda: [state for _, state in executions(tmp_path)]
 
 
 def halves(output):
@@ -102,20 +89,11 @@ def left(output):
 @contextlib.contextmanager
 def interrupted(output, *told):
     """Interrupts this process as soon as each of these files exists, which ends the block."""
-
-    def watch(file):
-        deadline = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threads = [threading.Thread(target=watch, args=(output / file,)) for file in told]
-    for thread in threads:
-        thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        yield
-    for thread in threads:
-        thread.join()
+    with contextlib.ExitStack() as watchers:
+        for file in told:
+            watchers.enter_context(signals(output / file, signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
@@ -299,23 +277,16 @@ def test_a_partial_run_without_an_earlier_one_is_refused(run):
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_a_second_run_on_the_same_metadata_is_refused(run, runner, tmp_path, execution_states):
+def test_a_second_run_on_the_same_metadata_is_refused(
+    run, runner, tmp_path, execution_states, another_run
+):
     run()
     before = execution_states()
-    hold = (
-        "import pathlib, sys; from stagecraft.pipeline.local import lock\n"
-        "with lock.held(pathlib.Path(sys.argv[1])):\n"
-        "    print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", hold, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout.readline() == b"held\n"
+    with another_run():
         with pytest.raises(UserError) as caught:
             run(runner=runner)
         assert (caught.value.setting, caught.value.value) == ("--output", str(tmp_path))
         assert execution_states() == before
-        other.stdin.close()
     assert set(run(runner=runner).states().values()) == {"cached"}
 
 
