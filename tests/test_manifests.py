@@ -7,12 +7,12 @@ import itertools
 import pathlib
 import re
 import shutil
-import subprocess
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from processes import ran
 
 from stagecraft.components.kubernetes.jobs.request import JOB_LABEL
 from stagecraft.pipeline.kubeflow.compiler import store_keys
@@ -99,6 +99,11 @@ def check(manifest: Manifest) -> None:
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
+def of_kind(made: list[Manifest], kind: str) -> dict[str, Manifest]:
+    """Objects by name."""
+    return {each["metadata"]["name"]: each for each in made if each["kind"] == kind}
+
+
 @pytest.fixture(params=sorted(STEPS))
 def overlay(request: pytest.FixtureRequest) -> str:
     return request.param
@@ -130,7 +135,7 @@ def test_every_object_is_valid(made: list[Manifest]) -> None:
 )
 def test_a_wrong_object_is_noticed(kind: str, change: Any) -> None:
     made = build(FOLDER / "overlays" / "profile", set())
-    wrong = copy.deepcopy(next(each for each in made if each["kind"] == kind))
+    wrong = copy.deepcopy(next(iter(of_kind(made, kind).values())))
     change(wrong)
     with pytest.raises(kubernetes_validate.ValidationError):
         check(wrong)
@@ -163,34 +168,25 @@ def test_every_file_is_used() -> None:
 def test_bindings_give_roles_that_exist_to_accounts_that_exist(
     overlay: str, made: list[Manifest]
 ) -> None:
-    names = {
-        kind: {each["metadata"]["name"] for each in made if each["kind"] == kind}
-        for kind in ("Role", "RoleBinding", "ServiceAccount")
-    }
+    accounts = of_kind(made, "ServiceAccount")
+    bindings = of_kind(made, "RoleBinding")
     bound = set()
-    for binding in (each for each in made if each["kind"] == "RoleBinding"):
+    for binding in bindings.values():
         assert binding["roleRef"]["kind"] == "Role"
         bound.add(binding["roleRef"]["name"])
         for subject in binding["subjects"]:
             assert subject["kind"] == "ServiceAccount"
-            assert subject["name"] in names["ServiceAccount"] | {STEPS[overlay]}
-            # Left out, it is the binding's.
-            assert (
-                subject.get("namespace", binding["metadata"]["namespace"])
-                == (binding["metadata"]["namespace"])
-            )
-    assert bound == names["Role"] == names["RoleBinding"]
-    training = next(
-        each
-        for each in made
-        if (each["kind"], each["metadata"]["name"]) == ("RoleBinding", "stagecraft-training")
-    )
+            assert subject["name"] in {*accounts, STEPS[overlay]}
+            own = binding["metadata"]["namespace"]
+            assert subject.get("namespace", own) == own
+    assert bound == set(of_kind(made, "Role")) == set(bindings)
+    training = bindings["stagecraft-training"]
     assert [subject["name"] for subject in training["subjects"]] == [STEPS[overlay]]
     assert len({each["metadata"]["namespace"] for each in made}) == 1
 
 
 def test_roles_give_little_and_say_why(made: list[Manifest]) -> None:
-    rules = [rule for each in made if each["kind"] == "Role" for rule in each["rules"]]
+    rules = [rule for role in of_kind(made, "Role").values() for rule in role["rules"]]
     for rule in rules:
         assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
         assert not {"secrets", "pods/exec"} & set(rule["resources"])
@@ -205,8 +201,11 @@ def test_roles_give_little_and_say_why(made: list[Manifest]) -> None:
 
 def test_names_are_those_of_the_documentation(made: list[Manifest]) -> None:
     docs = (ROOT / "docs" / "how-to" / "kubeflow.md").read_text()
-    claims = {m["metadata"]["name"] for m in made if m["kind"] == "PersistentVolumeClaim"}
-    assert claims == set(re.findall(r"claim: ([\w-]+)", docs)) == {"training"}
+    assert (
+        set(of_kind(made, "PersistentVolumeClaim"))
+        == set(re.findall(r"claim: ([\w-]+)", docs))
+        == {"training"}
+    )
 
     example = yaml.safe_load((FOLDER / "secrets.example.yaml").read_text())
     secret = re.compile(r"\{name: ([\w-]+), key: ([\w-]+), env: \w+\}")
@@ -220,7 +219,7 @@ def test_names_are_those_of_the_documentation(made: list[Manifest]) -> None:
 
 def test_only_pods_of_trainings_reach_pods_of_trainings(made: list[Manifest]) -> None:
     """By a label that all kinds of jobs give their pods."""
-    [policy] = [each for each in made if each["kind"] == "NetworkPolicy"]
+    [policy] = of_kind(made, "NetworkPolicy").values()
     pods = {"matchExpressions": [{"key": JOB_LABEL, "operator": "Exists"}]}
     assert policy["spec"] == {
         "podSelector": pods,
@@ -238,12 +237,7 @@ def test_no_file_holds_a_secret(made: list[Manifest]) -> None:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_kubectl_builds_the_same(overlay: str, made: list[Manifest]) -> None:
-    done = subprocess.run(
-        ["kubectl", "kustomize", FOLDER / "overlays" / overlay],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ran("kubectl", "kustomize", FOLDER / "overlays" / overlay)
 
     def key(manifest: Manifest) -> tuple[str, str]:
         return manifest["kind"], manifest["metadata"]["name"]

@@ -11,11 +11,11 @@ import os
 import pathlib
 import pkgutil
 import shutil
-import subprocess
 import sys
 import zipfile
 
 import pytest
+from processes import ran
 
 from stagecraft.pipeline.cli.main import main
 
@@ -39,12 +39,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", "."],
-        cwd=source,
-        check=True,
-        capture_output=True,
-    )
+    build = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", ".")
+    ran(*build, cwd=source)
     (built,) = (source / "dist").iterdir()
     return built
 
@@ -96,39 +92,30 @@ def test_wheel_says_what_it_is(wheel: pathlib.Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def beside(
-    wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[pathlib.Path, dict[str, str]]:
-    """Somebody's project, and an environment in which the wheel is what ``stagecraft`` means."""
+def project(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Somebody's project, beside a folder into which the wheel is installed."""
     folder = tmp_path_factory.mktemp("somebody")
     pip = (sys.executable, "-m", "pip", "install", "--no-deps", "--no-index")
-    subprocess.run([*pip, "--target", folder / "site", wheel], check=True, capture_output=True)
-    project = shutil.copytree(
+    ran(*pip, "--target", folder / "site", wheel)
+    return shutil.copytree(
         OTHER_PROJECT, folder / "project", ignore=shutil.ignore_patterns("__pycache__")
     )
-    path = os.pathsep.join(map(str, (project, folder / "site")))
-    variables = {"PYTHONPATH": path, "SOMEBODYS_ROOT": str(folder / "out")}
-    return project, {**os.environ, **variables}
 
 
-def test_their_pipeline_and_ours_are_two_packages(
-    beside: tuple[pathlib.Path, dict[str, str]],
-) -> None:
-    project, environment = beside
+def python(project: pathlib.Path, *words: str) -> str:
+    """Runs Python in the project, where the wheel is what ``stagecraft`` means."""
+    path = os.pathsep.join(map(str, (project, project.parent / "site")))
+    variables = {"PYTHONPATH": path, "SOMEBODYS_ROOT": str(project.parent / "out")}
+    return ran(sys.executable, *words, cwd=project, variables=variables).stdout
+
+
+def test_their_pipeline_and_ours_are_two_packages(project: pathlib.Path) -> None:
     code = (
         "import pipeline.configs, stagecraft.pipeline.settings as ours, stagecraft.components\n"
         "print(pipeline.configs.__file__, ours.__file__, stagecraft.components.__file__, sep='\\n')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=project,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     site = project.parent / "site" / "stagecraft"
-    assert done.stdout.split() == [
+    assert python(project, "-c", code).split() == [
         str(project / "pipeline" / "configs.py"),
         str(site / "pipeline" / "settings" / "__init__.py"),
         str(site / "components" / "__init__.py"),
@@ -136,21 +123,8 @@ def test_their_pipeline_and_ours_are_two_packages(
 
 
 @pytest.mark.slow
-def test_our_components_run_in_their_pipeline(
-    beside: tuple[pathlib.Path, dict[str, str]],
-) -> None:
+def test_our_components_run_in_their_pipeline(project: pathlib.Path) -> None:
     """Up to a trained and exported model of theirs, in their folder, by their runner."""
-    project, environment = beside
-    done = subprocess.run(
-        [sys.executable, "local_runner.py"],
-        cwd=project,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    exported = list(
-        (project.parent / "out" / "pipeline_root").glob("Trainer/model/*/Format-Serving")
-    )
-    assert len(exported) == 1
-    assert (exported[0] / "saved_model.pb").exists()
+    python(project, "local_runner.py")
+    (exported,) = project.parent.glob("out/pipeline_root/Trainer/model/*/Format-Serving")
+    assert (exported / "saved_model.pb").exists()

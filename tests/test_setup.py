@@ -12,6 +12,7 @@ import time
 
 import pytest
 from messages import Messages
+from processes import ran
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CHOOSE = ROOT / "tools" / "choose-python"
@@ -45,12 +46,8 @@ class Machine:
 
     def choose(self, asked: str = "") -> tuple[int, str, str]:
         """Exit code, the chosen path, and what people read."""
-        done = subprocess.run(
-            [CHOOSE, asked],
-            env={"PATH": str(self.bin), "HOME": str(self.folder)},
-            capture_output=True,
-            text=True,
-        )
+        environment = {"PATH": str(self.bin), "HOME": str(self.folder)}
+        done = ran(CHOOSE, asked, code=None, env=environment)
         return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
@@ -64,52 +61,35 @@ def new(tmp_path: pathlib.Path) -> Machine:
     return Machine(tmp_path, "2.39")
 
 
-def test_new_glibc_takes_the_next_stack(new: Machine) -> None:
-    new.python("3.10")
-    python = new.python("3.12")
-    assert new.choose() == (0, python, "")
+UV = ".local/share/uv/python/cpython-3.12.9-linux/bin/python"
 
 
-def test_new_glibc_without_312_takes_the_classic_stack(new: Machine) -> None:
-    new.python("3.11")
-    python = new.python("3.10")
-    assert new.choose() == (0, python, "")
-
-
-def test_old_glibc_takes_the_classic_stack(old: Machine) -> None:
-    old.python("3.12")
-    python = old.python("3.10")
-    assert old.choose() == (0, python, "")
-
-
-def test_glibc_is_compared_by_number_not_by_letter(tmp_path: pathlib.Path) -> None:
-    machine = Machine(tmp_path, "2.4")
-    machine.python("3.12")
-    python = machine.python("3.10")
+@pytest.mark.parametrize(
+    ("glibc", "others", "version", "path"),
+    [
+        pytest.param("2.39", ["3.10"], "3.12", None, id="new glibc, the next stack"),
+        pytest.param("2.39", ["3.11"], "3.10", None, id="new glibc without 3.12"),
+        pytest.param("2.36", ["3.12"], "3.10", None, id="old glibc, the classic stack"),
+        pytest.param("2.4", ["3.12"], "3.10", None, id="glibc by number, not by letter"),
+        pytest.param(None, ["3.12"], "3.10", None, id="another libc"),
+        pytest.param("2.36", [], "3.10", "bin/python3", id="plain python3 of that version"),
+        pytest.param("2.39", [], "3.12", UV, id="uv keeps Pythons, too"),
+    ],
+)
+def test_choice(
+    tmp_path: pathlib.Path, glibc: str | None, others: list[str], version: str, path: str | None
+) -> None:
+    machine = Machine(tmp_path, glibc)
+    for other in others:
+        machine.python(other)
+    python = machine.python(version, path)
     assert machine.choose() == (0, python, "")
-
-
-def test_another_libc_is_none_of_the_next_stack(tmp_path: pathlib.Path) -> None:
-    machine = Machine(tmp_path, None)
-    python = machine.python("3.10")
-    machine.python("3.12")
-    assert machine.choose() == (0, python, "")
-
-
-def test_plain_python3_of_the_right_version_is_found(old: Machine) -> None:
-    python = old.python("3.10", "bin/python3")
-    assert old.choose() == (0, python, "")
 
 
 def test_a_shim_that_does_not_answer_is_passed_over(old: Machine) -> None:
     old.script("bin/python3.10", "echo 'pyenv: python3.10: command not found' >&2; exit 127")
     python = old.python("3.10", ".pyenv/versions/3.10.13/bin/python")
     assert old.choose() == (0, python, "")
-
-
-def test_uv_keeps_pythons_too(new: Machine) -> None:
-    python = new.python("3.12", ".local/share/uv/python/cpython-3.12.9-linux/bin/python")
-    assert new.choose() == (0, python, "")
 
 
 @pytest.mark.parametrize("machine", ["old", "new"])
@@ -143,10 +123,7 @@ def test_a_path_can_be_named(new: Machine) -> None:
     ("asked", "said"),
     [
         ("3.9", "PYTHON=3.9 is Python 3.9: 3.10 or 3.12 is needed"),
-        (
-            "3.12",
-            "Python 3.12 means the next stack, whose wheels need glibc 2.39 or newer; here it",
-        ),
+        ("3.12", "Python 3.12 means the next stack, whose wheels need glibc 2.39 or newer; here"),
         ("3.13", "PYTHON=3.13: found no Python 3.13 with venv, pip and headers"),
         ("python4", "PYTHON=python4 is no Python with venv, pip and headers"),
     ],
@@ -162,7 +139,7 @@ def test_what_cannot_be_is_refused(old: Machine, asked: str, said: str) -> None:
 
 def test_probe_answers_for_the_python_that_runs_this() -> None:
     """The real probe, on a real Python; inside an environment it names the one beneath."""
-    done = subprocess.run([CHOOSE, sys.executable], capture_output=True, text=True, check=True)
+    done = ran(CHOOSE, sys.executable)
     base = getattr(sys, "_base_executable", sys.executable)
     assert done.stdout.strip() == os.path.realpath(base)
 
@@ -197,20 +174,12 @@ class Checkout:
         (self.folder / "requirements.lock").write_text(locked(*names))
 
     def setup(self, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.folder / "tools" / "setup"],
-            env={**self.environment, **variables},
-            capture_output=True,
-            text=True,
-        )
+        environment = {**self.environment, **variables}
+        return ran(self.folder / "tools" / "setup", code=None, env=environment)
 
     def installed(self) -> set[str]:
-        listed = subprocess.run(
-            [self.folder / ".venv/bin/python", "-m", "pip", "list", "--format=freeze"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        python = self.folder / ".venv/bin/python"
+        listed = ran(python, "-m", "pip", "list", "--format=freeze")
         return {line.split("==")[0] for line in listed.stdout.splitlines()}
 
 
@@ -266,13 +235,8 @@ def test_a_folder_of_something_else_is_not_taken_for_an_environment(
 
 def test_uv_is_locked_for_its_own_installation() -> None:
     """The piece of the lock that pip gets, cut out as tools/setup and the Dockerfile do it."""
-    cut = subprocess.run(
-        ["sed", "-n", r"/^uv==/,/[^\\]$/p", "requirements.lock"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
+    found = ran("sed", "-n", r"/^uv==/,/[^\\]$/p", "requirements.lock", cwd=ROOT)
+    cut = found.stdout.splitlines()
     assert cut[0].startswith("uv==")
     assert len(cut) > 1
     assert all(line.strip().startswith("--hash=sha256:") for line in cut[1:])

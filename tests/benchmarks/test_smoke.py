@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import pickle
 import re
-import subprocess
 import sys
 import tarfile
 
 import numpy as np
 import pytest
+from processes import ran
 
 from stagecraft.components.example_gen.archives import sample
 
@@ -98,17 +97,12 @@ def test_none_is_left_out() -> None:
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in RUNS])
 def test_it_runs_to_its_end(name: str, archives: pathlib.Path, tmp_path: pathlib.Path) -> None:
     words, last = RUNS[name]
-    done = subprocess.run(
-        [
-            sys.executable,
-            BENCHMARKS / f"{name}.py",
-            *(word.format(archives=archives, folder=tmp_path) for word in words.split()),
-        ],
-        capture_output=True,
-        text=True,
+    done = ran(
+        sys.executable,
+        BENCHMARKS / f"{name}.py",
+        *(word.format(archives=archives, folder=tmp_path) for word in words.split()),
         timeout=SECONDS,
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        variables={"TMPDIR": str(tmp_path)},
     )
-    assert done.returncode == 0, done.stderr[-3000:]
     assert re.search(last, done.stdout, re.MULTILINE), done.stdout

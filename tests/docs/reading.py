@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 
 from snippets import ROOT, Snippet, needs, snippets, untested
+from support import TINY
 
 PAGES = [
     ROOT / "README.md",
@@ -19,17 +20,6 @@ PAGES = [
 
 LONG = ("run", "parity", "drill", "emulate")
 """Commands of stagecraft that train."""
-
-SMALL = (
-    "data.sample_train=400",
-    "data.sample_test=100",
-    "data.shards=2",
-    "train.steps=6",
-    "train.batch_size=32",
-    "evaluate.min_accuracy=0",
-    "evaluate.better_than_constant=false",
-)
-"""On top of what a command says, so that a pipeline takes little more than its imports."""
 
 # With an id, each run trains: one of the same data and code that is done is not trained again.
 FUNCTIONS = """
@@ -52,6 +42,16 @@ make() {
 
 def name(page: pathlib.Path) -> str:
     return str(page.relative_to(ROOT))
+
+
+def commands(page: pathlib.Path) -> list[str]:
+    """All lines of a page's shell snippets."""
+    return [
+        line
+        for found in snippets(page.read_text())
+        if found.language == "sh"
+        for line in found.commands
+    ]
 
 
 def script(snippet: Snippet) -> list[str]:
@@ -114,7 +114,7 @@ class Reader:
                 self._give("bash", "-c", FUNCTIONS + self.prepare("\n".join(lines)))
 
     def _give(self, *command: str) -> None:
-        small = " ".join(f"--set {setting}" for setting in SMALL)
+        small = " ".join(f"--set {setting}" for setting in TINY)
         done = subprocess.run(
             command,
             cwd=self.folder,

@@ -6,15 +6,15 @@ import json
 import pathlib
 import re
 import shlex
-import subprocess
 import sys
 from typing import Any
 
 import click
 import pytest
 import yaml
+from processes import ran
 from pydantic import ValidationError
-from reading import PAGES, ROOT, name
+from reading import PAGES, ROOT, commands, name
 from snippets import snippets
 
 from stagecraft.pipeline import settings as pipeline_settings
@@ -44,12 +44,7 @@ def of_pages(language: str) -> list[Any]:
 
 def command_lines(page: pathlib.Path) -> list[str]:
     """Commands of ``stagecraft`` that settings are for, in fenced blocks."""
-    lines = [
-        line.strip()
-        for found in snippets(page.read_text())
-        if found.language == "sh"
-        for line in found.commands
-    ]
+    lines = [line.strip() for line in commands(page)]
     ours = [line for line in lines if line.startswith("stagecraft ") and " tfx " not in line]
     return [line for line in ours if " || " not in line and "--help" not in line]
 
@@ -186,10 +181,7 @@ def test_a_model_by_layers_over_three_devices() -> None:
     (block,) = [block for block in blocks(ESTIMATORS, "yaml") if "GPU:0,GPU:1,GPU:2\n" in block]
     given = yaml.safe_load(block.replace("GPU:", "CPU:"))
     given["parallel"]["virtual_devices"] = 3
-    run = subprocess.run(
-        [sys.executable, "-c", THREE_DEVICES, json.dumps(given)], capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
+    run = ran(sys.executable, "-c", THREE_DEVICES, json.dumps(given))
     assert json.loads(run.stdout.splitlines()[-1]) == {
         "devices": ["CPU:0", "CPU:1", "CPU:2"],
         "cuts": ["block1_pool", "block2_pool"],

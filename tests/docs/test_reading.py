@@ -9,16 +9,10 @@ import pathlib
 from typing import Any
 
 import pytest
-from reading import PAGES, ROOT, Reader, is_long, name, runs_something
+from reading import PAGES, ROOT, Reader, commands, is_long, name, runs_something
 from snippets import needs, snippets, untested
 
-COMMANDS = [
-    (page, line)
-    for page in PAGES
-    for found in snippets(page.read_text())
-    if found.language == "sh"
-    for line in found.commands
-]
+COMMANDS = [line for page in PAGES for line in commands(page)]
 
 
 def pages(long: bool) -> list[Any]:
@@ -46,12 +40,12 @@ def test_there_is_something_to_read() -> None:
 
 @pytest.mark.parametrize("start", untested())
 def test_what_is_untested_is_there(start: str) -> None:
-    assert any(needs(line, {start: "it"}) for _, line in COMMANDS), "no page has it any more"
+    assert any(needs(line, {start: "it"}) for line in COMMANDS), "no page has it any more"
 
 
 def test_make_is_what_ci_does() -> None:
     """The reader's own ``make`` only stands for it."""
-    given = {line.partition("#")[0].strip() for _, line in COMMANDS if line.startswith("make ")}
+    given = {line.partition("#")[0].strip() for line in COMMANDS if line.startswith("make ")}
     assert given == {"make run", "make test"}
     ci = (ROOT / ".ci" / "run").read_text()
     assert all(f"\nstep {command}" in ci for command in given)

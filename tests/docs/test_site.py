@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import pictures
 import pytest
+from processes import ran
 from snippets import ROOT
 
 from stagecraft.pipeline.cli.describe_settings import described
@@ -18,15 +17,9 @@ from stagecraft.pipeline.cli.describe_settings import described
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("site")
-    command = ("mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder))
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = ("mkdocs", "build", "--strict", "--quiet", "--site-dir", folder)
+    variables = {"NO_MKDOCS_2_WARNING": "1"}
+    ran(sys.executable, "-m", *command, cwd=ROOT, variables=variables)
     return folder
 
 

@@ -71,18 +71,3 @@ def run(
     except (IndexError, json.JSONDecodeError):
         result = {}
     return Run(done.returncode, result, done.stdout, done.stderr)
-
-
-def executions(output: pathlib.Path) -> list[tuple[str, str]]:
-    """(node type, state) of every execution, oldest first."""
-    from ml_metadata import metadata_store
-    from ml_metadata.proto import metadata_store_pb2 as pb
-
-    config = pb.ConnectionConfig()
-    config.sqlite.filename_uri = str(output / "metadata.db")
-    store = metadata_store.MetadataStore(config)
-    types = {t.id: t.name.split(".")[-1] for t in store.get_execution_types()}
-    return [
-        (types[e.type_id], pb.Execution.State.Name(e.last_known_state))
-        for e in store.get_executions()
-    ]

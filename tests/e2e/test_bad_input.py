@@ -6,7 +6,8 @@ import subprocess
 import tarfile
 
 import pytest
-from support import TINY, executions, run
+from past_runs import executions
+from support import TINY, run
 
 pytestmark = pytest.mark.slow
 
@@ -46,13 +47,6 @@ def test_a_truncated_archive(tmp_path):
     cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     words = (str(cut), "truncated")
     check_refused(tmp_path / "out", "Cifar10ExampleGen", words, "--data", cut)
-
-
-@pytest.mark.full  # test_archive.py has what is said of it
-def test_a_label_that_is_none(tmp_path):
-    bad = archive(tmp_path / "bad.tar.gz", b"\x0a" + bytes(3072))
-    words = (str(bad), "data_batch_1.bin", "label", "10")
-    check_refused(tmp_path / "out", "Cifar10ExampleGen", words, "--data", bad)
 
 
 def test_a_model_of_another_shape(tmp_path):

@@ -1,26 +1,19 @@
 """The whole pipeline on Kubeflow, whose Trainer starts a job of the cluster: both emulated."""
 
 import json
-import os
-import subprocess
 
 import pytest
 import yaml
 from job_controllers import controllers
 from kube_api import kube_api
+from processes import ran
 from support import STAGECRAFT
 
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param("trainjob", marks=pytest.mark.full),
-        pytest.param("job", marks=pytest.mark.full),
-        pytest.param("tfjob", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["trainjob", "job", "tfjob"])
 def test_two_workers(tmp_path, kind):
     volume = tmp_path / "volume"
     volume.mkdir()
@@ -29,11 +22,7 @@ def test_two_workers(tmp_path, kind):
         "data": {"sample_train": 400, "sample_test": 100, "shards": 2},
         "train": {"steps": 6, "batch_size": 32},
         "evaluate": {"better_than_constant": False},
-        "parallel": {
-            "strategy": "multi_worker_mirrored",
-            "workers": 2,
-            "launcher": "kubernetes",
-        },
+        "parallel": {"strategy": "multi_worker_mirrored", "workers": 2, "launcher": "kubernetes"},
         "parity": {"enabled": kind == "job", "steps": 4},
         "kubeflow": {
             "checkpoints": str(volume / "checkpoints"),
@@ -41,25 +30,16 @@ def test_two_workers(tmp_path, kind):
             "steps": {"Trainer": {"volumes": [{"claim": "training", "path": str(volume)}]}},
         },
     }
-    (tmp_path / "tiny-settings.yaml").write_text(yaml.safe_dump(settings))
-    compiled = tmp_path / "tiny.yaml"
-    subprocess.run(
-        [STAGECRAFT, "compile", "--config", tmp_path / "tiny-settings.yaml", "-o", compiled],
-        check=True,
-    )
+    config, compiled = tmp_path / "tiny-settings.yaml", tmp_path / "tiny.yaml"
+    config.write_text(yaml.safe_dump(settings))
+    ran(STAGECRAFT, "compile", "--config", config, "-o", compiled)
     with kube_api() as server, controllers(server) as cluster:
-        environment = {
-            **os.environ,
+        variables = {
             "KUBECONFIG": str(server.kubeconfig(tmp_path / "kubeconfig")),
             "STAGECRAFT_NAMESPACE": server.namespace,
         }
-        done = subprocess.run(
-            [STAGECRAFT, "emulate", compiled, "--output", tmp_path / "out"],
-            capture_output=True,
-            text=True,
-            env=environment,
-        )
-        assert done.returncode == 0, done.stderr
+        words = ("emulate", compiled, "--output", tmp_path / "out")
+        done = ran(STAGECRAFT, *words, variables=variables)
         assert len(cluster.pods) == 2 and not cluster.running()
     summary = json.loads(done.stdout.splitlines()[-1])
     assert {step["state"] for step in summary["steps"].values()} == {"done"}

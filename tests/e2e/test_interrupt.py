@@ -7,7 +7,8 @@ import time
 
 import psutil
 import pytest
-from support import command, executions, run
+from past_runs import executions
+from support import command, run
 
 SETTINGS = (
     "data.sample_train=1000",

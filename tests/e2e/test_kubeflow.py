@@ -2,14 +2,13 @@
 
 import csv
 import json
-import os
 import random
-import subprocess
 from typing import Any, NamedTuple
 
 import compiled_by
 import pytest
-from support import STAGECRAFT
+from processes import ran
+from support import STAGECRAFT, TINY
 
 pytestmark = pytest.mark.timeout(1200)  # several runs each
 
@@ -28,26 +27,16 @@ class Emulated(NamedTuple):
         return {name for name, state in self.states().items() if state == "done"}
 
 
-def emulate(
-    file,
-    output,
-    *words,
-    path=None,
-    forked=None,
-):
+def emulate(file, output, *words, path=None, forked=None):
     """Runs the command, and pods, in processes of their own, or as forks of the fork server's."""
-    environment = dict(os.environ)
+    variables = {}
     if path is not None:
-        environment["PYTHONPATH"] = str(path)
+        variables["PYTHONPATH"] = str(path)
     if forked is not None:
-        environment["FORK_SERVER"] = str(forked / "socket")
+        variables["FORK_SERVER"] = str(forked / "socket")
     program = STAGECRAFT if forked is None else forked / "stagecraft"
-    done = subprocess.run(
-        [program, "emulate", file, "--output", output, *words],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
+    words = ("emulate", file, "--output", output, *words)
+    done = ran(program, *words, code=None, variables=variables)
     return Emulated(done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr)
 
 
@@ -57,20 +46,11 @@ def tiny(cifar10_small, tmp_path):
     archive = tmp_path / ARCHIVE
     archive.parent.mkdir(parents=True)
     archive.write_bytes((cifar10_small / archive.name).read_bytes())
-    settings = (
-        "name=tiny",
-        "train.steps=6",
-        "train.batch_size=32",
-        "evaluate.min_accuracy=0",
-        "evaluate.better_than_constant=false",
-    )
-    subprocess.run(
-        [
-            *(STAGECRAFT, "compile", "--output", tmp_path / "tiny.yaml"),
-            *("--data", "minio://mlpipeline/data/cifar-10-binary.tar.gz"),
-            *(word for setting in settings for word in ("--set", setting)),
-        ],
-        check=True,
+    settings = ("name=tiny", *(setting for setting in TINY if not setting.startswith("data.")))
+    ran(
+        *(STAGECRAFT, "compile", "--output", tmp_path / "tiny.yaml"),
+        *("--data", "minio://mlpipeline/data/cifar-10-binary.tar.gz"),
+        *(word for setting in settings for word in ("--set", setting)),
     )
     return tmp_path / "tiny.yaml"
 

@@ -2,10 +2,10 @@
 
 import json
 import pathlib
-import subprocess
 import sys
 
 import pytest
+from processes import ran
 from support import STAGECRAFT, run
 
 pytestmark = pytest.mark.slow
@@ -73,9 +73,7 @@ def test_real_pictures_from_archive_to_pushed_model(cifar10_small, tmp_path):
     card = json.loads((pushed[0] / "model_card.json").read_text())
     assert card["model_details"]["version"]["name"] == pushed[0].name
 
-    listed = subprocess.run(
-        [STAGECRAFT, "history", output, "--json"], capture_output=True, text=True, check=True
-    )
+    listed = ran(STAGECRAFT, "history", output, "--json")
     (past,) = json.loads(listed.stdout.splitlines()[-1])["runs"]
     source = str(cifar10_small / "cifar-10-binary.tar.gz")
     assert past["settings"] == {"data.source": source, "train.epochs": 4}
@@ -87,13 +85,7 @@ def test_real_pictures_from_archive_to_pushed_model(cifar10_small, tmp_path):
 
     (examples,) = (output / "pipeline_root" / "Cifar10ExampleGen" / "examples").iterdir()
     files = sorted(str(file) for file in (examples / "Split-eval").iterdir())
-    bare = subprocess.run(
-        [sys.executable, "-I", "-c", BARE, pushed[0], *files],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
+    bare = ran(sys.executable, "-I", "-c", BARE, pushed[0], *files, cwd=tmp_path)
     plain = json.loads(bare.stdout.splitlines()[-1])
     assert plain["confusion"] == found.confusion
     assert plain["same"] and "airplane" in plain["names"]

@@ -1,9 +1,9 @@
 """No file that a run leaves, and no command that shows it, has a secret of the settings."""
 
 import pathlib
-import subprocess
 
 import pytest
+from processes import ran
 from support import STAGECRAFT, TINY, run
 
 pytestmark = pytest.mark.slow
@@ -33,14 +33,7 @@ def test_no_secret_is_left(tmp_path):
     assert "--password" in page and "kubeflow:" not in page
     assert "kubeflow.every_step.env=…" in page  # of the command, the name alone
     for words in (("history", output), ("history", output, "--json"), ("report", output)):
-        shown = subprocess.run(
-            [STAGECRAFT, *map(str, words)],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            check=False,
-        )
-        assert shown.returncode == 0, shown.stderr
+        shown = ran(STAGECRAFT, *words, cwd=tmp_path)
         assert "c4n4ry" not in shown.stdout + shown.stderr
 
 

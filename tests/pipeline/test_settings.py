@@ -85,12 +85,6 @@ def test_errors(messages, overrides):
         load("quickstart", overrides)
 
 
-def test_an_error_names_the_setting():
-    with pytest.raises(SettingsError) as caught:
-        load("quickstart", ("train.batch_size=0",))
-    assert caught.value.setting == "train.batch_size"
-
-
 def test_settings_travel_flat_and_come_back():
     settings = load("cifar10", ("train.augment=cutout", "parallel.strategy=mirrored"))
     flat = settings.flat()

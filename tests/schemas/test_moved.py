@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 
 import pytest
+from processes import ran
 
 from stagecraft.schemas.moved import MOVED
 
@@ -21,5 +21,5 @@ def test_an_old_name_is_the_new_module(old: str) -> None:
 
 def test_from_import_in_a_new_process() -> None:
     code = "from stagecraft.trainer_module import record; print(record.__name__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = ran(sys.executable, "-c", code)
     assert done.stdout.split() == ["stagecraft.trainer_module.training.record"]

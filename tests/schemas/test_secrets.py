@@ -82,12 +82,9 @@ def test_a_tree() -> None:
         "steps": 3,
         "empty_token": "",
     }
-    assert secrets.redact_tree(tree) == {
+    assert secrets.redact_tree(tree) == tree | {
         "env": {"HF_TOKEN": "…", "PROXY": "http://…@proxy", "LEVEL": "info"},
         "args": ["--password", "…", "--x_token=…", "--master=host:1"],
-        "secrets": [{"name": "a", "key": "b", "env": "C"}],
-        "steps": 3,
-        "empty_token": "",
     }
 
 

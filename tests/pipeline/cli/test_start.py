@@ -1,10 +1,10 @@
 """Help and quick commands start at once."""
 
-import subprocess
 import sys
 
 import click
 import pytest
+from processes import ran
 
 from stagecraft.pipeline.cli.commands.tfx import tfx
 from stagecraft.pipeline.cli.main import main
@@ -38,14 +38,8 @@ def helps(group=main, path=""):
     ids=["help", "config", "describe", "error"],
 )
 def test_nothing_heavy_is_imported(words, tmp_path):
-    ran = subprocess.run(
-        [sys.executable, "-c", CODE.format(heavy=HEAVY), *words],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=True,
-    )
-    assert ran.stderr.splitlines()[-1] == "[]"
+    done = ran(sys.executable, "-c", CODE.format(heavy=HEAVY), *words, cwd=tmp_path)
+    assert done.stderr.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("command", ["", "run", "config", "doctor"])
@@ -58,5 +52,4 @@ def test_help_comes_within_half_a_second_of_processor_time(command):
 def _processor_seconds(code):
     tell = "lambda: print(sum(os.times()[:2]), file=sys.stderr)"
     code = f"import atexit, os, sys; atexit.register({tell}); {code}"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return float(ran.stderr.splitlines()[-1])
+    return float(ran(sys.executable, "-c", code).stderr.splitlines()[-1])

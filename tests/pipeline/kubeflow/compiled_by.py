@@ -40,12 +40,14 @@ def points(data: str = "minio://data/points", resolver: bool = True) -> Any:
     return module.create_pipeline(data, ROOT, f"{ROOT}/serving", resolver)
 
 
-def stock(pipeline: Any, folder: pathlib.Path, name: str = "stock.yaml") -> dict[str, Any]:
+def stock(
+    pipeline: Any, folder: pathlib.Path, name: str = "stock.yaml", version: str = "2.1"
+) -> dict[str, Any]:
     """As TFX's own runner compiles it; the file is in ``folder``."""
     from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner as runner
 
     config = runner.KubeflowV2DagRunnerConfig(
-        default_image="registry/image:1", use_pipeline_spec_2_1=True
+        default_image="registry/image:1", use_pipeline_spec_2_1=version == "2.1"
     )
     runner.KubeflowV2DagRunner(config, output_dir=str(folder), output_filename=name).run(pipeline)
     result: dict[str, Any] = yaml.safe_load((folder / name).read_text())

@@ -15,6 +15,7 @@ import compiled_by
 import pytest
 import tiny_nodes
 import yaml
+from executor_input import artifact, executor_input, schema
 from kfp.pipeline_spec import pipeline_spec_pb2
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor as stock_entrypoint
 
@@ -46,11 +47,10 @@ def rules(path):
 
 
 def test_1_schema_version(tmp_path, ours):
-    from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner as runner
-
-    config = runner.KubeflowV2DagRunnerConfig(default_image="registry/image:1")
-    runner.KubeflowV2DagRunner(config, str(tmp_path)).run(tiny_nodes.pipeline())
-    assert "schema-version" in rules(tmp_path / "pipeline.json")
+    compiled_by.stock(tiny_nodes.pipeline(), tmp_path, version="2.0")
+    found = linter.check((tmp_path / "stock.yaml").read_text())
+    others = ("tfx-input-type", "tfx-uri", "unknown-producer")  # under each version
+    assert sorted(finding.rule for finding in found) == ["schema-version", *others]
     assert ours["schemaVersion"] == "2.1.0"
 
 
@@ -71,7 +71,9 @@ def test_3_resolvers(folder, stock, ours):
         "container"
     }
     tasks = ours["root"]["dag"]["tasks"]
-    assert "cachingOptions" not in tasks["latest-blessed-model-resolver"]
+    resolver = tasks["latest-blessed-model-resolver"]  # Argo takes no underscores
+    assert resolver["taskInfo"]["name"] == "latest-blessed-model-resolver"
+    assert "cachingOptions" not in resolver
     # A parameter: a new artifact in each run would keep the Evaluator from the cache.
     source = tasks["Evaluator"]["inputs"]["parameters"]["baseline_model"]
     assert source["taskOutputParameter"]["producerTask"] == "latest-blessed-model-resolver"
@@ -94,30 +96,22 @@ class Step:
             "type": {"instanceSchema": ""},
             "metadata": {"steps": 30.0},
         }
-        report = {
-            "name": "report",
-            "uri": f"{scheme}://{root}/Copy/salt/report",
-            "type": {"instanceSchema": "title: tiny_nodes.Report\ntype: object\n"},
-        }
-        log = {"uri": f"{scheme}://{root}/log", "type": {"schemaTitle": "system.Artifact"}}
-        self.input = {
-            "inputs": {
-                "parameterValues": {"times": 3.0},
-                "artifacts": {"model": {"artifacts": [model]}},
-            },
-            "outputs": {
-                "artifacts": {
-                    "report": {"artifacts": [report]},
-                    "executor-logs": {"artifacts": [log]},
+        report = f"{scheme}://{root}/Copy/salt/report"
+        self.input = executor_input(
+            self.output_file,
+            {"times": 3.0},
+            {"model": model},
+            {
+                "report": artifact(report, "tiny_nodes.Report", name="report"),
+                "executor-logs": {
+                    "uri": f"{scheme}://{root}/log",
+                    "type": {"schemaTitle": "system.Artifact"},
                 },
-                "outputFile": str(self.output_file),
             },
-        }
+        )
         self.spec = {
             "parameters": {"times": {"parameterType": "NUMBER_INTEGER"}},
-            "artifacts": {
-                "model": {"artifactType": {"instanceSchema": "title: tfx.Model\ntype: object\n"}}
-            },
+            "artifacts": {"model": {"artifactType": {"instanceSchema": schema("tfx.Model")}}},
         }
 
     def by_tfx(self):
@@ -189,7 +183,9 @@ def test_8_values_of_other_steps(tmp_path):
         return str(source["taskOutputParameter"]["producerTask"])
 
     assert producer(compiled_by.stock(tiny_nodes.pipeline(), tmp_path)) == "Make_task"
-    assert "unknown-producer" in rules(tmp_path / "stock.yaml")
+    findings = linter.check((tmp_path / "stock.yaml").read_text())
+    (found,) = (finding for finding in findings if finding.rule == "unknown-producer")
+    assert found.remedy.startswith("Write 'Make'")
     spec = compiled_by.ours(tiny_nodes.pipeline(), tmp_path)["pipelineSpec"]
     assert producer(spec) == "Make"
     # A number stays one: of a STRING the backend would make a text.
@@ -250,10 +246,7 @@ def test_10_artifact_types_of_ones_own(tmp_path, monkeypatch, messages):
 )
 def test_11_a_signal(tmp_path, module, words, saved):
     """Argo signals the step's process group, and kills it a little later."""
-    given = {
-        "inputs": {"parameterValues": {"folder": str(tmp_path)}},
-        "outputs": {"outputFile": str(tmp_path / "output_metadata.json")},
-    }
+    given = executor_input(tmp_path / "output_metadata.json", {"folder": str(tmp_path)})
     spec = {"parameters": {"folder": {"parameterType": "STRING"}}}
     process = subprocess.Popen(
         [

@@ -3,17 +3,13 @@
 ``make golden`` writes the files anew; what has changed is then in the diff of the commit.
 """
 
-import difflib
-import os
-import pathlib
 import re
 
+import golden
 import pytest
 
 from stagecraft.pipeline.kubeflow.compile import compile_pipeline
 from stagecraft.pipeline.settings import load, presets
-
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "golden"
 
 FINGERPRINT = re.compile(
     r"""(code_fingerprint["']?:\s+(?:runtimeValue:\s+constant:\s+)?"?)'?[0-9a-f]{16}\b'?"""
@@ -51,10 +47,4 @@ def test_a_preset_compiles_to_its_golden_file(preset, tmp_path):
     assert not re.findall(r"\b[0-9a-f]{16,}\b", text)
     text = re.sub(r"(sdkVersion: tfx-).*", r"\1VERSION", text)
     text = re.sub(r'"_slice_sqls": null,\s', "", text)  # an option that newer TFDV has no more
-    golden = FOLDER / f"{preset}.yaml"
-    if os.environ.get("STAGECRAFT_GOLDEN") == "write":
-        golden.write_text(text)
-    diff = difflib.unified_diff(
-        golden.read_text().splitlines(), text.splitlines(), str(golden), "compiled", lineterm=""
-    )
-    assert not (lines := list(diff)), "\n".join([*lines, "If this is meant: make golden"])
+    golden.check(f"{preset}.yaml", text)

@@ -2,12 +2,12 @@
 
 import os
 import pathlib
-import subprocess
 import sys
 
 import compiled_by
 import pytest
 from compiled_by import EVERYTHING
+from processes import ran
 
 from stagecraft.pipeline.kubeflow.compile import create_pipeline
 from stagecraft.pipeline.settings import load
@@ -46,15 +46,8 @@ def test_it_is_read_without_an_unknown_field(tmp_path):
         ["venv", "--python", sys.executable, environment],
         ["pip", "install", "--python", environment, "--upgrade", "kfp", "kfp-kubernetes"],
     ):
-        done = subprocess.run([uv, *words], capture_output=True, text=True, env=clean)
-        assert done.returncode == 0, done.stderr[-2000:]
-    done = subprocess.run(
-        [environment / "bin" / "python", "-c", READ, tmp_path / "ours.yaml"],
-        capture_output=True,
-        text=True,
-        env=clean,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+        ran(uv, *words, env=clean)
+    done = ran(environment / "bin" / "python", "-c", READ, tmp_path / "ours.yaml", env=clean)
     name, entries = done.stdout.splitlines()
     assert name.startswith("quickstart ") and "'train_epochs'" in name
     assert entries == f"{len(platform['executors'])} platform entries"

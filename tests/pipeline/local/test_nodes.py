@@ -31,12 +31,7 @@ def test_a_node_between_others(from_node, to_node, runs):
 
 @pytest.mark.parametrize(
     ("name", "suggestion"),
-    [
-        ("Trainr", "Trainer"),
-        ("trainer", "Trainer"),
-        ("ExampleGen", "Cifar10ExampleGen"),
-        ("x", ""),
-    ],
+    [("Trainr", "Trainer"), ("trainer", "Trainer"), ("ExampleGen", "Cifar10ExampleGen"), ("x", "")],
 )
 def test_an_unknown_name(name, suggestion):
     with pytest.raises(UserError) as caught:

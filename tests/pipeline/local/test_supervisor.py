@@ -1,14 +1,12 @@
 """The supervisor with a worker that only pretends."""
 
 import json
-import os
 import pathlib
 import signal
 import tempfile
-import threading
-import time
 
 import pytest
+from processes import is_alive, signals
 
 from stagecraft.pipeline.local import supervisor
 from stagecraft.pipeline.local.spec import RunSpec
@@ -34,28 +32,6 @@ def go(tmp_path, monkeypatch):
         return outcome, events
 
     return go
-
-
-def signal_when_hanging(folder, *numbers):
-    def watch():
-        deadline = time.monotonic() + 30
-        while not (folder / "hanging").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        for number in numbers:
-            os.kill(os.getpid(), number)
-            time.sleep(0.05)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
-
-
-def is_alive(pid):
-    try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def log_text(folder):
@@ -93,9 +69,8 @@ def test_a_worker_that_dies_is_told_plainly(go, step, said):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_the_worker_and_what_it_started(go, tmp_path, number):
     stock = signal.getsignal(number)
-    watcher = signal_when_hanging(tmp_path, number)
-    outcome, events = go("child", "hang")
-    watcher.join()
+    with signals(tmp_path / "hanging", number):
+        outcome, events = go("child", "hang")
     assert outcome == Outcome("interrupted", signal=number)
     assert events[-1]["status"] == "interrupted"
     assert signal.getsignal(number) == stock
@@ -105,27 +80,24 @@ def test_a_signal_stops_the_worker_and_what_it_started(go, tmp_path, number):
 
 @pytest.mark.parametrize("numbers", [(signal.SIGINT,), (signal.SIGINT, signal.SIGINT)])
 def test_a_worker_that_does_not_stop_is_killed(go, tmp_path, numbers):
-    watcher = signal_when_hanging(tmp_path, *numbers)
-    outcome, _ = go("child", "deaf")
-    watcher.join()
+    with signals(tmp_path / "hanging", *numbers):
+        outcome, _ = go("child", "deaf")
     assert outcome == Outcome("interrupted", signal=signal.SIGINT)
     for name in ("hanging", "child"):
         assert not is_alive(int((tmp_path / name).read_text()))
 
 
 def test_a_run_that_was_over_before_the_signal_is_not_interrupted(go, tmp_path):
-    watcher = signal_when_hanging(tmp_path, signal.SIGINT)
-    outcome, _ = go(OK, "deaf")
-    watcher.join()
+    with signals(tmp_path / "hanging", signal.SIGINT):
+        outcome, _ = go(OK, "deaf")
     assert outcome.status == "ok"
 
 
 def test_signals_that_were_ignored_stay_ignored(go, tmp_path, monkeypatch):
     stock = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        watcher = signal_when_hanging(tmp_path, signal.SIGHUP, signal.SIGTERM)
-        outcome, _ = go("hang")
-        watcher.join()
+        with signals(tmp_path / "hanging", signal.SIGHUP, signal.SIGTERM):
+            outcome, _ = go("hang")
     finally:
         signal.signal(signal.SIGHUP, stock)
     assert outcome.signal == signal.SIGTERM

@@ -1,13 +1,13 @@
 """The sweep, on a metadata file made by hand; of TFX only the form of a note."""
 
 import json
-import subprocess
 import sys
 
 import past_runs
 import pytest
 from google.protobuf import json_format
 from past_runs import State
+from processes import ran
 from tfx.proto.orchestration import execution_result_pb2
 
 from stagecraft.pipeline.local import layout
@@ -127,9 +127,7 @@ def test_it_runs_from_outside_without_tfx(output):
         f"sys.argv = ['sweep', {str(output.folder)!r}, 'mine', 'a crash']; sweep.main(); "
         "print([m for m in ('tfx', 'tensorflow', 'apache_beam') if m in sys.modules])"
     )
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.strip() == "[]"
+    done = ran(sys.executable, "-W", "ignore", "-c", code)
+    assert done.stdout.strip() == "[]"
     assert output.state(running) == State.FAILED
     assert output.noted(running)["resultMessage"] == "a crash"

@@ -6,12 +6,11 @@ import pathlib
 import signal
 import subprocess
 import sys
-import threading
 import time
 
-import ml_metadata
 import pytest
-from ml_metadata.proto import metadata_store_pb2
+from past_runs import executions
+from processes import gone, signals, written
 
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.local.spec import RunSpec
@@ -56,51 +55,21 @@ def go(tmp_path, monkeypatch):
 
 def hanging(output):
     """Waits until a node hangs; the worker's process id."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        text = (output / "hanging").read_text() if (output / "hanging").exists() else ""
-        if text:
-            return int(text)
-        time.sleep(0.05)
-    raise TimeoutError("no node hangs")
+    return int(written(output / "hanging"))
 
 
 def assert_nothing_left(output, node):
-    config = metadata_store_pb2.ConnectionConfig()
-    config.sqlite.filename_uri = str(layout.metadata_db(output))
-    config.sqlite.connection_mode = config.sqlite.READONLY
-    executions = ml_metadata.MetadataStore(config).get_executions()
-    unfinished = (metadata_store_pb2.Execution.NEW, metadata_store_pb2.Execution.RUNNING)
-    assert not [e for e in executions if e.last_known_state in unfinished]
-    newest = max(executions, key=lambda execution: execution.id)
-    assert newest.last_known_state == metadata_store_pb2.Execution.FAILED
+    states = [state for _, state in executions(output)]
+    assert not {"NEW", "RUNNING"} & set(states)
+    assert states[-1] == "FAILED"
     assert not list(layout.pipeline_root(output).glob(f"{node}/*/*/half"))
-
-
-def gone(pid):
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        stat = pathlib.Path(f"/proc/{pid}/stat")
-        if not stat.exists() or ") Z " in stat.read_text():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.mark.parametrize("runner", ["local", "beam"])
 def test_ctrl_c_in_a_beam_step_ends_it_within_seconds(go, tmp_path, runner):
-    sent = []
-
-    def interrupt():
-        hanging(tmp_path)
-        sent.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    outcome, states = go({"Count": "hang"}, runner)
-    thread.join()
-    assert time.monotonic() - sent[0] < 8
+    with signals(tmp_path / "hanging", signal.SIGINT):
+        outcome, states = go({"Count": "hang"}, runner)
+    assert time.time() - (tmp_path / "hanging").stat().st_mtime < 8
     assert outcome == Outcome("interrupted", signal=signal.SIGINT)
     assert states == {"Make": "done", "Count": "interrupted"}
     assert gone(hanging(tmp_path))

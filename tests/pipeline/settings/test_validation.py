@@ -77,14 +77,10 @@ def test_a_missing_file(name):
     assert (caught.value.setting, caught.value.value) == ("--config", name)
 
 
-def test_no_file():
-    assert load("") == load()
-
-
-def test_braces_of_nothing_are_the_defaults(tmp_path):
+def test_no_file_and_one_without_settings_are_the_defaults(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("{}\n")
-    assert load(str(file)) == load()
+    assert load("") == load(str(file)) == load()
 
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", ".inf", ".nan", "1e400", "'inf'"])

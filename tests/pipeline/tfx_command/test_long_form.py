@@ -6,10 +6,10 @@ The other verbs, in this process, have test_verbs.py.
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
+from processes import ran
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 RUNNER = ROOT / "kubeflow_v2_runner.py"
@@ -23,13 +23,8 @@ def command(project, *words, **variables):
     """Gives a command in an environment that has never heard of this one's bin folder."""
     environment = {**os.environ, "PATH": os.defpath, **variables}
     environment.pop("PYTHONPATH", None)
-    return subprocess.run(
-        [pathlib.Path(sys.executable).with_name("stagecraft"), "tfx", *words],
-        cwd=project.present,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    program = pathlib.Path(sys.executable).with_name("stagecraft")
+    return ran(program, "tfx", *words, code=None, cwd=project.present, env=environment)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 import pytest
+from support import TINY
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor
 
 from stagecraft.pipeline.kubeflow.compile import defaults
@@ -17,16 +18,6 @@ from stagecraft.pipeline.vertex import compile, driver
 from stagecraft.pipeline.vertex.runner import VertexRunner
 
 pytestmark = pytest.mark.full
-
-TINY = (
-    "data.sample_train=400",
-    "data.sample_test=100",
-    "data.shards=2",
-    "train.steps=6",
-    "train.batch_size=32",
-    "evaluate.min_accuracy=0",
-    "evaluate.better_than_constant=false",
-)
 
 
 class Vertex:
@@ -61,32 +52,18 @@ class Vertex:
             self.outputs[name] = {key: {"artifacts": found.get(key, [])} for key in definitions}
             return
         folder = self.folder / name
-        outputs = {
-            key: {
-                "artifacts": [
-                    {
-                        "name": f"{folder}/{key}",
-                        "type": definition["artifactType"],
-                        "uri": f"{folder}/{key}",
-                    }
-                ]
-            }
-            for key, definition in definitions.items()
-        }
+        outputs = {}
+        for key, definition in definitions.items():
+            place = f"{folder}/{key}"
+            made = {"name": place, "type": definition["artifactType"], "uri": place}
+            outputs[key] = {"artifacts": [made]}
         output_file = folder / "executor_output.json"
+        inputs = task.get("inputs", {})
         text = json.dumps(
             {
                 "inputs": {
-                    "parameters": {
-                        key: self._value(source)
-                        for key, source in task.get("inputs", {}).get("parameters", {}).items()
-                    },
-                    "artifacts": {
-                        key: self.outputs[source["taskOutputArtifact"]["producerTask"]][
-                            source["taskOutputArtifact"]["outputArtifactKey"]
-                        ]
-                        for key, source in task.get("inputs", {}).get("artifacts", {}).items()
-                    },
+                    "parameters": _mapped(self._value, inputs.get("parameters", {})),
+                    "artifacts": _mapped(self._artifacts, inputs.get("artifacts", {})),
                 },
                 "outputs": {"artifacts": outputs, "outputFile": str(output_file)},
             }
@@ -103,10 +80,18 @@ class Vertex:
             of_key["artifacts"][0] |= written[key]["artifacts"][0]
         self.outputs[name] = outputs
 
+    def _artifacts(self, source):
+        made = source["taskOutputArtifact"]
+        return self.outputs[made["producerTask"]][made["outputArtifactKey"]]
+
     def _value(self, source):
         if "componentInputParameter" in source:
             return self.job["runtimeConfig"]["parameters"][source["componentInputParameter"]]
         return source["runtimeValue"]["constantValue"]
+
+
+def _mapped(function, values):
+    return {key: function(value) for key, value in values.items()}
 
 
 def test_all_steps_run_twice(tmp_path, monkeypatch):

@@ -1,10 +1,8 @@
 """Worker pools for Vertex AI: as its own messages, and TFX's own Trainer, take them."""
 
-import difflib
 import json
-import os
-import pathlib
 
+import golden
 import pytest
 import yaml
 
@@ -13,7 +11,6 @@ from stagecraft.pipeline.vertex.worker_pools import worker_pool_specs
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.parallel import cluster
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden" / "jobs" / "vertex.yaml"
 SERVER = (
     "parallel.strategy=parameter_server",
     "parallel.workers=2",
@@ -32,14 +29,9 @@ def pools(*overrides, machines=N1, **more):
 
 
 def test_pools_are_their_golden_file():
-    """``make golden`` writes it anew."""
     made = pools(*EVERYTHING, machines=N1 | {"ps": "n1-highmem-4"}, image="registry/image:1")
     text = yaml.safe_dump({"worker_pool_specs": made}, sort_keys=False)
-    if os.environ.get("STAGECRAFT_GOLDEN") == "write":
-        GOLDEN.write_text(text)
-    there = GOLDEN.read_text().splitlines()
-    diff = difflib.unified_diff(there, text.splitlines(), str(GOLDEN), "made", lineterm="")
-    assert not (lines := list(diff)), "\n".join([*lines, "If this is meant: make golden"])
+    golden.check("jobs/vertex.yaml", text)
 
 
 @pytest.mark.parametrize(

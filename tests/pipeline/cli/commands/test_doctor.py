@@ -57,11 +57,7 @@ def test_a_cluster_that_has_not(stagecraft, server, messages):
 def test_the_defaults_say_what_to_set(stagecraft, server):
     ran = stagecraft("doctor", "--cluster")
     assert ran.code == 1
-    for setting in (
-        "parallel.launcher=kubernetes",
-        "kubeflow.image",
-        "kubeflow.steps.Trainer.volu",
-    ):
+    for setting in ("parallel.launcher=kubernetes", "kubeflow.image", "steps.Trainer.volumes"):
         assert setting in ran.stdout
 
 

@@ -4,11 +4,10 @@ Each command runs in a process of its own, which prints at its end what it has i
 """
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
+from processes import ran
 
 HEAVY = ("tensorflow", "tfx", "keras", "apache_beam", "ml_metadata")
 
@@ -60,15 +59,8 @@ def test_refused_before_anything_heavy_is_imported(tmp_path, messages, words, tf
     (folder / "notes.txt").write_text("no data")
     (folder / "mine.py").write_text("import keras\n\ndef net(): ...\n")
     before = sorted(folder.rglob("*"))
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words, "--json"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "TF_CONFIG": tf_config},
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
+    command = (sys.executable, "-c", PROGRAM, *words, "--json")
+    done = ran(*command, code=1, cwd=folder, variables={"TF_CONFIG": tf_config})
     error = json.loads(done.stdout)["error"]
     assert done.stderr == f"Error: {error}\nimported []\n"
     if words[1:] == NO_MODULE:  # the message names the folders of sys.path

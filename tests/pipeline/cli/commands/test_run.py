@@ -8,11 +8,10 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 from past_runs import Output
+from processes import signals
 
 from stagecraft.pipeline.local.nodes import NODES
 
@@ -36,7 +35,17 @@ def ran(name, state="done", **more):
     return [node(name, "running"), node(name, state, **{"seconds": 1.5, "figure": "", **more})]
 
 
+def failed(cause):
+    """The end of a run."""
+    return {"kind": "end", "status": "failed", "cause": cause, "report": {}}
+
+
 ALL = [PLAN, *(event for name in NODES for event in ran(name, figure=f"figure of {name}")), END]
+
+
+def reporting(**more):
+    """All events of a run whose report also says this."""
+    return [*ALL[:-1], {**END, "report": {**REPORT, **more}}]
 
 
 def test_json_is_the_last_line_and_the_only_one_on_stdout(stagecraft, tmp_path):
@@ -82,9 +91,8 @@ def test_without_a_terminal_there_is_a_line_per_event(stagecraft):
 
 
 def test_a_failure_shows_component_cause_and_log(stagecraft):
-    failed = node("Trainer", "failed", seconds=2.0, cause="model 'resnet21': no such depth")
-    end = {"kind": "end", "status": "failed", "cause": "RuntimeError: wrapped", "report": {}}
-    events = [PLAN, *ran("Cifar10ExampleGen", "cached"), node("Trainer", "running"), failed, end]
+    trainer = ran("Trainer", "failed", seconds=2.0, cause="model 'resnet21': no such depth")
+    events = [PLAN, *ran("Cifar10ExampleGen", "cached"), *trainer, failed("RuntimeError: wrapped")]
     result = stagecraft("run", "--json", fake=events)
     assert result.code == 1
     message = "Trainer failed: model 'resnet21': no such depth"
@@ -99,9 +107,7 @@ def test_a_failure_shows_component_cause_and_log(stagecraft):
 
 def test_a_name_in_an_archive_cannot_drive_the_terminal(stagecraft):
     cause = "x.tar.gz: \x1b[2J\x1b]0;title\x07data\x9b31m_batch\u202e_1.bin\x08: record 7"
-    failed = node("Cifar10ExampleGen", "failed", seconds=2.0, cause=cause)
-    end = {"kind": "end", "status": "failed", "cause": cause, "report": {}}
-    events = [PLAN, node("Cifar10ExampleGen", "running"), failed, end]
+    events = [PLAN, *ran("Cifar10ExampleGen", "failed", cause=cause), failed(cause)]
     said = "Cifar10ExampleGen failed: x.tar.gz: data_batch_1.bin: record 7"
     for as_json in ((), ("--json",)):
         result = stagecraft("run", *as_json, fake=events)
@@ -112,8 +118,7 @@ def test_a_name_in_an_archive_cannot_drive_the_terminal(stagecraft):
 
 def test_a_failure_before_any_component_has_its_cause(stagecraft):
     cause = "my.model: not found"
-    end = {"kind": "end", "status": "failed", "cause": cause, "report": {}}
-    result = stagecraft("run", fake=[end])
+    result = stagecraft("run", fake=[failed(cause)])
     assert result.code == 1
     assert f"Error: {cause}\nlog: " in result.stderr
 
@@ -127,16 +132,11 @@ def test_a_killed_worker_fails_the_component_that_ran(stagecraft):
 
 
 def test_not_blessed_is_said_and_is_an_error_only_if_required(stagecraft):
-    report = {
-        **REPORT,
-        "blessed": False,
-        "pushed": None,
-        "not_blessed_because": ["accuracy 0.7100 is below 0.8000"],
-    }
-    events = [*ALL[:-1], {**END, "report": report}]
+    why = "accuracy 0.7100 is below 0.8000"
+    events = reporting(blessed=False, pushed=None, not_blessed_because=[why])
     result = stagecraft("run", fake=events)
     assert result.code == 0
-    assert "blessed   no: accuracy 0.7100 is below 0.8000" in result.stdout
+    assert f"blessed   no: {why}" in result.stdout
     assert "pushed    no: " in result.stdout
     # 0.71 is more than the preset requires: the last blessed model was better.
     assert "train.epochs=30" in result.stdout and "evaluate.not_worse=false" in result.stdout
@@ -146,7 +146,7 @@ def test_not_blessed_is_said_and_is_an_error_only_if_required(stagecraft):
 
     result = stagecraft("run", "--json", "--require-blessing", fake=events)
     assert result.code == 1
-    reason = "the model was not blessed: accuracy 0.7100 is below 0.8000"
+    reason = f"the model was not blessed: {why}"
     assert result.last_line["error"] == reason
     assert stagecraft("run", "--require-blessing", fake=ALL).code == 0
 
@@ -154,8 +154,7 @@ def test_not_blessed_is_said_and_is_an_error_only_if_required(stagecraft):
 def test_what_would_bless_a_model_that_is_no_better_than_a_constant(stagecraft):
     why = "10 of 100 right is not better than always saying 'cat' (12 of 100)"
     metrics = {"accuracy": 0.1, "better_than_constant": 0.2257}
-    report = {**REPORT, "metrics": metrics, "blessed": False, "pushed": None}
-    events = [*ALL[:-1], {**END, "report": {**report, "not_blessed_because": [why]}}]
+    events = reporting(metrics=metrics, blessed=False, pushed=None, not_blessed_because=[why])
     zero = ("run", "--set", "evaluate.min_accuracy=0")
     done = stagecraft(*zero, "--require-blessing", fake=events)
     assert done.code == 1 and f"blessed   no: {why}" in done.stdout
@@ -168,7 +167,7 @@ def test_what_would_bless_a_model_that_is_no_better_than_a_constant(stagecraft):
 def test_the_watched_step_is_told(stagecraft, messages):
     grid = ("--set", "parallel.strategy=grid", "--timeline", "20")
     watched = {"step": 20, "idle": 0.21, "bubble": 0.2, "trace": "out/timeline.trace.json"}
-    events = [*ALL[:-1], {**END, "report": {**REPORT, "timeline": watched}}]
+    events = reporting(timeline=watched)
     found = stagecraft("run", *grid, fake=events).stdout
     (waited,) = (line for line in found.splitlines() if "step 20: " in line)
     assert "21.0%" in waited and "(20.0%" in waited
@@ -181,26 +180,13 @@ def test_the_watched_step_is_told(stagecraft, messages):
 
 def test_where_the_profile_is_is_told(stagecraft):
     asked = ("--profile", "5:6")
-    events = [*ALL[:-1], {**END, "report": {**REPORT, "profile": "out/run"}}]
+    events = reporting(profile="out/run")
     lines = stagecraft("run", *asked, fake=events).stdout.splitlines()
     assert "profile   tensorboard --logdir out/run" in lines
     assert stagecraft("run", "--json", *asked, fake=events).last_line["profile"] == "out/run"
     missed = stagecraft("run", *asked, fake=ALL).stdout
     assert "profile   none: " in missed and "5:6" in missed
     assert "profile " not in stagecraft("run", fake=ALL).stdout
-
-
-def interrupt(folder):
-    """Sends SIGINT as soon as the worker hangs."""
-
-    def send():
-        while not (folder / "out" / "hanging").exists():
-            time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    return thread
 
 
 RESUMES = ("--output", "out", "--fresh", "--from", "Trainer")
@@ -216,9 +202,8 @@ RESUMES = ("--output", "out", "--fresh", "--from", "Trainer")
 )
 def test_ctrl_c_shows_how_to_resume(stagecraft, tmp_path, events, state, resume):
     """Once the run has deleted the checkpoints, without --fresh and --from a finished component."""
-    thread = interrupt(tmp_path)
-    result = stagecraft("run", *RESUMES, "--json", fake=[*events, "hang"])
-    thread.join()
+    with signals(tmp_path / "out" / "hanging", signal.SIGINT):
+        result = stagecraft("run", *RESUMES, "--json", fake=[*events, "hang"])
     assert result.code == 130
     command = " ".join(["stagecraft run --output out", *resume])
     assert result.last_line["error"].endswith(f": {command}")
@@ -249,12 +234,6 @@ def test_what_earlier_runs_left_is_refused_where_a_run_cannot_build_on_it(
 
     metadata_db.write_bytes(content)
     assert stagecraft("run", "--output", "out", fake=ALL).code == 0
-
-
-def test_the_worker_is_told_the_command(stagecraft, tmp_path):
-    stagecraft("run", "--output", "out", "--set", "train.epochs=3", fake=["spec", END])
-    spec = json.loads((tmp_path / "out" / "spec").read_text())
-    assert spec["command"] == "stagecraft run --output out --set train.epochs=3"
 
 
 @pytest.mark.parametrize(
@@ -295,6 +274,8 @@ def test_the_worker_gets_what_was_asked_for(stagecraft, tmp_path):
     assert spec["settings"]["train"]["epochs"] == 3
     assert (spec["runner"], spec["from_node"], spec["to_node"]) == ("beam", "Trainer", "Evaluator")
     assert spec["output"] == str(tmp_path / "out")
+    words = "--set train.epochs=3 --runner beam --from Trainer --to Evaluator"
+    assert spec["command"] == f"stagecraft run --data 17 --output out {words}"
 
 
 def test_on_a_terminal_there_is_a_live_table(tmp_path):

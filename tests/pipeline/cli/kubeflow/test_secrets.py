@@ -54,6 +54,11 @@ def cookies_file(tmp_path):
     return path
 
 
+@pytest.fixture
+def credentials(token_file, cookies_file):
+    return ("--token-file", token_file, "--cookies-file", cookies_file)
+
+
 def silent(done):
     assert not [part for part in PARTS if part in done.output], done.output
     return done
@@ -64,9 +69,8 @@ def sent(server, header):
 
 
 def test_a_token_of_a_file_or_standard_input_or_the_environment(
-    server, ask, command, token_file,
-    monkeypatch
-):  # fmt: skip
+    server, ask, command, token_file, monkeypatch
+):
     server.require(token=TOKEN)
     assert silent(ask(*LIST, "--token-file", token_file)).exit_code == 0
     at = (*LIST, "--endpoint", server.url, "--token-file", "-")
@@ -101,13 +105,9 @@ def test_a_token_that_is_renewed_during_a_watch(server, ask, token_file, uploade
     assert "500: what is Bearer …?" in done.stderr
 
 
-def test_a_token_file_that_is_empty_for_a_moment(
-    server, ask, token_file, tiny,
-    monkeypatch
-):  # fmt: skip
+def test_a_token_file_that_is_empty_for_a_moment(server, ask, token_file, uploaded, monkeypatch):
     from stagecraft.pipeline.kubeflow.client.follow import Patience
 
-    assert ask("pipelines", "create", tiny).exit_code == 0
     server.require(token=TOKEN)
     patience = Patience.__init__
 
@@ -128,22 +128,15 @@ def test_a_token_file_that_is_empty_for_a_moment(
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 429, 500])
 @pytest.mark.parametrize("cut", [0, 595])
 @pytest.mark.parametrize("as_json", [(), ("--json",)])
-def test_a_server_that_repeats_what_it_was_sent(
-    server, ask, token_file, cookies_file,
-    status, cut, as_json
-):  # fmt: skip
+def test_a_server_that_repeats_what_it_was_sent(server, ask, credentials, status, cut, as_json):
     body = json.dumps({"code": 3, "message": f"{'.' * cut} Bearer {TOKEN} and {COOKIES}"})
     server.fail("GET", "/runs", status=status, body=body, content_type="application/json")
-    credentials = ("--token-file", token_file, "--cookies-file", cookies_file)
     done = silent(ask(*LIST, *credentials, *as_json))
     assert done.exit_code == 1 and f"{status}: " in done.stderr
 
 
 @pytest.mark.parametrize("fault", ["hang", "drop", "sign-in", "istio", "plain", "tls", "nobody"])
-def test_other_failures(
-    server, command, token_file, cookies_file,
-    fault
-):  # fmt: skip
+def test_other_failures(server, command, credentials, fault):
     url = server.url
     if fault == "hang":
         server.hang("/healthz")
@@ -156,16 +149,15 @@ def test_other_failures(
     else:
         named = {"sign-in": {"sign_in_page": True}, "istio": {"istio": True}}.get(fault, {})
         server.require(token="other", **named)
-    credentials = ("--token-file", token_file, "--cookies-file", cookies_file)
     done = silent(command(*LIST, *credentials, "--endpoint", url, "--timeout", "0.2"))
     assert done.exit_code == 1
 
 
-def test_a_redirect_to_another_host_gets_nothing(server, ask, token_file, cookies_file):
+def test_a_redirect_to_another_host_gets_nothing(server, ask, credentials):
     with serving("2.16") as other:
         where = [("Location", f"{other.url}/apis/v2beta1/healthz")]
         server.fail("GET", "/healthz", status=302, headers=where)
-        silent(ask(*LIST, "--token-file", token_file, "--cookies-file", cookies_file))
+        silent(ask(*LIST, *credentials))
         assert sent(other, "Authorization") == sent(other, "Cookie") == {None}
 
 
@@ -179,16 +171,13 @@ def test_kfps_own_settings_go_nowhere(server, command, home, monkeypatch):
     monkeypatch.setattr(kfp.client.auth, "get_auth_token", token)
     kept = home / ".config" / "kfp" / "context.json"
     kept.parent.mkdir(parents=True)
-    kept.write_text(
-        json.dumps(
-            {
-                "namespace": "team",
-                "client_authentication_cookie": COOKIES,
-                "client_authentication_header_name": "Authorization",
-                "client_authentication_header_value": f"Bearer {NEXT}",
-            }
-        )
-    )
+    settings = {
+        "namespace": "team",
+        "client_authentication_cookie": COOKIES,
+        "client_authentication_header_name": "Authorization",
+        "client_authentication_header_value": f"Bearer {NEXT}",
+    }
+    kept.write_text(json.dumps(settings))
     kept.chmod(0o600)
     assert command("contexts", "set", "a", "--endpoint", server.url).exit_code == 0
     monkeypatch.setenv("KF_PIPELINES_ENDPOINT", "http://elsewhere.invalid")
@@ -231,11 +220,8 @@ def test_what_kfp_keeps_is_for_its_owner_alone(server, command, home, monkeypatc
     ],
 )
 @pytest.mark.parametrize("as_json", [(), ("--json",)])
-def test_no_run_is_given_credentials_in_an_address(
-    server, ask, tiny, words,
-    as_json
-):  # fmt: skip
-    assert ask("pipelines", "create", tiny).exit_code == 0
+@pytest.mark.usefixtures("server", "uploaded")
+def test_no_run_is_given_credentials_in_an_address(ask, words, as_json):
     done = silent(ask("runs", "create", "tiny", *words, *as_json))
     assert done.exit_code == 1 and "in a URI" in done.stderr
     assert not json.loads(ask("runs", "list", "--json").stdout)["runs"]

@@ -2,14 +2,14 @@
 
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import yaml
+from processes import gone, written
+from two_steps import spec, task
 
 from stagecraft.pipeline.kubeflow.document import Document
 from stagecraft.pipeline.kubeflow.emulator.run import Run
@@ -42,33 +42,21 @@ pathlib.Path(given["outputs"]["parameters"]["told"]["outputFile"]).write_text(js
 """
 
 
-def task(name, *, after=(), **more):
-    return {
-        "taskInfo": {"name": name},
-        "componentRef": {"name": name},
-        **({"dependentTasks": list(after)} if after else {}),
-        **more,
-    }
+def takes(**kinds):
+    """A component's input parameters."""
+    return {"inputDefinitions": _parameters(kinds)}
 
 
-def spec(programs, tasks, **components):
-    return {
-        "pipelineInfo": {"name": "tiny"},
-        "defaultPipelineRoot": "minio://bucket/base",
-        "schemaVersion": "2.1.0",
-        "root": {"dag": {"tasks": tasks}},
-        "components": {
-            name: {"executorLabel": f"exec-{name}", **components.get(name, {})} for name in tasks
-        },
-        "deploymentSpec": {
-            "executors": {
-                f"exec-{name}": {
-                    "container": {"image": "image", "command": ["python", "-c", program, "{{$}}"]}
-                }
-                for name, program in programs.items()
-            }
-        },
-    }
+def gives(**kinds):
+    """A component's output parameters."""
+    return {"outputDefinitions": _parameters(kinds)}
+
+
+def _parameters(kinds):
+    return {"parameters": {name: {"parameterType": kind} for name, kind in kinds.items()}}
+
+
+MAKES_MODEL = {"outputDefinitions": {"artifacts": {"model": {"artifactType": MODEL}}}}
 
 
 def make_and_read(**parameters):
@@ -84,13 +72,10 @@ def make_and_read(**parameters):
                 "read", after=("make",), inputs={"artifacts": {"model": source}}, **cached
             ),
         },
-        make={
-            "inputDefinitions": {"parameters": parameters},
-            "outputDefinitions": {"artifacts": {"model": {"artifactType": MODEL}}},
-        },
+        make={"inputDefinitions": {"parameters": parameters}, **MAKES_MODEL},
         read={
             "inputDefinitions": {"artifacts": {"model": {"artifactType": MODEL}}},
-            "outputDefinitions": {"parameters": {"told": {"parameterType": "STRING"}}},
+            **gives(told="STRING"),
         },
     )
     result["root"]["inputDefinitions"] = {"parameters": parameters}
@@ -102,6 +87,10 @@ def emulate(what, folder, *, executors=None, parallel=2, **given):
     run = Run(document, folder, document.arguments(given))
     run.run(parallel=parallel, on_event=lambda name, state, ended: None)
     return run.ended
+
+
+def refused(what, folder):
+    Run(Document(what, {}), folder, {})
 
 
 def states(ended):
@@ -159,8 +148,8 @@ def test_an_uncached_step_runs_and_what_takes_its_value_does_not(tmp_path):
                 cachingOptions={"enableCache": True},
             ),
         },
-        look={"outputDefinitions": {"parameters": {"seen": {"parameterType": "STRING"}}}},
-        use={"inputDefinitions": {"parameters": {"seen": {"parameterType": "STRING"}}}},
+        look=gives(seen="STRING"),
+        use=takes(seen="STRING"),
     )
     (tmp_path / "data").write_text("one")
     assert states(emulate(what, tmp_path)) == {"look": "done", "use": "done"}
@@ -179,7 +168,7 @@ def test_steps_that_do_not_wait_for_each_other_run_beside_each_other(tmp_path):
         "    assert time.monotonic() < deadline\n"
         "    time.sleep(0.02)\n"
     )
-    what = spec({"a": meet, "b": meet}, {"a": task("a"), "b": task("b")})
+    what = spec({"a": meet, "b": meet})
     for name, other in (("a", "b"), ("b", "a")):
         container = what["deploymentSpec"]["executors"][f"exec-{name}"]["container"]
         container["args"] = [name, other]
@@ -209,7 +198,7 @@ with open({str(tmp_path / "attempts")!r}) as file:
     what = spec(
         {"count": count},
         {"count": task("count", retryPolicy={"maxRetryCount": 2})},
-        count={"outputDefinitions": {"artifacts": {"model": {"artifactType": MODEL}}}},
+        count=MAKES_MODEL,
     )
     ended = emulate(what, tmp_path / "out")
     assert (ended["count"].state, ended["count"].attempts) == ("done", 3)
@@ -230,10 +219,8 @@ def test_a_value_of_another_type_becomes_a_text(tmp_path):
         what = spec(
             {"number": number, "show": show},
             {"number": task("number"), "show": task("show", inputs={"parameters": {"n": source}})},
-            number={
-                "outputDefinitions": {"parameters": {"n": {"parameterType": "NUMBER_INTEGER"}}}
-            },
-            show={"inputDefinitions": {"parameters": {"n": {"parameterType": kind}}}},
+            number=gives(n="NUMBER_INTEGER"),
+            show=takes(n=kind),
         )
         ended = emulate(what, tmp_path / kind)
         assert states(ended) == {"number": "done", "show": "done"}
@@ -243,27 +230,22 @@ def test_a_value_of_another_type_becomes_a_text(tmp_path):
 def test_steps_that_wait_for_each_other(tmp_path, messages):
     tasks = {"a": task("a", after=("b",)), "b": task("b", after=("a",))}
     with messages.raises(UserError):
-        Run(Document(spec({"a": "", "b": ""}, tasks), {}), tmp_path, {})
+        refused(spec({"a": "", "b": ""}, tasks), tmp_path)
     with messages.raises(UserError):
-        Run(Document(spec({"a": ""}, {"a": task("a", after=("c",))}), {}), tmp_path, {})
+        refused(spec({"a": ""}, {"a": task("a", after=("c",))}), tmp_path)
 
 
 def test_what_the_container_writes_wrong_is_a_failed_step(tmp_path):
     wrong = (
         "import json, sys\nopen(json.loads(sys.argv[1])['outputs']['outputFile'], 'w').write('{')\n"
     )
-    what = spec(
-        {"wrong": wrong},
-        {"wrong": task("wrong")},
-        wrong={"outputDefinitions": {"artifacts": {"model": {"artifactType": MODEL}}}},
-    )
-    ended = emulate(what, tmp_path)
+    ended = emulate(spec({"wrong": wrong}, wrong=MAKES_MODEL), tmp_path)
     assert ended["wrong"].state == "failed"
     assert ended["wrong"].cause.startswith("the launcher failed: JSONDecodeError")
 
 
 def test_a_step_that_takes_too_long(tmp_path, messages):
-    what = spec({"slow": "import time; time.sleep(60)"}, {"slow": task("slow")})
+    what = spec({"slow": "import time; time.sleep(60)"})
     ended = emulate(what, tmp_path, executors={"exec-slow": {"activeDeadlineSeconds": "1"}})
     messages.check(ended["slow"].cause)
     assert ended["slow"].seconds < 20
@@ -282,42 +264,25 @@ time.sleep(600)
 """
 
 
-def _gone(pids):
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        if not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _wait_for(path):
-    deadline = time.monotonic() + 60
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return path.read_text()
-
-
 def test_a_run_that_is_stopped_asks_its_steps_to_end(tmp_path):
-    what = spec({"slow": SLOW.format(folder=str(tmp_path))}, {"slow": task("slow")})
+    what = spec({"slow": SLOW.format(folder=str(tmp_path))})
     document = Document(what, {})
     run = Run(document, tmp_path / "out", {})
     thread = threading.Thread(
         target=run.run, kwargs={"parallel": 1, "on_event": lambda *event: None}
     )
     thread.start()
-    pids = [int(pid) for pid in _wait_for(tmp_path / "began").split()]
+    pids = [int(pid) for pid in written(tmp_path / "began").split()]
     run.stop.set()
     thread.join(30)
     assert not thread.is_alive()
     assert states(run.ended) == {"slow": "interrupted"}
     assert (tmp_path / "asked").exists()
-    assert _gone(pids)
+    assert gone(*pids)
 
 
 def test_nothing_is_left_of_a_launcher_that_was_killed(tmp_path):
-    what = spec({"slow": SLOW.format(folder=str(tmp_path))}, {"slow": task("slow")})
+    what = spec({"slow": SLOW.format(folder=str(tmp_path))})
     (tmp_path / "slow.yaml").write_text(yaml.safe_dump(what))
     code = (
         "import pathlib, sys\n"
@@ -329,19 +294,19 @@ def test_nothing_is_left_of_a_launcher_that_was_killed(tmp_path):
     )
     process = subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ))
     try:
-        pids = [int(pid) for pid in _wait_for(tmp_path / "began").split()]
+        pids = [int(pid) for pid in written(tmp_path / "began").split()]
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    assert _gone(pids)
+    assert gone(*pids)
 
 
 def test_what_is_not_emulated_is_said(tmp_path, messages):
     what = make_and_read()
     what["root"]["dag"]["tasks"]["read"]["triggerPolicy"] = {"condition": "true"}
     with messages.raises(UserError):
-        Run(Document(what, {}), tmp_path, {})
+        refused(what, tmp_path)
     what = make_and_read()
     what["deploymentSpec"]["executors"]["exec-make"] = {"resolver": {}}
     with messages.raises(UserError):
-        Run(Document(what, {}), tmp_path, {})
+        refused(what, tmp_path)

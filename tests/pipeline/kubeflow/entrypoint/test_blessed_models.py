@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from executor_input import executor_input
 
 from stagecraft.pipeline.kubeflow.entrypoint import blessed_models
 from stagecraft.pipeline.kubeflow.entrypoint.blessed_models import Artifact, look_up
@@ -34,18 +35,9 @@ def _blessed(store, run):
 
 def _invocation(tmp_path, *candidates):
     lookup = {"name": "lookup", "uri": f"{PIPELINE}/run/Baseline/salt/lookup"}
-    given = {
-        "inputs": {
-            "artifacts": {
-                f"candidate_{index}": {"artifacts": [{"uri": uri}]}
-                for index, uri in enumerate(candidates)
-            }
-        },
-        "outputs": {
-            "artifacts": {"lookup": {"artifacts": [lookup]}},
-            "outputFile": str(tmp_path / "out" / "output_metadata.json"),
-        },
-    }
+    inputs = {f"candidate_{index}": {"uri": uri} for index, uri in enumerate(candidates)}
+    output_file = tmp_path / "out" / "output_metadata.json"
+    given = executor_input(output_file, inputs=inputs, outputs={"lookup": lookup})
     return Invocation(json.dumps(given), "{}", ["lookup"])
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 
 import pytest
+from processes import ran
 
 from stagecraft.pipeline.kubeflow.entrypoint import step_log
 
@@ -24,8 +24,7 @@ logging.getLogger("stagecraft.training").info("a line of this project")
 @pytest.mark.parametrize("level", ["INFO", "DEBUG"])
 def test_imports_say_nothing(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(step_log.LEVEL, level)
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = ran(sys.executable, "-c", PROGRAM)
     lines = [line.split(" ", 3)[-1] for line in done.stderr.splitlines()]
     assert lines[-2:] == ["a line of the user", "a line of this project"]
     assert (len(lines) == 2) == (level == "INFO"), lines[:5]

@@ -5,6 +5,7 @@ import pathlib
 from typing import Any
 
 import pytest
+from executor_input import artifact, executor_input, schema
 from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 
@@ -15,9 +16,6 @@ from stagecraft.pipeline.kubeflow.entrypoint.run import run
 
 PIPELINE = "minio://bucket/base/name"
 RUN = "minio://bucket/base/name/run"
-MODEL = "title: tfx.Model\ntype: object\n"
-BLESSING = "title: tfx.ModelBlessing\ntype: object\n"
-EXAMPLES = "title: tfx.Examples\ntype: object\n"
 
 
 class Seen:
@@ -37,8 +35,8 @@ class Bless(base_executor.BaseExecutor):
         }
         Seen.properties = dict(exec_properties)
         for given in input_dict.values():
-            for artifact in given:
-                assert fileio.exists(artifact.uri)
+            for each in given:
+                assert fileio.exists(each.uri)
         for [output] in output_dict.values():
             output.set_int_custom_property("blessed", Seen.blessed)
             output.set_string_custom_property("current_model", input_dict["model"][0].uri)
@@ -65,23 +63,18 @@ def store(folder_store, tmp_path, monkeypatch):
 
 def _evaluate(tmp_path, baseline=""):
     model = {"name": "3", "uri": f"{RUN}/Trainer/salt/model", "type": {"instanceSchema": ""}}
-    blessing = {"uri": f"{RUN}/Evaluator/salt/blessing", "type": {"instanceSchema": BLESSING}}
-    given = {
-        "inputs": {
-            "parameterValues": {"baseline_model": baseline},
-            "artifacts": {"model": {"artifacts": [model]}},
-        },
-        "outputs": {
-            "artifacts": {"blessing": {"artifacts": [blessing]}},
-            "outputFile": str(tmp_path / "output_metadata.json"),
-        },
-    }
+    given = executor_input(
+        tmp_path / "output_metadata.json",
+        {"baseline_model": baseline},
+        {"model": model},
+        {"blessing": artifact(f"{RUN}/Evaluator/salt/blessing", "tfx.ModelBlessing")},
+    )
     spec = {
         "parameters": {"baseline_model": {"parameterType": "STRING"}},
-        "artifacts": {"model": {"artifactType": {"instanceSchema": MODEL}}},
+        "artifacts": {"model": {"artifactType": {"instanceSchema": schema("tfx.Model")}}},
     }
     invocation = Invocation(json.dumps(given), json.dumps(spec), ["blessing"])
-    run(invocation, PIPELINE, f"{__name__}.Bless", {"baseline_model": MODEL}, [])
+    run(invocation, PIPELINE, f"{__name__}.Bless", {"baseline_model": schema("tfx.Model")}, [])
     [written] = invocation.output()["artifacts"]["blessing"]["artifacts"]
     assert isinstance(written, dict)
     return written
@@ -121,21 +114,19 @@ def test_a_baseline_is_fetched_and_told_by_its_address(store, tmp_path):
 
 
 def _resolve(folder, tmp_path):
-    given = {
-        "inputs": {
-            "parameterValues": {
-                "input_base": str(folder),
-                "input_config": '{"splits": [{"name": "all", "pattern": "span-{SPAN}/*"}]}',
-            }
+    given = executor_input(
+        tmp_path / "inputs" / "output.json",
+        {
+            "input_base": str(folder),
+            "input_config": '{"splits": [{"name": "all", "pattern": "span-{SPAN}/*"}]}',
         },
-        "outputs": {"outputFile": str(tmp_path / "inputs" / "output.json")},
-    }
+    )
     spec = {
         "parameters": {name: {"parameterType": "STRING"} for name in ("input_base", "input_config")}
     }
     invocation = Invocation(json.dumps(given), json.dumps(spec), [])
     driver = "tfx.components.example_gen.driver.FileBasedDriver"
-    resolve(invocation, driver, {"examples": EXAMPLES})
+    resolve(invocation, driver, {"examples": schema("tfx.Examples")})
     return str(invocation.output()["parameterValues"]["driver_output"])
 
 
@@ -150,14 +141,11 @@ def test_a_driver_looks_at_the_data_of_the_moment(store, tmp_path):
     second = _resolve(data, tmp_path)
     assert second != first
 
-    examples = {"uri": f"{RUN}/Gen/salt/examples", "type": {"instanceSchema": EXAMPLES}}
-    given = {
-        "inputs": {"parameterValues": {"driver_output": second, "input_base": str(data)}},
-        "outputs": {
-            "artifacts": {"examples": {"artifacts": [examples]}},
-            "outputFile": str(tmp_path / "output_metadata.json"),
-        },
-    }
+    given = executor_input(
+        tmp_path / "output_metadata.json",
+        {"driver_output": second, "input_base": str(data)},
+        outputs={"examples": artifact(f"{RUN}/Gen/salt/examples", "tfx.Examples")},
+    )
     spec = {"parameters": {"input_base": {"parameterType": "STRING"}}}
     invocation = Invocation(json.dumps(given), json.dumps(spec), ["examples"])
     run(invocation, PIPELINE, f"{__name__}.Generate", {}, [])
@@ -184,28 +172,13 @@ class Tell(base_executor.BaseExecutor):
 def test_a_page_is_at_its_files_address(store, tmp_path):
     """Kubeflow's user interface opens what an artifact's address names, and lists no folder."""
     kinds = {"report": "system.HTML", "classification_metrics": "system.ClassificationMetrics"}
-    outputs = {
-        key: {
-            "artifacts": [
-                {
-                    "uri": f"{RUN}/TrainingReport/salt/{key}",
-                    "type": {"instanceSchema": f"title: {kind}\ntype: object\n"},
-                }
-            ]
-        }
-        for key, kind in kinds.items()
-    }
     output_file = tmp_path / "output_metadata.json"
-    given = {"inputs": {}, "outputs": {"artifacts": outputs, "outputFile": str(output_file)}}
-    run(
-        Invocation(json.dumps(given), "{}", list(kinds)),
-        PIPELINE,
-        f"{__name__}.Tell",
-        {},
-        [],
-    )
+    uri = f"{RUN}/TrainingReport/salt"
+    outputs = {key: artifact(f"{uri}/{key}", kind) for key, kind in kinds.items()}
+    given = json.dumps(executor_input(output_file, outputs=outputs))
+    run(Invocation(given, "{}", list(kinds)), PIPELINE, f"{__name__}.Tell", {}, [])
     written = json.loads(output_file.read_text())["artifacts"]
     [page], [figures] = (written[key]["artifacts"] for key in kinds)
-    assert page["uri"] == f"{RUN}/TrainingReport/salt/report/report.html"
-    assert figures["uri"] == f"{RUN}/TrainingReport/salt/classification_metrics"
+    assert page["uri"] == f"{uri}/report/report.html"
+    assert figures["uri"] == f"{uri}/classification_metrics"
     assert figures["metadata"]["confusionMatrix"] == {"rows": [{"row": [1, 2]}]}

@@ -8,7 +8,6 @@ EXECUTORS = "deploymentSpec.executors"
 BOX = f"{EXECUTORS}.exec-train.container"
 IMPORTER = f"{EXECUTORS}.exec-fetch.importer"
 
-
 FETCH = f"{EXECUTORS}.exec-fetch"
 RESOURCES = f"{BOX}.resources"
 ACCELERATOR = f"{RESOURCES}.accelerator"
@@ -16,30 +15,33 @@ OUTPUTS = "components.fetch.outputDefinitions.artifacts"
 SAME = {"image": "python:3.12", "command": ["python", "-m", "same"]}
 TFX = ["python", "-m", "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor"]
 
+
+def _at(rule, location, value):
+    """A finding at the place that is changed."""
+    return rule, location, {location: value}
+
+
 CASES = [
     # kinds
     ("executor-kind", f"{FETCH}.resolver", {FETCH: {"resolver": {"outputArtifactQueries": {}}}}),
     ("executor-kind", f"{FETCH}.customJob", {FETCH: {"customJob": {"customJob": {}}}}),
-    ("executor-field-ignored", f"{RESOURCES}.cpus", {f"{RESOURCES}.cpus": 3}),
+    _at("executor-field-ignored", f"{RESOURCES}.cpus", 3),
     (
         "same-container",
         f"{EXECUTORS}.exec-report.container",
         {f"{EXECUTORS}.exec-{name}.container": SAME for name in ("report", "generate")},
     ),
     # containers
-    ("container-image", f"{BOX}.image", {f"{BOX}.image": ...}),
-    (
-        "container-command",
-        f"{EXECUTORS}.exec-report.container.command",
-        {f"{EXECUTORS}.exec-report.container.command": ...},
+    _at("container-image", f"{BOX}.image", ...),
+    _at("container-command", f"{EXECUTORS}.exec-report.container.command", ...),
+    _at("lifecycle-ignored", f"{BOX}.lifecycle", {"preCacheCheck": {"command": ["x"]}}),
+    _at("kubernetes-name", f"{BOX}.image", " x "),
+    *(
+        ("kubernetes-name", f"{BOX}.env[0].name", {f"{BOX}.env": [{"name": name, "value": "x"}]})
+        for name in ("a=b", "")
     ),
-    (
-        "lifecycle-ignored",
-        f"{BOX}.lifecycle",
-        {f"{BOX}.lifecycle": {"preCacheCheck": {"command": ["x"]}}},
-    ),
-    ("placeholder", f"{BOX}.image", {f"{BOX}.image": "{{$.inputs.parameters['image']}}"}),
-    ("placeholder", f"{BOX}.image", {f"{BOX}.image": "python:{{$.inputs.parameters['mode']}}"}),
+    _at("placeholder", f"{BOX}.image", "{{$.inputs.parameters['image']}}"),
+    _at("placeholder", f"{BOX}.image", "python:{{$.inputs.parameters['mode']}}"),
     *(
         ("placeholder", f"{BOX}.args[0]", {f"{BOX}.args": [text]})
         for text in (
@@ -48,25 +50,17 @@ CASES = [
         )
     ),
     # resources
-    (
-        "resources",
-        f"{RESOURCES}.resourceMemoryLimit",
-        {f"{RESOURCES}.resourceMemoryLimit": "16GB"},
-    ),
-    ("resources", f"{RESOURCES}.cpuLimit", {f"{RESOURCES}.cpuLimit": -1}),
+    _at("resources", f"{RESOURCES}.resourceMemoryLimit", "16GB"),
+    _at("resources", f"{RESOURCES}.cpuLimit", -1),
     ("resources", f"{RESOURCES}.memoryRequest", {f"{RESOURCES}.resourceMemoryRequest": "17G"}),
-    ("accelerator", ACCELERATOR, {ACCELERATOR: {"type": "nvidia.com/gpu"}}),
-    ("accelerator", ACCELERATOR, {ACCELERATOR: {"type": "NVIDIA_TESLA_T4", "count": "1"}}),
-    (
-        "resources",
-        ACCELERATOR,
-        {ACCELERATOR: {"type": "nvidia.com/gpu", "resourceCount": "0.5"}},
-    ),
+    _at("accelerator", ACCELERATOR, {"type": "nvidia.com/gpu"}),
+    _at("accelerator", ACCELERATOR, {"type": "NVIDIA_TESLA_T4", "count": "1"}),
+    _at("resources", ACCELERATOR, {"type": "nvidia.com/gpu", "resourceCount": "0.5"}),
     # importers
-    ("artifact-type", f"{IMPORTER}.typeSchema", {f"{IMPORTER}.typeSchema": {}}),
+    _at("artifact-type", f"{IMPORTER}.typeSchema", {}),
     ("importer-output", OUTPUTS, {f"{OUTPUTS}.more": {"artifactType": {"schemaTitle": "a"}}}),
     *(
-        ("importer-uri", f"{IMPORTER}.artifactUri", {f"{IMPORTER}.artifactUri": uri})
+        _at("importer-uri", f"{IMPORTER}.artifactUri", uri)
         for uri in (
             {},
             {"constant": "/data/schema"},
@@ -77,12 +71,8 @@ CASES = [
         )
     ),
     # TFX on top
-    ("tfx-input-type", f"{BOX}.command", {f"{BOX}.command": TFX}),
-    (
-        "tfx-uri",
-        f"{EXECUTORS}.exec-generate.container.command",
-        {f"{EXECUTORS}.exec-generate.container.command": TFX},
-    ),
+    _at("tfx-input-type", f"{BOX}.command", TFX),
+    _at("tfx-uri", f"{EXECUTORS}.exec-generate.container.command", TFX),
 ]
 
 

@@ -39,17 +39,22 @@ def _given_unused(value, wanted):
     return {f"{UNUSED}.parameterType": wanted, f"{GIVEN}.unused": given}
 
 
+def _at(rule, location, value):
+    """A finding at the place that is changed."""
+    return rule, location, {location: value}
+
+
 WRONG_ARTIFACT = {"producerSubtask": "inner", "outputArtifactKey": "other"}
 WRONG_PARAMETER = {"producerSubtask": "gone", "outputParameterKey": "rows"}
 
 CASES = [
     # the document
-    ("schema-version", "schemaVersion", {"schemaVersion": "2.0.0"}),
+    _at("schema-version", "schemaVersion", "2.0.0"),
     ("pipeline-name", "pipelineInfo.name", {"pipelineInfo": {}}),
-    ("pipeline-name", "pipelineInfo.name", {"pipelineInfo.name": "_"}),
-    ("pipeline-name", "pipelineInfo.name", {"pipelineInfo.name": "Ab"}),
-    ("unknown-field", "root.colour", {"root.colour": "red"}),
-    ("unknown-field", f"{TRAIN}.task", {f"{TRAIN}.task": 1}),
+    _at("pipeline-name", "pipelineInfo.name", "_"),
+    _at("pipeline-name", "pipelineInfo.name", "Ab"),
+    _at("unknown-field", "root.colour", "red"),
+    _at("unknown-field", f"{TRAIN}.task", 1),
     (
         "malformed-field",
         f"{TRAIN}.cachingOptions.enableCache",
@@ -60,23 +65,19 @@ CASES = [
         f"{TRAIN}.inputs.artifacts.examples",
         {f"{TRAIN}.inputs.artifacts.examples.componentInputArtifact": "x"},
     ),
-    ("pipeline-root", "defaultPipelineRoot", {"defaultPipelineRoot": "/r"}),
-    ("pipeline-root", "defaultPipelineRoot", {"defaultPipelineRoot": "file:///r"}),
+    _at("pipeline-root", "defaultPipelineRoot", "/r"),
+    _at("pipeline-root", "defaultPipelineRoot", "file:///r"),
     # components
     (
         "component-missing",
         "root.dag.tasks.other.componentRef.name",
         {"root.dag.tasks.other": {**FETCH, "componentRef": {"name": "gone"}}},
     ),
-    (
-        "executor-missing",
-        "components.fetch.executorLabel",
-        {"components.fetch.executorLabel": "gone"},
-    ),
+    _at("executor-missing", "components.fetch.executorLabel", "gone"),
     ("no-implementation", "components.fetch", {"components.fetch.executorLabel": ...}),
     # order and names
-    ("argo-name", "root.dag.tasks.other_task", {"root.dag.tasks.other_task": FETCH}),
-    ("argo-name", "root.dag.tasks.train-driver", {"root.dag.tasks.train-driver": FETCH}),
+    _at("argo-name", "root.dag.tasks.other_task", FETCH),
+    _at("argo-name", "root.dag.tasks.train-driver", FETCH),
     ("argo-name", "components.entrypoint", _sub_dag("entrypoint")),
     ("argo-name", "components.my_dag", _sub_dag("my_dag")),
     ("unknown-dependency", f"{TRAIN}.dependentTasks[0]", {f"{TRAIN}.dependentTasks": ["gone"]}),
@@ -108,16 +109,16 @@ CASES = [
         "root.dag.tasks.fetch.triggerPolicy.condition",
         {"root.dag.tasks.fetch.triggerPolicy": {"condition": "true"}},
     ),
-    (
+    _at(
         "artifact-iterator",
         f"{TRAIN}.artifactIterator",
-        {f"{TRAIN}.artifactIterator": {"items": {"inputArtifact": "schema"}, "itemInput": "x"}},
+        {"items": {"inputArtifact": "schema"}, "itemInput": "x"},
     ),
     ("parameter-iterator", f"{TRAIN}.parameterIterator", _iterator(raw="[1, ")),
     ("parameter-iterator", f"{TRAIN}.parameterIterator", _iterator(raw="3")),
     ("parameter-iterator", f"{TRAIN}.parameterIterator", _iterator(inputParameter="gone")),
     *(
-        ("retry-policy", f"{TRAIN}.retryPolicy.{name}", {f"{TRAIN}.retryPolicy.{name}": value})
+        _at("retry-policy", f"{TRAIN}.retryPolicy.{name}", value)
         for name, value in (
             ("maxRetryCount", -1),
             ("backoffDuration", "1.5s"),
@@ -143,45 +144,37 @@ CASES = [
             ("variable-in-value", "costs $$5"),
         )
     ),
-    (
-        "parameter-type",
-        "root.inputDefinitions.parameters.steps.defaultValue",
-        {"root.inputDefinitions.parameters.steps.defaultValue": "many"},
-    ),
-    (
+    _at("parameter-type", "root.inputDefinitions.parameters.steps.defaultValue", "many"),
+    _at(
         "parameter-type",
         "root.inputDefinitions.parameters.note",
-        {"root.inputDefinitions.parameters.note": {"type": "STRING", "isOptional": True}},
+        {"type": "STRING", "isOptional": True},
     ),
     *(
         ("runtime-value", f"{GIVEN}.mode.runtimeValue", {f"{GIVEN}.mode": {"runtimeValue": value}})
         for value in ({"constantValue": {"stringValue": "fast"}}, {"runtimeParameter": "mode"})
     ),
-    ("no-source", f"{GIVEN}.mode", {f"{GIVEN}.mode": {}}),
+    _at("no-source", f"{GIVEN}.mode", {}),
     (
         "unknown-input-parameter",
         f"{GIVEN}.mode.componentInputParameter",
         {f"{GIVEN}.mode": {"componentInputParameter": "gone"}},
     ),
-    ("unknown-producer", f"{ROWS}.producerTask", {f"{ROWS}.producerTask": "generate_task"}),
-    ("unknown-output", f"{ROWS}.outputParameterKey", {f"{ROWS}.outputParameterKey": "lines"}),
+    _at("unknown-producer", f"{ROWS}.producerTask", "generate_task"),
+    _at("unknown-output", f"{ROWS}.outputParameterKey", "lines"),
     (
         "final-status",
         f"{REPORT}.inputs.parameters.status.taskFinalStatus",
         {f"{REPORT}.dependentTasks": [], f"{REPORT}.triggerPolicy": {}},
     ),
-    ("missing-parameter", f"{GIVEN}.mode", {f"{GIVEN}.mode": ...}),
+    _at("missing-parameter", f"{GIVEN}.mode", ...),
     ("missing-parameter", f"{GIVEN}.unused", {f"{UNUSED}.isOptional": False}),
     (
         "missing-parameter",
         f"{GIVEN}.unused",
         {UNUSED: {"isOptional": False, "parameterType": "BOOLEAN", "defaultValue": True}},
     ),
-    (
-        "parameter-literal",
-        f"{GIVEN}.mode",
-        {f"{GIVEN}.mode": {"runtimeValue": {"constant": "medium"}}},
-    ),
+    _at("parameter-literal", f"{GIVEN}.mode", {"runtimeValue": {"constant": "medium"}}),
     ("parameter-type", f"{GIVEN}.unused", _given_unused("x", "NUMBER_INTEGER")),
     ("parameter-type", f"{GIVEN}.unused", _given_unused(True, "NUMBER_DOUBLE")),
     ("parameter-type", f"{GIVEN}.unused", _given_unused(1, "BOOLEAN")),
@@ -208,9 +201,9 @@ CASES = [
         f"{SCHEMA}.componentInputArtifact",
         {SCHEMA: {"componentInputArtifact": "schema"}},
     ),
-    ("no-source", SCHEMA, {SCHEMA: {}}),
+    _at("no-source", SCHEMA, {}),
     *(
-        ("artifact-type", MODEL, {MODEL: schema})
+        _at("artifact-type", MODEL, schema)
         for schema in (
             {},
             {"schemaTitle": ""},
@@ -231,11 +224,7 @@ CASES = [
     ),
     # conditions
     *(
-        (
-            "condition",
-            f"{TRAIN}.triggerPolicy.condition",
-            {f"{TRAIN}.triggerPolicy.condition": text},
-        )
+        _at("condition", f"{TRAIN}.triggerPolicy.condition", text)
         for text in (
             "inputs.parameter_values['rows' > 0",
             "(inputs.parameter_values['rows'] > 0",

@@ -1,5 +1,7 @@
 """One change to an accepted file for each rule about the platform document."""
 
+import re
+
 import pytest
 
 from stagecraft.pipeline.kubeflow.linter import check
@@ -8,89 +10,87 @@ POD = "platforms.kubernetes.deploymentSpec.executors.exec-train"
 CONSTANT = {"runtimeValue": {"constant": "name"}}
 
 
-def _from_report(s):
-    """A name made by a task that ``train`` does not wait for."""
-    s.tasks["names"] = {
-        "taskInfo": {"name": "names"},
-        "componentRef": {"name": "generate"},
-        "inputs": {"parameters": {"seed": {"runtimeValue": {"constant": 8}}}},
-    }
-    output = {"producerTask": "names", "outputParameterKey": "rows"}
-    s.pod["imagePullSecret"] = [{"secretNameParameter": {"taskOutputParameter": output}}]
-
-
 VOLUME = {"volumeName": "a", "mountPath": "/a"}
+CLAIM = {"constant": "data", "mountPath": "/data"}
+SHM = {"volumeName": "shm", "mountPath": "/dev/shm"}
+
+
+def _secret(name="s", key="k", variable="V"):
+    return [{"secretName": name, "keyToEnv": [{"secretKey": key, "envVar": variable}]}]
+
 
 CASES = [
-    ("platform-field", "nodeSelectors", {"nodeSelectors": {}}),
-    ("platform-field", "nodeSelector.labels.gpu", {"nodeSelector": {"labels": {"gpu": 1}}}),
-    ("platform-field", "tolerations", {"tolerations": {}}),
-    ("platform-field", "securityContext.privileged", {"securityContext": {"privileged": 1}}),
-    ("platform-ignored", "enabledSharedMemory", {"enabledSharedMemory": {"size": "1Gi"}}),
-    ("platform-ignored", "podAffinity", {"podAffinity": [{"topologyKey": "zone"}]}),
-    ("image-pull-policy", "imagePullPolicy", {"imagePullPolicy": "Sometimes"}),
-    ("active-deadline", "activeDeadlineSeconds", {"activeDeadlineSeconds": 0}),
-    (
-        "security-context",
-        "securityContext",
-        {"securityContext": {"runAsUser": "0", "runAsNonRoot": True}},
-    ),
-    (
-        "secret-name",
-        "secretAsEnv[0]",
-        {"secretAsEnv": [{"keyToEnv": [{"secretKey": "a", "envVar": "A"}]}]},
-    ),
+    ("platform-field", "nodeSelectors", {}),
+    ("platform-field", "nodeSelector.labels.gpu", {"labels": {"gpu": 1}}),
+    ("platform-field", "tolerations", {}),
+    ("platform-field", "securityContext.privileged", {"privileged": 1}),
+    ("platform-ignored", "enabledSharedMemory", {"size": "1Gi"}),
+    ("platform-ignored", "podAffinity", [{"topologyKey": "zone"}]),
+    ("image-pull-policy", "imagePullPolicy", "Sometimes"),
+    ("active-deadline", "activeDeadlineSeconds", 0),
+    ("security-context", "securityContext", {"runAsUser": "0", "runAsNonRoot": True}),
+    ("secret-name", "secretAsEnv[0]", [{"keyToEnv": [{"secretKey": "a", "envVar": "A"}]}]),
     (
         "secret-name",
         "imagePullSecret[0].secretNameParameter",
-        {"imagePullSecret": [{"secretNameParameter": {"runtimeValue": {"constant": ""}}}]},
+        [{"secretNameParameter": {"runtimeValue": {"constant": ""}}}],
     ),
     (
         "runtime-value",
         "imagePullSecret[0].secretNameParameter.runtimeValue",
-        {"imagePullSecret": [{"secretNameParameter": {"runtimeValue": {"runtimeParameter": "x"}}}]},
+        [{"secretNameParameter": {"runtimeValue": {"runtimeParameter": "x"}}}],
     ),
     (
         "unknown-input-parameter",
         "imagePullSecret[0].secretNameParameter.componentInputParameter",
-        {"imagePullSecret": [{"secretNameParameter": {"componentInputParameter": "x"}}]},
+        [{"secretNameParameter": {"componentInputParameter": "x"}}],
     ),
-    ("secret-name", "secretAsVolume[0]", {"secretAsVolume": [{"mountPath": "/a"}]}),
-    ("config-map-name", "configMapAsVolume[0]", {"configMapAsVolume": [{"mountPath": "/a"}]}),
-    ("key-to-env", "secretAsEnv[0]", {"secretAsEnv": [{"secretNameParameter": CONSTANT}]}),
+    ("secret-name", "secretAsVolume[0]", [{"mountPath": "/a"}]),
+    ("config-map-name", "configMapAsVolume[0]", [{"mountPath": "/a"}]),
+    ("key-to-env", "secretAsEnv[0]", [{"secretNameParameter": CONSTANT}]),
     (
         "key-to-env",
         "configMapAsEnv[0].keyToEnv[0]",
-        {"configMapAsEnv": [{"configMapName": "a", "keyToEnv": [{"configMapKey": "a"}]}]},
+        [{"configMapName": "a", "keyToEnv": [{"configMapKey": "a"}]}],
     ),
-    ("pvc-mount", "pvcMount[0]", {"pvcMount": [{"mountPath": "/data"}]}),
+    ("pvc-mount", "pvcMount[0]", [{"mountPath": "/data"}]),
     (
         "pvc-mount",
         "pvcMount[0].pvcNameParameter",
-        {"pvcMount": [{"pvcNameParameter": {"runtimeValue": {"constant": 3}}, "mountPath": "/d"}]},
+        [{"pvcNameParameter": {"runtimeValue": {"constant": 3}}, "mountPath": "/d"}],
     ),
-    ("mount-path", "pvcMount[0].mountPath", {"pvcMount": [{"constant": "claim"}]}),
-    (
-        "mount-path",
-        "secretAsVolume[0].mountPath",
-        {"secretAsVolume": [{"secretName": "a", "mountPath": "etc/a"}]},
-    ),
-    ("field-path", "fieldPathAsEnv[0]", {"fieldPathAsEnv": [{"name": "POD"}]}),
-    ("volume", "emptyDirMounts[0].sizeLimit", {"emptyDirMounts": [{**VOLUME, "sizeLimit": "2GB"}]}),
-    ("volume", "emptyDirMounts[0].medium", {"emptyDirMounts": [{**VOLUME, "medium": "memory"}]}),
-    ("volume", "emptyDirMounts[0].volumeName", {"emptyDirMounts": [{"mountPath": "/a"}]}),
-    (
-        "volume",
-        "genericEphemeralVolume[0].size",
-        {"genericEphemeralVolume": [{**VOLUME, "accessModes": ["ReadWriteOnce"]}]},
-    ),
+    ("mount-path", "pvcMount[0].mountPath", [{"constant": "claim"}]),
+    ("mount-path", "secretAsVolume[0].mountPath", [{"secretName": "a", "mountPath": "etc/a"}]),
+    ("field-path", "fieldPathAsEnv[0]", [{"name": "POD"}]),
+    ("volume", "emptyDirMounts[0].sizeLimit", [{**VOLUME, "sizeLimit": "2GB"}]),
+    ("volume", "emptyDirMounts[0].medium", [{**VOLUME, "medium": "memory"}]),
+    ("volume", "emptyDirMounts[0].volumeName", [{"mountPath": "/a"}]),
+    ("volume", "genericEphemeralVolume[0].size", [{**VOLUME, "accessModes": ["ReadWriteOnce"]}]),
     (
         "volume",
         "genericEphemeralVolume[0].accessModes",
-        {"genericEphemeralVolume": [{**VOLUME, "size": "1Gi", "accessModes": ["RWO"]}]},
+        [{**VOLUME, "size": "1Gi", "accessModes": ["RWO"]}],
+    ),
+    # names that Kubernetes refuses
+    *(
+        ("kubernetes-name", location, value)
+        for location, value in (
+            ("pvcMount[0].constant", [{**CLAIM, "constant": "my.claim"}]),
+            ("pvcMount[0].constant", [{**CLAIM, "constant": "kfp-launcher"}]),
+            ("pvcMount[0].subPath", [{**CLAIM, "subPath": "../x"}]),
+            ("pvcMount[1].mountPath", [CLAIM, {**CLAIM, "constant": "other"}]),
+            ("emptyDirMounts[0].volumeName", [{**SHM, "volumeName": "a_b"}]),
+            ("emptyDirMounts[0].sizeLimit", [{**SHM, "sizeLimit": "-1Gi"}]),
+            ("nodeSelector.labels", {"labels": {"a b": "c"}}),
+            ("nodeSelector.labels", {"labels": {"a": "c d"}}),
+            ("activeDeadlineSeconds", "99999999999"),
+            ("secretAsEnv[0].secretName", _secret(name="My_Secret")),
+            ("secretAsEnv[0].keyToEnv[0].secretKey", _secret(key="k/ k")),
+            ("secretAsEnv[0].keyToEnv[0].envVar", _secret(variable="a=b")),
+        )
     ),
     *(
-        ("toleration", "tolerations[0]", {"tolerations": [toleration]})
+        ("toleration", "tolerations[0]", [toleration])
         for toleration in (
             {"key": "a", "operator": "In"},
             {"key": "a", "operator": "Exists", "value": "b"},
@@ -100,7 +100,7 @@ CASES = [
         )
     ),
     *(
-        ("node-affinity", "nodeAffinity[0]", {"nodeAffinity": [term]})
+        ("node-affinity", "nodeAffinity[0]", [term])
         for term in (
             {"matchExpressions": [{"key": "a", "operator": "Equals", "values": ["b"]}]},
             {"matchExpressions": [{"key": "a", "operator": "In"}]},
@@ -109,7 +109,7 @@ CASES = [
         )
     ),
     *(
-        ("init-container", "initContainers[0]", {"initContainers": [container]})
+        ("init-container", "initContainers[0]", [container])
         for container in (
             {"image": "a"},
             {"name": "kfp-launcher", "image": "a"},
@@ -124,13 +124,23 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("rule", "location", "change"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
+    ("rule", "location", "value"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
 )
-def test_exactly_that_finding(sample, rule, location, change):
-    sample.pod.update(change)
+def test_exactly_that_finding(sample, rule, location, value):
+    field = re.split(r"[.[]", location)[0]
+    sample.pod[field] = value
     assert [(found.rule, found.location) for found in check(sample.text)] == [
         (rule, f"{POD}.{location}")
     ]
+
+
+def test_volumes_are_named_apart(sample):
+    sample.pod["pvcMount"] = [CLAIM, {**CLAIM, "mountPath": "/other"}]
+    sample.pod["emptyDirMounts"] = [{**SHM, "sizeLimit": "1Gi"}]
+    assert check(sample.text) == []
+    sample.pod["pvcMount"] = [{**CLAIM, "constant": "shm"}]
+    [found] = check(sample.text)
+    assert (found.rule, found.location) == ("kubernetes-name", f"{POD}.pvcMount[0].constant")
 
 
 def test_an_executor_that_is_not_there(sample):
@@ -156,7 +166,13 @@ def test_the_document_itself_is_strict(sample):
 
 
 def test_a_name_from_a_task_that_is_not_waited_for(sample, messages):
-    _from_report(sample)
+    sample.tasks["names"] = {
+        "taskInfo": {"name": "names"},
+        "componentRef": {"name": "generate"},
+        "inputs": {"parameters": {"seed": {"runtimeValue": {"constant": 8}}}},
+    }
+    output = {"producerTask": "names", "outputParameterKey": "rows"}
+    sample.pod["imagePullSecret"] = [{"secretNameParameter": {"taskOutputParameter": output}}]
     [found] = check(sample.text)
     assert found.rule == "unordered-producer"
     messages.check(found.remedy)
