@@ -1,4 +1,4 @@
-"""The report's artifact types: KFP's own, which its user interface shows, and the model card.
+"""The report's artifact types: KFP's own, which its user interface shows.
 
 KFP defines the type names in sdk/python/kfp/dsl/types/artifact_types.py. Its user interface selects
 a view by type name, and expects the report itself at the artifact's address, not a folder.
@@ -24,7 +24,7 @@ class HTML(artifact.Artifact):
 
 
 class Markdown(artifact.Artifact):
-    """``summary.md``."""
+    """``summary.md``, or ``model_card.md`` with ``model_card.json`` beside it."""
 
     TYPE_NAME = "system.Markdown"
 
@@ -41,13 +41,7 @@ class ClassificationMetrics(artifact.Artifact):
     TYPE_NAME = "system.ClassificationMetrics"
 
 
-class ModelCard(artifact.Artifact):
-    """``model_card.json`` and ``model_card.md``."""
-
-    TYPE_NAME = "stagecraft.ModelCard"
-
-
-TYPES = (HTML, Markdown, Metrics, ClassificationMetrics, ModelCard)
+TYPES = (HTML, Markdown, Metrics, ClassificationMetrics)
 
 
 def metrics(quality: Quality | None, training: Training | None) -> dict[str, float]:

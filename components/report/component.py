@@ -48,7 +48,7 @@ class TrainingReportSpec(component_spec.ComponentSpec):
         summary=artifacts.Markdown,
         metrics=artifacts.Metrics,
         classification_metrics=artifacts.ClassificationMetrics,
-        model_card=artifacts.ModelCard,
+        model_card=artifacts.Markdown,
     )
 
 

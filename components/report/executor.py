@@ -54,6 +54,7 @@ class Executor(base_executor.BaseExecutor):
             model_card.MARKDOWN: page.card(data, card),
         }
         _write(outputs["model_card"].uri, files)
+        outputs["model_card"].set_string_custom_property(artifacts.FILE, model_card.MARKDOWN)
         if data.pushed_to and fileio.exists(data.pushed_to):
             _write(data.pushed_to, files)
 

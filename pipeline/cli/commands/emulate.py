@@ -61,8 +61,8 @@ def emulate(
     only with keys from its secrets or variables. The values that a step receives were compared with
     those of a real backend.
 
-    The last line is JSON: run_id, pushed, blessed, steps. Exit code: 0; 1 if a step failed; 130 after
-    Ctrl-C.
+    The last line is JSON: run_id, pushed, blessed, steps. Exit code: 0; 1 if a step failed; 130
+    after Ctrl-C.
     """
     started = time.monotonic()
     from stagecraft.pipeline.kubeflow import document
