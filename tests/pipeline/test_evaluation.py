@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pytest
 import tensorflow_model_analysis as tfma
 from tfx.types import standard_artifacts
 
@@ -64,6 +65,7 @@ def _on_screen(evaluation):
     return summary.report(outputs)["not_blessed_because"]
 
 
+@pytest.mark.slow
 def test_a_little_better_may_be_chance(tmp_path):
     blessed, found = evaluate(tmp_path, LABELS, _answers(LABELS, 50))
     assert not blessed
@@ -72,6 +74,7 @@ def test_a_little_better_may_be_chance(tmp_path):
     assert f"{found.metrics['better_than_constant']:.1%}, below 95%" in why
 
 
+@pytest.mark.slow
 def test_better_is_blessed(tmp_path):
     blessed, found = evaluate(tmp_path, LABELS, _answers(LABELS, 52))
     assert blessed and found.failures == []
@@ -79,11 +82,13 @@ def test_better_is_blessed(tmp_path):
     assert found.min_accuracy == 0
 
 
+@pytest.mark.slow
 def test_a_setting_turns_it_off(tmp_path):
     blessed, found = evaluate(tmp_path, LABELS, np.ones_like(LABELS), better_than_constant=False)
     assert blessed and found.failures == []
 
 
+@pytest.mark.slow
 def test_one_class_only_shows_nothing(tmp_path):
     labels = np.full(50, 2)
     blessed, found = evaluate(tmp_path, labels, labels)

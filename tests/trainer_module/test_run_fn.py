@@ -122,6 +122,7 @@ def test_the_same_weights_in_another_process(trained, make_fn_args, tmp_path):
         assert here == other, name
 
 
+@pytest.mark.slow
 def test_a_retry_goes_on_exactly(trained, make_fn_args, tmp_path, monkeypatch):
     interrupted = make_fn_args(tmp_path / "interrupted")
     with monkeypatch.context() as patch:
@@ -190,6 +191,7 @@ def test_a_diverging_training_says_where(make_fn_args, tmp_path):
     assert not os.path.exists(fn_args.serving_model_dir)
 
 
+@pytest.mark.slow
 def test_tfxs_own_trainer_gives_no_working_dir(make_fn_args, tmp_path):
     fn_args = make_fn_args(tmp_path, train_steps=1)
     fn_args.working_dir = None

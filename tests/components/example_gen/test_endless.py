@@ -194,6 +194,7 @@ def test_a_file_with_holes(tiny, messages):
     messages.check(said)
 
 
+@pytest.mark.slow
 def test_many_members_take_no_memory(tiny):
     path = tiny.folder / "many.tar.gz"
     path.write_bytes(gzip.compress(_header(0) * 20_000 + bytes(1024)))

@@ -65,6 +65,7 @@ def test_other_numbers_stop_the_pipeline(run, fake):
     assert (caught.value.setting, caught.value.value) == ("parallel.strategy", "mirrored")
 
 
+@pytest.mark.slow
 def test_a_topology_that_does_not_run_stops_it_too(run, fake):
     fake(mirrored="error")
     with pytest.raises(UserError, match="train.model: cannot"):

@@ -73,6 +73,7 @@ def make_run(
     return lambda **properties: Run(training_data, tmp_path, **properties)
 
 
+@pytest.mark.slow
 def test_trains_and_notes_the_figures(make_run):
     run = make_run()
     run.do()

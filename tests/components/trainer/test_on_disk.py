@@ -17,6 +17,7 @@ from stagecraft.components.trainer.executor import Executor, on_disk
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "trainer_module"
 
 
+@pytest.mark.slow
 def test_trains_from_addresses_to_addresses(training_data, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(MODELS))
     monkeypatch.chdir(tmp_path)

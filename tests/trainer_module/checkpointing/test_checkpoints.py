@@ -254,6 +254,7 @@ with Checkpoints(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_a_process_killed_before_the_commit_leaves_the_one_before(tmp_path):
     ended = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True)
     assert ended.returncode == 9, ended.stderr.decode()

@@ -15,7 +15,7 @@ import pytest
 
 FOLDER = pathlib.Path(__file__).parent / "logical_cpus"
 FILES = sorted(path.stem for path in FOLDER.glob("test_*.py"))
-FAST = ("test_feeding", "test_state")
+FAST = ("test_state",)
 """Files that the fast tests run."""
 
 Outcomes = dict[str, list[str]]

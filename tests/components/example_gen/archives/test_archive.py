@@ -51,6 +51,7 @@ def test_reads_either_label_of_cifar100(tiny100, layout, form, dataset):
     np.testing.assert_array_equal(planes, tiny100.planes)
 
 
+@pytest.mark.slow
 def test_both_layouts_of_the_real_pictures_agree(cifar10_small):
     binary, python = (
         read(str(cifar10_small / f"cifar-10-{layout}.tar.gz")) for layout in ("binary", "python")

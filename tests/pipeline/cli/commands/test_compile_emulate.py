@@ -62,6 +62,7 @@ def test_secrets_are_where_a_step_needs_them_and_nowhere_else(tmp_path):
     assert "c4n4ry" not in yaml.safe_dump(spec)
 
 
+@pytest.mark.slow
 def test_compile_does_not_write_over_the_settings(tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\n")

@@ -43,6 +43,7 @@ def test_what_stays_float32_is_told(parity):
     assert last.startswith("mirrored-2: ") and "attention0, attention1" in last
 
 
+@pytest.mark.slow
 def test_one_dies_and_its_log_is_kept(parity):
     ran = parity("--topologies", "mirrored-2,stages-2", mirrored="die")
     assert ran.code == 1
@@ -51,6 +52,7 @@ def test_one_dies_and_its_log_is_kept(parity):
     assert "noise" in (folder / "mirrored-2.log").read_text()
 
 
+@pytest.mark.slow
 def test_json_is_the_last_line(parity):
     ran = parity("--topologies", "mirrored-2,stages-2", "--json", grid="differs")
     assert ran.code == 1

@@ -84,6 +84,7 @@ def _lines(given, **more):
     return plan_text(make(chain(8), given, available=4, **more)).splitlines()
 
 
+@pytest.mark.slow
 def test_one_device_and_measured(stagecraft):
     ran = stagecraft("plan", "--measure")
     assert ran.code == 0
