@@ -34,15 +34,22 @@ def test_a_worker_that_is_killed(step, cluster, aside, capfd, request, place):
         assert re.search(rf"{role}: .* Resuming from step [1-9]\d* of 40,", printed)
 
 
-@pytest.mark.parametrize("kind", ["job", "tfjob", "trainjob"])
-def test_one_that_ends_for_good(step, cluster, server, capfd, kind):
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("job", "PodFailurePolicy: Container training for pod"),
+        ("tfjob", 'TFJobFailed: job "train-'),
+        ("trainjob", "FailedJobs: jobset failed due to one or more job failures"),
+    ],
+)
+def test_one_that_ends_for_good(step, cluster, server, capfd, kind, why):
     """Its secret is nowhere but in the pod."""
     one = step(kind)
     with pytest.raises(UserError) as error:
         one.run(IN_STEP, run_fn="stub_training.refuses")
     name = f"train-{one.job_folder.name.removeprefix('train-')}"
     first, second, *lines = str(error.value).splitlines()
-    assert name in first and "failed: PodFailurePolicy: Container" in first
+    assert name in first and f"failed: {why}" in first
     assert second.startswith("worker 1: pod ") and second.endswith("failed: exit code 1")
     assert lines[0].startswith("  worker 1 has looked")
     assert "train.batch_size: 7: expected something else" in lines[-1]

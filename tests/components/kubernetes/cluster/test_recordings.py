@@ -1,16 +1,13 @@
 """The launcher follows jobs that real controllers ran, as they were recorded.
 
-The recordings come from the folder that STAGECRAFT_KUBEFLOW names, or from ../shared/kubeflow;
-``README.md`` beside them says which controllers they are of. The clock is that of the recording:
-what happened between two questions of the launcher is applied at once.
+The clock is that of the recording (``recordings.py``): what happened between two questions of the
+launcher is applied at once.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-import os
-import pathlib
 from typing import Any
 
 import kubernetes
@@ -20,6 +17,7 @@ from kube_api.errors import ApiError
 from kube_api.kubelet import PODS
 from kube_api.store import Resource
 from messages import Messages
+from recordings import FOLDER, NAMES
 
 from stagecraft.components.kubernetes.api import connection, pod_logs
 from stagecraft.components.kubernetes.api.pod_status import pod_of
@@ -30,12 +28,7 @@ from stagecraft.components.kubernetes.launch.training_job import JobFailedError,
 
 Json = dict[str, Any]
 
-FOLDER = pathlib.Path(
-    os.environ.get("STAGECRAFT_KUBEFLOW")
-    or pathlib.Path(__file__).resolve().parents[5] / "shared" / "kubeflow"
-)
 EVENTS = Resource("", "v1", "events", "Event")
-NAMES = sorted(file.stem for file in (FOLDER / "recordings").glob("*-*.json"))
 EMPTY = {f"{kind}-{name}" for kind in ("job", "trainjob") for name in ("norights", "nons")} | {
     "trainjob-noruntime"
 }
