@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import kubernetes
 
-from stagecraft.components.kubernetes.api.connection import explained
+from stagecraft.components.kubernetes.api.connection import call, explained, parse_time
+
+Json = dict[str, Any]
 
 REMEDY = (
     "Apply manifests/base/logs-access.yaml, which grants list on pods and get on pods/log. For a "
@@ -44,42 +46,45 @@ class Pod(NamedTuple):
 def pods(client: kubernetes.client.ApiClient, namespace: str, selector: str) -> list[Pod]:
     """Pods with certain labels, the oldest first."""
     with explained(f"Pods of namespace {namespace} cannot be listed", REMEDY):
-        answer = kubernetes.client.CoreV1Api(client).list_namespaced_pod(
-            namespace, label_selector=selector, _request_timeout=(10, 30)
-        )
-    return sorted(map(pod_of, answer.items), key=lambda pod: (pod.created, pod.name))
+        answer = call(client, "GET", path(namespace), labelSelector=selector)
+    return sorted(map(pod_of, answer["items"]), key=lambda pod: (pod.created, pod.name))
 
 
-def pod_of(item: Any) -> Pod:
-    """The state that a ``V1Pod`` of the client reports."""
-    metadata, status = item.metadata, item.status
-    states = [each.state for each in status.container_statuses or () if each.state]
-    ended = next((state.terminated for state in states if state.terminated), None)
-    conditions = {each.type: each for each in status.conditions or ()}
+def path(namespace: str) -> str:
+    """The path of a namespace's pods in the API."""
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def pod_of(manifest: Json) -> Pod:
+    """The state in a pod's manifest."""
+    metadata, status = manifest["metadata"], manifest.get("status") or {}
+    states = [each["state"] for each in status.get("containerStatuses") or () if each.get("state")]
+    ended = next((state["terminated"] for state in states if "terminated" in state), None)
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
     scheduled, disruption = conditions.get("PodScheduled"), conditions.get("DisruptionTarget")
-    if disruption is not None and disruption.status != "True":
+    if disruption is not None and disruption["status"] != "True":
         disruption = None
-    waits = [state.waiting for state in states if state.waiting]
+    waits = [state["waiting"] for state in states if "waiting" in state]
     reason = _join(status)
     if not reason and disruption is not None:
         reason = _join(disruption)
-    if not reason and ended is not None and ended.reason not in ("Error", "Completed"):
+    if not reason and ended is not None and ended.get("reason") not in ("Error", "Completed"):
         reason = _join(ended)
     return Pod(
-        metadata.name,
-        status.phase or "Unknown",
-        metadata.labels or {},
-        metadata.annotations or {},
-        metadata.creation_timestamp,
-        next((_join(each) for each in waits if each.reason not in _USUAL), None),
-        None if ended is None else int(ended.exit_code),
+        metadata["name"],
+        status.get("phase") or "Unknown",
+        metadata.get("labels") or {},
+        metadata.get("annotations") or {},
+        parse_time(metadata["creationTimestamp"]),
+        next((_join(each) for each in waits if each.get("reason") not in _USUAL), None),
+        None if ended is None else int(ended["exitCode"]),
         reason,
-        metadata.uid,
-        _join(scheduled) if scheduled is not None and scheduled.status == "False" else "",
+        metadata["uid"],
+        _join(scheduled) if scheduled is not None and scheduled["status"] == "False" else "",
         disruption is not None,
-        metadata.deletion_timestamp is not None,
+        "deletionTimestamp" in metadata,
     )
 
 
-def _join(status: Any) -> str:
-    return ": ".join(filter(None, (status.reason, status.message)))
+def _join(status: Json) -> str:
+    return ": ".join(filter(None, (status.get("reason"), status.get("message"))))

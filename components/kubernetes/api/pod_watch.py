@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterator
 
 import kubernetes
 import urllib3
 from kubernetes.client import ApiException
 
-from stagecraft.components.kubernetes.api.pod_status import Pod, pod_of
+from stagecraft.components.kubernetes.api.pod_status import Json, Pod, pod_of
 
 _TERM_SECONDS = 240
 """How long one request watches. The server closes longer ones after five minutes or more."""
@@ -58,27 +60,41 @@ class PodWatch:
                 self._ending.setdefault(pod.uid)
 
     def _run(self) -> None:
-        version: str | None = None
+        version = ""
         while not self._over.is_set():
-            watch = kubernetes.watch.Watch()
             try:
-                for event in watch.stream(
-                    kubernetes.client.CoreV1Api(self._client).list_namespaced_pod,
-                    self._namespace,
-                    label_selector=self._selector,
-                    timeout_seconds=_TERM_SECONDS,
-                    _request_timeout=(10, _TERM_SECONDS + 30),
-                    **({"resource_version": version} if version else {}),
-                ):
-                    if self._over.is_set():
-                        return
+                for event in self._events(version):
+                    if event["type"] == "ERROR":  # 410: the server lacks changes since the version
+                        version = ""
+                        break
+                    version = event["object"]["metadata"]["resourceVersion"]
                     self.observe(pod_of(event["object"]))
-                version = watch.resource_version
             except ApiException as error:
                 if error.status in (401, 403):
                     self.refused = True
                     return
-                version = None  # 410: the server no longer has the changes since the version
-            except (urllib3.exceptions.HTTPError, OSError, ValueError):  # a line that broke off
-                version = None
+                version = ""
+            except (urllib3.exceptions.HTTPError, OSError, ValueError):  # the connection broke
+                pass
             self._over.wait(1.0)
+
+    def _events(self, version: str) -> Iterator[Json]:
+        response = kubernetes.client.CoreV1Api(self._client).list_namespaced_pod(
+            self._namespace,
+            label_selector=self._selector,
+            watch=True,
+            timeout_seconds=_TERM_SECONDS,
+            _request_timeout=(10, _TERM_SECONDS + 30),
+            _preload_content=False,
+            **({"resource_version": version} if version else {}),
+        )
+        rest = b""
+        try:
+            for part in response.stream():
+                *lines, rest = (rest + part).split(b"\n")
+                for line in lines:
+                    if self._over.is_set():
+                        return
+                    yield json.loads(line)
+        finally:
+            response.close()

@@ -15,9 +15,6 @@ import pytest
 
 FOLDER = pathlib.Path(__file__).parent / "logical_cpus"
 FILES = sorted(path.stem for path in FOLDER.glob("test_*.py"))
-FAST = ("test_state",)
-"""Files that the fast tests run."""
-
 Outcomes = dict[str, list[str]]
 """File -> what its tests came to: empty where they passed."""
 
@@ -47,13 +44,11 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Outcomes
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)  # the first one runs all of them
-@pytest.mark.parametrize(
-    "file", [file if file in FAST else pytest.param(file, marks=pytest.mark.slow) for file in FILES]
-)
+@pytest.mark.parametrize("file", FILES)
 def test_passes(outcomes, file):
-    files = tuple(other for other in FILES if (other in FAST) == (file in FAST))
-    failures = outcomes("not slow", files).get(file, [])
+    failures = outcomes("not slow", tuple(FILES)).get(file, [])
     assert not failures, "\n\n".join(failures)
 
 

@@ -30,6 +30,7 @@ def test_stages_pass_microbatches_at_the_same_time(met, grid):
     assert met[grid]["together"] == min(stages, microbatches)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_a_stage_makes_its_passes_one_by_one_in_the_order_of_the_schedule(met, grid):
     name, stages, microbatches = grid

@@ -10,7 +10,6 @@ import datetime
 import json
 from typing import Any
 
-import kubernetes
 import pytest
 from kube_api import KubeApi
 from kube_api.errors import ApiError
@@ -153,8 +152,7 @@ class Replay:
                 pod["metadata"][key] = self._time(metadata[key])
         store.put(PODS, namespace, pod, gone=row["watch"] == "DELETED")
         if self.watch is not None:
-            client = kubernetes.client.ApiClient()
-            self.watch.observe(pod_of(client._ApiClient__deserialize(pod, "V1Pod")))
+            self.watch.observe(pod_of(pod))
 
     def _apply_event(self, event: Json) -> None:
         kind, _, name = event["about"].partition(" ")

@@ -1,8 +1,5 @@
 """What the launcher says of pods that end, and what it does not wait for."""
 
-import datetime
-from types import SimpleNamespace
-
 import pytest
 
 from stagecraft.components.kubernetes.api import pod_status
@@ -11,25 +8,21 @@ from stagecraft.components.kubernetes.launch.pod_reporter import PodReporter
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.processes import exit_codes
 
-STARTED = datetime.datetime(2026, 11, 22, tzinfo=datetime.timezone.utc)
+STARTED = "2026-11-22T00:00:00Z"
 
 
 def ended(code, reason, message=None):
-    """A pod whose container ended, as the Kubernetes client returns it."""
-    terminated = SimpleNamespace(exit_code=code, reason=reason, message=message)
-    state = SimpleNamespace(terminated=terminated, waiting=None)
-    status = SimpleNamespace(
-        phase="Failed",
-        reason=None,
-        message=None,
-        conditions=[],
-        container_statuses=[SimpleNamespace(state=state)],
+    """A pod whose container ended, as the API returns it."""
+    terminated = {"exitCode": code, "reason": reason, "message": message}
+    return pod_status.pod_of(
+        {
+            "metadata": {"name": "train-1", "uid": "u", "creationTimestamp": STARTED},
+            "status": {
+                "phase": "Failed",
+                "containerStatuses": [{"state": {"terminated": terminated}}],
+            },
+        }
     )
-    metadata = SimpleNamespace(
-        name="train-1", labels={}, annotations={}, creation_timestamp=STARTED, uid="u"
-    )
-    metadata.deletion_timestamp = None
-    return pod_status.pod_of(SimpleNamespace(metadata=metadata, status=status))
 
 
 def test_a_command_that_cannot_be_started_is_not_tried_again():
