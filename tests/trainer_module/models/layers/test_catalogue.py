@@ -38,15 +38,10 @@ def test_the_page_says_what_some_rows_give():
     _holds(page.measure(list(page.COLUMNS), SELECTED))
 
 
-@pytest.mark.slow
-def test_the_page_says_what_one_device_gives():
-    """Keras's own ``train_step`` is the oracle of one device; the other topologies follow it."""
-    _holds(page.measure(["one_device"]))
-
-
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_the_page_says_what_all_give():
+    """Keras's own ``train_step`` is the oracle of one device; the other topologies follow it."""
     _holds(page.measure(list(page.COLUMNS)))
 
 
