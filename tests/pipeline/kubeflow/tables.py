@@ -36,3 +36,12 @@ def read_table(table: InputArtifact[Table]) -> OutputDict(equal=bool):  # type: 
     if received != (3, 1.5, "a", "b") or not isinstance(table.rows, int):
         raise ValueError(repr(received))
     return {"equal": (pathlib.Path(table.uri) / "rows.csv").read_text() == "1"}
+
+
+@component
+def count_files(table: InputArtifact[Table]) -> OutputDict(count=int):  # type: ignore[valid-type]
+    """Fails unless the imported folder has two files, and the properties that the importer set."""
+    names = sorted(path.name for path in pathlib.Path(table.uri).iterdir())
+    if names != ["a.csv", "b.csv"] or (table.rows, table.name) != (2, "imported"):
+        raise ValueError(repr((names, table.rows, table.name)))
+    return {"count": len(names)}

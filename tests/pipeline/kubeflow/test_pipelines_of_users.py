@@ -9,8 +9,10 @@ from typing import Any
 import compiled_by
 import components_of_users
 import pytest
+import tables
 import tiny_nodes
 from tfx.components import CsvExampleGen
+from tfx.dsl.components.common.importer import Importer
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import example_gen_pb2, range_config_pb2
@@ -61,6 +63,24 @@ def test_an_input_of_a_driver_comes_from_a_renamed_step(tmp_path: pathlib.Path) 
     tasks = compiled_by.ours(pipeline, tmp_path)["pipelineSpec"]["root"]["dag"]["tasks"]
     assert set(tasks) == {"make-number", "my-examples", "my-examples-inputs"}
     assert tasks["my-examples-inputs"]["dependentTasks"] == ["make-number"]
+
+
+@pytest.mark.slow
+def test_an_importer_with_an_underscore(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parent))
+    address = "minio://mlpipeline/imported/table"
+    table = Importer(address, tables.Table, properties={"rows": 2, "name": "imported"})
+    table = table.with_id("my_table")
+    counted = tables.count_files(table=table.outputs["result"])
+    compiled_by.ours(Pipeline("imports", ROOT, components=[table, counted]), tmp_path)
+    folder = tmp_path / "store" / "minio" / "mlpipeline" / "imported" / "table"
+    folder.mkdir(parents=True)
+    for name in ("a.csv", "b.csv"):
+        (folder / name).write_text("1")
+    states = emulated(tmp_path / "ours.yaml", tmp_path)
+    assert states == dict.fromkeys(("my-table", "count-files"), "done")
 
 
 TAGS = "{{pod.name}} {{=1+1}} {{item}} {{{workflow.name}}} {\\u007b é"

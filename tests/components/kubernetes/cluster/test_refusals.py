@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from kube_api.store import Resource
 
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.connection import Refused
@@ -14,6 +15,7 @@ from stagecraft.components.kubernetes.launch.training_job import MissingKindErro
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.lease_record import LeaseHeldError
 
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2}
 SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
 ROLE = "manifests/base/training-access.yaml"
@@ -62,6 +64,33 @@ def test_a_quota_of_jobs(by_hand):
         by_hand.training().run()
     assert str(error.value).endswith(f": {words}.")
     assert by_hand.asked("DELETE") == 0, "there is no job to delete"
+
+
+def test_a_refused_job_leaves_no_inputs(step, server):
+    server.forbid("create", "jobs.batch")
+    one = step()
+    with pytest.raises(JobRefusedError):
+        one.run(IN_STEP)
+    assert list((one.volume / "jobs").iterdir()) == []
+    assert not any(each.method == "DELETE" and "/jobs" in each.path for each in server.requests)
+    assert server.store.list(LEASES, "", lambda lease: True) == []
+
+
+def test_a_runtime_that_is_missing(by_hand, messages):
+    """The words of Kubeflow Trainer's webhook."""
+    by_hand.kind = CLUSTER_JOBS.get("trainjob")
+    version = f"{by_hand.kind.group}/{by_hand.kind.version}"
+    by_hand.server.install(version, "trainjobs", "TrainJob")
+    by_hand.objects = [by_hand.objects[-1] | {"kind": "TrainJob", "apiVersion": version}]
+    words = (
+        'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: '
+        "spec.runtimeRef: Invalid value: "
+        'TrainingRuntime.trainer.kubeflow.org "stagecraft" not found'
+    )
+    by_hand.server.fail("POST", "/trainjobs$", 403, "Forbidden", words)
+    with messages.raises(JobRefusedError) as refused:
+        by_hand.training().run()
+    assert refused.value.status == 403 and "manifests/trainer-runtime" in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["tfjob", "trainjob"])
