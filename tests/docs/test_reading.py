@@ -15,9 +15,13 @@ from snippets import needs, snippets, untested
 COMMANDS = [line for page in PAGES for line in commands(page)]
 
 
+RARELY = ("docs/explanation/parallelism.md", "docs/reference/workers.md")
+"""Pages whose commands train for minutes: read with all tests."""
+
+
 def pages(long: bool) -> list[Any]:
     return [
-        pytest.param(page, id=name(page))
+        pytest.param(page, id=name(page), marks=[pytest.mark.full] * (name(page) in RARELY))
         for page in PAGES
         if runs_something(page) and is_long(page) is long
     ]

@@ -35,7 +35,7 @@ SEEDS = itertools.count(1)
             ),
             ("--runner", "beam"),
             id="mirrored-beam-materialized-ema",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.full,  # tests/pipeline/local has Beam's runner
         ),
         pytest.param(
             (*GRID, "parallel.precision=mixed_float16", "train.clip_norm=1"),

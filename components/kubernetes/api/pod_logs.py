@@ -71,6 +71,7 @@ def followed(
     failing: float | None = None  # since this time
     last, count, heard = "", 0, time.monotonic()  # the newest stamp; lines with it; time of arrival
     options: dict[str, Any] = {} if tail is None else {"tail_lines": tail}
+    read_again = False
     while True:
         passed, known = last, count
         options |= {"follow": True, "timestamps": True}
@@ -93,7 +94,10 @@ def followed(
                 heard = time.monotonic()
                 yield text
             if ended():
-                return
+                if last or read_again:
+                    return
+                read_again = True  # the container may have begun and ended after the request
+                continue
         except Broken:
             if tail == 0 and not last:  # otherwise lines between the connections would be lost
                 options = {"since_seconds": int(time.monotonic() - heard) + 1}

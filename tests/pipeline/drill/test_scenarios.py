@@ -7,7 +7,7 @@ from stagecraft.pipeline.drill.scenarios import SCENARIOS
 from stagecraft.pipeline.settings import load
 
 SELECTED = ("served-worker-killed",)
-"""Among the slow tests; docs/reference/workers.md has worker-killed, which is read with them."""
+"""Among the slow tests; tests of cluster jobs and docs/reference/workers.md kill workers, too."""
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ SERVED = {"strategy": "parameter_server", "workers": 1, "ps": 1}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["volume", "store"])
+@pytest.mark.parametrize("place", [pytest.param("volume", marks=pytest.mark.full), "store"])
 def test_a_worker_that_is_killed(step, cluster, aside, capfd, request, place):
     """The others lose it, all start again, and go on from a checkpoint that the chief has sent."""
     one = step() if place == "volume" else request.getfixturevalue("stored")
