@@ -44,14 +44,20 @@ class TransientError(UserError):
 class SettingError(UserError, ValueError):
     """A setting whose value cannot be used. pydantic collects it, as any ValueError."""
 
-    def __init__(self, setting: str, value: object, problem: str, use: str = ""):
+    def __init__(
+        self, setting: str, value: object, problem: str, use: str = "", *, shown: str = ""
+    ):
         """Makes the message ``SETTING: VALUE PROBLEM; use USE``.
 
         Args:
             problem: what is wrong with it, a phrase with a verb.
             use: a value that works, such as ``strategy: grid``.
+            shown: the value in the message, if not ``value`` itself.
         """
         advice = f"; use {use}" if use else ""
         super().__init__(
-            f"{setting}: {value} {problem}{advice}", setting=setting, value=value, suggestion=use
+            f"{setting}: {shown or value} {problem}{advice}",
+            setting=setting,
+            value=value,
+            suggestion=use,
         )

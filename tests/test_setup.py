@@ -100,7 +100,7 @@ def test_no_python_ends_in_one_sentence(
     assert (code, chosen) == (1, "")
     assert said.count("\n") == 0
     wanted = "3.12 or 3.10" if machine == "new" else "3.10"
-    assert f"no Python {wanted} found" in said
+    assert f"No Python {wanted} found" in said
     messages.check(said)
 
 

@@ -45,12 +45,13 @@ class Finding(NamedTuple):
 
     split: str
     feature: str  # empty: the finding is about the whole split
-    expected: str
+    expected: str  # empty: what was found says it
     found: str  # with the number of examples, and the place of the first one
 
     def __str__(self) -> str:
         feature = f", feature {self.feature}" if self.feature else ""
-        return f"Split {self.split}{feature}: expected {self.expected}; {self.found}."
+        expected = f"expected {self.expected}; " if self.expected else ""
+        return f"Split {self.split}{feature}: {expected}{self.found}."
 
 
 def rules(schema: schema_pb2.Schema) -> list[Rule]:
@@ -81,7 +82,7 @@ def _image_shape(feature: schema_pb2.Feature) -> tuple[int, int, int]:
             match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", tag[len(IMAGE_SHAPE_TAG) :])
             if match is None:
                 raise UserError(
-                    f"The schema's feature {feature.name} has the annotation {tag!r}; expected "
+                    f"The schema's feature {feature.name!r} has the annotation {tag!r}; expected "
                     f"height x width x channels, such as '{IMAGE_SHAPE_TAG}32x32x3'.",
                     record=feature.name,
                     value=tag,
@@ -124,16 +125,14 @@ def statistics_findings(
         yield Finding(split, "", "at least one example", "found none")
     if anomalies.HasField("dataset_anomaly_info"):
         description = _sentence(anomalies.dataset_anomaly_info)
-        yield Finding(
-            split, "", "the schema's constraints on the data set", f"{description} ({total:,})"
-        )
+        yield Finding(split, "", "", f"{description} ({total:,} examples)")
     present = {_name(f): _common(f).num_non_missing for f in statistics.features}
     for key, info in sorted(anomalies.anomaly_info.items()):
         name = ".".join(info.path.step) or key
         if any((finding.split, finding.feature) == (split, name) for finding in known):
             continue
         having = f"{present.get(name, 0):,} of {total:,} examples have this feature"
-        yield Finding(split, name, "the schema's constraints", f"{_sentence(info)} ({having})")
+        yield Finding(split, name, "", f"{_sentence(info)} ({having})")
 
 
 def report(findings: Sequence[Finding]) -> str:

@@ -71,8 +71,8 @@ def resolve(properties: Mapping[str, Any]) -> Source:
         path = path if files.is_remote(path) else os.path.expanduser(path)
         if not files.exists(path):
             raise UserError(
-                f"{path}: no such file or folder. Use the path of an archive (.tar.gz) or of a "
-                f"folder with its files, or {SAMPLE} or {DOWNLOAD}.",
+                f"{path}: no such file or folder. Use the path of an archive (.tar.gz), the "
+                f"path of its extracted folder, {SAMPLE!r}, or {DOWNLOAD!r}.",
                 setting="source",
                 value=path,
                 file=path,

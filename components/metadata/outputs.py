@@ -21,16 +21,16 @@ if typing.TYPE_CHECKING:
     from tfx import types
 
 
-_UNKNOWN = "this output folder has files of an execution that is not in the metadata store"
+_UNKNOWN = "files of an execution that the metadata store does not know"
 
-_REMEDY = "restore the metadata store of this pipeline root, or move the root to another place"
+_REMEDY = "Restore the metadata store of this pipeline root, or use another pipeline root."
 
 
 class OutputExistsError(UserError):
     """An output folder has files of another execution."""
 
     def __init__(self, folder: str, why: str, remedy: str):
-        super().__init__(f"{folder}: {why}; {remedy}", file=folder, suggestion=remedy)
+        super().__init__(f"{folder} {why}. {remedy}", file=folder, suggestion=remedy)
 
 
 def check_known(metadata_db: str | os.PathLike[str], pipeline_root: str | os.PathLike[str]) -> None:
@@ -52,13 +52,13 @@ def check_known(metadata_db: str | os.PathLike[str], pipeline_root: str | os.Pat
     known = _highest(metadata_db)
     if number <= known:
         return
-    newest_known = f"ends at execution {known}" if known else "has no execution"
+    newest_known = f"ends at execution {known}" if known else "contains no execution"
     raise OutputExistsError(
         str(folder),
-        f"has outputs of execution {number}, but {os.fspath(metadata_db)} {newest_known}; a run "
-        "would write into old folders",
-        f"restore the {os.path.basename(metadata_db)} of these outputs, or move "
-        f"{os.fspath(pipeline_root)} away",
+        f"contains outputs of execution {number}, but {os.fspath(metadata_db)} {newest_known}. A "
+        "run would write into old folders",
+        f"Restore the {os.path.basename(metadata_db)} of these outputs, or move "
+        f"{os.fspath(pipeline_root)} away.",
     )
 
 
@@ -69,7 +69,7 @@ def check_empty(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
     :func:`keep_and_refuse`.
     """
     for folder in _filled(outputs):
-        raise OutputExistsError(folder, _UNKNOWN, _REMEDY)
+        raise OutputExistsError(folder, f"contains {_UNKNOWN}", _REMEDY)
 
 
 def keep_and_refuse(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
@@ -84,7 +84,8 @@ def keep_and_refuse(outputs: Mapping[str, Sequence[types.Artifact]]) -> None:
             kept = f"{folder.rstrip('/')}.kept{number}"
         fileio.rename(folder, kept)
         fileio.makedirs(folder)
-        raise OutputExistsError(folder, f"{_UNKNOWN} (Stagecraft moved them to {kept})", _REMEDY)
+        moved = f"contained {_UNKNOWN}. Stagecraft moved the files to {kept}"
+        raise OutputExistsError(folder, moved, _REMEDY)
 
 
 def _filled(outputs: Mapping[str, Sequence[types.Artifact]]) -> Iterable[str]:

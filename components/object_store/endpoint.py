@@ -50,8 +50,8 @@ class NoBucketError(UserError):
 
     def __init__(self, address: str):
         super().__init__(
-            f"{address}: the bucket does not exist, or these credentials may not see it; create "
-            "it, or correct the setting (kubeflow.job.folder, kubeflow.checkpoints)",
+            f"{address}: the bucket does not exist, or these credentials have no access to it; "
+            "create it, or correct the setting (kubeflow.job.folder, kubeflow.checkpoints)",
             file=address,
         )
 

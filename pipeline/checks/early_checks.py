@@ -29,8 +29,8 @@ def check_data(settings: PipelineSettings) -> None:
         exists = False
     if not exists:
         raise UserError(
-            f"data.source: {source}: no such file or folder; use an archive (.tar.gz), a folder "
-            "with its files, sample or download",
+            f"data.source: {source}: no such file or folder; use the path of an archive "
+            "(.tar.gz), the path of its extracted folder, 'sample', or 'download'",
             setting="data.source",
             value=source,
             file=path,

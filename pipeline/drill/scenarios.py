@@ -271,7 +271,7 @@ def _two_runs(drill: Drill, name: str) -> Result:
     first.run(watch=start_another)
     equal = not first.error and first.weights() == drill.undisturbed()
     return Result(
-        passed=bool(messages) and "is training on these checkpoints" in messages[0] and equal,
+        passed=bool(messages) and "only one training run can use them" in messages[0] and equal,
         detected=second.detected,
         steps_lost=0,
         equal=equal,

@@ -150,7 +150,9 @@ def _refuse_left_out(tree: Any, source: str | None, path: Sequence[str] = ()) ->
             _refuse_left_out(value, source, path)
     elif isinstance(tree, str) and secrets.is_left_out(tree):
         where = f"{source}: {'.'.join(path)}" if source else ".".join(path)
+        value = "the value" if tree == secrets.LEFT_OUT else f"in {tree!r},"
         raise SettingsError(
-            f"{where}: {tree} stands for a secret that is not shown; replace it with the secret",
+            f"{where}: {value} {secrets.LEFT_OUT!r} is a placeholder for a secret; replace "
+            f"{secrets.LEFT_OUT!r} with the secret",
             setting=".".join(path),
         )

@@ -67,7 +67,7 @@ def check(settings: PipelineSettings) -> None:
             "data.source",
             source,
             "is on this machine, which a step on Vertex AI cannot reach",
-            "a URI such as gs://bucket/cifar-10-binary.tar.gz, sample or download",
+            "a URI (such as gs://bucket/cifar-10-binary.tar.gz), 'sample', or 'download'",
         )
 
 

@@ -85,8 +85,8 @@ def _check(settings: PipelineSettings, counts: dict[str, int], machines: Mapping
         raise SettingError(
             "parallel.evaluator",
             "true",
-            f"leaves worker pools empty ({empty}), and the TFX Trainer adds a container without a "
-            "machine to each empty pool",
+            f"uses the last worker pool, so the pools before it ({empty}) are empty. The TFX "
+            "Trainer adds a container without a machine type to each empty pool",
             "parallel.evaluator: false, or parallel.strategy: parameter_server",
         )
     if settings.parallel.launcher not in ("auto", "in_process"):

@@ -30,7 +30,9 @@ class Holder:
     def __str__(self) -> str:
         """A phrase for messages."""
         process = f"process {self.process} on {self.host}" if self.process else ""
-        return ", ".join(filter(None, (self.name, process))) or "another process"
+        if self.name and process:
+            return f"{self.name} ({process})"
+        return self.name or process or "another process"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,12 +79,13 @@ class LeaseHeldError(UserError):
 
     def __init__(self, place: str, holder: Holder, until: float = 0.0):
         self.place, self.holder, self.until = place, holder, until
-        since = f" (since {clock_time(holder.since)})" if holder.since else ""
+        uses = "uses these checkpoints"
+        if holder.since:
+            uses = f"has used these checkpoints since {clock_time(holder.since)}"
         killed = f". If it was killed, its lease expires at {clock_time(until)}"
         super().__init__(
-            f"{place}: {holder} is training on these checkpoints{since}; only one training run "
-            f"can use them. Wait until it ends, stop it, or set another "
-            f"train.resume_id{killed if until else ''}",
+            f"{place}: {holder} {uses}; only one training run can use them. Wait until it ends, "
+            f"stop it, or set another train.resume_id{killed if until else ''}",
             file=place,
             suggestion="train.resume_id",
         )

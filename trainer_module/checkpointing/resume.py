@@ -89,4 +89,4 @@ def refusal(root: pathlib.Path, step: int, changed: list[Change]) -> UserError:
     )
 
 
-_LABELS = {"train_steps": "train.steps (or train.epochs, in steps)"}
+_LABELS = {"train_steps": "the number of steps (train.steps or train.epochs)"}

@@ -136,8 +136,9 @@ def _choose(parallel: ParallelSettings) -> Sequence[str]:
             raise SettingError(
                 "parallel.devices",
                 parallel.devices,
-                f"names {name}, but this machine has {', '.join(cpus + gpus)}",
-                "some of those, or parallel.devices: auto",
+                f"this machine has no {name}",
+                f"some of {', '.join(cpus + gpus)}, or parallel.devices: auto",
+                shown=f"{parallel.devices}:",
             )
     if names:
         return names

@@ -126,8 +126,8 @@ def _workers(parallel: ParallelSettings, strategy: Capabilities) -> None:
             "workers",
             parallel.workers,
             f"needs several processes, but {strategy.name} trains in one",
-            f"strategy: multi_worker_mirrored or grid with workers: {parallel.workers}, or "
-            "workers: 1",
+            f"workers: 1; or, with workers: {parallel.workers}, strategy: multi_worker_mirrored or "
+            "grid",
         )
 
 

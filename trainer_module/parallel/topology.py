@@ -63,10 +63,17 @@ def _refuse_a_second(topology: Topology) -> None:
     for earlier in _resolved:
         if earlier != topology and found.conflicts(topology, earlier):
             raise UserError(
-                f"a second topology in one process: parallel.strategy: {topology.strategy} "
-                f"({topology.workers} workers × {topology.replicas} replicas) cannot follow "
-                f"{earlier.strategy} ({earlier.workers} × {earlier.replicas}), because TensorFlow "
-                "keeps the earlier collectives; start a new process",
+                f"parallel.strategy: {_described(topology)} cannot start in this process, because "
+                f"TensorFlow keeps the collectives of {_described(earlier)}; start a new process",
                 setting="parallel.strategy",
                 value=topology.strategy,
             )
+
+
+def _described(topology: Topology) -> str:
+    """Strategy, workers and replicas, as ``grid (2 workers × 1 replica)``."""
+    counts = (
+        f"{count} {noun if count == 1 else noun + 's'}"
+        for count, noun in ((topology.workers, "worker"), (topology.replicas, "replica"))
+    )
+    return f"{topology.strategy} ({' × '.join(counts)})"

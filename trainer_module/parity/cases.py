@@ -118,9 +118,9 @@ def _case(name: str, settings: TrainingSettings, steps: int, batch_size: int, ow
     if name == CONFIGURED:
         if not own:
             raise UserError(
-                "--topologies: configured is the topology of the settings, but these settings "
-                "select the reference itself, one device; set another topology, such as "
-                "--set parallel.strategy=mirrored, or name one in --topologies"
+                "--topologies: configured compares the topology of the settings with one device, "
+                "but these settings select one device; set a topology, such as "
+                "--set parallel.strategy=mirrored, or name a topology in --topologies"
             )
         return Case(name, _training(settings, settings.parallel, {}, steps, batch_size))
     known = named()

@@ -140,7 +140,10 @@ def _names(criterion: str, actual: Arrays, expected: Arrays, where: str) -> Find
     differ = sorted(actual.keys() ^ expected.keys())
     if not differ and expected:
         return Finding(criterion, "all", 0.0, 0.0, where)
-    name = f"{differ[0]} (on one side only)" if differ else "no variable"
+    name = "no variable"
+    if differ:
+        where_only = "in the topology" if differ[0] in actual else "on one device"
+        name = f"{differ[0]} (only {where_only})"
     return Finding(criterion, name, math.inf, 0.0, where)
 
 

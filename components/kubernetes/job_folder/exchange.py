@@ -16,7 +16,7 @@ from stagecraft.components.kubernetes.job_folder import heartbeat, shared_folder
 from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.job_settings import ClusterSettings
 from stagecraft.components.kubernetes.jobs.pod_settings import Volume
-from stagecraft.components.object_store.folder import ADDRESSES, StoredFolder, is_address
+from stagecraft.components.object_store.folder import StoredFolder, is_address
 from stagecraft.schemas.errors import SettingError, UserError
 
 if TYPE_CHECKING:
@@ -48,15 +48,19 @@ def check(path: str, volumes: Sequence[Volume], setting: str) -> None:
     """Checks that the job's pods reach a folder."""
     if is_address(path) or any(shared_folder.is_below(path, each.path) for each in volumes):
         return
-    mounted = ", ".join(each.path for each in volumes) or "none"
     name = "jobs" if setting == "kubeflow.job.folder" else setting.rpartition(".")[2]
     example = f"{volumes[0].path.rstrip('/') if volumes else '/mnt/training'}/{name}"
+    if path.startswith("/") and not volumes:
+        place = "kubeflow.steps.Trainer.volumes to mount a volume there"
+    else:
+        place = f"a folder on a volume (kubeflow.steps.Trainer.volumes), such as {example}"
+    needs = "parallel.launcher: kubernetes needs a folder that the job's pods share"
     raise UnsharedFolderError(
         setting,
-        path or "(empty)",
-        "is not shared with the job's pods (parallel.launcher: kubernetes)",
-        f"a folder on a volume, such as {example} (kubeflow.steps.Trainer.volumes: {mounted}), "
-        f"or a URI of an object store, such as s3://bucket/{name} ({', '.join(ADDRESSES)})",
+        path,
+        f"is not on a volume of the Trainer, and {needs}" if path else f"but {needs}",
+        f"{place}, or the URI of an object store, such as s3://bucket/{name}",
+        shown=path or "empty,",
     )
 
 

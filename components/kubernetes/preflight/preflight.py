@@ -95,8 +95,13 @@ def _kind(reader: Reader, kind: ClusterJob) -> Iterator[CheckResult]:
     if any(each.get("name") == kind.plural for each in resources):
         yield CheckResult("kind", f"{name}, of {', '.join(served)}")
         return
-    group = f"group {kind.group}"
-    found = f"{group} has {', '.join(served)}" if served else f"{group} does not exist"
+    group = f"the API group {kind.group}"
+    if kind.version in served:
+        found = f"{group} does not have this resource"
+    elif served:
+        found = f"{group} has only {', '.join(served)}"
+    else:
+        found = f"{group} does not exist"
     advice = f"install {kind.controller}"
     if kind.needs_operator:
         advice += ", or set kubeflow.job.kind=job, which needs no operator"

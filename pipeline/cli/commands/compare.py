@@ -102,8 +102,9 @@ def _show_settings(a: PastRun, b: PastRun) -> None:
     for name, run in (("A", a), ("B", b)):
         if not run.settings_are_whole:
             known = {setting.partition(".")[0] for setting in run.settings}
-            sections = ", ".join(sorted(known)) or "no component"
-            console.say(f"{name} has no report. Only its settings of {sections} are known.")
+            sections = ", ".join(f"`{section}`" for section in sorted(known))
+            what = f"Only its {sections} settings are" if known else "None of its settings is"
+            console.say(f"{name} has no report. {what} known.")
 
 
 def _show_metrics(a: PastRun, b: PastRun) -> None:

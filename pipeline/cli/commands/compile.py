@@ -36,10 +36,11 @@ def compile_command(
         --set kubeflow.pipeline_root=s3://bucket/pipelines
     stagecraft compile --set kubeflow.steps.Trainer.gpus=2
 
-    A run can change epochs, steps, learning rate, batch size and seed. It can also change strategy,
-    replicas, stages and microbatches of the topology. It can change the URI of the data, unless you
-    compiled the pipeline for the sample. Steps that access the object store of Kubeflow Pipelines
-    get the keys of this store. Exit code: 0; 1 if the pipeline cannot be compiled.
+    These settings are parameters of the pipeline, so each run can set them: epochs, steps, learning
+    rate, batch size and seed; strategy, replicas, stages and microbatches of the topology; the URI
+    of the data, unless you compiled the pipeline for the sample. Steps that access the object store
+    of Kubeflow Pipelines get the keys of this store. Exit code: 0; 1 if the pipeline cannot be
+    compiled.
     """
     from stagecraft.pipeline.checks import early_checks
     from stagecraft.pipeline.kubeflow import document, visible_secrets

@@ -60,8 +60,8 @@ def doctor(
     """Check what this machine or a cluster can run, and suggest fixes.
 
     The command checks Python, the installed stack, pip, processors, memory, disk, the network and
-    the TensorFlow devices. This takes a few seconds. Exit code: 0; 1 if something is missing that
-    every run needs.
+    the TensorFlow devices. This takes a few seconds. Exit code: 0; 1 if a requirement of every
+    run is missing.
 
     With --cluster, the command checks the requirements of a cluster job
     (parallel.launcher=kubernetes): version, operator, permissions, quotas, volumes, image. It

@@ -48,18 +48,18 @@ def emulate(
     """Run a compiled pipeline on this machine, as Kubeflow Pipelines would.
 
     The command reads only FILE. It runs the command of each step as a process in this Python
-    environment. As the Kubeflow launcher does, it passes inputs without types, downloads them
-    before a step, and uploads the outputs after it. A folder is the object store. The command also
-    emulates retries, time limits, and the cache with the key of the backend.
+    environment. Like the Kubeflow launcher, the command downloads the inputs before a step, passes
+    them without types, and uploads the outputs after the step. A folder replaces the object store.
+    The command also emulates retries, time limits, and the cache with the key of the backend.
 
     \b
     stagecraft compile && stagecraft emulate quickstart.yaml
     stagecraft emulate quickstart.yaml -p train_epochs=2 -p train_seed=1
 
-    Not emulated: Kubernetes (container images, resources, volumes, node selectors, tolerations; a
-    step sees the whole machine), conditions, several users. A step opens s3:// and minio:// URIs
-    only with keys from its secrets or variables. The values that a step receives were compared with
-    those of a real backend.
+    The command does not emulate conditions, several users, or Kubernetes: container images,
+    resources, volumes, node selectors, tolerations. Each step can use the whole machine. A step
+    opens s3:// and minio:// URIs only with keys from its secrets or variables. The values that a
+    step receives were compared with those of a real backend.
 
     The last line is JSON: run_id, pushed, blessed, steps. Exit code: 0; 1 if a step failed; 130
     after Ctrl-C.

@@ -41,9 +41,12 @@ def set_(name: str, **fields: Any) -> None:
     from stagecraft.pipeline.kubeflow.client import connection
     from stagecraft.pipeline.kubeflow.client import contexts as stored
 
-    if "-" in fields.values():
+    if stdin := [field for field, value in fields.items() if value == "-"]:
+        option = f"--{stdin[0].replace('_', '-')}"
         raise UserError(
-            "-: a context stores paths of files, and cannot read standard input; use a path",
+            f"{option}: '-' (standard input) is not allowed in a context, which stores paths; use "
+            "the path of a file",
+            setting=option,
             value="-",
         )
     known = stored.load()

@@ -15,7 +15,8 @@ from stagecraft.schemas.errors import UserError
 _ADVICE = {
     401: "The server does not accept these credentials: set --token-file, --cookies-file or "
     "--iap-client-id; tokens and cookies expire after some hours.",
-    403: "These credentials may not do that{namespace}: ask an administrator for a role.",
+    403: "These credentials do not permit this request{namespace}. Ask an administrator for a "
+    "role.",
     404: "",
     409: "",
     429: "The server limits requests: try again in a minute.",
@@ -61,7 +62,7 @@ def refused(
         )
     advice = _FAILED if status >= 500 else _ADVICE.get(status, "")
     namespace = connection.context.namespace
-    advice = advice.format(namespace=f" in namespace {namespace}" if namespace else "")
+    advice = advice.format(namespace=f" (in namespace {namespace})" if namespace else "")
     text = f"{_address(url)}: {status}" + (f": {message}" if message else "")
     text = f"{text.rstrip('.')}. {advice}".strip()
     return ApiError(connection.redact(text, headers), status)

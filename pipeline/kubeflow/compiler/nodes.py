@@ -155,8 +155,8 @@ def _take_parameters(step: specs.Step, producer: str) -> None:
         return
     if not specs.is_ours(step):
         raise UserError(
-            f"{step.name}: reads {', '.join(resolved)} from the resolver {producer}. On Kubeflow, "
-            "only a Python executor can read it, not a container component.",
+            f"{step.name}: reads {', '.join(map(repr, resolved))} from the resolver {producer!r}. "
+            "On Kubeflow, only a Python executor can read it, not a container component.",
             record=step.name,
         )
     args = step.executor["container"]["args"]

@@ -52,7 +52,7 @@ def check(node: Any) -> None:
         if not isinstance(value, RuntimeParameter) and _has_runtime_parameter(value):
             raise UnsupportedNodeError(
                 node,
-                f"its parameter {name} contains a RuntimeParameter within a dict, a list or a "
+                f"the parameter {name!r} contains a RuntimeParameter within a dict, a list or a "
                 "message, which TFX would compile as text. Make the RuntimeParameter the whole "
                 "value of a parameter.",
             )
@@ -68,8 +68,8 @@ def check(node: Any) -> None:
         if not isinstance(channel, Channel):
             raise UnsupportedNodeError(
                 node,
-                f"its input {key} is not the output of one component, but a union, a ForEach or a "
-                "resolver function, which cannot be compiled for Kubeflow.",
+                f"the input {key!r} is not the output of one component, but a union, a ForEach or "
+                "a resolver function, which cannot be compiled for Kubeflow.",
             )
     for key, channel in node.outputs.items():
         try:
@@ -78,7 +78,7 @@ def check(node: Any) -> None:
             path = name_utils.get_full_name(channel.type)
             raise UnsupportedNodeError(
                 node,
-                f"its output {key} has the type name {channel.type.TYPE_NAME!r}, but a type name "
+                f"the output {key!r} has the type name {channel.type.TYPE_NAME!r}, but a type name "
                 f"must contain the module from which a step imports the class. Give {path} a "
                 f"TYPE_NAME such as 'my_types.{channel.type.__name__}': a top-level module of 3 to "
                 "21 lower-case letters, a dot, and the name of the class.",
@@ -102,8 +102,8 @@ def check_complete(pipeline: Pipeline) -> None:
             if producer and producer not in names:
                 raise UnsupportedNodeError(
                     node,
-                    f"its input {key} is an output of {producer}, which is not in the pipeline. "
-                    "Add it to the pipeline's components.",
+                    f"the input {key!r} is an output of {producer!r}, which is not in the "
+                    "pipeline. Add it to the pipeline's components.",
                 )
 
 

@@ -161,7 +161,7 @@ def _parameter(
         value = source["runtimeValue"]["constant"]
         return run.get(value, value) if isinstance(value, str) else value
     raise UserError(
-        f"{step}: the backend does not resolve the parameter {name}: {source}.", record=step
+        f"{step}: the backend does not resolve the parameter {name!r}: {source}.", record=step
     )
 
 
@@ -182,7 +182,7 @@ def _converted(step: specs.Step, name: str, definition: Json, value: Any, has_va
 
 
 def _problem(step: specs.Step, name: str, problem: str) -> UserError:
-    return UserError(f"{step.name}: the parameter {name} {problem}.", record=step.name)
+    return UserError(f"{step.name}: the parameter {name!r} {problem}.", record=step.name)
 
 
 def _artifact(step: str, name: str, source: Json, done: Producers) -> Json:

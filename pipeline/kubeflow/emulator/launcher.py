@@ -111,7 +111,7 @@ class Pod:
             uri = artifacts["artifacts"][0]["uri"]
             bucket, _, key = uri.partition("://")[2].partition("/")
             if store.knows(uri) and not key:
-                raise Failed(f"the launcher fails: the input {name}, {uri}, has no key")
+                raise Failed(f"the launcher fails: the input {name!r}, {uri}, has no key")
             if not uri.startswith("minio://") or root.split("/")[2:3] == [bucket]:
                 continue
             if "AWS_ACCESS_KEY_ID" not in own:
@@ -177,7 +177,7 @@ class Pod:
             path = pathlib.Path(output["outputFile"])
             if name not in parameters:
                 if not path.exists():
-                    raise Failed(f"the container wrote no output parameter {name}")
+                    raise Failed(f"the container wrote no output parameter {name!r}")
                 parameters[name] = from_text(path.read_text(), types[name]["parameterType"])
         artifacts = {}
         for name, provisioned in executor_input["outputs"]["artifacts"].items():

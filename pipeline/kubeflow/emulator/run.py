@@ -195,7 +195,7 @@ def _check(step: specs.Step) -> None:
         )
     if step.container is None and "importer" not in step.executor:
         raise UserError(
-            f"{step.name}: the backend cannot run {', '.join(step.executor)}, only containers and "
-            "importers; see 'stagecraft lint'.",
+            f"{step.name}: the backend cannot run a {', '.join(step.executor)}, only containers "
+            "and importers; see 'stagecraft lint'.",
             record=step.name,
         )

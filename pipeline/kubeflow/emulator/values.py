@@ -90,7 +90,7 @@ def stored_metadata(metadata: Json) -> Json:
 
     def stored(name: str, value: Any) -> Any:
         if value is None:
-            raise ValueProblem(f"the metadata {name} is null")
+            raise ValueProblem(f"the metadata {name!r} is null")
         if isinstance(value, bool):
             return int(value)
         if isinstance(value, (list, dict)):

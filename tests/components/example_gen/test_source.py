@@ -72,7 +72,7 @@ def test_download_is_fetched_into_the_cache(tiny, monkeypatch):
 
 
 def test_what_is_not_there(tmp_path):
-    with pytest.raises(UserError, match="sample or download") as caught:
+    with pytest.raises(UserError, match="'sample', or 'download'") as caught:
         at(tmp_path / "x")
     assert (caught.value.setting, caught.value.file) == ("source", str(tmp_path / "x"))
 

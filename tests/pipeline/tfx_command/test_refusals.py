@@ -164,7 +164,7 @@ def test_runtime_parameters(project, argument, value):
     ("status", "message"),
     [
         (401, "--token-file"),
-        (403, "may not do that"),
+        (403, "do not permit this request"),
         (500, "The server failed"),
     ],
 )

@@ -45,7 +45,7 @@ def test_the_second_is_told_of_the_first(tmp_path):
     assert refused.value.holder == first.holder
     assert (first.holder.host, first.holder.process) == (socket.gethostname(), os.getpid())
     assert abs(first.holder.since - time.time()) < 60
-    assert str(first.holder) == f"train-first, process {os.getpid()} on {socket.gethostname()}"
+    assert str(first.holder) == f"train-first (process {os.getpid()} on {socket.gethostname()})"
     assert (refused.value.file, refused.value.suggestion) == (str(tmp_path), "train.resume_id")
     first.release()
     second.claim()

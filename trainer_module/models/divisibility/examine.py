@@ -171,7 +171,7 @@ def _check_state(
         a, b = (call.changed.get(index, values[index]) for call in (probed.one, probed.other))
         if not probe.equal(whole, (a + b) / 2):
             raise ModelRefusedError(
-                f"the variable {variable.path}",
+                f"the variable {variable.path!r}",
                 "is assigned a value that is not a mean over the batch, and the topology divides "
                 "each batch into parts",
                 f"assign a mean over the examples, or {_WHOLE}",
@@ -198,7 +198,7 @@ def _check_foreign(segment: Segment, called: Called) -> None:
                 "draw with seed=self.seed",
             )
         raise ModelRefusedError(
-            f"the variable {variable.path}",
+            f"the variable {variable.path!r}",
             "is assigned in training, but is not one of the model's weights, and is not saved",
             "create it with self.add_weight(trainable=False) in a layer",
         )

@@ -58,8 +58,8 @@ def all_cuts(model: keras.Model, stages: int) -> list[str]:
         raise SettingError(
             "parallel.stages",
             stages,
-            f"is too many: {model.name} has {len(names)} cut points (places where a single tensor "
-            "connects the two parts)",
+            f"is too many: the model {model.name!r} has {len(names)} cut points (places "
+            "where a single tensor connects the two parts)",
             f"parallel.stages: {len(names) + 1} or fewer",
         )
     return names
@@ -111,9 +111,9 @@ def cut_points(model: keras.Model) -> list[CutPoint]:
     problem = functional.obstacle(model)
     if problem:
         raise UserError(
-            f"parallel.stages: {model.name} cannot be cut: {problem}; use a functional model with "
-            "one input and one output, keras.Model(inputs, outputs), or a list of models, one for "
-            "each stage, or parallel.stages: 1",
+            f"parallel.stages: the model {model.name!r} cannot be cut: {problem}; use a functional "
+            "model with one input and one output (keras.Model(inputs, outputs)), a list with one "
+            "model per stage, or parallel.stages: 1",
             setting="parallel.stages",
             value=model.name,
             suggestion="parallel.stages: 1",
@@ -154,7 +154,7 @@ def _places(model: keras.Model) -> list[CutPoint]:
         elif len(alive) > 1:
             reason = f"it returns {len(alive)} tensors"
         elif shared:
-            reason = f"{shared[0]!r} has weights that are used on both sides"
+            reason = f"both stages would use the weights of {shared[0]!r}"
         elif last_call[id(node.operation)] > index:
             reason = "it is called again later"  # and the name has to be unique
         elif getattr(tensor, "_keras_mask", None) is not None:
@@ -180,7 +180,7 @@ def _check_names(model: keras.Model, names: Sequence[str]) -> None:
         raise SettingError(
             "parallel.cuts",
             repr(",".join(names)),
-            f"must name each layer once, in the order in which {model.name} computes the layers",
+            f"must name each layer once, in the order of computation in the model {model.name!r}",
             f"parallel.cuts: {','.join(order)}",
         )
 
@@ -190,22 +190,23 @@ def _illegal(model: keras.Model, name: str, legal: list[str]) -> str:
     # The name of a layer that is called several times means its last call.
     index = {place.layer: index for index, place in enumerate(places)}.get(name)
     if not legal:
-        return f"{model.name} has no cut points; use parallel.stages: 1"
+        return f"the model {model.name!r} has no cut points; use parallel.stages: 1"
     if index is not None:
         before = [place.layer for place in places[:index] if not place.reason][-1:]
         after = [place.layer for place in places[index:] if not place.reason][:1]
         near = " or ".join(map(repr, before + after))
-        return f"{model.name} cannot be cut after this layer: {places[index].reason}; use {near}"
+        problem = f"cannot be cut after this layer: {places[index].reason}"
+        return f"the model {model.name!r} {problem}; cut after {near}"
     for layer in model.layers:
         # Private, but the only list of the layers inside a layer.
         if name in [inner.name for inner in layer._flatten_layers(include_self=False)]:
             near = " or ".join(map(repr, [layer.name] if layer.name in legal else legal[:3]))
             return (
-                f"this layer is inside {layer.name!r}, and {model.name} can be cut only between "
-                f"its own layers; use {near}"
+                f"this layer is inside {layer.name!r}, and the model {model.name!r} can be cut "
+                f"only between its own layers; cut after {near}"
             )
     near = ", ".join(map(repr, difflib.get_close_matches(name, legal, n=3, cutoff=0.4) or legal))
-    return f"{model.name} has no such layer; it can be cut after {near}"
+    return f"the model {model.name!r} has no such layer; it can be cut after {near}"
 
 
 def balance(

@@ -60,11 +60,11 @@ class ParameterServer(Strategy):
     def cluster(self, parallel: ParallelSettings) -> Cluster | None:
         """A chief, workers and parameter servers, as many as the settings say."""
         example = '{"chief": ["host0:2222"], "worker": ["host1:2222"], "ps": ["host2:2222"]}'
-        needs = "but strategy: parameter_server is a chief, workers and parameter servers"
+        needs = "but strategy: parameter_server needs a chief, workers and parameter servers"
         cluster = tf_config.read()
         if cluster is None:
             raise tf_config.TFConfigError(
-                f"unset, {needs}", f'"cluster": {example} and a "task" in each of them'
+                f"unset, {needs}", f'"cluster": {example} and a "task" for each process'
             )
         jobs = {"chief": cluster.has_chief, "worker": cluster.remote_workers, "ps": cluster.ps}
         for job, members in jobs.items():

@@ -95,6 +95,7 @@ def _check(request: JobRequest) -> None:
     # Patches list mounts by the volume's name, once each (trainjob_types.go).
     claims = Counter(volume.claim for volume in pod.volumes)
     [(claim, times)] = claims.most_common(1) or [("", 0)]
+    other_kind = "kubeflow.job.kind: job"
     for is_wrong, setting, value, problem, use in (
         (
             job.priority_class,
@@ -107,8 +108,8 @@ def _check(request: JobRequest) -> None:
             job.ttl_seconds != ttl_seconds,
             "kubeflow.job.ttl_seconds",
             job.ttl_seconds,
-            "does not apply to a TrainJob, which stays until someone deletes it",
-            f"kubeflow.job.ttl_seconds: {ttl_seconds}",
+            "has no effect: a TrainJob stays until someone deletes it",
+            f"the default, kubeflow.job.ttl_seconds: {ttl_seconds}",
         ),
         (
             pod.image_pull_policy,
@@ -121,19 +122,20 @@ def _check(request: JobRequest) -> None:
             request.max_restarts != RESTARTS,
             "parallel.max_restarts",
             request.max_restarts,
-            "cannot be set: the runtime of a TrainJob sets the restarts",
+            f"differs from manifests/trainer-runtime, which restarts each process {RESTARTS} times",
             f"parallel.max_restarts: {RESTARTS}",
-        ),
-        (
-            times > 1,
-            "kubeflow.steps.Trainer.volumes",
-            claim,
-            f"is mounted {times} times; a TrainJob mounts a volume once",
-            "one mount of the whole volume",
         ),
     ):
         if is_wrong:
-            raise SettingError(setting, value, problem, f"{use}, or kubeflow.job.kind: job")
+            raise SettingError(setting, value, problem, f"{use}, or {other_kind}")
+    if times > 1:
+        raise SettingError(
+            "kubeflow.steps.Trainer.volumes",
+            claim,
+            f"is mounted {times} times, but a TrainJob mounts a volume once",
+            f"one mount of the whole volume, or {other_kind}",
+            shown=f"claim {claim!r}",
+        )
 
 
 TRAIN_JOB = TrainJob()

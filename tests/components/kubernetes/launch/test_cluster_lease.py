@@ -140,7 +140,7 @@ def test_one_that_another_program_has_written(server, change):
     patch = {"metadata": {"annotations": annotations}, "spec": taken}
     name = object_name(FOLDER)
     server.store.patch(kind(server), server.namespace, name, patch)
-    with pytest.raises(LeaseHeldError, match="ci is training") as refused:
+    with pytest.raises(LeaseHeldError, match="ci uses") as refused:
         lease(server).claim()
     assert refused.value.until > time.time()
     free = {"spec": {"holderIdentity": None}}

@@ -38,6 +38,6 @@ def test_secrets_are_left_out_and_have_to_be_put_back(stagecraft, tmp_path, mess
     (tmp_path / "mine.yaml").write_text(result.stdout)
     again = stagecraft("config", "--config", "mine.yaml")
     assert again.code == 1
-    assert "every_step.env.HF_TOKEN: … " in again.stderr
+    assert "every_step.env.HF_TOKEN" in again.stderr
     messages.check(again.stderr)
     assert stagecraft("config", "--config", "mine.yaml", *secret).code == 0

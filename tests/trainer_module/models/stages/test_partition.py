@@ -149,7 +149,7 @@ def test_a_mask_does_not_go_from_stage_to_stage(last):
 
     model = _functional(body, shape=(3,))
     assert _names(model) == ["flat"]
-    with pytest.raises(UserError, match="use 'flat'"):
+    with pytest.raises(UserError, match="cut after 'flat'"):
         partition.split(model, ["dense"])
 
 
