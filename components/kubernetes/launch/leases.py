@@ -23,6 +23,7 @@ from typing import Any
 from stagecraft.components.kubernetes.api import connection
 from stagecraft.components.kubernetes.api.connection import Refused, parse_time
 from stagecraft.components.kubernetes.api.objects import Json, Objects
+from stagecraft.components.kubernetes.jobs.cluster_job import JobRefusedError
 from stagecraft.components.kubernetes.jobs.pods import GRACE_SECONDS
 from stagecraft.components.object_store.folder import is_address, open_lease, patiently
 from stagecraft.components.object_store.lease_s3 import NoLeasesError, S3Lease
@@ -177,6 +178,9 @@ def held(leases: list[Lease], is_over: Callable[[], bool]) -> Iterator[None]:
             for lease in leases:
                 stack.enter_context(lease.renewed())
             yield
+    except JobRefusedError:  # there are no pods
+        _release(leases, 0.0)
+        raise
     except BaseException:
         if is_over():
             _release(leases, GRACE_SECONDS)  # the pods save first
