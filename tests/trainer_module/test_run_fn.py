@@ -63,14 +63,16 @@ def trained(make_fn_args: MakeFnArgs, tmp_path_factory: pytest.TempPathFactory) 
                 events.append(entry.progress)
 
     logger, listener = logging.getLogger("stagecraft.progress"), Listener()
+    level = logger.level
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(HERE))
-        patch.setattr(logger, "level", logging.INFO)
+        logger.setLevel(logging.INFO)  # which clears what the logger remembers of its level
         logger.addHandler(listener)
         try:
             run_fn(fn_args)
         finally:
             logger.removeHandler(listener)
+            logger.setLevel(level)
     return Trained(fn_args, folder, events)
 
 

@@ -117,7 +117,7 @@ def test_a_layer_that_draws_by_itself_hides_nothing_behind_it():
 
 
 def test_a_state_that_is_no_mean_is_refused_where_a_batch_is_divided():
-    assert refusal(Largest(name="biggest")).part.endswith("biggest/variable")
+    assert refusal(Largest(name="biggest")).part.endswith("biggest/variable'")
     checked(model_of(Largest()), parts=1)
 
 
