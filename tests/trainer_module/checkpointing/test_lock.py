@@ -85,7 +85,7 @@ def test_what_was_released_is_not_renewed(tmp_path, monkeypatch):
 
 
 def test_fifty_at_once(tmp_path):
-    """The lease of one that was killed is still there; nobody is told of that one."""
+    """A killed process leaves its lease; each error names the winner, not the killed process."""
     with _holding(tmp_path / "0") as killed:
         killed.kill()
     [found] = starts.at_once("lock", str(tmp_path), count=50)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from typing import Any
 
 import numpy as np
 import pytest
+from trained_weights import on_one_device, weights
 
-from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.parity import cases, criteria
 
 STEPS = 40
@@ -25,14 +24,6 @@ TRAIN = {
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2, "precision": "float64"}
 
 
-def weights(one: Any) -> dict[str, np.ndarray]:
-    """After the last step."""
-    [folder] = (one.volume / "checkpoints").iterdir()
-    checkpoint = Checkpoints(folder, writes=False).newest()
-    assert checkpoint is not None and checkpoint.step == STEPS
-    return {name: value for name, value in checkpoint.state.items() if name.startswith("model/")}
-
-
 @pytest.fixture(scope="module")
 def known() -> dict[str, np.ndarray]:
     """What ``expected`` has found: the same for each kind."""
@@ -41,13 +32,8 @@ def known() -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def expected(step: Any, known: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Of one device, in this process, that takes a batch in the same parts (BatchNorm)."""
     if not known:
-        one = step()
-        one.run({"launcher": "in_process", "precision": "float64", "accumulate": 2}, TRAIN)
-        known.update(weights(one))
-        shutil.rmtree(one.volume / "checkpoints")
-        shutil.rmtree(one.model.uri)
+        known.update(on_one_device(step(), TRAIN, STEPS))
     return known
 
 
@@ -74,6 +60,6 @@ def test_a_worker(
     for role in ("worker 0", "worker 1"):
         assert re.search(rf"{role}: .* Resuming from step [1-9]\d* of {STEPS},", printed)
     no_more = dict.fromkeys(expected, 0.0)  # than the tolerance
-    assert (parity := criteria.trajectory(weights(one), expected, no_more)).equal, parity
+    assert (parity := criteria.trajectory(weights(one, STEPS), expected, no_more)).equal, parity
     assert len(cluster.pods) == 4 and not cluster.running()
     assert len(cluster.gone) == (kind == "tfjob")

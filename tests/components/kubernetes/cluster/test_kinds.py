@@ -4,35 +4,19 @@ Each trains the same model as one device in one process: the same weights in flo
 """
 
 import pathlib
-import shutil
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from trained_weights import on_one_device, weights
 
-from stagecraft.components.object_store.folder import StoredFolder
-from stagecraft.trainer_module.checkpointing import mirror
-from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.parity import cases, criteria
 
 IN_STEP = {"strategy": "multi_worker_mirrored", "workers": 2, "precision": "float64"}
 
 SLOWLY = {"learning_rate": cases.SMALL_LEARNING_RATE, "schedule": "constant", "warmup_steps": 0}
 """So that training does not amplify rounding: criteria.py."""
-
-
-def weights(one: Any) -> dict[str, np.ndarray]:
-    """After the last step."""
-    if isinstance(one.checkpoints, str):
-        [key] = {name.partition("/")[0] for name in StoredFolder(one.checkpoints).names()}
-        folder = one.folder / "fetched"
-        mirror.use(folder, StoredFolder(f"{one.checkpoints}/{key}"))
-    else:
-        [folder] = one.checkpoints.iterdir()
-    checkpoint = Checkpoints(folder, writes=False).newest()
-    assert checkpoint is not None and checkpoint.step == 4
-    return {name: value for name, value in checkpoint.state.items() if name.startswith("model/")}
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +27,8 @@ def known() -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def expected(step: Any, known: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Of one device, in this process, that takes a batch in the same parts (BatchNorm)."""
     if not known:
-        one = step()
-        one.run({"launcher": "in_process", "precision": "float64", "accumulate": 2}, SLOWLY)
-        known.update(weights(one))
-        shutil.rmtree(one.volume / "checkpoints")
-        shutil.rmtree(one.model.uri)
+        known.update(on_one_device(step(), SLOWLY, 4))
     return known
 
 
@@ -67,7 +46,7 @@ def test_two_workers_in_step(expected, step, cluster, capfd, kind, request):
     one = request.getfixturevalue("stored") if stored else step(kind)
     one.run(IN_STEP, SLOWLY)
     no_more = dict.fromkeys(expected, 0.0)  # than the tolerance
-    assert (parity := criteria.trajectory(weights(one), expected, no_more)).equal, parity
+    assert (parity := criteria.trajectory(weights(one, 4), expected, no_more)).equal, parity
     assert one.model.get_int_custom_property("steps") == 4
     loaded = tf.saved_model.load(f"{one.model.uri}/Format-Serving")
     assert "serving_images" in loaded.signatures
