@@ -5,10 +5,16 @@ Imports of TFX alone log hundreds of lines. They appear with ``STAGECRAFT_LOG_LE
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import logging
 import os
 import re
+import shutil
+import sys
+import tempfile
 import warnings
+from collections.abc import Iterator
 
 LEVEL = "STAGECRAFT_LOG_LEVEL"
 """Environment variable: DEBUG for all lines; default: INFO."""
@@ -36,6 +42,32 @@ def configure() -> None:
         warnings.filterwarnings("ignore", category=category, module=f"({'|'.join(_LIBRARIES)})")
     for handler in logging.getLogger().handlers:
         handler.addFilter(_concerns_user)
+    with _holding_stderr():
+        import tensorflow  # noqa: F401 (2.17 and newer log before they read TF_CPP_MIN_LOG_LEVEL)
+
+
+@contextlib.contextmanager
+def _holding_stderr() -> Iterator[None]:
+    """Shows the lines that native code writes only if the block fails.
+
+    If the process dies inside the block, for example of SIGILL, stderr shows Python's traceback.
+    """
+    stderr, was_enabled = os.dup(2), faulthandler.is_enabled()
+    with tempfile.TemporaryFile() as held, open(stderr, "wb") as shown:
+        faulthandler.enable(shown)
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            sys.stderr.flush()
+            held.seek(0)
+            shutil.copyfileobj(held, shown)
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            faulthandler.disable()
+            if was_enabled:
+                faulthandler.enable()
 
 
 def _concerns_user(record: logging.LogRecord) -> bool:

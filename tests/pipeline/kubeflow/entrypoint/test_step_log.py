@@ -30,6 +30,30 @@ def test_imports_say_nothing(level: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (len(lines) == 2) == (level == "INFO"), lines[:5]
 
 
+HELD = """
+import os
+from stagecraft.pipeline.kubeflow.entrypoint.step_log import _holding_stderr
+with _holding_stderr():
+    os.write(2, b"native line")
+    {ending}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "shown"),
+    [
+        ("pass", ()),
+        ("raise ImportError('why')", ("native line", "ImportError: why")),
+        ("os.kill(os.getpid(), 4)", ("Illegal instruction", "line 6")),
+    ],
+)
+def test_native_lines(ending: str, shown: tuple[str, ...]) -> None:
+    """The third ending is a processor that lacks an instruction."""
+    stderr = ran(sys.executable, "-c", HELD.format(ending=ending), code=None).stderr
+    assert all(text in stderr for text in shown)
+    assert bool(stderr) == bool(shown)
+
+
 @pytest.mark.parametrize(
     ("path", "level", "message", "shown"),
     [
