@@ -50,6 +50,10 @@ RUNS = {
         "--model cnn --batch 8 --rounds 1 --jit off",
         rf"^off +M = 8 +{NUMBER} +{NUMBER} \(.*\) +{NUMBER} \(",
     ),
+    "step_start": (
+        "--rounds 1 --side tensorflow --side latest-blessed",
+        rf"^latest-blessed +{NUMBER} \(.*\) +more than tensorflow: +{NUMBER}$",
+    ),
     "training_loop": (
         "--model cnn --rounds 1 --steps 1 --batch 8",
         rf"^cnn +ours +[\d,]+ +fit +[\d,]+ +ours / fit {NUMBER} \(",
