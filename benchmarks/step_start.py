@@ -1,4 +1,4 @@
-"""Measures what a step of a Kubeflow run costs before it works: the start of Python and the imports.
+"""Measures what a step of a Kubeflow run costs before it works: Python's start and the imports.
 
     python benchmarks/step_start.py [--rounds 5] [--side tensorflow --side run]
 
@@ -16,6 +16,7 @@ The sides alternate in each round. The first round fills the cache of compiled b
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import statistics
 import subprocess
@@ -40,7 +41,10 @@ def main() -> None:
     args = parser.parse_args()
     sides = args.side or list(SIDES)
     print(f"{versions()}; seconds, medians of {args.rounds} rounds, with the range")
-    rounds = [{side: timed(lambda: start(side)) for side in sides} for _ in range(args.rounds + 1)]
+    rounds = [
+        {side: timed(functools.partial(start, side)) for side in sides}
+        for _ in range(args.rounds + 1)
+    ]
     for side in sides:
         seconds = [times[side] for times in rounds[1:]]
         extra = [times[side] - times[sides[0]] for times in rounds[1:]]
