@@ -36,7 +36,6 @@ from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.schemas import features
-from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.models import registry
 
 PREPROCESSING_FN = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
@@ -129,14 +128,14 @@ def assemble(
     training_examples = (
         transform.outputs["transformed_examples"] if settings.transform.materialize else examples
     )
-    classes = len(labels.class_names(settings.data.schema_path))
+    arguments = settings.task.found.model_arguments(settings.data.schema_path)
     trainer = Trainer(
         examples=training_examples,
         transform_graph=transform.outputs["transform_graph"],
         schema=schema,
         settings=settings,
         checkpoint_root=places.checkpoints,
-        num_classes=classes,
+        model_arguments=arguments,
         **varied,
     )
     model = trainer.outputs["model"]
@@ -150,7 +149,7 @@ def assemble(
             steps=settings.parity.steps,
             batch_size=settings.parity.batch_size,
             timeout_seconds=settings.parity.timeout_seconds,
-            num_classes=classes,
+            model_arguments=arguments,
         )
         trainer.add_upstream_node(parity_gate)
         gates.append(parity_gate)

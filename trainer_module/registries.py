@@ -1,4 +1,4 @@
-"""What settings name: strategies, optimizers, schedules, augmentations and model families.
+"""What settings name: tasks, strategies, optimizers, schedules, augmentations, model families.
 
 A new one is a file in its registry's folder, or an entry point of another package. Imports no
 entry before it is named.
@@ -32,11 +32,12 @@ SCHEDULES = _registry(
 AUGMENTATIONS = _registry(
     "data.augmentation:Augmentation", "train.augment", "data.augmentations", "augmentations"
 )
+TASKS = _registry("tasks.task:Task", "task.name", "tasks.kinds", "tasks")
 FAMILIES = _registry("models.family:ModelFamily", "train.model", "models.families", "models")
 
 BY_SETTING = {
     registry.setting: registry
-    for registry in (STRATEGIES, OPTIMIZERS, SCHEDULES, AUGMENTATIONS, FAMILIES)
+    for registry in (TASKS, STRATEGIES, OPTIMIZERS, SCHEDULES, AUGMENTATIONS, FAMILIES)
 }
 
 

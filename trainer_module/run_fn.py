@@ -89,6 +89,7 @@ def run_fn(fn_args: Any) -> None:
                     context.examples["train"],
                     first,
                     devices.rows,
+                    context.task,
                 ),
                 None if parallel.evaluator else context.val_data(devices),
             )
@@ -101,7 +102,8 @@ def run_fn(fn_args: Any) -> None:
                 context.build_blank(),
                 engine.weights(),
                 context.transform,
-                context.class_names,
+                context.task,
+                context.schema_path,
             )
             record.write(
                 run_dir,
@@ -125,7 +127,7 @@ def _evaluate(fn_args: Any, settings: TrainingSettings) -> None:
     engine = make_engine(
         connect(devices, alone),
         devices,
-        TrainingSettings(train=settings.train, parallel=alone),
+        settings.model_copy(update={"parallel": alone}),
         context.total,
         context.build_blank,
     )

@@ -11,11 +11,30 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
+from stagecraft.trainer_module.tasks.task import Task
 
 __all__ = ["ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
 
 DEFAULT_EPOCHS = 10.0
 """Used if the settings have neither steps nor epochs."""
+
+
+class TaskSettings(Settings):
+    """What is learned (``task:``)."""
+
+    name: str = Field("pictures", description="features, targets, loss and metrics")
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, value: str) -> str:
+        registries.TASKS.get(value)
+        return value
+
+    @property
+    def found(self) -> Task:
+        """The task."""
+        task: Task = registries.TASKS.get(self.name)
+        return task
 
 
 class TrainSettings(Settings):
@@ -202,6 +221,7 @@ class TrainSettings(Settings):
 class TrainingSettings(Settings):
     """All settings of a ``run_fn``; TFX passes them as typed execution properties."""
 
+    task: TaskSettings = Field(default_factory=TaskSettings)
     train: TrainSettings = Field(default_factory=TrainSettings)
     parallel: ParallelSettings = Field(default_factory=ParallelSettings)
 

@@ -19,11 +19,11 @@ from stagecraft.components.fingerprints.code_fingerprint import (
     file_digest,
     files_digest,
 )
-from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.initial_weights import source
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.tasks.task import ModelArguments, Task
 
 INPUTS = {
     "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
@@ -85,7 +85,7 @@ def _primitive(annotation: Any) -> tuple[type, bool]:
 
 
 def fingerprints(
-    code: list[str], settings: Mapping[str, Any], num_classes: int | None
+    code: list[str], settings: Mapping[str, Any], arguments: ModelArguments | None
 ) -> dict[str, str]:
     """``code_fingerprint``, and ``initial_weights_fingerprint`` if there are such weights.
 
@@ -94,7 +94,7 @@ def fingerprints(
     Args:
         settings: flat ones, or runtime parameters in their place. The code of the strategy, the
             optimizer and so on that they name counts.
-        num_classes: argument of the model's function; None: 10.
+        arguments: of the model's function; None: those of the task's sample.
     """
     files: list[str] = []
     model, initial_weights = settings["train_model"], settings.get("train_initial_weights")
@@ -103,9 +103,11 @@ def fingerprints(
         from stagecraft.trainer_module.models import registry  # and Keras
 
         code = [*code, model]
-        classes = features.SAMPLE.num_classes if num_classes is None else num_classes
+        task: Task = registries.TASKS.get(settings["task_name"])
+        arguments = task.sample_arguments if arguments is None else arguments
         code_fingerprint(*code)  # refuses unknown names before building the model
-        files = registry.files_read(model, num_classes=classes)
+        if arguments is not None:
+            files = registry.files_read(model, arguments, task)
     result = {"code_fingerprint": code_fingerprint(*code, files=files)}
     if isinstance(initial_weights, str):
         result[WEIGHTS_FINGERPRINT] = weights_fingerprint(initial_weights)

@@ -10,6 +10,7 @@ from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.training_properties import fingerprints
 from stagecraft.components.parity_gate import executor
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.tasks.task import ModelArguments
 
 _WORKER = "stagecraft.trainer_module.parity.worker"
 """A program that the gate starts by name; the gate does not import its code."""
@@ -61,7 +62,7 @@ class ParityGate(base_component.BaseComponent):
         steps: int = 20,
         batch_size: int = 24,
         timeout_seconds: float = 600.0,
-        num_classes: int | None = None,
+        model_arguments: ModelArguments | None = None,
     ) -> None:
         """Connects the inputs.
 
@@ -85,7 +86,7 @@ class ParityGate(base_component.BaseComponent):
                 parity_steps=steps,
                 parity_batch_size=batch_size,
                 parity_timeout_seconds=timeout_seconds,
-                **fingerprints([executor.__name__, _WORKER], flat, num_classes),
+                **fingerprints([executor.__name__, _WORKER], flat, model_arguments),
                 **flat,
             )
         )

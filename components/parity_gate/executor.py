@@ -19,7 +19,7 @@ from tfx.utils import io_utils
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.data import input_data, labels
+from stagecraft.trainer_module.data import batch, input_data
 from stagecraft.trainer_module.parity import cases, report
 from stagecraft.trainer_module.parity.cases import Case
 from stagecraft.trainer_module.parity.check import Check
@@ -63,7 +63,7 @@ class Executor(base_executor.BaseExecutor):
             _save_batches(case, input_dict, data)
             check = Check(
                 data,
-                len(labels.class_names(schema)),
+                case.settings.task.found.model_arguments(schema),
                 pathlib.Path(folder),
                 steps=int(exec_properties["parity_steps"]),
                 timeout_seconds=float(exec_properties["parity_timeout_seconds"]),
@@ -83,13 +83,11 @@ def _save_batches(case: Case, input_dict: Artifacts, path: pathlib.Path) -> None
         tft.TFTransformOutput(artifact_utils.get_single_uri(input_dict["transform_graph"])),
         case.settings.train,
         input_data.count_examples(files),
+        task=case.settings.task.found,
     )
-    batches = list(dataset.take(BATCHES))
-    np.savez(
-        path,
-        images=np.concatenate([batch.images.numpy() for batch in batches]),
-        labels=np.concatenate([batch.labels.numpy() for batch in batches]),
-    )
+    whole = next(iter(dataset.unbatch().batch(BATCHES * case.settings.train.batch_size)))
+    arrays = batch.to_arrays("inputs", whole.inputs) | batch.to_arrays("targets", whole.targets)
+    np.savez(path, **arrays)
 
 
 def _write(output_dict: Artifacts, rows: list[Row]) -> None:

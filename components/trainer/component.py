@@ -17,6 +17,7 @@ from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.training_properties import fingerprints
 from stagecraft.components.trainer.executor import Executor
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.tasks.task import ModelArguments
 
 RUN_FN = "stagecraft.trainer_module.run_fn.run_fn"
 
@@ -50,7 +51,7 @@ class Trainer(base_component.BaseComponent):
         settings: TrainingSettings,
         checkpoint_root: str,
         run_fn: str = RUN_FN,
-        num_classes: int | None = None,
+        model_arguments: ModelArguments | None = None,
         **overrides: Any,
     ):
         """Configures a training.
@@ -64,7 +65,9 @@ class Trainer(base_component.BaseComponent):
                 the user's code that it imports. For a model ``package.module:function``, it also
                 includes the module and the files that the function reads; to find these files, the
                 constructor builds the model.
-            num_classes: number of classes for building the model; None: 10.
+            model_arguments: arguments of the model's function, to find the files that it reads:
+                ``{"input_shape": (64, 64, 3), "num_classes": 7}``. None: those of the task's
+                sample. The training itself takes them from ``schema``.
             **overrides: flat settings (``train_learning_rate=…``) in place of those in
                 ``settings``; a RuntimeParameter is allowed; the Trainer checks its value at run
                 time. The cache key then misses the code of a model named at run time.
@@ -88,7 +91,7 @@ class Trainer(base_component.BaseComponent):
                 model_run=types.Channel(type=standard_artifacts.ModelRun),
                 run_fn=run_fn,
                 checkpoint_root=checkpoint_root,
-                **fingerprints([run_fn], flat, num_classes),
+                **fingerprints([run_fn], flat, model_arguments),
                 **flat,
             )
         )

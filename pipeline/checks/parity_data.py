@@ -21,7 +21,7 @@ def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) 
     """Writes the first images of the train part, normalized per channel.
 
     Args:
-        path: the ``.npz``: images float32 ``[n, 32, 32, 3]``, labels int64 ``[n]``.
+        path: the ``.npz``: inputs float32 ``[n, 32, 32, 3]``, targets int64 ``[n]``.
     """
     properties = data.model_dump() | {"dataset": data.dataset_name}
     blocks = _first(source.resolve(properties).blocks(lambda done, total: None), batch_size)
@@ -39,7 +39,7 @@ def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) 
     height, width, channels = features.IMAGE_SHAPE
     images = planes.reshape(-1, channels, height, width).transpose(0, 2, 3, 1).astype(np.float64)
     images = (images - images.mean((0, 1, 2))) / images.std((0, 1, 2))
-    np.savez(path, images=images.astype(np.float32), labels=labels.astype(np.int64))
+    np.savez(path, inputs=images.astype(np.float32), targets=labels.astype(np.int64))
 
 
 def _first(blocks: Iterator[Block], batch_size: int) -> list[Block]:

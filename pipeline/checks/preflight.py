@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import keras
 import tensorflow as tf
 
-from stagecraft.pipeline.checks import classes
+from stagecraft.pipeline.checks import model_arguments
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
@@ -37,10 +37,11 @@ def build(
     loaded: list[Loaded] = []
     model = assemble(
         settings.train,
-        classes.count(settings.data),
+        model_arguments.find(settings),
         scope,
         settings.parallel.precision,
         on_loaded=loaded.append,
+        task=settings.task.found,
     )
     return model, [*(each.note() for each in loaded), *dropout.notes(model)]
 

@@ -106,17 +106,17 @@ def _spoil_batch(fault: Fault) -> None:
 
     train_dataset = input_data.train_dataset
 
-    def spoiled(*args: Any) -> tf.data.Dataset:
+    def spoiled(*args: Any, **more: Any) -> tf.data.Dataset:
         first = args[4]
 
         def spoil(number: tf.Tensor, batch: Any) -> Any:
             bad = tf.equal(number + first, fault.step)
             factor = tf.where(bad, tf.constant(float("nan")), tf.constant(1.0))
-            return batch._replace(images=batch.images * factor)
+            return batch._replace(inputs=batch.inputs * factor)
 
-        return train_dataset(*args).enumerate().map(spoil)
+        return train_dataset(*args, **more).enumerate().map(spoil)
 
-    input_data.train_dataset = spoiled  # type: ignore[assignment]
+    input_data.train_dataset = spoiled
 
 
 if __name__ == "__main__":

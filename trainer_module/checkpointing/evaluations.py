@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pathlib
+from collections.abc import Mapping
 
 from stagecraft.trainer_module.checkpointing import mirror
 from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
@@ -14,13 +15,22 @@ from stagecraft.trainer_module.checkpointing.atomic_folder import disk_errors
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class Evaluation:
-    """Metrics of the val split after a step."""
+    """Metrics of the val split after a step: ``Evaluation(391, loss=1.2, accuracy=0.6)``."""
 
     step: int
     loss: float
-    accuracy: float
+    metrics: Mapping[str, float]
+
+    def __init__(self, step: int, loss: float, **metrics: float):
+        """``metrics``: the task's, by name."""
+        for name, value in (("step", step), ("loss", loss), ("metrics", metrics)):
+            object.__setattr__(self, name, value)
+
+    def flat(self) -> dict[str, float]:
+        """For JSON: the arguments that make an equal evaluation."""
+        return {"step": self.step, "loss": self.loss, **self.metrics}
 
 
 class Evaluations:
@@ -36,14 +46,14 @@ class Evaluations:
             return [Evaluation(**entry) for entry in json.loads(self._text())]
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
             _log.warning("%s: cannot be read: %s", self._path, error)
             return []
 
     def add(self, evaluation: Evaluation) -> None:
         """Adds an evaluation; replaces an earlier one of the same step."""
         known = {entry.step: entry for entry in self.read()} | {evaluation.step: evaluation}
-        entries = [dataclasses.asdict(known[step]) for step in sorted(known)]
+        entries = [known[step].flat() for step in sorted(known)]
         if self._mirror:
             self._mirror.store.write(self._path.name, json.dumps(entries, indent=1).encode())
             return

@@ -8,48 +8,51 @@ from __future__ import annotations
 
 import os
 import typing
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from stagecraft.schemas import features, missing_features
+from stagecraft.schemas import missing_features
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import example_files
-from stagecraft.trainer_module.data.augment import augment
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.tasks.task import Task
 
 if typing.TYPE_CHECKING:
     import tensorflow_transform as tft  # imports Beam, which takes seconds
 
 _FILES_AT_ONCE = 16
 
+_TRANSFORMED = "transformed_examples"
+"""Start of the names of files that TFX's Transform writes."""
 
-def check_features(transform: tft.TFTransformOutput) -> None:
+_KINDS = {"bytes_list": tf.string, "float_list": tf.float32, "int64_list": tf.int64}
+
+
+PICTURES: Task = registries.TASKS.get("pictures")
+
+
+def check_features(transform: tft.TFTransformOutput, task: Task = PICTURES) -> None:
     """Checks that a transform graph has the features for training and for export."""
     folder = os.path.dirname(transform.transform_savedmodel_dir)
     missing_features.check(
         f"{folder}: the output of preprocessing_fn",
         transform.transformed_feature_spec(),
-        features.ALL,
-        f"return {', '.join(features.ALL)} from preprocessing_fn",
+        task.features,
+        f"return {', '.join(task.features)} from preprocessing_fn",
     )
     missing_features.check(
         f"{folder}: the input of Transform",
         transform.raw_feature_spec(),
-        [features.IMAGE],  # the input of the exported model
-        f"name the raw feature {features.IMAGE!r} in the examples and in the schema",
+        task.served_features,
+        f"name {_quoted(task.served_features)} in the examples and in the schema",
     )
 
 
-class Batch(NamedTuple):
-    """The input of a step."""
-
-    images: tf.Tensor
-    """float32 ``[batch, height, width, channels]``, normalised."""
-    labels: tf.Tensor
-    """int64 ``[batch]``."""
-    weights: tf.Tensor
-    """float32 ``[batch]``: 1 for an example, 0 for padding."""
+def _quoted(names: Sequence[str]) -> str:
+    return f"the raw feature {names[0]!r}" if len(names) == 1 else f"the raw features {names}"
 
 
 def count_examples(files: Sequence[str]) -> int:
@@ -64,6 +67,7 @@ def train_dataset(
     num_examples: int,
     start_step: int = 0,
     part: tuple[int, int] = (0, 1),
+    task: Task = PICTURES,
 ) -> tf.data.Dataset:
     """Endless :class:`Batch` of exactly ``settings.batch_size`` examples, all of weight 1.
 
@@ -80,7 +84,7 @@ def train_dataset(
     """
     paths = example_files.expand(files)
     first_record = example_files.first(paths)
-    to_features = _feature_reader(first_record, transform)
+    to_features = _feature_reader(paths[0], first_record, transform, task)
     in_memory = settings.shuffle == "memory" or (
         settings.shuffle == "auto"
         and num_examples * len(first_record) <= settings.memory_limit_mb * 1_000_000
@@ -94,14 +98,8 @@ def train_dataset(
     @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds for the layer
     def to_batch(keys: tf.Tensor, epochs: tf.Tensor) -> Batch:
         values = to_features(tf.gather(records, keys) if in_memory else keys)
-        images = augment(
-            values[features.IMAGE],
-            values[features.ID],
-            seed=settings.seed,
-            epoch=epochs,
-            augmentations=settings.augmentations,
-        )
-        return Batch(images, values[features.LABEL], tf.ones([last - first]))
+        batch = task.batch(values, tf.ones([last - first]))
+        return task.augment(batch, values, epochs, settings)
 
     worker, workers = part
     first, last = (settings.batch_size * w // workers for w in (worker, worker + 1))
@@ -124,6 +122,7 @@ def eval_dataset(
     transform: tft.TFTransformOutput,
     batch_size: int,
     part: tuple[int, int] = (0, 1),
+    task: Task = PICTURES,
 ) -> tf.data.Dataset:
     """Every example once, in the order of the files, as :class:`Batch` of one size.
 
@@ -133,7 +132,7 @@ def eval_dataset(
     first, last = (batch_size * w // workers for w in (worker, worker + 1))
     paths = example_files.expand(files)
     example_files.count(paths)  # reports damage now, with the name of the file
-    to_features = _feature_reader(example_files.first(paths), transform)
+    to_features = _feature_reader(paths[0], example_files.first(paths), transform, task)
 
     @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds for the layer
     def to_batch(records: tf.Tensor) -> Batch:
@@ -141,7 +140,7 @@ def eval_dataset(
         positions = tf.range(first, last)
         values = to_features(tf.gather(records, tf.minimum(positions, count - 1)))
         weights = tf.cast(positions < count, tf.float32)
-        return Batch(values[features.IMAGE], values[features.LABEL], weights)
+        return task.batch(values, weights)
 
     return (
         example_files.records(paths)
@@ -197,14 +196,35 @@ def _with(epoch: tf.Tensor, order: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _feature_reader(
-    record: bytes, transform: tft.TFTransformOutput
+    path: str, record: bytes, transform: tft.TFTransformOutput, task: Task
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Maps serialized examples ``[n]`` like ``record`` to transformed features ``[n, ...]``."""
-    check_features(transform)
-    image = tf.train.Example.FromString(record).features.feature[features.IMAGE]
-    if image.HasField("float_list"):
-        transformed_spec = transform.transformed_feature_spec()
+    check_features(transform, task)
+    transformed_spec, raw_spec = transform.transformed_feature_spec(), transform.raw_feature_spec()
+    if _is_transformed(path, record, raw_spec, transformed_spec):
         return lambda records: tf.io.parse_example(records, transformed_spec)
-    raw_spec = transform.raw_feature_spec()
     layer = transform.transform_features_layer()
     return lambda records: layer(tf.io.parse_example(records, raw_spec))
+
+
+def _is_transformed(
+    path: str, record: bytes, raw_spec: Mapping[str, Any], transformed_spec: Mapping[str, Any]
+) -> bool:
+    """Whether Transform wrote a record of the file ``path``."""
+    kinds = {
+        name: _KINDS.get(value.WhichOneof("kind"))
+        for name, value in tf.train.Example.FromString(record).features.feature.items()
+    }
+    fits_raw, fits = (_fits(kinds, spec) for spec in (raw_spec, transformed_spec))
+    if fits_raw and fits:
+        return os.path.basename(path).startswith(_TRANSFORMED)
+    return fits
+
+
+def _fits(kinds: Mapping[str, tf.DType | None], spec: Mapping[str, Any]) -> bool:
+    """Whether a record with features of these kinds has the dense features of a spec."""
+    return all(
+        kinds.get(name) == feature.dtype
+        for name, feature in spec.items()
+        if isinstance(feature, tf.io.FixedLenFeature) and feature.default_value is None
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -55,12 +57,12 @@ def class_names(schema_path: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def check_features(schema_path: str) -> None:
-    """Checks that a schema has the features that the pipeline's own Transform reads."""
+def check_features(schema_path: str, names: Sequence[str] = features.ALL) -> None:
+    """Checks that a schema has the raw features of a task."""
     missing_features.check(
         schema_path,
         (feature.name for feature in _read(schema_path).feature),
-        features.ALL,
+        names,
         "add each missing feature, as in schemas/cifar10.pbtxt of Stagecraft",
     )
 

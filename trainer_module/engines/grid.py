@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.data import batch as batches
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import placement, step_metrics
 from stagecraft.trainer_module.engines.collectives import Group
 from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline
@@ -68,7 +69,9 @@ class GridEngine(Engine):
             ]
             for replica in range(topology.replicas)
         ]
-        self._pipelines = [ReplicaPipeline(row, settings, self._parts) for row in self._grid]
+        self._pipelines = [
+            ReplicaPipeline(row, settings, self._parts, self.objective) for row in self._grid
+        ]
         self._groups = [
             Group([each.device for each in column], parallel.all_reduce, topology.workers)
             for column in zip(*self._grid, strict=True)
@@ -100,12 +103,16 @@ class GridEngine(Engine):
             worker, workers = self._topology.rows
             size = self._settings.train.batch_size // workers
             rows = tf.range(worker * size, (worker + 1) * size, dtype=tf.int64)
-            cut = [tf.reshape(part, [*shape, *part.shape[1:]]) for part in (*batch, rows)]
+            cut, cut_rows = batches.cut(batch, *shape), tf.reshape(rows, shape)
 
         def accumulation_step(index: tf.Tensor | int) -> list[list[PartialSums]]:
             return [
                 pipeline.forward_and_back(
-                    values[replica], [part[replica, index] for part in cut], step, factor
+                    values[replica],
+                    batches.take(cut, replica, index),
+                    cut_rows[replica, index],
+                    step,
+                    factor,
                 )
                 for replica, pipeline in enumerate(self._pipelines)
             ]
@@ -220,12 +227,11 @@ class GridEngine(Engine):
 
     def _evaluate_batch(self, batch: Batch) -> tf.Tensor:
         with tf.device("CPU:0"):
-            shape = [self._topology.replicas, -1]
-            cut = Batch(*(tf.reshape(part, [*shape, *part.shape[1:]]) for part in batch))
+            cut = batches.cut(batch, self._topology.replicas, -1)
         sums = []
         for replica, row in enumerate(self._grid):
-            part = Batch(*(field[replica] for field in cut))
-            hidden = part.images
+            part = batches.take(cut, replica)
+            hidden = part.inputs
             for stage_replica in row:
                 with stage_replica.scope("evaluate"):
                     state = [tf.convert_to_tensor(variable) for variable in stage_replica.state]
@@ -233,7 +239,7 @@ class GridEngine(Engine):
                         stage_replica.averaged(), state, tf.identity(hidden)
                     )
             with row[-1].scope("evaluate"):
-                sums.append(step_metrics.evaluation_sums(hidden, part, self._dtype))
+                sums.append(self.objective.evaluation(hidden, part))
         with tf.device("CPU:0"):
             return self._workers.all_reduce(tf.add_n(sums))
 

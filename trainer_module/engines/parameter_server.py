@@ -13,9 +13,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import feeding, step_metrics
 from stagecraft.trainer_module.engines.strategy import StrategyEngine
 from stagecraft.trainer_module.parallel import cluster
@@ -43,7 +44,7 @@ class ParameterServerEngine(StrategyEngine):
     def train(self, batches: Iterator[Batch], steps: int) -> step_metrics.Metrics:
         """Takes ``steps`` global batches, each on a worker that is free."""
         begin = self.step
-        taken: list[tuple[float, float]] = []
+        taken: list[tuple[float, np.ndarray]] = []
         while len(taken) < steps:
             ahead = min(steps - len(taken), _AHEAD * self._topology.workers)
             values = [
@@ -55,12 +56,12 @@ class ParameterServerEngine(StrategyEngine):
             taken.extend(map(_fetch, values))
         self.repeated += self.step - begin - steps
         self._step.assign(begin + steps)
-        losses, correct = (sum(metrics) for metrics in zip(*taken, strict=True))
-        if not math.isfinite(losses):
-            index = next(i for i, (loss, _) in enumerate(taken) if not math.isfinite(loss))
-            raise step_metrics.NonFiniteLossError(begin + index + 1, taken[index][0])
+        for index, (loss, _) in enumerate(taken):
+            if not math.isfinite(loss):
+                raise step_metrics.NonFiniteLossError(begin + index + 1, loss)
+        metrics = self.objective.values(np.sum([sums for _, sums in taken], axis=0))
         examples = steps * self._settings.train.batch_size
-        return step_metrics.Metrics(losses / steps, correct / examples, examples)
+        return step_metrics.Metrics(sum(loss for loss, _ in taken) / steps, metrics, examples)
 
     def _run(self, function: Callable[..., Any], batch: Batch) -> Any:
         # Scheduled functions run on a worker, the others here.
@@ -72,10 +73,10 @@ class ParameterServerEngine(StrategyEngine):
             return tf.Variable(value, dtype=dtype, trainable=False)
 
 
-def _fetch(metrics: Any) -> tuple[float, float]:
-    """Loss and correct predictions of a step that is done."""
-    loss, correct = metrics.fetch()
-    return float(loss), float(correct)
+def _fetch(metrics: Any) -> tuple[float, np.ndarray]:
+    """Loss and metrics' sums of a step that is done."""
+    loss, sums = metrics.fetch()
+    return float(loss), np.asarray(sums, np.float64)
 
 
 def serve() -> None:

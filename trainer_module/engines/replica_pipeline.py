@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from stagecraft.trainer_module.data import batch as batches
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import step_metrics
+from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -25,16 +28,23 @@ class PartialSums(NamedTuple):
     gradients: list[tf.Tensor]
     changed: dict[int, tf.Tensor]
     metrics: list[tf.Tensor]
-    """``[penalty]``; in the last stage ``[loss, num_correct]``. The sum of all stages' first values
-    is the loss."""
+    """``[penalty]``; in the last stage ``[loss, Objective.sums]``. The sum of all stages' first
+    values is the loss."""
 
 
 class ReplicaPipeline:
     """The stages of a replica, and their passes over its part of a batch."""
 
-    def __init__(self, stages: Sequence[StageReplica], settings: TrainingSettings, parts: int):
+    def __init__(
+        self,
+        stages: Sequence[StageReplica],
+        settings: TrainingSettings,
+        parts: int,
+        objective: Objective,
+    ):
         """``parts``: into how many the global batch is divided, over all replicas."""
         self.stages = stages
+        self._objective = objective
         self._train = settings.train
         self._dtype = step_metrics.metrics_dtype(settings)
         parallel = settings.parallel
@@ -50,7 +60,8 @@ class ReplicaPipeline:
     def forward_and_back(
         self,
         values: Sequence[Values],
-        batch: Sequence[tf.Tensor],
+        batch: Batch,
+        rows: tf.Tensor,
         step: tf.Tensor,
         scale: tf.Tensor | None,
     ) -> list[PartialSums]:
@@ -60,10 +71,10 @@ class ReplicaPipeline:
         one before it: otherwise the executor would alternate between all microbatches.
 
         Args:
-            batch: images, labels, weights and rows, each ``[microbatches, examples, ...]``.
+            batch: each tensor ``[microbatches, examples, ...]``.
+            rows: int64 ``[microbatches, examples]``, the examples' rows in the global batch.
             scale: of the loss, for gradients that fit into float16; None: 1.
         """
-        images, *rest = batch
         passed: dict[tuple[int, int], _Forward] = {}
         incoming: dict[tuple[int, int], list[tf.Tensor]] = {}
         sums: dict[int, PartialSums] = {}
@@ -71,12 +82,11 @@ class ReplicaPipeline:
         for direction, k, m in self._passes:
             with self.stages[k].scope(f"{direction}{m}", after=latest[k]):
                 if direction == schedule.FORWARD:
-                    source = passed[k - 1, m].outputs if k else images[m]
+                    part = batches.take(batch, m)
+                    source = passed[k - 1, m].outputs if k else part.inputs
                     inputs = tf.identity(source)  # the copy on this device, which the tape watches
                     with tf.control_dependencies([inputs]):
-                        passed[k, m] = self._forward(
-                            k, values[k], inputs, [part[m] for part in rest], step
-                        )
+                        passed[k, m] = self._forward(k, values[k], inputs, part, rows[m], step)
                     latest[k] = [passed[k, m].outputs]
                     continue
                 forward = passed.pop((k, m))
@@ -98,24 +108,21 @@ class ReplicaPipeline:
         number: int,
         values: Values,
         inputs: tf.Tensor,
-        rest: Sequence[tf.Tensor],
+        batch: Batch,
+        rows: tf.Tensor,
         step: tf.Tensor,
     ) -> _Forward:
         """The forward pass of a microbatch through a stage, on its device."""
-        labels, weights, rows = rest
-        losses = correct = None
+        losses = sums = None
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values[0])
             if inputs.dtype.is_floating:
                 tape.watch(inputs)
             result = self.stages[number].stage(*values, inputs, step, rows)
             if number == len(self.stages) - 1:
-                smoothing = self._train.label_smoothing
-                losses = step_metrics.example_losses(
-                    result.outputs, labels, weights, smoothing, self._dtype
-                )
-                correct = step_metrics.num_correct(result.outputs, labels, weights, self._dtype)
-        return _Forward(tape, inputs, *result, losses, correct)
+                losses = self._objective.loss(result.outputs, batch)
+                sums = self._objective.sums(result.outputs, batch)
+        return _Forward(tape, inputs, *result, losses, sums)
 
     def _backward(
         self,
@@ -148,7 +155,7 @@ class ReplicaPipeline:
     def _metrics(self, passed: _Forward) -> list[tf.Tensor]:
         values = [value / divisor for value, divisor in self._parts_of_loss(passed)]
         loss = tf.add_n([tf.cast(value, self._dtype) for value in values])
-        return [loss] if passed.correct is None else [loss, passed.correct]
+        return [loss] if passed.sums is None else [loss, passed.sums]
 
     def _parts_of_loss(self, passed: _Forward) -> list[tuple[tf.Tensor, int]]:
         """Sums and their divisors; the quotients are parts of the global batch's loss."""
@@ -168,5 +175,5 @@ class _Forward(NamedTuple):
     penalty: tf.Tensor
     losses: tf.Tensor | None
     """Sum over the examples, and"""
-    correct: tf.Tensor | None
-    """number of correct predictions, in the last stage."""
+    sums: tf.Tensor | None
+    """the sums of the metrics, in the last stage."""

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from stagecraft.trainer_module.data.input_data import Batch
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -16,10 +15,10 @@ class Metrics(NamedTuple):
     """Metrics over a number of examples."""
 
     loss: float
-    """Mean loss in nats: training adds label smoothing and the model's penalties to the cross
-    entropy, evaluation does not."""
-    accuracy: float
-    """Share of the examples whose class is the one with the largest logit, 0 to 1."""
+    """Mean loss: training adds the model's penalties, and for pictures label smoothing; evaluation
+    does not."""
+    values: dict[str, float]
+    """The metrics of the task, by name."""
     examples: int
 
 
@@ -41,8 +40,8 @@ class StepMetrics(NamedTuple):
 
     loss: tf.Tensor
     """Scalar, mean over the global batch; float64 where the training is, else float32."""
-    num_correct: tf.Tensor
-    """Scalar of the same dtype: examples whose largest logit is their label's."""
+    sums: tf.Tensor
+    """The sums of the task's metrics, of the same dtype: ``[size]`` of ``Objective``."""
 
 
 def metrics_dtype(settings: TrainingSettings) -> tf.DType:
@@ -55,58 +54,10 @@ def check_connected(connected: Sequence[bool]) -> None:
     if not any(connected):
         raise ModelRefusedError(
             "the model",
-            "returns logits that do not depend on its trainable weights, so no gradient reaches "
+            "returns outputs that do not depend on its trainable weights, so no gradient reaches "
             "the weights",
-            "look for a stop_gradient, an integer or a string between weights and logits",
+            "look for a stop_gradient, an integer or a string between weights and outputs",
         )
-
-
-def cross_entropy(
-    logits: tf.Tensor,
-    labels: tf.Tensor,
-    smoothing: float = 0.0,
-    dtype: tf.DType = tf.float32,
-) -> tf.Tensor:
-    """Softmax cross entropy of each example, in nats: ``[batch]``.
-
-    With ``smoothing`` the target is ``1 - smoothing`` on the label plus
-    ``smoothing / classes`` on every class (Szegedy et al. 2016, section 7).
-
-    Args:
-        logits: float ``[batch, classes]``.
-        labels: int64 ``[batch]``.
-        dtype: float32 or float64: what logits of less precision are cast to.
-    """
-    if logits.dtype != tf.float64:
-        logits = tf.cast(logits, dtype)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    if smoothing:
-        uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
-        losses = (1 - smoothing) * losses + smoothing * uniform
-    return losses
-
-
-def example_losses(
-    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, smoothing: float, dtype: tf.DType
-) -> tf.Tensor:
-    """Sum over the examples, each by its weight: a scalar, at least as precise as ``dtype``."""
-    losses = cross_entropy(logits, labels, smoothing, dtype)
-    return tf.reduce_sum(losses * tf.cast(weights, losses.dtype))
-
-
-def num_correct(
-    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, dtype: tf.DType
-) -> tf.Tensor:
-    """Sum of the weights of the examples whose largest logit is their label's: a scalar."""
-    correct = tf.equal(tf.argmax(logits, axis=-1), labels)
-    return tf.reduce_sum(tf.cast(correct, dtype) * tf.cast(weights, dtype))
-
-
-def evaluation_sums(logits: tf.Tensor, batch: Batch, dtype: tf.DType) -> tf.Tensor:
-    """``[sum of losses, correct predictions, examples]``, of ``dtype``."""
-    losses = example_losses(logits, batch.labels, batch.weights, 0.0, dtype)
-    correct = num_correct(logits, batch.labels, batch.weights, dtype)
-    return tf.stack([tf.cast(losses, dtype), correct, tf.cast(tf.reduce_sum(batch.weights), dtype)])
 
 
 def connected(

@@ -18,7 +18,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.data import batch as batches
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import feeding, placement, step_metrics
 from stagecraft.trainer_module.engines.collectives import by_dtype
 from stagecraft.trainer_module.engines.training import Engine, Variable, unique
@@ -71,7 +72,7 @@ class StrategyEngine(Engine):
         replicas = self._topology.replicas
         if replicas > 1:
             # The strategy would guess batch sizes from the dataset's graph.
-            dataset = dataset.map(lambda batch: _cut(batch, replicas)).unbatch()
+            dataset = dataset.map(lambda batch: batches.cut(batch, replicas, -1)).unbatch()
         elif not self._topology.on_gpus:
             return feeding.on_host(dataset)  # there is no device to copy ahead to
         return feeding.on_replicas(self._strategy, dataset)
@@ -100,7 +101,7 @@ class StrategyEngine(Engine):
         """Summed over all replicas: the gradients, the metrics, and what layers assigned."""
         settings = self._settings
         context = tf.distribute.get_replica_context()
-        size, steps = tf.shape(batch.labels)[0], settings.parallel.accumulate
+        size, steps = batches.size(batch), settings.parallel.accumulate
         first = tf.cast(context.replica_id_in_sync_group, tf.int64) * tf.cast(size, tf.int64)
         rows = first + tf.range(tf.cast(size, tf.int64))
         weights = [tf.convert_to_tensor(variable) for variable in self._stage.trainable]
@@ -108,21 +109,21 @@ class StrategyEngine(Engine):
         step = self._step.read_value()  # a compiled stage takes no variable of another device
         scale = self._loss_scale.value if self._loss_scale else None
 
-        cut, cut_rows = _cut(batch, steps), tf.reshape(rows, [steps, -1])
+        cut, cut_rows = batches.cut(batch, steps, -1), tf.reshape(rows, [steps, -1])
 
         def accumulation_step(index: tf.Tensor | int) -> Any:
-            part = batch if steps == 1 else Batch(*(each[index] for each in cut))
+            part = batch if steps == 1 else batches.take(cut, index)
             part_rows = rows if steps == 1 else cut_rows[index]
             return self._part(weights, state, part, part_rows, step, scale)
 
-        gradients, loss, correct, changed = step_metrics.accumulate(
+        gradients, loss, sums, changed = step_metrics.accumulate(
             accumulation_step, steps, step_metrics.plus
         )
 
         # One all-reduce for everything; integers (a seed) are the same on all replicas.
         parts = steps * self._strategy.num_replicas_in_sync
         means = {i: value / parts for i, value in changed.items() if value.dtype.is_floating}
-        gradients, rest = self._reduce(context, gradients, [*means.values(), loss, correct])
+        gradients, rest = self._reduce(context, gradients, [*means.values(), loss, sums])
         changed |= dict(zip(means, rest, strict=False))
         if scale is not None:
             gradients = clipping.scaled(gradients, 1 / scale)
@@ -147,20 +148,18 @@ class StrategyEngine(Engine):
         step: tf.Tensor,
         scale: tf.Tensor | None,
     ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor, dict[int, tf.Tensor]]:
-        """One part of the global batch: its gradients, loss, num_correct, changed variables."""
+        """One part of the global batch: its gradients, loss, metrics' sums, changed variables."""
         train = self._settings.train
         parts = self._settings.parallel.accumulate * self._strategy.num_replicas_in_sync
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
-            logits, changed, penalty = self._stage(weights, state, batch.images, step, rows)
-            losses = step_metrics.example_losses(
-                logits, batch.labels, batch.weights, train.label_smoothing, self._dtype
-            )
+            outputs, changed, penalty = self._stage(weights, state, batch.inputs, step, rows)
+            losses = self.objective.loss(outputs, batch)
             loss = losses / train.batch_size + tf.cast(penalty, losses.dtype) / parts
             target = loss if scale is None else loss * scale
         gradients, self._connected = step_metrics.connected(tape.gradient(target, weights), weights)
-        correct = step_metrics.num_correct(logits, batch.labels, batch.weights, self._dtype)
-        return gradients, tf.cast(loss, self._dtype), correct, changed
+        sums = self.objective.sums(outputs, batch)
+        return gradients, tf.cast(loss, self._dtype), sums, changed
 
     def _update(self, gradients: list[tf.Tensor]) -> None:
         """Applies summed gradients, in replica context."""
@@ -229,8 +228,8 @@ class StrategyEngine(Engine):
         weights = self._ema_weights or self._stage.trainable
         tensors = [tf.convert_to_tensor(variable) for variable in weights]
         state = [tf.convert_to_tensor(variable) for variable in self._stage.state]
-        logits = self._stage.infer(tensors, state, batch.images)
-        return step_metrics.evaluation_sums(logits, batch, self._dtype)
+        outputs = self._stage.infer(tensors, state, batch.inputs)
+        return self.objective.evaluation(outputs, batch)
 
     def weights(self) -> dict[str, np.ndarray]:
         """Variable path -> value; averaged weights where EMA is on."""
@@ -266,8 +265,3 @@ def _without_constraints(weights: Sequence[keras.Variable]) -> Iterator[None]:
 
 def _constrain(weight: tf.Variable, constraint: Callable[[tf.Tensor], tf.Tensor]) -> None:
     weight.assign(constraint(weight))
-
-
-def _cut(batch: Batch, parts: int) -> Batch:
-    """``[n, …]`` -> ``[parts, n / parts, …]``."""
-    return Batch(*(tf.reshape(part, [parts, -1, *part.shape[1:]]) for part in batch))

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.engines import feeding, placement, step_metrics
+from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
 from stagecraft.trainer_module.planning.plan import Plan
@@ -35,6 +36,7 @@ class Engine(abc.ABC):
     def __init__(self, settings: TrainingSettings, total_steps: int):
         self._settings = settings
         self._dtype = step_metrics.metrics_dtype(settings)
+        self.objective = Objective(settings)
         self._rate = learning_rate(settings.train, total_steps, self._dtype)
         # An optimizer's own counter is wrong under some strategies.
         self._step = self._host_variable(0, tf.int64)
@@ -63,7 +65,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _evaluate_batch(self, batch: Any) -> tf.Tensor:
-        """``[sum of losses, correct predictions, examples]`` of a global batch."""
+        """:meth:`Objective.evaluation` of a global batch."""
 
     @abc.abstractmethod
     def _model_variables(self) -> dict[str, Variable]:
@@ -106,12 +108,13 @@ class Engine(abc.ABC):
                 result = self._train_graph(batches, wanted)
             self._check_placement(ops)
             self._placement_checked = True
-        done, healthy, last, losses, correct = (float(part) for part in result)
+        done, healthy, last, losses = (float(part) for part in result[:4])
         if not healthy:
             # With a loss scale the step was not taken.
             raise step_metrics.NonFiniteLossError(self.step + (self._loss_scale is not None), last)
         examples = round(done) * self._settings.train.batch_size
-        return step_metrics.Metrics(losses / done, correct / examples, examples)
+        values = self.objective.values(result[4].numpy().astype(np.float64))
+        return step_metrics.Metrics(losses / done, values, examples)
 
     @contextlib.contextmanager
     def _compiling(self) -> Iterator[None]:
@@ -127,13 +130,13 @@ class Engine(abc.ABC):
             ) from error
 
     def _train_steps(self, batches: Iterator[Any], steps: tf.Tensor) -> Any:
-        """Batches taken, whether it can go on, last loss, sum of losses, of correct predictions."""
+        """Batches taken, whether it can go on, last loss, sum of losses, sums of the metrics."""
 
         def unfinished(done: tf.Tensor, healthy: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
             return (done < steps) & healthy
 
         def take(
-            done: tf.Tensor, _: tf.Tensor, __: tf.Tensor, losses: tf.Tensor, correct: tf.Tensor
+            done: tf.Tensor, _: tf.Tensor, __: tf.Tensor, losses: tf.Tensor, sums: tf.Tensor
         ) -> Any:
             metrics, healthy = self._global_step(next(batches))
             return (
@@ -141,11 +144,12 @@ class Engine(abc.ABC):
                 healthy,
                 metrics.loss,
                 losses + metrics.loss,
-                correct + metrics.num_correct,
+                sums + metrics.sums,
             )
 
         zero = tf.constant(0.0, self._dtype)
-        start = (tf.constant(0, tf.int64), tf.constant(True), zero, zero, zero)
+        sums = tf.zeros([self.objective.size], self._dtype)
+        start = (tf.constant(0, tf.int64), tf.constant(True), zero, zero, sums)
         return tf.while_loop(unfinished, take, start, parallel_iterations=1)
 
     def _commit(self, finite: tf.Tensor | None, loss: tf.Tensor, apply: Callable[[], Any]) -> Any:
@@ -168,12 +172,11 @@ class Engine(abc.ABC):
         return float(loss), {path: gradient.numpy() for path, gradient in gradients.items()}
 
     def evaluate(self, dataset: tf.data.Dataset) -> step_metrics.Metrics:
-        """Loss and accuracy over the examples of ``dataset``, each by its weight (0 is padding)."""
-        sums = np.zeros(3)
+        """Loss and metrics over the examples of ``dataset``, each by its weight (0 is padding)."""
+        sums = np.zeros(2 + self.objective.size)
         for batch in self.feed(dataset):
             sums += self._evaluate_graph(batch).numpy()
-        losses, correct, examples = sums.tolist()
-        return step_metrics.Metrics(losses / examples, correct / examples, round(examples))
+        return self.objective.evaluated(sums)
 
     def state(self) -> dict[str, np.ndarray]:
         """Step, model, optimizer and EMA weights, by variable path; independent of devices."""

@@ -17,29 +17,35 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers.scope import floatx
 from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.tasks.task import ModelArguments, Task
+
+PICTURES: Task = registries.TASKS.get("pictures")
 
 _log = logging.getLogger(__name__)
 
 
 def assemble(
     train: TrainSettings,
-    num_classes: int,
+    arguments: ModelArguments,
     scope: AbstractContextManager[Any] | None = None,
     precision: str = "float32",
     on_loaded: Callable[[Loaded], None] = lambda _: None,
+    task: Task = PICTURES,
 ) -> keras.Model:
-    """Builds ``train.model``: float32 ``[batch, 32, 32, 3]`` -> logits ``[batch, num_classes]``.
+    """Builds ``train.model``.
 
     Seeds everything with ``train.seed``. ``train.initial_weights`` then replace the random weights.
 
     Args:
+        arguments: of the model's function, as ``task`` gives them.
         scope: a strategy's scope to build the model in. The caller does not enter it, because
             this function clears Keras's session, and the scope with it.
         precision: ``float32``, ``float64``, ``mixed_bfloat16`` or ``mixed_float16``: Keras's
@@ -53,16 +59,18 @@ def assemble(
     if train.initial_weights:
         fresh = train.without_initial_weights()
         initial, loaded = loading.read(
-            train, lambda: assemble(fresh, num_classes, tf.device("CPU:0"), precision)
+            train, lambda: assemble(fresh, arguments, tf.device("CPU:0"), precision, task=task)
         )
         on_loaded(loaded)
     # Keras numbers the layers of a process ("conv2d_7"); this restarts the count.
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(train.seed)
-    shape = features.IMAGE_SHAPE
     with scope or contextlib.nullcontext(), _policy(precision):
-        built = registry.build(train.model, input_shape=shape, num_classes=num_classes)
-        model = built if isinstance(built, keras.Model) else _chain(built, train.model)
+        built = registry.build(train.model, arguments, task)
+        if isinstance(built, keras.Model):
+            model = built
+        else:
+            model = _chain(built, train.model, task.input_specs(arguments))
         _check(model, train.model)
         for variable in model.weights:
             if variable.path in initial:
@@ -113,10 +121,12 @@ def _of_any_dtype(model: keras.Model) -> None:
                 setattr(regularizer, name, float(value))
 
 
-def _chain(stages: Sequence[keras.Model], name: str) -> keras.Model:
+def _chain(stages: Sequence[keras.Model], name: str, specs: Nest) -> keras.Model:
     """One model of the models of all stages, in a row."""
     _log.info("%s returns %d stages; chaining them into one model", name, len(stages))
-    images = hidden = keras.Input(features.IMAGE_SHAPE)
+    inputs = hidden = tf.nest.map_structure(
+        lambda spec: keras.Input(spec.shape, dtype=spec.dtype), specs
+    )
     for stage in stages:
         hidden = stage(hidden)
-    return keras.Model(images, hidden)
+    return keras.Model(inputs, hidden)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import json
 import logging
 import os
 import sys
@@ -15,18 +16,20 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models import opened_files
 from stagecraft.trainer_module.models.layers import overrides
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
+from stagecraft.trainer_module.tasks.task import ModelArguments, Task
 
 _log = logging.getLogger(__name__)
 
-_Call = tuple[str, tuple[int, int, int], int]
+_Call = tuple[str, str]
+"""A model's name, and its arguments as JSON."""
 
 
 class _Known(NamedTuple):
@@ -43,40 +46,30 @@ _read: dict[str, set[str]] = {}
 function with a cache, reads only once."""
 
 
-def build(
-    name: str,
-    input_shape: tuple[int, int, int] = features.IMAGE_SHAPE,
-    num_classes: int = 10,
-) -> keras.Model | list[keras.Model]:
+def build(name: str, arguments: ModelArguments, task: Task) -> keras.Model | list[keras.Model]:
     """A new model, its weights initialised from Keras's seed.
 
     Args:
         name: ``cnn``, ``resnet20`` (any 6n + 2), ``wide_resnet_16_4`` (any depth 6n + 4, any
-            width), or ``package.module:function``, which is called as
-            ``function(input_shape=..., num_classes=...)``.
-        input_shape: ``(height, width, channels)`` of the images.
-        num_classes: number of logits.
+            width), or ``package.module:function``, which is called with ``arguments``.
+        arguments: what the task says about inputs and outputs; for pictures
+            ``input_shape`` (height, width, channels) and ``num_classes``.
+        task: checks the outputs.
 
     Returns:
-        A model of float32 images ``[batch, *input_shape]`` that gives logits
-        ``[batch, num_classes]``; or, where a user's function returns them, models that do so
-        one after the other.
+        A model; or, where a user's function returns them, models that follow each other.
 
     Raises:
         UserError: there is no such model, or a user's function fails or returns something else.
     """
     family, sizes = registries.model_family(name)
     if family is None:
-        return _build_users(name, input_shape, num_classes)
-    model: keras.Model = family.build(input_shape, num_classes, **sizes)
+        return _build_users(name, arguments, task)
+    model: keras.Model = family.build(**arguments, **sizes)
     return model
 
 
-def files_read(
-    name: str,
-    input_shape: tuple[int, int, int] = features.IMAGE_SHAPE,
-    num_classes: int = 10,
-) -> list[str]:
+def files_read(name: str, arguments: ModelArguments, task: Task) -> list[str]:
     """Absolute paths of the files that a user's function reads while it builds its model.
 
     Builds the model, unless it was built in an open :func:`files_shared` block. Ignores errors of
@@ -84,11 +77,11 @@ def files_read(
     """
     if ":" not in name:
         return []
-    call = (name, input_shape, num_classes)
+    call = _call_of(name, arguments)
     with files_shared() as known:
         if known.builds and call not in known.built:
             try:
-                build(*call)
+                build(name, arguments, task)
             except UserError as error:
                 _log.info("Some files that the model reads may be missing: %s", error)
     files = _read.get(name.partition(":")[0], set()) | _read.get(name, set())
@@ -119,23 +112,24 @@ def _reading(what: str) -> Iterator[None]:
             _read.setdefault(what, set()).update(recorded.files())
 
 
+def _call_of(name: str, arguments: ModelArguments) -> _Call:
+    return name, json.dumps(arguments, sort_keys=True)
+
+
 def _build_users(
-    name: str, input_shape: tuple[int, int, int], num_classes: int
+    name: str, arguments: ModelArguments, task: Task
 ) -> keras.Model | list[keras.Model]:
-    call = (name, input_shape, num_classes)
     if known := _known.get():
-        known.built.add(call)
+        known.built.add(_call_of(name, arguments))
     with _reading(name):
-        models = _call(*call)
+        models = _call(name, arguments)
         chain = models if isinstance(models, list) else [models]
         overrides.check(chain)
-        _check(name, chain, input_shape, num_classes)
+        _check(name, chain, arguments, task)
     return models
 
 
-def _call(
-    name: str, input_shape: tuple[int, int, int], num_classes: int
-) -> keras.Model | list[keras.Model]:
+def _call(name: str, arguments: ModelArguments) -> keras.Model | list[keras.Model]:
     """Calls the user's function; its result is a model or a list of models."""
     module_name, _, function_name = name.partition(":")
     try:
@@ -158,10 +152,10 @@ def _call(
             f"train.model: {name}: no function {function_name!r} in {module.__file__}{hint}"
         )
     try:
-        models = function(input_shape=input_shape, num_classes=num_classes)
+        models = function(**arguments)
     except Exception as error:  # whatever the user's function raises
         raise UserError(
-            f"train.model: {name}(input_shape={input_shape}, num_classes={num_classes}) failed"
+            f"train.model: {name}({_shown(arguments)}) failed"
             f"{_where(error, module.__file__)}: {said(error)}"
         ) from error
     models = list(models) if isinstance(models, tuple) else models
@@ -175,11 +169,16 @@ def _call(
     return models
 
 
-def _check(
-    name: str, models: list[keras.Model], input_shape: tuple[int, int, int], num_classes: int
-) -> None:
+def _shown(arguments: ModelArguments) -> str:
+    return ", ".join(f"{name}={value}" for name, value in arguments.items())
+
+
+def _check(name: str, models: list[keras.Model], arguments: ModelArguments, task: Task) -> None:
     """Runs a batch through the models, which builds subclassed ones, and checks the outputs."""
-    outputs: Any = np.zeros((3, *input_shape), np.float32)
+    outputs: Any = tf.nest.map_structure(
+        lambda spec: np.zeros((3, *(size or 1 for size in spec.shape)), spec.dtype),
+        task.input_specs(arguments),
+    )
     for index, model in enumerate(models):
         part = f"{name}, stage {index}" if len(models) > 1 else name
         given = _shape(outputs)
@@ -189,29 +188,23 @@ def _check(
             raise UserError(
                 f"train.model: {part} does not accept a batch of shape {given}: {said(error)}"
             ) from error
-    if _shape(outputs) != (3, num_classes):
-        raise UserError(
-            f"train.model: {name} returns {_shape(outputs)} for a batch of 3; expected "
-            f"[batch, {num_classes}], one logit for each class"
-        )
     if getattr(outputs, "_keras_mask", None) is not None:
         raise ModelRefusedError(
             name,
             "returns logits with a mask, with which Keras would exclude examples from the loss",
             "remove the mask before the logits, with a pooling layer or a Lambda layer",
         )
-    values = np.asarray(keras.ops.convert_to_numpy(outputs), np.float32)
-    # bfloat16 has 8 bits of fraction: each of the summands is off by at most 2 ** -9 of itself.
-    if num_classes > 1 and values.min() >= 0 and np.allclose(values.sum(axis=1), 1, atol=4e-3):
-        raise UserError(
-            f"train.model: {name} returns probabilities, but the loss and the exported model apply "
-            "the softmax; remove the softmax at the model's end to return logits"
-        )
+    task.check_outputs(name, outputs, arguments)
 
 
 def _shape(value: Any) -> Any:
-    shape = getattr(value, "shape", None)
-    return type(value).__name__ if shape is None else tuple(shape)
+    """Shape of a tensor, or shapes of a structure; the type's name of anything else."""
+
+    def of_leaf(leaf: Any) -> Any:
+        shape = getattr(leaf, "shape", None)
+        return type(leaf).__name__ if shape is None else tuple(shape)
+
+    return tf.nest.map_structure(of_leaf, value)
 
 
 def _where(error: Exception, file: str | None) -> str:

@@ -21,6 +21,7 @@ from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.process import WorkerProcess
 from stagecraft.trainer_module.processes.process_group import ProcessGroup
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.tasks.task import ModelArguments
 
 START_SECONDS = 120.0
 """Timeout until the processes of a topology are connected, imports included."""
@@ -45,7 +46,7 @@ class Check:
     """The parameters of all comparisons, and the references that topologies share."""
 
     data: pathlib.Path
-    num_classes: int
+    arguments: ModelArguments
     folder: pathlib.Path
     _: dataclasses.KW_ONLY
     steps: int
@@ -116,7 +117,7 @@ class Check:
             task, out = self.folder / f"{stem}.json", self.folder / f"{stem}.npz"
             Task(
                 settings=settings,
-                num_classes=self.num_classes,
+                arguments=self.arguments,
                 data=str(self.data),
                 steps=self.steps,
                 out=str(out),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.data import batch as batches
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
@@ -24,7 +25,8 @@ _PROBES = 3
 """Gradients with random signs, which show the size of the sum's terms."""
 
 State = Mapping[str, np.ndarray]
-Rows = tuple[np.ndarray, np.ndarray]
+Rows = tuple[batches.Nest, batches.Nest]
+"""Inputs and targets of a global batch."""
 
 
 class Driver:
@@ -36,11 +38,10 @@ class Driver:
         self._task, self._devices, self._strategy = task, devices, strategy
         size = task.settings.train.batch_size
         with np.load(task.data) as file:
-            images, labels = file["images"], file["labels"]
-        self._count = len(labels) // size
-        whole = slice(0, self._count * size)
-        self._images = images[whole].reshape(self._count, size, *images.shape[1:])
-        self._labels = labels[whole].reshape(self._count, size)
+            self._inputs, self._targets = (
+                batches.from_arrays(name, file) for name in ("inputs", "targets")
+            )
+        self._count = len(tf.nest.flatten(self._targets)[0]) // size
         worker, workers = devices.rows
         self._rows = slice(size * worker // workers, size * (worker + 1) // workers)
 
@@ -52,8 +53,7 @@ class Driver:
 
     def batches(self) -> tf.data.Dataset:
         """This worker's rows of the global batches, repeated for ever."""
-        weights = np.ones(self._labels.shape, np.float32)
-        return self._dataset(self._images, self._labels, weights).repeat()
+        return self._dataset(map(self._rows_of, range(self._count))).repeat()
 
     def gradients(self, engine: Engine, point: int) -> dict[str, np.ndarray]:
         """``POINT/gradients/BATCH/PATH`` at the engine's weights."""
@@ -146,41 +146,51 @@ class Driver:
         Random layers draw other numbers for each part.
         """
         model = self.model(settings)
-        images = np.zeros((2, *self._images.shape[2:]), np.float32)
-        model(images, training=True)
+        model(_slice(self._inputs, slice(2)), training=True)
         draws = any("seed_generator" in v.path for v in model.non_trainable_variables)
         return bool(model.losses) and not draws
 
     def _build(self, settings: TrainingSettings) -> Callable[..., keras.Model]:
-        train, precision = settings.train, settings.parallel.precision
-        return functools.partial(assemble, train, self._task.num_classes, precision=precision)
+        return functools.partial(
+            assemble,
+            settings.train,
+            self._task.arguments,
+            precision=settings.parallel.precision,
+            task=settings.task.found,
+        )
 
     def _rows_of(self, batch: int) -> Rows:
-        index = batch % self._count
-        return self._images[index], self._labels[index]
+        size, index = self._task.settings.train.batch_size, batch % self._count
+        part = slice(index * size, (index + 1) * size)
+        return _slice(self._inputs, part), _slice(self._targets, part)
 
     def _copies(self, parts: int) -> Rows:
         """A batch that repeats the first part of the first batch."""
-        images, labels = self._rows_of(0)
-        part = slice(0, len(labels) // parts)
-        return np.concatenate([images[part]] * parts), np.concatenate([labels[part]] * parts)
+        part = slice(0, self._task.settings.train.batch_size // parts)
+        inputs, targets = tf.nest.map_structure(
+            lambda rows: np.concatenate([rows[part]] * parts), self._rows_of(0)
+        )
+        return inputs, targets
 
     def _gradients(
         self, engine: Engine, rows: Rows, weights: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
         """Gradients of a global batch, with a weight for each example's loss; None: 1."""
-        images, labels = rows
-        if weights is None:
-            weights = np.ones(len(labels), np.float32)
-        dataset = self._dataset(images[np.newaxis], labels[np.newaxis], weights[np.newaxis])
-        return engine.gradients(next(engine.feed(dataset)))[1]
+        return engine.gradients(next(engine.feed(self._dataset([rows], weights))))[1]
 
     def _dataset(
-        self, images: np.ndarray, labels: np.ndarray, weights: np.ndarray
+        self, global_batches: Iterable[Rows], weights: np.ndarray | None = None
     ) -> tf.data.Dataset:
-        rows = self._rows
-        parts = (images[:, rows], labels[:, rows], weights[:, rows])
-        return tf.data.Dataset.from_tensor_slices(Batch(*parts))
+        """This worker's rows of global batches, each with the same weights; None: 1."""
+        if weights is None:
+            weights = np.ones(self._task.settings.train.batch_size, np.float32)
+        own = [_slice(Batch(*rows, weights), self._rows) for rows in global_batches]
+        stacked = tf.nest.map_structure(lambda *parts: np.stack(parts), *own)
+        return tf.data.Dataset.from_tensor_slices(stacked)
+
+
+def _slice(nest: batches.Nest, part: slice) -> batches.Nest:
+    return tf.nest.map_structure(lambda rows: rows[part], nest)
 
 
 @contextlib.contextmanager

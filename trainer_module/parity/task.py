@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.tasks.task import ModelArguments
 
 BATCHES_PER_POINT = 2
 """Batches whose gradients are compared at each point."""
@@ -42,10 +43,11 @@ class Task:
     """The part of one process."""
 
     settings: TrainingSettings
-    num_classes: int
+    arguments: ModelArguments
+    """Of the model's function."""
     data: str
-    """``.npz`` of ``images``, float32 ``[n, height, width, channels]``, normalised, and ``labels``,
-    int64 ``[n]``."""
+    """``.npz`` of the examples, by the names of :func:`~.batch.to_arrays`: ``inputs`` and
+    ``targets``, each ``[n, …]``. For pictures: normalised, float32; int64."""
     steps: int
     out: str
     reference: str | None
@@ -53,7 +55,10 @@ class Task:
 
     def write(self, path: str) -> None:
         """Writes the task as JSON."""
-        fields = vars(self) | {"settings": self.settings.flat()}
+        fields = vars(self) | {
+            "settings": self.settings.flat(),
+            "arguments": dict(self.arguments),
+        }
         with open(path, "w", encoding="utf-8") as file:
             json.dump(fields, file)
 
@@ -62,12 +67,20 @@ class Task:
         """The inverse of :meth:`write`."""
         with open(path, encoding="utf-8") as file:
             fields = json.load(file)
-        return cls(**fields | {"settings": TrainingSettings.from_flat(fields["settings"])})
+        settings = TrainingSettings.from_flat(fields["settings"])
+        return cls(**fields | {"settings": settings, "arguments": _tuples(fields["arguments"])})
 
     @property
     def in_float64(self) -> bool:
         """Whether there is a trajectory in float64; a training in 16 bits has none."""
         return not self.settings.parallel.precision.startswith("mixed")
+
+
+def _tuples(value: Any) -> Any:
+    """The value with tuples, of which JSON makes lists."""
+    if isinstance(value, dict):
+        return {key: _tuples(each) for key, each in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

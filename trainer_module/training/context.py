@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow_transform as tft
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.data import input_data, labels
+from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.parallel import rules
@@ -25,8 +25,9 @@ class TrainingContext:
         train = settings.train
         self._eval_files, self._batch_size = fn_args.eval_files, train.eval_batch_size
         self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)
-        input_data.check_features(self.transform)
-        self.class_names = labels.class_names(fn_args.schema_path)
+        self.task, self.schema_path = settings.task.found, fn_args.schema_path
+        input_data.check_features(self.transform, self.task)
+        arguments = self.task.model_arguments(self.schema_path)
         count = input_data.count_examples
         self.examples = {"train": count(fn_args.train_files), "val": count(fn_args.eval_files)}
         self.total = train.total_steps(self.examples["train"])
@@ -39,15 +40,17 @@ class TrainingContext:
         self.build_model = functools.partial(
             assemble,
             train,
-            len(self.class_names),
+            arguments,
             precision=settings.parallel.precision,
             on_loaded=self._note_loaded,
+            task=self.task,
         )
         self.build_blank = functools.partial(
             assemble,
             train.without_initial_weights(),
-            len(self.class_names),
+            arguments,
             precision=settings.parallel.precision,
+            task=self.task,
         )
         """Builds the model without initial weights, for code that assigns others."""
         self.checkpoints = fn_args.working_dir or os.path.join(fn_args.model_run_dir, "checkpoints")
@@ -60,4 +63,6 @@ class TrainingContext:
         if not self.examples["val"]:
             return None
         batch_size = devices.fitting_batch(self._batch_size)
-        return input_data.eval_dataset(self._eval_files, self.transform, batch_size, devices.rows)
+        return input_data.eval_dataset(
+            self._eval_files, self.transform, batch_size, devices.rows, self.task
+        )

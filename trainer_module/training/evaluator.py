@@ -88,9 +88,11 @@ def _evaluate(
         raise diverged.in_evaluation(
             step, metrics.loss, precision, f" (checkpoints: {checkpoints.root})"
         )
-    results.add(Evaluation(step, metrics.loss, metrics.accuracy))
-    reporter.evaluation(step, metrics.loss, metrics.accuracy)
-    _log.info("Step %d: loss %.4f, accuracy %.4f", step, metrics.loss, metrics.accuracy)
+    evaluation = Evaluation(step, metrics.loss, **metrics.values)
+    results.add(evaluation)
+    reporter.evaluation(evaluation)
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.values.items())
+    _log.info("Step %d: loss %.4f, %s", step, metrics.loss, shown)
 
 
 @dataclasses.dataclass
@@ -99,6 +101,8 @@ class EvaluationHistory:
 
     checkpoints: Checkpoints
     evaluator: Evaluations | None
+    rank: Callable[[list[Evaluation]], list[Evaluation]]
+    """Sorts evaluations, best first."""
     evaluations: list[Evaluation] = dataclasses.field(default_factory=list)
 
     def refresh(self) -> list[int]:
@@ -124,5 +128,5 @@ class EvaluationHistory:
             threading.Event().wait(POLL_SECONDS)
 
     def ranked(self) -> list[Evaluation]:
-        """Evaluations by accuracy, highest first; ties by loss, then by step."""
-        return sorted(self.evaluations, key=lambda entry: (-entry.accuracy, entry.loss))
+        """Evaluations, best first."""
+        return self.rank(self.evaluations)

@@ -3,13 +3,16 @@
 The SavedModel contains the transform and the model, names no device, and loads in plain TensorFlow
 without this project, TFX or Keras. Its signatures:
 
-    serving_default      examples: string [batch], serialized tf.Example
+    serving_default      examples: string [batch], serialized tf.Example -> the task's outputs
+    transform_features   examples: string [batch] -> the transformed features, label included
+
+and those of the task. For pictures:
+
     serving_images       images: uint8 [batch, height, width, channels]
         both give        logits         float32 [batch, classes]
                          probabilities  float32 [batch, classes]
                          class_id       int64   [batch]
                          class_name     string  [batch]
-    transform_features   examples: string [batch] -> the transformed features, label included
 
 The variables are ``model_variables``, a list; ``assets.extra/variable_paths.json`` has their Keras
 paths, in the same order.
@@ -20,7 +23,8 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -28,9 +32,9 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
-from stagecraft.schemas import features
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
+from stagecraft.trainer_module.tasks.task import Task
 
 Tensors = Mapping[str, tf.Tensor]
 
@@ -40,7 +44,8 @@ def export(
     model: keras.Model,
     weights: Mapping[str, np.ndarray],
     transform: tft.TFTransformOutput,
-    class_names: Sequence[str],
+    task: Task,
+    schema_path: str,
 ) -> None:
     """Writes the SavedModel to ``folder``, whole or not at all.
 
@@ -49,6 +54,7 @@ def export(
         model: a copy of the model, built outside of any strategy and device scope, so that the
             SavedModel names no device; its weights are overwritten.
         weights: variable path -> value, as ``Engine.weights`` returns them.
+        schema_path: TFDV schema (text proto), for the names of classes.
 
     Raises:
         UserError: the disk is full, or ``folder`` is not writable.
@@ -62,7 +68,7 @@ def export(
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
     signatures = _signatures(
-        model, loader.apply_transform_model, transform.raw_feature_spec(), class_names
+        model, loader.apply_transform_model, transform.raw_feature_spec(), task, schema_path
     )
     with atomic_folder(folder) as aside:
         try:
@@ -89,46 +95,30 @@ class _Loader(SavedModelLoader):
 def _signatures(
     model: keras.Model,
     transform: Callable[[Tensors], Tensors],
-    raw_spec: Mapping[str, tf.io.FixedLenFeature],
-    class_names: Sequence[str],
+    raw_spec: Mapping[str, Any],
+    task: Task,
+    schema_path: str,
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
     # Functions, not methods: saved_model.save refuses a method with an input signature.
-    def classify(raw: Tensors) -> dict[str, tf.Tensor]:
-        logits = tf.cast(model(transform(raw)[features.IMAGE], training=False), tf.float32)
-        class_id = tf.argmax(logits, axis=-1)
-        return {
-            "logits": logits,
-            "probabilities": tf.nn.softmax(logits),
-            "class_id": class_id,
-            "class_name": tf.gather(tf.constant(list(class_names)), class_id),
-        }
+    def predict(raw: Tensors) -> Tensors:
+        inputs = task.batch(transform(raw), weights=None).inputs
+        return task.outputs(model(inputs, training=False), schema_path)
 
-    def serving_default(examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        # The image alone: a request has no label.
-        image_spec = {features.IMAGE: raw_spec[features.IMAGE]}
-        return classify(tf.io.parse_example(examples, image_spec))
+    def serving_default(examples: tf.Tensor) -> Tensors:
+        # The model's features alone: a request has no label.
+        served = {name: raw_spec[name] for name in task.served_features}
+        return predict(tf.io.parse_example(examples, served))
 
-    def serving_images(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        shape = [-1, *raw_spec[features.IMAGE].shape]
-        return classify({features.IMAGE: tf.reshape(_to_bytes(images), shape)})
-
-    def transform_features(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+    def transform_features(examples: tf.Tensor) -> Tensors:
         return dict(transform(tf.io.parse_example(examples, raw_spec)))
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
-    images = tf.TensorSpec([None, *features.IMAGE_SHAPE], tf.uint8, name="images")
-    return {
-        function.__name__: tf.function(function, autograph=False).get_concrete_function(spec)
-        for function, spec in (
-            (serving_default, examples),
-            (serving_images, images),
-            (transform_features, examples),
-        )
+    functions = {
+        "serving_default": (serving_default, examples),
+        **task.plain_signatures(predict, raw_spec),
+        "transform_features": (transform_features, examples),
     }
-
-
-def _to_bytes(images: tf.Tensor) -> tf.Tensor:
-    """Converts uint8 ``[batch, …]`` to string ``[batch]``, the transform's raw feature."""
-    characters = tf.constant([bytes([value]) for value in range(256)])
-    flat = tf.reshape(images, [tf.shape(images)[0], features.IMAGE_BYTES])
-    return tf.strings.reduce_join(tf.gather(characters, tf.cast(flat, tf.int32)), axis=-1)
+    return {
+        name: tf.function(function, autograph=False).get_concrete_function(spec)
+        for name, (function, spec) in functions.items()
+    }

@@ -60,7 +60,9 @@ class Loop:
     def __post_init__(self) -> None:
         self._periods = [each for each in (self.eval_every, self.checkpoint_every) if each]
         self._settings = resume.resolved(self.settings, self.total)
-        self._history = EvaluationHistory(self.checkpoints, self.evaluations)
+        self._history = EvaluationHistory(
+            self.checkpoints, self.evaluations, self.engine.objective.task.ranked
+        )
         self._pace = Pace()
         self._saved: int | None = None
         self.curve = Curve()
@@ -200,7 +202,7 @@ class Loop:
                 self.profile.after(engine.step)
             pace.add(steps, metrics.examples, seconds)
             speed = metrics.examples / seconds
-            point = Point(engine.step, metrics.loss, metrics.accuracy, engine.learning_rate, speed)
+            point = Point(engine.step, metrics.loss, metrics.values, engine.learning_rate, speed)
             self.curve.add(point)
             eta_seconds = pace.eta_seconds(self.total - engine.step)
             self.reporter.train(point, self.total, eta_seconds)
@@ -220,11 +222,11 @@ class Loop:
         metrics, step = self.engine.evaluate(val_data), self.engine.step
         if not math.isfinite(metrics.loss):
             raise diverged.in_evaluation(step, metrics.loss, self._precision, self._last_good())
-        self._add(Evaluation(step, metrics.loss, metrics.accuracy))
+        self._add(Evaluation(step, metrics.loss, **metrics.values))
 
     def _add(self, evaluation: Evaluation) -> None:
         self._history.evaluations.append(evaluation)
-        self.reporter.evaluation(evaluation.step, evaluation.loss, evaluation.accuracy)
+        self.reporter.evaluation(evaluation)
 
     def _save(self) -> None:
         step = self.engine.step
@@ -239,7 +241,7 @@ class Loop:
             self.engine.snapshot(),
             {
                 "curve": list(self.curve.points),
-                "evaluations": [dataclasses.asdict(entry) for entry in self._history.evaluations],
+                "evaluations": [entry.flat() for entry in self._history.evaluations],
                 "seconds": self._pace.seconds,
                 "examples": self._pace.examples,
                 "settings": self._settings,

@@ -75,6 +75,8 @@ def write(
     versions = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "tfx")}
     record = {
         **dataclasses.asdict(outcome),
+        "best": outcome.best and outcome.best.flat(),
+        "evaluations": [each.flat() for each in outcome.evaluations],
         "examples": examples,
         "plan": dataclasses.asdict(plan) if plan else None,
         "initial_weights": loaded._asdict() if loaded else None,
@@ -100,7 +102,7 @@ def write_for(
 
     Args:
         evaluations: ``Evaluation(step, loss, accuracy)`` on the val split, in the order of
-            steps. The one with the highest accuracy counts as the exported model's.
+            steps. The best one by the task's metric counts as the exported model's.
 
     Raises:
         UserError: this machine lacks the devices that ``parallel`` names.
@@ -117,7 +119,7 @@ def write_for(
         topology=topology.resolve(settings.parallel),
         outcome=Outcome(
             steps=steps,
-            best=max(evaluations, key=lambda each: each.accuracy, default=None),
+            best=next(iter(settings.task.found.ranked(evaluations)), None),
             evaluations=list(evaluations),
             images_per_second=images_per_second,
             batches=steps,

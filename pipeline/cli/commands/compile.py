@@ -55,12 +55,14 @@ def compile_command(
         document.check_output(output)
         if weights:
             initial_weights.find(weights)
+        from stagecraft.pipeline.checks import model_arguments
         from stagecraft.pipeline.kubeflow.compile import compile_pipeline  # with TensorFlow
         from stagecraft.trainer_module.models import registry
 
         with registry.files_shared():
             compile_pipeline(settings, output, console.warning)
-            files = registry.files_read(settings.train.model)
+            arguments = model_arguments.find(settings)
+            files = registry.files_read(settings.train.model, arguments, settings.task.found)
     except OSError as error:
         raise OutputError(output, error) from error
     if warning := visible_secrets.warning(settings, str(output)):

@@ -116,13 +116,13 @@ def check_topologies(
     settings: PipelineSettings, chosen: Sequence[Case], folder: pathlib.Path, *, stderr: bool
 ) -> list[Row]:
     """Checks topologies one after the other, and prints the progress."""
-    from stagecraft.pipeline.checks import classes, parity_data  # with TensorFlow
+    from stagecraft.pipeline.checks import model_arguments, parity_data  # with TensorFlow
     from stagecraft.trainer_module.parity.check import Check
 
     started = time.monotonic()
-    data, count = folder / "data.npz", classes.count(settings.data)
+    data, arguments = folder / "data.npz", model_arguments.find(settings)
     largest = max(case.settings.train.batch_size for case in chosen)
-    parity_data.save(settings.data, largest, data, count)
+    parity_data.save(settings.data, largest, data, arguments["num_classes"])
 
     def report_phase(topology: str, phase: str) -> None:
         seconds = time.monotonic() - started
@@ -130,7 +130,7 @@ def check_topologies(
 
     check = Check(
         data,
-        count,
+        arguments,
         folder,
         steps=settings.parity.steps,
         timeout_seconds=settings.parity.timeout_seconds,

@@ -19,10 +19,17 @@ class Point(NamedTuple):
 
     step: int
     loss: float
-    accuracy: float
+    metrics: dict[str, float]
+    """Of the task, by name."""
     learning_rate: float
     """Learning rate at the last of these steps."""
     images_per_second: float
+
+    def flat(self) -> dict[str, float]:
+        """The point with its metrics side by side."""
+        fields = self._asdict()
+        metrics: dict[str, float] = fields.pop("metrics")
+        return {"step": fields.pop("step"), "loss": fields.pop("loss"), **metrics, **fields}
 
 
 class Curve:
@@ -59,6 +66,6 @@ def _merged(before: int, first: Point, second: Point) -> Point:
 
     return second._replace(
         loss=mean(first.loss, second.loss),
-        accuracy=mean(first.accuracy, second.accuracy),
+        metrics={name: mean(first.metrics[name], value) for name, value in second.metrics.items()},
         images_per_second=mean(first.images_per_second, second.images_per_second),
     )

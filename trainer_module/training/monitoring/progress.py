@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.processes import events
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
@@ -50,16 +51,16 @@ class Reporter:
     def train(self, point: Point, total: int, eta_seconds: float) -> None:
         """Reports the metrics of the steps since the last report."""
         _progress.info(
-            "step %d of %d: %.0f images/s, loss %.4f, accuracy %.4f, %s left",
+            "step %d of %d: %.0f images/s, loss %.4f, %s%s left",
             point.step,
             total,
             point.images_per_second,
             point.loss,
-            point.accuracy,
+            "".join(f"{name} {value:.4f}, " for name, value in point.metrics.items()),
             datetime.timedelta(seconds=round(eta_seconds)),
             extra={
                 "progress": {
-                    **point._asdict(),
+                    **point.flat(),
                     "phase": "train",
                     "total": total,
                     "eta_seconds": eta_seconds,
@@ -70,12 +71,12 @@ class Reporter:
 
     def log(self, point: Point) -> None:
         """Writes the same metrics to TensorBoard alone."""
-        scalars = point._asdict()
-        self._scalars("train", scalars.pop("step"), **scalars)
+        scalars = point.flat()
+        self._scalars("train", int(scalars.pop("step")), **scalars)
 
-    def evaluation(self, step: int, loss: float, accuracy: float) -> None:
-        """Writes the metrics of the whole val split after ``step``."""
-        self._scalars("val", step, loss=loss, accuracy=accuracy)
+    def evaluation(self, evaluation: Evaluation) -> None:
+        """Writes the metrics of the whole val split after a step."""
+        self._scalars("val", evaluation.step, loss=evaluation.loss, **evaluation.metrics)
 
     def _scalars(self, split: str, step: int, **values: float) -> None:
         with self._writers[split].as_default():

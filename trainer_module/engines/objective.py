@@ -1,0 +1,62 @@
+"""The loss and the metrics of a task, as sums that parts of a batch add up to."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from stagecraft.trainer_module.data.batch import Batch, Nest
+from stagecraft.trainer_module.engines.step_metrics import Metrics, metrics_dtype
+from stagecraft.trainer_module.settings import TrainingSettings
+
+
+class Objective:
+    """What an engine computes from the outputs of a model."""
+
+    def __init__(self, settings: TrainingSettings):
+        self._train = settings.train
+        self.task = settings.task.found
+        self._metrics = list(self.task.metrics())
+        self._dtype = metrics_dtype(settings)
+        self.size = sum(metric.size for metric in self._metrics)
+        """Length of :meth:`sums`."""
+
+    def loss(self, outputs: Nest, batch: Batch) -> tf.Tensor:
+        """The training's loss, summed over the examples, each by its weight: a scalar."""
+        losses = self.task.losses(outputs, batch.targets, self._dtype, self._train)
+        return _weighted(losses, batch.weights)
+
+    def sums(self, outputs: Nest, batch: Batch) -> tf.Tensor:
+        """The sums of all metrics: ``[size]``."""
+        return tf.concat(
+            [
+                metric.sums(outputs, batch.targets, batch.weights, self._dtype)
+                for metric in self._metrics
+            ]
+            or [tf.zeros([0], self._dtype)],
+            axis=0,
+        )
+
+    def evaluation(self, outputs: Nest, batch: Batch) -> tf.Tensor:
+        """``[sum of losses, sum of weights, *sums]`` of an evaluation: ``[2 + size]``."""
+        losses = self.task.losses(outputs, batch.targets, self._dtype, None)
+        loss = tf.cast(_weighted(losses, batch.weights), self._dtype)
+        weight = tf.cast(tf.reduce_sum(batch.weights), self._dtype)
+        return tf.concat([[loss, weight], self.sums(outputs, batch)], axis=0)
+
+    def evaluated(self, sums: np.ndarray) -> Metrics:
+        """The metrics of an evaluation, from :meth:`evaluation` summed over all batches."""
+        loss, weight, *rest = sums
+        return Metrics(loss / weight, self.values(np.array(rest)), round(weight))
+
+    def values(self, sums: np.ndarray) -> dict[str, float]:
+        """Each metric by name, from :meth:`sums` added up."""
+        result, start = {}, 0
+        for metric in self._metrics:
+            result[metric.name] = metric.result(sums[start : start + metric.size])
+            start += metric.size
+        return result
+
+
+def _weighted(losses: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(losses * tf.cast(weights, losses.dtype))

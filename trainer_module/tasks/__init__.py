@@ -1,0 +1,1 @@
+"""What a training learns: features, targets, loss and metrics."""

@@ -1,0 +1,1 @@
+"""Tasks, one file each: values of ``task.name``."""

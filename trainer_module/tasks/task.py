@@ -1,0 +1,133 @@
+"""What a task is: the one object that the data, the engines and the export ask what is learned.
+
+Imports neither TensorFlow nor Keras.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stagecraft.schemas.registry import Entry
+
+if TYPE_CHECKING:
+    from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
+    from stagecraft.trainer_module.data.batch import Batch, Nest
+    from stagecraft.trainer_module.settings import TrainSettings
+    from stagecraft.trainer_module.tasks.metric import Metric
+
+ModelArguments = Mapping[str, Any]
+"""Keyword arguments of the function that builds a model: what the schema says about inputs and
+outputs. Values that JSON can hold."""
+
+
+class Task(Entry):
+    """Base of the values of ``task.name``: a file in ``kinds/``, or an entry point."""
+
+    sample_arguments: ModelArguments | None = None
+    """Arguments of the model's function where no schema is known yet."""
+
+    monitor: str
+    """Name of the metric that chooses the best checkpoint; ``loss``: the least loss."""
+
+    @abc.abstractmethod
+    def model_arguments(self, schema_path: str) -> ModelArguments:
+        """The arguments of the model's function, from a TFDV schema (text proto).
+
+        Raises:
+            UserError: the schema lacks what the task needs.
+        """
+
+    @abc.abstractmethod
+    def input_specs(self, arguments: ModelArguments) -> Nest:
+        """The model's inputs, without the batch, as :class:`Spec`: one, or a structure of them."""
+
+    @abc.abstractmethod
+    def check_outputs(self, name: str, outputs: Nest, arguments: ModelArguments) -> None:
+        """Checks the outputs of the model ``name`` for a batch of three examples.
+
+        Raises:
+            UserError: the loss does not accept them.
+        """
+
+    @property
+    @abc.abstractmethod
+    def schema_features(self) -> Sequence[str]:
+        """Raw features that the pipeline's own Transform reads."""
+
+    @property
+    @abc.abstractmethod
+    def features(self) -> Sequence[str]:
+        """Transformed features that :meth:`batch` reads."""
+
+    @property
+    @abc.abstractmethod
+    def served_features(self) -> Sequence[str]:
+        """Raw features in a request to the exported model."""
+
+    @abc.abstractmethod
+    def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
+        """The named outputs of the exported model, from the model's: tensors ``[batch, …]``."""
+
+    def plain_signatures(
+        self, predict: Callable[[Mapping[str, Any]], Any], raw_spec: Mapping[str, Any]
+    ) -> Mapping[str, tuple[Callable[..., Any], Any]]:
+        """More signatures than those of serialized examples, by name; none by default.
+
+        Args:
+            predict: maps raw features to :meth:`outputs`.
+            raw_spec: how to parse them from a serialized example.
+
+        Returns:
+            A function of one tensor, and its ``tf.TensorSpec``.
+        """
+        return {}
+
+    @abc.abstractmethod
+    def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
+        """A batch of examples.
+
+        Args:
+            features: transformed, by name, ``[batch, …]``. A request to the exported model has
+                no targets.
+            weights: float32 ``[batch]``: 0 for padding, otherwise 1.
+        """
+
+    def augment(self, batch: Batch, features: Mapping[str, Any], epoch: Any, train: Any) -> Batch:
+        """Changes a batch at random, by ``train.augment``; by default not at all.
+
+        Args:
+            epoch: int64 ``[batch]``, of each example.
+            train: ``TrainSettings``.
+        """
+        return batch
+
+    @abc.abstractmethod
+    def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
+        """The loss of each example: ``[batch]``, at least as precise as ``dtype``.
+
+        Args:
+            outputs: the model's, ``[batch, …]``.
+            dtype: float32 or float64.
+            train: settings of the training's own loss, such as label smoothing; None: the loss of
+                an evaluation.
+        """
+
+    @abc.abstractmethod
+    def metrics(self) -> Sequence[Metric]:
+        """The metrics of training and evaluation, besides the loss."""
+
+    def ranked(self, evaluations: Iterable[Evaluation]) -> list[Evaluation]:
+        """Evaluations by ``monitor``, best first; ties by loss, then in their order."""
+        higher = any(each.name == self.monitor and each.higher_is_better for each in self.metrics())
+        sign = -1 if higher else 1
+        return sorted(evaluations, key=lambda each: (sign * each.flat()[self.monitor], each.loss))
+
+
+class Spec:
+    """Shape and dtype of an input, without the batch."""
+
+    def __init__(self, shape: Sequence[int | None], dtype: str = "float32"):
+        """``shape``: None for a dimension that differs between batches."""
+        self.shape, self.dtype = tuple(shape), dtype
