@@ -12,6 +12,8 @@ from typing import Any
 import psutil
 
 CLASSES = 10
+ARGUMENTS = {"input_shape": (32, 32, 3), "num_classes": CLASSES}
+"""Of the functions that build models."""
 
 
 def versions() -> str:
@@ -43,7 +45,7 @@ def noise(size: int, seed: int = 0) -> Any:
     import numpy as np
     import tensorflow as tf
 
-    from stagecraft.trainer_module.data.input_data import Batch
+    from stagecraft.trainer_module.data.batch import Batch
 
     rng = np.random.default_rng(seed)
     images = rng.standard_normal((size, 32, 32, 3), np.float32)
@@ -61,7 +63,7 @@ def engine_for(settings: Any, *, steps: int = 1000) -> Any:
     from stagecraft.trainer_module.parallel import topology
 
     devices = topology.resolve(settings.parallel)
-    build = functools.partial(assemble, settings.train, CLASSES)
+    build = functools.partial(assemble, settings.train, ARGUMENTS)
     return make_engine(connect(devices, settings.parallel), devices, settings, steps, build)
 
 

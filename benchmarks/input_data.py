@@ -77,7 +77,7 @@ def rate(batches: object, warm_up: float, seconds: float) -> float:
     for wanted in (warm_up, seconds):
         begun, images = time.perf_counter(), 0
         while (took := time.perf_counter() - begun) < wanted:
-            images += int(next(batches).labels.shape[0])  # type: ignore[call-overload]
+            images += int(next(batches).targets.shape[0])  # type: ignore[call-overload]
     return images / took
 
 

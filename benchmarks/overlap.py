@@ -31,7 +31,7 @@ import numpy as np
 import tensorflow as tf
 from common import timed, versions
 
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning import schedule

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
-from common import CLASSES, engine_for, noise, spread
+from common import ARGUMENTS, engine_for, noise, spread
 
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.stages import partition
@@ -54,7 +54,7 @@ def main() -> None:
             strategy="grid", stages=stages, virtual_devices=max(STAGES), costs="measured"
         )
         devices = topology.resolve(parallel)
-        model = assemble(train, CLASSES)
+        model = assemble(train, ARGUMENTS)
         plan = planner.make_plan(
             model, TrainingSettings(train=train, parallel=parallel), devices.devices
         )

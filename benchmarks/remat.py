@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 CLASSES, STEPS = 10, 3
+ARGUMENTS = {"input_shape": (32, 32, 3), "num_classes": CLASSES}
 
 
 def main() -> None:
@@ -97,7 +98,7 @@ def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) 
     import keras
     import tensorflow as tf
 
-    from stagecraft.trainer_module.data.input_data import Batch
+    from stagecraft.trainer_module.data.batch import Batch
     from stagecraft.trainer_module.engines.grid import GridEngine
     from stagecraft.trainer_module.models.assemble import assemble
     from stagecraft.trainer_module.parallel import topology
@@ -118,7 +119,7 @@ def measure(args: argparse.Namespace, microbatches: int, remat: bool, out: str) 
     devices = topology.resolve(settings.parallel)
 
     def build(scope: AbstractContextManager[Any]) -> keras.Model:
-        plain = assemble(settings.train, CLASSES, scope)
+        plain = assemble(settings.train, ARGUMENTS, scope)
         *_, before, last = plain.layers
         dropped = keras.layers.Dropout(0.3)(before.output)
         return keras.Model(plain.inputs, last(dropped))

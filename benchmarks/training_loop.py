@@ -17,9 +17,9 @@ from collections.abc import Callable
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, engine_for, spread, timed, versions
+from common import ARGUMENTS, CLASSES, engine_for, spread, timed, versions
 
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
@@ -68,7 +68,7 @@ def ours(name: str, batch: int) -> Callable[[int], object]:
 
 def fit(name: str, batch: int) -> Callable[[int], object]:
     settings = TrainSettings(model=name)
-    model = assemble(settings, CLASSES)
+    model = assemble(settings, ARGUMENTS)
     model.compile(
         keras.optimizers.SGD(
             settings.learning_rate,

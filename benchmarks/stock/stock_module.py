@@ -5,7 +5,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tfx_bsl.public import tfxio
 
-from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module import registries
 
 IMAGE, LABEL = "image", "label"
 BATCH = 128
@@ -39,7 +39,8 @@ def run_fn(fn_args):
     transform_output = tft.TFTransformOutput(fn_args.transform_output)
     dataset = _input_fn(fn_args.train_files, fn_args.data_accessor, transform_output, BATCH)
     dataset = dataset.map(lambda x, y: (tf.reshape(x[IMAGE + "_xf"], [-1, 32, 32, 3]), y))
-    model = registry.build("cnn", input_shape=(32, 32, 3), num_classes=10)
+    family, _ = registries.model_family("cnn")
+    model = family.build(input_shape=(32, 32, 3), num_classes=10)
     model.compile(
         optimizer=keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

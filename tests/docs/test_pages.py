@@ -157,14 +157,16 @@ import tensorflow as tf
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.settings import TrainingSettings
 
 settings = TrainingSettings.model_validate(json.loads(sys.argv[1]))
 train, parallel = settings.train, settings.parallel
 devices = topology.resolve(parallel)
+arguments = {"input_shape": (32, 32, 3), "num_classes": 10}
+build = lambda scope: assemble(train, arguments, scope)
 engine = make_engine(
-    connect(devices, parallel), devices, settings, 1, lambda scope: assemble(train, 10, scope)
+    connect(devices, parallel), devices, settings, 1, build
 )
 rows = train.batch_size
 images = np.random.default_rng(0).standard_normal((rows, 32, 32, 3), np.float32)

@@ -48,10 +48,10 @@ class CountingEngine:
                 raise KeyboardInterrupt
             if self.step == self._nan_at:
                 raise NonFiniteLossError(self.step, float("nan"))
-        return Metrics(1.0, 0.5, 10 * steps)
+        return Metrics(1.0, {"accuracy": 0.5}, 10 * steps)
 
     def evaluate(self, dataset: Any) -> Metrics:
-        return Metrics(1.0 / self.step, self._accuracies[self.step], 100)
+        return Metrics(1.0 / self.step, {"accuracy": self._accuracies[self.step]}, 100)
 
     def state(self) -> dict[str, np.ndarray]:
         values = {"step": self.step, "batches": self.batches, "weight": self.weight}

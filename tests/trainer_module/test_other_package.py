@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from model_arguments import classes
 from pydantic import ValidationError
 
 from stagecraft.components.fingerprints.training_properties import fingerprints
@@ -154,9 +155,11 @@ def test_parity(installed, tmp_path, monkeypatch, steps, equal):
     monkeypatch.setenv("LOCAL_SGD_STEPS", str(steps))
     draw = np.random.RandomState(0)
     images = draw.randn(64, 32, 32, 3).astype(np.float32)
-    np.savez(tmp_path / "data.npz", images=images, labels=draw.randint(0, 10, 64))
+    np.savez(tmp_path / "data.npz", inputs=images, targets=draw.randint(0, 10, 64))
     settings = TrainingSettings(train=TrainSettings(model="perceptron_8", learning_rate=0.1))
     chosen = cases.select("local_sgd-2", settings, steps=4, batch_size=16)
-    check = Check(tmp_path / "data.npz", 10, tmp_path / "work", steps=4, timeout_seconds=300.0)
+    check = Check(
+        tmp_path / "data.npz", classes(), tmp_path / "work", steps=4, timeout_seconds=300.0
+    )
     (row,) = check.rows(chosen)
     assert row.equal is equal, row.reason

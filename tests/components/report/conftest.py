@@ -99,7 +99,7 @@ def _training() -> Training:
             Point(
                 step=step,
                 loss=3 / (1 + step / 50),
-                accuracy=step / 350,
+                metrics={"accuracy": step / 350},
                 learning_rate=0.01 * (300 - step) / 300,
                 images_per_second=900.0 + step,
             )

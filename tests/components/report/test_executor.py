@@ -24,7 +24,9 @@ def model_run(one_device: ReportData, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("model_run")
     assert one_device.training is not None
     (folder / "record.json").write_text(json.dumps(one_device.training.record))
-    Curve(Point(step, 1 / step, step / 30, 0.01, 900.0) for step in (10, 20, 30)).write(folder)
+    Curve(
+        Point(step, 1 / step, {"accuracy": step / 30}, 0.01, 900.0) for step in (10, 20, 30)
+    ).write(folder)
     return folder
 
 
@@ -105,7 +107,7 @@ def test_a_run_fn_without_a_record(given, tmp_path):
 def test_the_curves_are_what_was_noted(given, tmp_path):
     found = collect.read_training(given["model_run"][0], None)
     assert found is not None
-    assert found.curve[1] == Point(20, 0.05, 20 / 30, 0.01, 900.0)
+    assert found.curve[1] == Point(20, 0.05, {"accuracy": 20 / 30}, 0.01, 900.0)
     assert len(found.curve) == 3
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from artifacts import INPUTS
+from model_arguments import classes
 from tfx import types
 from tfx.orchestration.data_types import RuntimeParameter
 
@@ -119,7 +120,7 @@ def test_a_file_that_the_users_model_reads_is_part_of_the_cache_key(
 
     def fingerprint(start: float) -> str:
         np.savez(tmp_path / "weights.npz", start=start)
-        made = _trainer(settings, num_classes=num_classes)
+        made = _trainer(settings, model_arguments=num_classes and classes(num_classes))
         return str(made.exec_properties["code_fingerprint"])
 
     first = fingerprint(0.1)

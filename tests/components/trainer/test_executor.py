@@ -178,7 +178,10 @@ def nothing(fn_args):
 
 def figures(fn_args):
     nothing(fn_args)
-    found = [Evaluation(2, 1.5, 0.5), Evaluation(4, 1.25, 0.75), Evaluation(6, 1.0, 0.5)]
+    found = [
+        Evaluation(step, loss, accuracy=accuracy)
+        for step, loss, accuracy in ((2, 1.5, 0.5), (4, 1.25, 0.75), (6, 1.0, 0.5))
+    ]
     record.write_for(fn_args, steps=6, images_per_second=100, evaluations=found)
 
 def garbage(fn_args):

@@ -5,10 +5,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from stagecraft.pipeline.checks import classes, parity_data, preflight
+from stagecraft.pipeline.checks import model_arguments, parity_data, preflight
 from stagecraft.pipeline.cli.commands import parity
 from stagecraft.pipeline.cli.main import main
-from stagecraft.pipeline.settings import DataSettings, load
+from stagecraft.pipeline.settings import DataSettings, PipelineSettings, load
 from stagecraft.schemas.features import DATASETS
 from stagecraft.trainer_module.parity import cases
 
@@ -48,8 +48,9 @@ def seen(tmp_path, monkeypatch):
 @pytest.mark.parametrize("dataset", DATASETS.values(), ids=list(DATASETS))
 def test_without_a_schema_of_ones_own_they_are_the_data_sets(dataset):
     label = {"label": "coarse"} if dataset.name == "cifar100_coarse" else {}
-    given = DataSettings(source="x", dataset=dataset.name.removesuffix("_coarse"), **label)
-    assert classes.count(given) == dataset.num_classes
+    data = DataSettings(source="x", dataset=dataset.name.removesuffix("_coarse"), **label)
+    found = model_arguments.find(PipelineSettings(data=data))
+    assert found == {"input_shape": (32, 32, 3), "num_classes": dataset.num_classes}
 
 
 def test_plan_builds_for_the_schema(seen):
@@ -68,8 +69,8 @@ def test_parity_builds_for_the_schema(seen, tmp_path, monkeypatch):
     told = {}
 
     class Check:
-        def __init__(self, data, num_classes, *_, **more):
-            told["classes"] = num_classes
+        def __init__(self, data, arguments, *_, **more):
+            told["classes"] = arguments["num_classes"]
 
         def rows(self, chosen):
             return []

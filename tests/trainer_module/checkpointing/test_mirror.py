@@ -146,7 +146,7 @@ def test_what_was_sent_in_part_is_removed_by_who_comes_next(tmp_path, store):
 
 def test_evaluations(tmp_path, store, reader):
     mirror.use(tmp_path / "evaluator", store)
-    found = Evaluation(3, 0.5, 0.75)
+    found = Evaluation(3, 0.5, accuracy=0.75)
     assert Evaluations(tmp_path / "evaluator").read() == []
     Evaluations(tmp_path / "evaluator").add(found)
     assert Evaluations(reader.root).read() == [found]

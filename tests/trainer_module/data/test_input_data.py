@@ -72,7 +72,7 @@ def test_a_graph_without_a_feature_is_refused_by_name(
 
 
 def _order(dataset, which, steps: int) -> np.ndarray:
-    return np.concatenate([which(batch.images) for batch in dataset.take(steps)])
+    return np.concatenate([which(batch.inputs) for batch in dataset.take(steps)])
 
 
 def test_examples_are_counted(raw, tmp_path):
@@ -85,12 +85,12 @@ def test_examples_are_counted(raw, tmp_path):
 def test_every_epoch_has_every_example_once(train, raw, which, shuffle):
     batches = list(train(shuffle=shuffle).take(8))
     for batch in batches:
-        assert batch.images.shape == (128, 32, 32, 3)
-        assert batch.images.dtype == tf.float32
-        assert batch.labels.dtype == tf.int64
+        assert batch.inputs.shape == (128, 32, 32, 3)
+        assert batch.inputs.dtype == tf.float32
+        assert batch.targets.dtype == tf.int64
         np.testing.assert_array_equal(batch.weights, np.ones(128, np.float32))
-        np.testing.assert_array_equal(batch.labels, raw.labels[which(batch.images)])
-    order = np.concatenate([which(batch.images) for batch in batches])
+        np.testing.assert_array_equal(batch.targets, raw.labels[which(batch.inputs)])
+    order = np.concatenate([which(batch.inputs) for batch in batches])
     epochs = [order[:300], order[300:600], order[600:900]]
     for epoch in epochs:
         np.testing.assert_array_equal(np.sort(epoch), np.arange(300))
@@ -156,7 +156,7 @@ def test_an_example_is_augmented_by_its_id_and_epoch(train, raw, transformed):
     plain = list(train().take(5))
     positions = {image.tobytes(): index for index, image in enumerate(transformed)}
     for step, batch in enumerate(train(augment="crop,flip").take(5)):
-        images = plain[step].images
+        images = plain[step].inputs
         indices = [positions[image.tobytes()] for image in images.numpy()]
         epochs = (np.arange(128) + 128 * step) // 300
         expected = augment(
@@ -166,18 +166,18 @@ def test_an_example_is_augmented_by_its_id_and_epoch(train, raw, transformed):
             epoch=tf.constant(epochs),
             augmentations=("crop", "flip"),
         )
-        np.testing.assert_array_equal(batch.images, expected)
+        np.testing.assert_array_equal(batch.inputs, expected)
 
 
 def test_evaluation_has_every_example_once_in_the_order_of_the_files(raw, transform, which):
     dataset = input_data.eval_dataset([raw.pattern], transform, 128)
-    assert dataset.element_spec.images.shape == (128, 32, 32, 3)
+    assert dataset.element_spec.inputs.shape == (128, 32, 32, 3)
     for _ in range(2):
         batches = list(dataset)
         weights = np.concatenate([batch.weights for batch in batches])
         np.testing.assert_array_equal(weights, [1] * 300 + [0] * 84)
-        images = np.concatenate([batch.images for batch in batches])
-        labels = np.concatenate([batch.labels for batch in batches])
+        images = np.concatenate([batch.inputs for batch in batches])
+        labels = np.concatenate([batch.targets for batch in batches])
         order = which(images[:300])
         np.testing.assert_array_equal(order, sorted(range(300), key=lambda index: index % 6))
         np.testing.assert_array_equal(labels[:300], raw.labels[order])

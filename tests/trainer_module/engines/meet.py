@@ -22,7 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import make_engine
 from stagecraft.trainer_module.parallel import topology
 from stagecraft.trainer_module.planning import schedule

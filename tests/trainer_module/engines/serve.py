@@ -23,7 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.engines.parameter_server import ParameterServerEngine, serve
 from stagecraft.trainer_module.parallel import cluster, topology

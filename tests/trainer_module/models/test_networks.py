@@ -3,9 +3,9 @@ import math
 import keras
 import numpy as np
 import pytest
+from model_arguments import build, classes
 from networks_built import built
 
-from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.layers.shortcut import Shortcut
 
 
@@ -48,13 +48,13 @@ def test_a_wide_resnet_has_as_many_layers_and_three_shortcuts(depth, width):
 
 
 @pytest.mark.parametrize("name", ["cnn", "resnet8", "wide_resnet_10_2"])
-@pytest.mark.parametrize(("shape", "classes"), [((32, 32, 3), 10), ((24, 40, 1), 7)])
-def test_images_of_any_size_give_logits(name, shape, classes):
+@pytest.mark.parametrize(("shape", "count"), [((32, 32, 3), 10), ((24, 40, 1), 7)])
+def test_images_of_any_size_give_logits(name, shape, count):
     keras.utils.set_random_seed(0)
-    model = registry.build(name, input_shape=shape, num_classes=classes)
+    model = build(name, classes(count, shape))
     logits = np.asarray(model(np.random.default_rng(0).normal(size=(4, *shape)).astype(np.float32)))
-    assert model.output_shape == (None, classes)
-    assert logits.shape == (4, classes)
+    assert model.output_shape == (None, count)
+    assert logits.shape == (4, count)
     assert np.isfinite(logits).all()
     assert not np.allclose(logits.sum(axis=1), 1)  # no softmax
 
@@ -64,7 +64,7 @@ def test_weights_come_from_the_seed(name):
     models = []
     for seed in (1, 1, 2):
         keras.utils.set_random_seed(seed)
-        models.append(registry.build(name))
+        models.append(build(name))
     first, same, other = (np.concatenate([w.ravel() for w in m.get_weights()]) for m in models)
     np.testing.assert_array_equal(first, same)
     assert (first != other).any()
@@ -72,14 +72,14 @@ def test_weights_come_from_the_seed(name):
 
 @pytest.mark.parametrize("name", ["cnn", "resnet8", "wide_resnet_10_1"])
 def test_paths_are_the_same_each_time_and_all_different(name):
-    paths = [[variable.path for variable in registry.build(name).variables] for _ in range(2)]
+    paths = [[variable.path for variable in build(name).variables] for _ in range(2)]
     assert paths[0] == paths[1]
     assert len(set(paths[0])) == len(paths[0])
 
 
 @pytest.mark.parametrize("name", ["cnn", "resnet8", "wide_resnet_10_1"])
 def test_a_clone_and_a_saved_copy_compute_the_same(name, tmp_path):
-    model = registry.build(name)
+    model = build(name)
     images = np.random.default_rng(0).normal(size=(2, 32, 32, 3)).astype(np.float32)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())

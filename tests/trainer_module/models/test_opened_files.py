@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from model_arguments import build, files_read
 
 from stagecraft.trainer_module.models import opened_files, registry
 
@@ -182,14 +183,14 @@ def _names(files: list[str]) -> list[str]:
 
 def test_all_that_a_function_reads_however_often_it_is_built(module):
     for _ in range(2):  # the second reads less: the module is there, and keeps a file's content
-        found = registry.files_read(f"{module}:model", num_classes=7)
+        found = files_read(f"{module}:model", 7)
         assert _names(found) == ["classes7", "import", "kept", "late"]
-    found = registry.files_read(f"{module}:model", num_classes=10)
+    found = files_read(f"{module}:model", 10)
     assert _names(found) == ["classes10", "classes7", "import", "kept", "late"]
 
 
 def test_a_model_that_cannot_be_built_has_read_what_it_has(module):
-    assert _names(registry.files_read(f"{module}:broken")) == ["import", "kept"]
+    assert _names(files_read(f"{module}:broken")) == ["import", "kept"]
 
 
 def test_a_model_is_built_once_for_all_who_ask(module, monkeypatch):
@@ -197,11 +198,11 @@ def test_a_model_is_built_once_for_all_who_ask(module, monkeypatch):
     call = registry._call
     monkeypatch.setattr(registry, "_call", lambda *a: (built.append(a), call(*a))[1])
     with registry.files_shared():
-        registry.build(f"{module}:model")
+        build(f"{module}:model")
         for _ in range(2):
-            assert "late" in _names(registry.files_read(f"{module}:model"))
+            assert "late" in _names(files_read(f"{module}:model"))
     assert len(built) == 1
     with registry.files_shared(builds=False):
-        registry.files_read(f"{module}:model", num_classes=7)
+        files_read(f"{module}:model", 7)
     assert len(built) == 1
-    assert registry.files_read("resnet20") == []
+    assert files_read("resnet20") == []

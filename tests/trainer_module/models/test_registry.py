@@ -4,9 +4,9 @@ import sys
 import keras
 import numpy as np
 import pytest
+from model_arguments import build, classes
 
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.models import registry
 
 MODULE = """
 import keras
@@ -95,14 +95,14 @@ def _images(count: int = 5) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["functional", "Subclassed"])
 def test_a_users_model_is_returned_built(name):
-    model = registry.build(f"own.nets:{name}", num_classes=7)
+    model = build(f"own.nets:{name}", classes(7))
     assert model.built
     assert len(model.trainable_variables) == 2
     assert model(_images()).shape == (5, 7)
 
 
 def test_a_users_stages_are_returned_as_a_list():
-    stages = registry.build("own.nets:stages")
+    stages = build("own.nets:stages")
     assert isinstance(stages, list)
     body, head = stages
     assert head(body(_images())).shape == (5, 10)
@@ -112,7 +112,7 @@ def test_checking_a_model_leaves_its_weights_to_the_seed():
     from own import nets
 
     keras.utils.set_random_seed(5)
-    checked = registry.build("own.nets:Subclassed").get_weights()
+    checked = build("own.nets:Subclassed").get_weights()
     keras.utils.set_random_seed(5)
     model = nets.Subclassed((32, 32, 3), 10)
     model(_images())
@@ -137,7 +137,7 @@ def test_checking_a_model_leaves_its_weights_to_the_seed():
 )
 def test_a_name_that_is_refused(name, suggestion, messages):
     with messages.raises(SettingError) as caught:
-        registry.build(name)
+        build(name)
     assert (caught.value.setting, caught.value.value) == ("train.model", name)
     assert suggestion in caught.value.suggestion
 
@@ -165,7 +165,7 @@ def test_a_name_that_is_refused(name, suggestion, messages):
 )
 def test_a_users_function_that_is_refused(name, message):
     with pytest.raises(UserError, match=message) as error:
-        registry.build(name)
+        build(name)
     assert str(error.value).startswith("train.model: ")
     assert name in str(error.value)
     assert "\n" not in str(error.value) and "\x1b" not in str(error.value)

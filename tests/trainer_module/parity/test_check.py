@@ -1,5 +1,7 @@
 import pathlib
 
+from model_arguments import classes
+
 from stagecraft.trainer_module.parity import cases, report
 from stagecraft.trainer_module.parity.check import Check
 from stagecraft.trainer_module.parity.report import Row
@@ -13,7 +15,7 @@ def _rows(folder: pathlib.Path, names: str) -> tuple[list[Row], list[str]]:
         if phase == "start":
             started.append(topology)
 
-    check = Check(folder, 10, folder, steps=4, timeout_seconds=60.0, on_phase=on_phase)
+    check = Check(folder, classes(), folder, steps=4, timeout_seconds=60.0, on_phase=on_phase)
     chosen = cases.select(names, TrainingSettings(), steps=4, batch_size=8)
     return list(check.rows(chosen)), started
 

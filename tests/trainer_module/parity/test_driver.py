@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from model_arguments import classes
 
 from stagecraft.trainer_module.engines.factory import connect
 from stagecraft.trainer_module.parallel import topology
@@ -24,7 +25,7 @@ class Ran:
         draw = np.random.RandomState(0)
         data = str(folder / "data.npz")
         images = draw.randn(2 * BATCH, 32, 32, 3).astype(np.float32)
-        np.savez(data, images=images, labels=draw.randint(0, 3, 2 * BATCH))
+        np.savez(data, inputs=images, targets=draw.randint(0, 3, 2 * BATCH))
         own = TrainingSettings.model_validate(
             {"train": {"model": f"{MODULE}:{model}"}, "parallel": {"accumulate": PARTS}}
         )
@@ -38,7 +39,12 @@ class Ran:
     ) -> Results:
         out = str(self._folder / f"{name}.npz")
         task = Task(
-            settings=settings, num_classes=3, data=data, steps=STEPS, out=out, reference=reference
+            settings=settings,
+            arguments=classes(3),
+            data=data,
+            steps=STEPS,
+            out=out,
+            reference=reference,
         )
         # In this process there are no devices but the one.
         parallel = cases.changed_parallel(settings.parallel, virtual_devices=0)

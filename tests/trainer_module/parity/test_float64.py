@@ -4,6 +4,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from model_arguments import classes
 
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parity import float64
@@ -11,7 +12,7 @@ from stagecraft.trainer_module.settings import TrainSettings
 
 
 def _float64(model: str) -> keras.Model:
-    return assemble(TrainSettings(model=f"parity_models:{model}"), 10, precision="float64")
+    return assemble(TrainSettings(model=f"parity_models:{model}"), classes(10), precision="float64")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from typing import Any
 
 import psutil
 import pytest
+from model_arguments import classes
 
 from stagecraft.trainer_module.parallel.roles import roles
 from stagecraft.trainer_module.parity.check import ProcessError, run
@@ -23,7 +24,7 @@ def _run(
         path = folder / f"{role.name}.json"
         Task(
             settings=settings,
-            num_classes=10,
+            arguments=classes(),
             data="",
             steps=4,
             out=str(folder / f"{role.name}.npz"),

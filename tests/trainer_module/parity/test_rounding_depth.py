@@ -3,6 +3,7 @@ from typing import Any
 import keras
 import pytest
 import tensorflow as tf
+from model_arguments import classes
 
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.parity.rounding_depth import count_nonsmooth_ops, rounding_depths
@@ -25,15 +26,15 @@ CNN = 2 * (27 + 288 + 576 + 2048 + 128 + 3 + 1)
 )
 def test_the_way_there_and_back_and_the_weights_own_sum(path, uses):
     settings = _settings()
-    found = rounding_depths(assemble(settings.train, 10), settings)
+    found = rounding_depths(assemble(settings.train, classes(10)), settings)
     assert found[path] == CNN + 16 * uses
 
 
 def test_kinks_are_activations_and_max_pooling():
     settings = _settings()
-    assert count_nonsmooth_ops(assemble(settings.train, 10), settings) == 4 + 3
+    assert count_nonsmooth_ops(assemble(settings.train, classes(10)), settings) == 4 + 3
     settings = _settings(model="resnet8")
-    resnet = assemble(settings.train, 10)
+    resnet = assemble(settings.train, classes(10))
     assert count_nonsmooth_ops(resnet, settings) == 7
     assert count_nonsmooth_ops(resnet, _settings("mixed_bfloat16")) == 0
 
@@ -51,7 +52,9 @@ def test_statistics_sum_over_batch_and_positions():
 
 def test_16_bits_count_layers():
     settings = _settings("mixed_bfloat16")
-    found = rounding_depths(assemble(settings.train, 10, precision="mixed_bfloat16"), settings)
+    found = rounding_depths(
+        assemble(settings.train, classes(10), precision="mixed_bfloat16"), settings
+    )
     assert set(found.values()) == {2 * 9 + 1}
 
 

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from model_arguments import classes
 
 from stagecraft.trainer_module.parity import cases, check
 from stagecraft.trainer_module.parity.check import Check
@@ -48,7 +49,7 @@ def rows(folder: pathlib.Path) -> dict[tuple[str, str, str], Row]:
     labels = draw.randint(0, 10, 4 * BATCH)
     images = draw.randn(len(labels), 32, 32, 3) + np.eye(32)[labels][:, :, None, None]
     data = folder / "data.npz"
-    np.savez(data, images=images.astype(np.float32), labels=labels.astype(np.int64))
+    np.savez(data, inputs=images.astype(np.float32), targets=labels.astype(np.int64))
 
     def run(training: tuple[str, str]) -> list[Row]:
         model, optimizer = training
@@ -58,7 +59,7 @@ def rows(folder: pathlib.Path) -> dict[tuple[str, str, str], Row]:
         names = ",".join(SELECTION[training])
         chosen = cases.select(names, settings, steps=STEPS, batch_size=BATCH)
         where = folder / f"{model}-{optimizer}"
-        return list(Check(data, 10, where, steps=STEPS, timeout_seconds=300.0).rows(chosen))
+        return list(Check(data, classes(), where, steps=STEPS, timeout_seconds=300.0).rows(chosen))
 
     with ThreadPoolExecutor(2) as pool:
         found = zip(SELECTION, pool.map(run, SELECTION), strict=True)
@@ -89,9 +90,9 @@ def test_a_process_ends_with_its_parent(tmp_path):
     (case,) = cases.select("stages-2", TrainingSettings(), steps=STEPS, batch_size=BATCH)
     task, out, data = (str(tmp_path / name) for name in ("task.json", "out.npz", "data.npz"))
     zeros = np.zeros(BATCH, np.int64)
-    np.savez(data, images=np.zeros((BATCH, 32, 32, 3), np.float32), labels=zeros)
+    np.savez(data, inputs=np.zeros((BATCH, 32, 32, 3), np.float32), targets=zeros)
     Task(
-        settings=case.settings, num_classes=10, data=data, steps=STEPS, out=out, reference=None
+        settings=case.settings, arguments=classes(), data=data, steps=STEPS, out=out, reference=None
     ).write(task)
     reader, writer = os.pipe()
     ended = subprocess.run(  # a pipe that nobody holds open any more

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from model_arguments import classes
 
 from stagecraft.trainer_module.parity import cases, criteria
 from stagecraft.trainer_module.parity.cases import Case
@@ -71,7 +72,7 @@ class Bench:
         draw = np.random.RandomState(0)
         labels = draw.randint(0, CLASSES, 4 * BATCH)
         images = draw.randn(len(labels), 32, 32, 3) + np.eye(32)[labels][:, :, None, None]
-        np.savez(self._data, images=images.astype(np.float32), labels=labels.astype(np.int64))
+        np.savez(self._data, inputs=images.astype(np.float32), targets=labels.astype(np.int64))
 
     def run(self) -> None:
         """References first; then the rest, two processes at a time."""
@@ -125,7 +126,7 @@ class Bench:
         task = self._folder / f"{stem}.json"
         Task(
             settings=settings,
-            num_classes=CLASSES,
+            arguments=classes(CLASSES),
             data=str(self._data),
             steps=STEPS,
             out=str(self._file(stem)),

@@ -31,7 +31,7 @@ class Engine(CountingEngine):
     def evaluate(self, dataset: Any) -> Metrics:
         self.evaluated.append(self.step)
         accuracy = self._accuracies[self.step]
-        return Metrics(1 - accuracy, accuracy, 10)
+        return Metrics(1 - accuracy, {"accuracy": accuracy}, 10)
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_the_best_of_what_another_found(tmp_path, beside):
     outcome = _train(tmp_path, trained)
     assert looking.evaluated == [2, 4, 6, 8]
     assert [entry.step for entry in outcome.evaluations] == [2, 4, 6, 8]
-    assert outcome.best == Evaluation(4, pytest.approx(0.1), 0.9)
+    assert outcome.best == Evaluation(4, pytest.approx(0.1), accuracy=0.9)
     assert trained.step == 4  # its weights are the ones that are exported
     assert trained.evaluated == []
 
@@ -102,7 +102,7 @@ def test_what_is_not_evaluated_stays(tmp_path, monkeypatch):
 
 def test_those_of_other_settings_are_not_looked_at(tmp_path, beside):
     for step in (2, TOTAL):  # of whatever was here before
-        Evaluations(tmp_path).add(Evaluation(step, 0.0, 1.0))
+        Evaluations(tmp_path).add(Evaluation(step, 0.0, accuracy=1.0))
     looking = Engine({**ACCURACIES, 10: 0.5, 12: 0.1})
     with Checkpoints(tmp_path) as store:
         settings = resume.resolved({"train_schedule": "constant"}, TOTAL)
@@ -125,8 +125,11 @@ def test_evaluations_are_kept_in_order(tmp_path):
     found = Evaluations(tmp_path)
     assert found.read() == []
     for step, accuracy in ((4, 0.4), (2, 0.2), (4, 0.5)):
-        found.add(Evaluation(step, 0.1, accuracy))
-    assert Evaluations(tmp_path).read() == [Evaluation(2, 0.1, 0.2), Evaluation(4, 0.1, 0.5)]
+        found.add(Evaluation(step, 0.1, accuracy=accuracy))
+    assert Evaluations(tmp_path).read() == [
+        Evaluation(2, 0.1, accuracy=0.2),
+        Evaluation(4, 0.1, accuracy=0.5),
+    ]
     (tmp_path / "evaluations.json").write_text('[{"step": 2, "lo')
     assert found.read() == []  # they can be made again
     found.clear()

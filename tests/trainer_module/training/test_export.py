@@ -11,16 +11,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
+from model_arguments import classes
 from tensorflow.core.protobuf import saved_model_pb2
 
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings
 from stagecraft.trainer_module.training import export as export_module
 from stagecraft.trainer_module.training.export import export
 
 NAMES = ("airplane", "automobile", "bird", "cat")
+SCHEMA = f"""
+feature {{ name: "label" type: INT int_domain {{ min: 0 max: {len(NAMES) - 1} }} }}
+string_domain {{ name: "label_names" {" ".join(f'value: "{name}"' for name in NAMES)} }}
+"""
+PICTURES = registries.TASKS.get("pictures")
 
 # Runs where neither this project nor TFX can be imported.
 PLAIN = """
@@ -55,19 +62,26 @@ class Exported:
     def __init__(self, folder: pathlib.Path, data: Any):
         self.folder = folder / "model"
         self.transform = tft.TFTransformOutput(str(data.transform_graph))
-        self.model = assemble(TrainSettings(model="user_models:tiny"), len(NAMES))
+        self.model = assemble(TrainSettings(model="user_models:tiny"), classes(len(NAMES)))
+        folder.mkdir(exist_ok=True)
+        self.schema = folder / "schema.pbtxt"
+        self.schema.write_text(SCHEMA)
         draw = np.random.RandomState(0)
         self.weights = {
             # Uniform above 0: some of these are variances.
             variable.path: draw.uniform(0.1, 0.9, variable.shape).astype(variable.dtype)
             for variable in self.model.variables
         }
-        export(self.folder, self.model, self.weights, self.transform, NAMES)
+        self.export(self.folder)
         self.serialized = data.serialized("eval")
         parsed = tf.io.parse_example(self.serialized, self.transform.raw_feature_spec())
         raw = tf.reshape(tf.io.decode_raw(parsed[features.IMAGE], tf.uint8), [-1, 32, 32, 3])
         self.images = raw.numpy()
         self.labels = parsed[features.LABEL].numpy()
+
+    def export(self, folder: pathlib.Path) -> None:
+        schema = str(self.schema)
+        export(folder, self.model, self.weights, self.transform, PICTURES, schema)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +163,14 @@ def test_leaves_nothing_when_it_fails(exported, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tf.saved_model, "save", fill_the_disk)
     with pytest.raises(UserError, match="disk is full"):
-        export(tmp_path / "m", exported.model, exported.weights, exported.transform, NAMES)
+        export(
+            tmp_path / "m",
+            exported.model,
+            exported.weights,
+            exported.transform,
+            PICTURES,
+            str(exported.schema),
+        )
     assert os.listdir(tmp_path) == []
 
 

@@ -22,7 +22,7 @@ def test_evaluates_at_every_boundary_and_at_the_end(tmp_path):
     assert (outcome.steps, outcome.batches, outcome.repeated) == (10, 10, 0)
     assert reporter.evaluations == [4, 8, 10]
     assert reporter.steps[-1] == 10
-    assert outcome.best == loop.Evaluation(10, 0.1, 0.3)
+    assert outcome.best == loop.Evaluation(10, 0.1, accuracy=0.3)
     assert outcome.resumed_from == 0
     assert outcome.images_per_second > 0
 
@@ -111,7 +111,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
 
 def test_weights_that_give_no_finite_loss_are_not_saved(tmp_path, monkeypatch, messages):
     engine = CountingEngine({})
-    monkeypatch.setattr(engine, "evaluate", lambda _: Metrics(float("inf"), 0.1, 100))
+    monkeypatch.setattr(engine, "evaluate", lambda _: Metrics(float("inf"), {"accuracy": 0.1}, 100))
     with messages.raises(UserError):
         train(engine, tmp_path)
     assert Checkpoints(tmp_path).steps() == []

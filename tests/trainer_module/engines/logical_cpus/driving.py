@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from model_arguments import classes
 
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.models.assemble import assemble
@@ -51,7 +52,7 @@ def make(parallel: Mapping[str, Any], model: str = "plain", **train: Any) -> Eng
         parallel=asked,
     )
     devices = topology.resolve(asked)
-    build = functools.partial(assemble, settings.train, CLASSES, precision=asked.precision)
+    build = functools.partial(assemble, settings.train, classes(CLASSES), precision=asked.precision)
     return make_engine(connect(devices, asked), devices, settings, STEPS, build)
 
 
@@ -70,7 +71,7 @@ def dataset(
     the given value."""
     parts = examples(batches * size)
     for batch, value in spoilt.items():
-        parts.images[(batch + 1) * size - 1, 5, 5, 1] = value
+        parts.inputs[(batch + 1) * size - 1, 5, 5, 1] = value
     return tf.data.Dataset.from_tensor_slices(parts).batch(size, True).skip(start)
 
 

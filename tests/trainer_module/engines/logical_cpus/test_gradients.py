@@ -67,7 +67,10 @@ def test_any_model_as_on_one_device(model, parallel):
     for name, value in one.state().items():
         # Rounding of the gradients, times the learning rate of 0.05, over 3 steps.
         np.testing.assert_allclose(split.state()[name], value, rtol=0, atol=1e-5, err_msg=name)
-    assert split.evaluate(driving.dataset(2)).accuracy == one.evaluate(driving.dataset(2)).accuracy
+    assert (
+        split.evaluate(driving.dataset(2)).values["accuracy"]
+        == one.evaluate(driving.dataset(2)).values["accuracy"]
+    )
 
 
 @pytest.mark.parametrize("parallel", [slow(ONE), CENTRAL, STAGES], ids=label)

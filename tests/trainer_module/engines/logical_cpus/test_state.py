@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from driving import GRID, MIRRORED, ONE, STAGES, label, slow
 
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module.data.batch import Batch
 
 GRIDS = [{"strategy": "grid", "stages": stages, "microbatches": 2} for stages in (1, 2, 3, 5)]
 
@@ -70,4 +70,6 @@ def test_evaluates_every_example_once(parallel, grid):
     batches = tf.data.Dataset.from_tensor_slices(padded).batch(driving.BATCH, True)
     found = engine.evaluate(batches)
     assert found.examples == 21
-    assert found.accuracy * 21 == pytest.approx(round(found.accuracy * 21), abs=1e-6)
+    assert found.values["accuracy"] * 21 == pytest.approx(
+        round(found.values["accuracy"] * 21), abs=1e-6
+    )

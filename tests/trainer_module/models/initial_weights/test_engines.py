@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model_arguments import classes
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.factory import connect, make_engine
@@ -31,7 +32,7 @@ TOPOLOGIES: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def weights(tmp_path: pathlib.Path) -> tuple[str, dict[str, np.ndarray]]:
     """A file, and what is in it."""
-    model = assemble(TrainSettings(model="user_models:tiny"), CLASSES)
+    model = assemble(TrainSettings(model="user_models:tiny"), classes(CLASSES))
     draw = np.random.RandomState(1)
     for variable in model.weights:
         variable.assign(draw.uniform(0.1, 0.9, variable.shape))
@@ -51,7 +52,9 @@ def test_every_topology_begins_with_them(name, weights):
         devices=tuple(f"CPU:{n}" for n in range(parallel.replicas * parallel.stages)),
         stages=parallel.stages,
     )
-    build = functools.partial(assemble, settings.train, CLASSES, precision=parallel.precision)
+    build = functools.partial(
+        assemble, settings.train, classes(CLASSES), precision=parallel.precision
+    )
     engine = make_engine(connect(devices, parallel), devices, settings, 4, build)
     for state in (engine.state(), *engine.replica_states()):
         for path, value in values.items():

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
+from model_arguments import classes
 
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.models.assemble import assemble
@@ -123,7 +124,7 @@ def _settings(model: str = "net", **more: Any) -> TrainSettings:
 
 def _trained(model: str = "net") -> keras.Model:
     """A model with weights that no seed gives."""
-    built = assemble(_settings(model), CLASSES)
+    built = assemble(_settings(model), classes(CLASSES))
     draw = np.random.RandomState(1)
     for variable in built.weights:
         variable.assign(draw.uniform(0.1, 0.9, variable.shape))
@@ -183,7 +184,7 @@ def test_all_weights_are_loaded(save, model, saved):
     donor, path = saved(save, model)
     told: list[Loaded] = []
     settings = _settings(model, initial_weights=str(path), seed=5)
-    found = _values(assemble(settings, CLASSES, on_loaded=told.append))
+    found = _values(assemble(settings, classes(CLASSES), on_loaded=told.append))
     assert found.keys() == _values(donor).keys()
     for name, value in _values(donor).items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
@@ -194,35 +195,35 @@ def test_all_weights_are_loaded(save, model, saved):
 def test_what_does_not_match_is_listed_or_skipped(save, saved):
     _, path = saved(save)
     whole = {"initial_weights": str(path)}
-    donor = _values(assemble(_settings(**whole), CLASSES))
+    donor = _values(assemble(_settings(**whole), classes(CLASSES)))
 
     with pytest.raises(MismatchError) as caught:
-        assemble(_settings("deeper", **whole), CLASSES)
+        assemble(_settings("deeper", **whole), classes(CLASSES))
     assert caught.value.path == str(path)
     assert caught.value.missing == ("extra/bias", "extra/kernel")
     assert caught.value.unknown == caught.value.shapes == ()
 
     with pytest.raises(MismatchError) as caught:
-        assemble(_settings("renamed", **whole), CLASSES)
+        assemble(_settings("renamed", **whole), classes(CLASSES))
     assert caught.value.missing == ("top/bias", "top/kernel")
     assert len(caught.value.unknown) == 2
     assert all("head" in name for name in caught.value.unknown)
 
     with pytest.raises(MismatchError) as caught:
-        assemble(_settings("hundred", **whole), 100)
+        assemble(_settings("hundred", **whole), classes(100))
     assert caught.value.missing == caught.value.unknown == ()
     assert caught.value.shapes == (("head/bias", (10,), (100,)), ("head/kernel", (4, 10), (4, 100)))
 
-    fresh = _values(assemble(_settings("hundred", seed=3), 100))
+    fresh = _values(assemble(_settings("hundred", seed=3), classes(100)))
     skip = {"initial_weights_skip": "head, */gamma"}
     for name, value in _values(
-        assemble(_settings("hundred", seed=3, **skip, **whole), 100)
+        assemble(_settings("hundred", seed=3, **skip, **whole), classes(100))
     ).items():
         skipped = name.startswith("head/") or name.endswith("/gamma")
         np.testing.assert_array_equal(value, (fresh if skipped else donor)[name], err_msg=name)
     # What the file has besides is named as it is called there.
     skip = {"initial_weights_skip": "top,*head*"}
-    renamed = assemble(_settings("renamed", **skip, **whole), CLASSES)
+    renamed = assemble(_settings("renamed", **skip, **whole), classes(CLASSES))
     np.testing.assert_array_equal(_values(renamed)["norm/beta"], donor["norm/beta"])
 
 
@@ -230,7 +231,7 @@ def test_layers_of_equal_shapes_go_by_name(tmp_path):
     donor = _trained("ab")
     donor.save_weights(tmp_path / "m.weights.h5")
     whole = {"initial_weights": str(tmp_path / "m.weights.h5")}
-    found = _values(assemble(_settings("ba", **whole), CLASSES))
+    found = _values(assemble(_settings("ba", **whole), classes(CLASSES)))
     for name, value in _values(donor).items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
@@ -240,14 +241,14 @@ def test_a_skip_that_skips_nothing_or_all_is_refused(tmp_path):
     for skip, patterns in (("haed", ("haed",)), ("hea", ("hea",)), ("*", ("*",))):
         settings = _settings(initial_weights=str(path), initial_weights_skip=skip)
         with pytest.raises(UnusedSkipError) as caught:
-            assemble(settings, CLASSES)
+            assemble(settings, classes(CLASSES))
         assert caught.value.patterns == patterns
 
 
 def test_a_layer_that_stores_in_its_own_way_is_refused(tmp_path, messages):
     path = _weights_h5(_trained("own"), tmp_path, None)
     with messages.raises(InitialWeightsError):
-        assemble(_settings("own", initial_weights=str(path)), CLASSES)
+        assemble(_settings("own", initial_weights=str(path)), classes(CLASSES))
 
 
 def test_averages_take_their_weights_places(tmp_path):
@@ -256,7 +257,7 @@ def test_averages_take_their_weights_places(tmp_path):
     state["ema/head/bias"] = np.full(CLASSES, 0.25, np.float32)
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(3, state, {"settings": {}}, 3)
-    found = _values(assemble(_settings(initial_weights=str(tmp_path / "3")), CLASSES))
+    found = _values(assemble(_settings(initial_weights=str(tmp_path / "3")), classes(CLASSES)))
     assert set(found["head/bias"]) == {0.25}
     np.testing.assert_array_equal(found["head/kernel"], _values(model)["head/kernel"])
 
@@ -268,22 +269,22 @@ def test_values_that_are_no_finite_numbers_are_refused(tmp_path, value, messages
         del file["layers/dense/vars/1"]
         file["layers/dense/vars/1"] = [value] * CLASSES
     with messages.raises(InitialWeightsError):
-        assemble(_settings(initial_weights=str(path)), CLASSES)
+        assemble(_settings(initial_weights=str(path)), classes(CLASSES))
 
 
 def test_random_layers_store_what_is_no_weight(tmp_path):
     path = _weights_h5(_trained("noisy"), tmp_path, None)
     whole = {"initial_weights": str(path)}
-    found = _values(assemble(_settings("noisy", **whole), CLASSES))
+    found = _values(assemble(_settings("noisy", **whole), classes(CLASSES)))
     np.testing.assert_array_equal(found["head/kernel"], _values(_trained("noisy"))["head/kernel"])
-    quiet = _values(assemble(_settings("quiet", **whole), CLASSES))
+    quiet = _values(assemble(_settings("quiet", **whole), classes(CLASSES)))
     np.testing.assert_array_equal(quiet["head/kernel"], found["head/kernel"])
 
 
 def test_float64_takes_them_too(tmp_path):
     donor = _trained()
     path = _weights_h5(donor, tmp_path, None)
-    model = assemble(_settings(initial_weights=str(path)), CLASSES, precision="float64")
+    model = assemble(_settings(initial_weights=str(path)), classes(CLASSES), precision="float64")
     assert {variable.dtype for variable in model.weights} == {"float64"}
     np.testing.assert_array_equal(_values(model)["head/kernel"], _values(donor)["head/kernel"])
 
@@ -315,7 +316,7 @@ def test_damage_is_one_sentence(save, file, damage, tmp_path, saved):
     path = tmp_path / path.relative_to(folder)
     damage(tmp_path / file)
     with pytest.raises(InitialWeightsError) as caught:
-        assemble(_settings(initial_weights=str(path)), CLASSES)
+        assemble(_settings(initial_weights=str(path)), classes(CLASSES))
     assert caught.value.path.startswith(str(path))
     assert "\n" not in str(caught.value)
 
@@ -326,14 +327,14 @@ def test_an_exported_model_without_paths_is_refused(tmp_path, training_data, mes
     assert "head/kernel" in json.loads(paths.read_text())
     paths.unlink()
     with messages.raises(InitialWeightsError):
-        assemble(_settings(initial_weights=str(path)), CLASSES)
+        assemble(_settings(initial_weights=str(path)), classes(CLASSES))
 
 
 def test_a_keras_file_of_another_time_is_refused(tmp_path, messages):
     with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
         archive.writestr("config.json", "{}")
     with messages.raises(InitialWeightsError):
-        assemble(_settings(initial_weights=str(tmp_path / "m.keras")), CLASSES)
+        assemble(_settings(initial_weights=str(tmp_path / "m.keras")), classes(CLASSES))
 
 
 def test_a_file_that_leads_to_another_is_refused(tmp_path):
@@ -344,7 +345,7 @@ def test_a_file_that_leads_to_another_is_refused(tmp_path):
         away = [(str(tmp_path / "elsewhere"), 0, 40)]
         file["layers/dense/vars"].create_dataset("1", (10,), np.float32, external=away)
     with pytest.raises(InitialWeightsError, match="another file"):
-        assemble(_settings(initial_weights=str(path)), CLASSES)
+        assemble(_settings(initial_weights=str(path)), classes(CLASSES))
 
 
 @pytest.mark.parametrize("scope", ["mirrored", "cpu"])
@@ -353,7 +354,7 @@ def test_every_copy_begins_with_them(tmp_path, scope):
     path = _weights_h5(donor, tmp_path, None)
     strategy = tf.distribute.MirroredStrategy([f"CPU:{n}" for n in range(2)])
     within = strategy.scope() if scope == "mirrored" else tf.device("CPU:0")
-    model = assemble(_settings(initial_weights=str(path)), CLASSES, within)
+    model = assemble(_settings(initial_weights=str(path)), classes(CLASSES), within)
     for variable in model.weights:
         copies = getattr(variable.value, "values", [variable.value])
         assert len(copies) == (2 if scope == "mirrored" else 1)

@@ -8,7 +8,15 @@ from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
 def test_a_long_training_keeps_few_points():
     found = Curve()
     for step in range(1, 10_001):
-        found.add(Point(step, loss=step, accuracy=0.5, learning_rate=step, images_per_second=7.0))
+        found.add(
+            Point(
+                step,
+                loss=step,
+                metrics={"accuracy": 0.5},
+                learning_rate=step,
+                images_per_second=7.0,
+            )
+        )
     assert curve.MAX_POINTS / 2 <= len(found.points) < curve.MAX_POINTS
     steps = [point.step for point in found.points]
     assert steps == sorted(set(steps)) and steps[-1] == 10_000
@@ -20,7 +28,10 @@ def test_a_long_training_keeps_few_points():
 
 
 def test_what_is_written_is_read(tmp_path):
-    points = [Point(1, 2.5, 0.25, 0.1, 900.0), Point(3, 2.0, 0.5, 0.1, 800.0)]
+    points = [
+        Point(1, 2.5, {"accuracy": 0.25}, 0.1, 900.0),
+        Point(3, 2.0, {"accuracy": 0.5}, 0.1, 800.0),
+    ]
     Curve(points).write(tmp_path)
     assert curve.read((tmp_path / curve.FILE_NAME).read_text()) == points
 

@@ -6,10 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 from catalogue.rows import CLASSES, Row
+from model_arguments import classes
 
-from stagecraft.trainer_module.data.input_data import Batch
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines.factory import connect, make_engine
-from stagecraft.trainer_module.engines.step_metrics import cross_entropy
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.layers.scope import floatx
@@ -40,7 +41,7 @@ def settings(parallel: ParallelSettings) -> TrainingSettings:
 def model_of(row: Row) -> keras.Model:
     """The row's model as a training builds it, checks included."""
     registry._call = lambda *_: row.build()  # stands for a module of the user's
-    return assemble(settings(ParallelSettings()).train, CLASSES, precision=row.precision)
+    return assemble(settings(ParallelSettings()).train, classes(CLASSES), precision=row.precision)
 
 
 @functools.lru_cache(maxsize=1)
@@ -71,7 +72,9 @@ def by_keras(row: Row) -> list[Values]:
                 values = {v.path: np.array(v.numpy()) for v in model.variables}
                 points.append(values | {"loss": np.array(losses[-STEPS + 1 :]).mean()})
         logits = tf.cast(model(images[0], training=False), tf.float64)
-        points[-1]["evaluation"] = tf.reduce_mean(cross_entropy(logits, labels[0])).numpy()
+        points[-1]["evaluation"] = tf.reduce_mean(
+            registries.TASKS.get("pictures").losses(logits, labels[0], tf.float64, None)
+        ).numpy()
     return points
 
 
@@ -80,7 +83,7 @@ def by_engine(row: Row, parallel: ParallelSettings) -> list[Values]:
     training = settings(parallel)
     devices = topology.resolve(parallel)
     registry._call = lambda *_: row.build()
-    build = functools.partial(assemble, training.train, CLASSES, precision=row.precision)
+    build = functools.partial(assemble, training.train, classes(CLASSES), precision=row.precision)
     engine = make_engine(connect(devices, parallel), devices, training, STEPS, build)
     images, labels = data()
     weights = np.ones(labels.shape, np.float32)
