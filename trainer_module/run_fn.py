@@ -71,6 +71,7 @@ def run_fn(fn_args: Any) -> None:
             eval_every=train.steps_between_evaluations(context.examples["train"]),
             checkpoint_every=train.checkpoint_every,
             settings=settings.flat(),
+            rank=context.task.ranked,
             chief=chief,
             timeline=Timeline(
                 parallel.timeline_step, run_dir, parallel.microbatches, parallel.accumulate

@@ -12,6 +12,7 @@ from typing import Any
 from tfx.types import artifact
 
 from stagecraft.components.report.report_data import Quality, Training
+from stagecraft.trainer_module.training.record import metrics_of
 
 REPORT, SUMMARY = "report.html", "summary.md"
 FILE = "file"  # property: name of the one file in the artifact's folder
@@ -53,7 +54,8 @@ def metrics(quality: Quality | None, training: Training | None) -> dict[str, flo
         record = training.record
         values |= {"steps": record["steps"], "images_per_second": record["images_per_second"]}
         if record["best"]:
-            values["val_accuracy"] = record["best"]["accuracy"]
+            best = metrics_of(record["best"])
+            values |= {f"val_{name}": value for name, value in best.items()}
         if training.timeline:
             values |= {"bubble_measured": training.timeline["idle"]}
     return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -140,7 +140,8 @@ def _record_metrics(output_dict: Artifacts, code_fingerprint: str) -> None:
     if "train" in notes.get("seconds", {}):  # without evaluation, saving and export
         model.set_float_custom_property("training_seconds", notes["seconds"]["train"])
     if notes["best"]:
-        model.set_float_custom_property("val_accuracy", float(notes["best"]["accuracy"]))
+        for name, value in record.metrics_of(notes["best"]).items():
+            model.set_float_custom_property(f"val_{name}", float(value))
     if loaded := notes.get("initial_weights"):
         model.set_int_custom_property("variables_loaded", loaded["variables"])
         model.set_int_custom_property("variables", loaded["total"])

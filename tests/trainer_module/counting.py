@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
+from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
 from stagecraft.trainer_module.engines.step_metrics import Metrics, NonFiniteLossError
 from stagecraft.trainer_module.training import loop
 from stagecraft.trainer_module.training.monitoring.curve import Point
@@ -88,8 +90,8 @@ class QuietReporter:
     def log(self, point: Point) -> None:
         self.logged.append(point)
 
-    def evaluation(self, step: int, loss: float, accuracy: float) -> None:
-        self.evaluations.append(step)
+    def evaluation(self, evaluation: Evaluation) -> None:
+        self.evaluations.append(evaluation.step)
 
 
 SETTINGS = {"train_schedule": "cosine", "train_learning_rate": 0.1}
@@ -119,6 +121,7 @@ def train(
             total=total,
             eval_every=4,
             settings=settings,
+            rank=registries.TASKS.get("pictures").ranked,
             chief=chief,
             **more,
         )

@@ -113,7 +113,7 @@ def _reading(what: str) -> Iterator[None]:
 
 
 def _call_of(name: str, arguments: ModelArguments) -> _Call:
-    return name, json.dumps(arguments, sort_keys=True)
+    return name, json.dumps(dict(arguments), sort_keys=True)
 
 
 def _build_users(

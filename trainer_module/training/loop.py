@@ -47,6 +47,8 @@ class Loop:
     """Steps between checkpoints, besides those at evaluations; 0: none."""
     settings: Mapping[str, Any]
     """``TrainingSettings.flat()``, stored in each checkpoint."""
+    rank: Callable[[list[Evaluation]], list[Evaluation]]
+    """Sorts evaluations, best first."""
     chief: bool = True
     """Whether this worker decides for all."""
     timeline: Timeline | None = None
@@ -60,9 +62,7 @@ class Loop:
     def __post_init__(self) -> None:
         self._periods = [each for each in (self.eval_every, self.checkpoint_every) if each]
         self._settings = resume.resolved(self.settings, self.total)
-        self._history = EvaluationHistory(
-            self.checkpoints, self.evaluations, self.engine.objective.task.ranked
-        )
+        self._history = EvaluationHistory(self.checkpoints, self.evaluations, self.rank)
         self._pace = Pace()
         self._saved: int | None = None
         self.curve = Curve()

@@ -10,7 +10,7 @@ import logging
 import os
 import pathlib
 import platform
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
@@ -129,6 +129,11 @@ def write_for(
             "val": input_data.count_examples(fn_args.eval_files),
         },
     )
+
+
+def metrics_of(evaluation: Mapping[str, float]) -> dict[str, float]:
+    """The task's metrics in an entry of ``evaluations``, or in ``best``."""
+    return {name: value for name, value in evaluation.items() if name not in ("step", "loss")}
 
 
 def parse(text: str, where: str, needs: Collection[str] = ENTRIES) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from stagecraft.components.evaluator.evaluation import CalibrationBin
+from stagecraft.components.report.pages.formats import title
 from stagecraft.components.report.pages.svg import STYLE, Ink, inline
 from stagecraft.components.report.report_data import Training
 from stagecraft.trainer_module.training.monitoring.curve import Point
@@ -27,7 +28,7 @@ class Chart(NamedTuple):
 
 
 def curves(training: Training) -> list[Chart]:
-    """Loss, accuracy, learning rate and speed by step; empty if nothing was logged."""
+    """Loss, metrics, learning rate and speed by step; empty if nothing was logged."""
     points = training.curve
     if len(points) < 2:
         return []
@@ -36,7 +37,7 @@ def curves(training: Training) -> list[Chart]:
     with matplotlib.rc_context(STYLE):
         return [
             _curve("Loss", "loss", points, evaluations, best),
-            _curve("Accuracy", "accuracy", points, evaluations, best),
+            *(_curve(title(name), name, points, evaluations, best) for name in points[-1].metrics),
             _learning_rate(points),
             _speed(points, training.record["images_per_second"]),
         ]
@@ -62,7 +63,7 @@ def _curve(
     best: dict[str, float] | None,
 ) -> Chart:
     figure, axes = _axes()
-    steps, values = [p.step for p in points], [getattr(p, name) for p in points]
+    steps, values = [p.step for p in points], [p.flat()[name] for p in points]
     axes.plot(steps, values, color=Ink.BLUE, label="train", gid=f"{name}-train", alpha=0.9)
     alt = f"train {values[0]:.3g} to {values[-1]:.3g}"
     tips = {}
@@ -90,7 +91,7 @@ def _curve(
             label="exported",
         )
         alt += f"; exported: {best[name]:.3g} after step {best['step']:,.0f}"
-    if name == "accuracy":
+    if name.endswith("accuracy"):
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     else:
         axes.set_ylim(bottom=0)

@@ -15,6 +15,18 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
+def metric(name: str, value: float | None) -> str:
+    """A metric's value: shares of examples in percent, others with four digits."""
+    if name.endswith("accuracy"):
+        return percent(value)
+    return "–" if value is None else f"{value:.4f}"
+
+
+def title(name: str) -> str:
+    """A metric's name as a heading: ``top_3_accuracy`` -> ``Top 3 accuracy``."""
+    return name.replace("_", " ").capitalize()
+
+
 def number(value: float | None) -> str:
     """``12,345``, or a dash for None."""
     return "–" if value is None else f"{value:,.0f}"

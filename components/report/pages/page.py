@@ -106,6 +106,8 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "percent": formats.percent,
+        "metric": lambda value, name: formats.metric(name, value),
+        "title_of": formats.title,
         "number": formats.number,
         "bytes": formats.size,
         "duration": formats.duration,

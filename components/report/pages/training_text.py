@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from stagecraft.components.report.pages.formats import duration, number, percent
+from stagecraft.components.report.pages.formats import duration, metric, number, percent
 from stagecraft.components.report.report_data import ReportData, Training
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.training.record import metrics_of
 
 _PROFILED = 20
 """Step that a hint proposes to profile: nothing is traced or read for the first time any more."""
@@ -130,9 +131,14 @@ def trained(training: Training) -> str:
             f"initialized from {loaded['file']}."
         )
     if best := record["best"]:
+        loss = f"loss {best['loss']:.4f}"
+        values = ", ".join(
+            f"{name.replace('_', ' ')} {metric(name, value)}"
+            for name, value in metrics_of(best).items()
+        )
         text += (
             f" The exported weights are those after step {number(best['step'])}, the best on the "
-            f"split val: accuracy {percent(best['accuracy'])}."
+            f"split val: {values or loss}."
         )
     if record["resumed_from"] == record["steps"]:
         text += (

@@ -98,11 +98,11 @@ def test_batches_are_the_trainers_without_augmentation(run, fake, monkeypatch):
 
     monkeypatch.setattr(executor, "_save_batches", spy)
     run(MIRRORED)
-    assert saved["images"].shape == (8 * executor.BATCHES, 32, 32, 3)
-    assert (saved["images"].dtype, saved["labels"].dtype) == (np.float32, np.int64)
+    assert saved["inputs"].shape == (8 * executor.BATCHES, 32, 32, 3)
+    assert (saved["inputs"].dtype, saved["targets"].dtype) == (np.float32, np.int64)
     # 24 examples, each epoch another order of all of them: whole epochs have the same pictures.
-    assert len(np.unique(saved["images"][:24], axis=0)) == 24
-    assert len(np.unique(saved["images"], axis=0)) == 24
+    assert len(np.unique(saved["inputs"][:24], axis=0)) == 24
+    assert len(np.unique(saved["inputs"], axis=0)) == 24
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from stagecraft.schemas.errors import UserError
 def test_pictures_are_normalized(tmp_path):
     parity_data.save(DataSettings(), 24, tmp_path / "data.npz", 10)
     with np.load(tmp_path / "data.npz") as data:
-        images, labels = data["images"], data["labels"]
+        images, labels = data["inputs"], data["targets"]
     assert (images.shape, images.dtype) == ((192, 32, 32, 3), np.float32)
     assert (labels.shape, labels.dtype) == ((192,), np.int64)
     assert set(labels) <= set(range(10))

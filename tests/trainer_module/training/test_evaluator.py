@@ -9,6 +9,7 @@ import pytest
 from counting import CountingEngine, QuietReporter
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.checkpointing import resume
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation, Evaluations
@@ -48,6 +49,7 @@ def _train(root: pathlib.Path, engine: Engine, total: int = TOTAL, keep: int = 1
             total=total,
             eval_every=2,
             settings=SETTINGS,
+            rank=registries.TASKS.get("pictures").ranked,
             evaluations=Evaluations(root),
         ).run(itertools.count, None)
 

@@ -19,7 +19,7 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.training import export as export_module
+from stagecraft.trainer_module.tasks.kinds import pictures
 from stagecraft.trainer_module.training.export import export
 
 NAMES = ("airplane", "automobile", "bird", "cat")
@@ -63,7 +63,6 @@ class Exported:
         self.folder = folder / "model"
         self.transform = tft.TFTransformOutput(str(data.transform_graph))
         self.model = assemble(TrainSettings(model="user_models:tiny"), classes(len(NAMES)))
-        folder.mkdir(exist_ok=True)
         self.schema = folder / "schema.pbtxt"
         self.schema.write_text(SCHEMA)
         draw = np.random.RandomState(0)
@@ -163,21 +162,14 @@ def test_leaves_nothing_when_it_fails(exported, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tf.saved_model, "save", fill_the_disk)
     with pytest.raises(UserError, match="disk is full"):
-        export(
-            tmp_path / "m",
-            exported.model,
-            exported.weights,
-            exported.transform,
-            PICTURES,
-            str(exported.schema),
-        )
+        exported.export(tmp_path / "m")
     assert os.listdir(tmp_path) == []
 
 
 def test_tells_any_bytes_apart(exported):
     every = np.arange(256 * 12, dtype=np.uint8).reshape(1, 32, 32, 3)
     images = np.concatenate([every, 255 - every])
-    to_bytes: Callable[[Any], tf.Tensor] = export_module._to_bytes
+    to_bytes: Callable[[Any], tf.Tensor] = pictures._to_bytes
     assert to_bytes(tf.constant(images)).numpy().tolist() == [image.tobytes() for image in images]
 
 
@@ -187,7 +179,7 @@ def test_each_weight_is_stored_once(exported):
     assert shapes == sorted(tuple(variable.shape) for variable in exported.model.variables)
 
 
-def test_a_model_with_a_table(training_data, tmp_path):
+def test_a_model_with_a_table(exported, training_data, tmp_path):
     """Which is no variable of Keras's."""
     model = keras.Sequential(
         [
@@ -199,6 +191,6 @@ def test_a_model_with_a_table(training_data, tmp_path):
     )
     weights = {variable.path: variable.numpy() for variable in model.variables}
     transform = tft.TFTransformOutput(str(training_data.transform_graph))
-    export(tmp_path / "model", model, weights, transform, NAMES)
+    export(tmp_path / "model", model, weights, transform, PICTURES, str(exported.schema))
     loaded = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_images"]
     assert loaded(images=tf.zeros([2, *features.IMAGE_SHAPE], tf.uint8))["logits"].shape == (2, 4)

@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from model_arguments import classes
 
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import (
@@ -159,7 +160,11 @@ def _checkpoint(model: keras.Model, folder: pathlib.Path, data: Any) -> pathlib.
 def _saved_model(model: keras.Model, folder: pathlib.Path, data: Any) -> pathlib.Path:
     values = {variable.path: variable.numpy() for variable in model.variables}
     transform = tft.TFTransformOutput(str(data.transform_graph))
-    export(folder / "17", model, values, transform, [str(n) for n in range(CLASSES)])
+    schema = folder / "schema.pbtxt"
+    schema.write_text(
+        f'feature {{ name: "label" type: INT int_domain {{ min: 0 max: {CLASSES - 1} }} }}'
+    )
+    export(folder / "17", model, values, transform, registries.TASKS.get("pictures"), str(schema))
     return folder / "17"
 
 
