@@ -15,21 +15,27 @@ class Metric(abc.ABC):
 
     name: str
     size: int
-    """Length of the vector of sums."""
+    """How many numbers each example adds to the sums."""
     higher_is_better: bool = True
 
     @abc.abstractmethod
-    def sums(self, outputs: Any, targets: Any, weights: Any, dtype: Any) -> Any:
-        """The sums over a batch: a tensor ``[size]`` of ``dtype``.
+    def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
+        """What each example adds to the sums: a tensor ``[batch, size]`` of ``dtype``.
 
         Args:
             outputs: the model's, ``[batch, …]``.
-            weights: float ``[batch]``; an example of weight 0 counts as absent.
         """
 
     @abc.abstractmethod
     def result(self, sums: np.ndarray) -> float:
-        """The metric, from the sums over all examples: float64 ``[size]``."""
+        """The metric, from the weighted sums over all examples: float64 ``[size]``."""
+
+    def sums(self, outputs: Any, targets: Any, weights: Any, dtype: Any) -> Any:
+        """The weighted sums over a batch: ``[size]``. ``weights``: float ``[batch]``."""
+        import tensorflow as tf
+
+        terms = self.terms(outputs, targets, dtype)
+        return tf.reduce_sum(terms * tf.cast(weights, dtype)[:, tf.newaxis], axis=0)
 
 
 class Mean(Metric):
@@ -43,14 +49,13 @@ class Mean(Metric):
         """``values``: maps outputs and targets to ``[batch]``, or ``[batch, …]`` for its mean."""
         self.name, self._values, self.higher_is_better = name, values, higher_is_better
 
-    def sums(self, outputs: Any, targets: Any, weights: Any, dtype: Any) -> Any:
-        """``[weighted sum, sum of weights]``."""
+    def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
+        """``[value, 1]`` of each example."""
         import tensorflow as tf
 
         values = tf.cast(self._values(outputs, targets), dtype)
         values = tf.reduce_mean(values, axis=list(range(1, values.shape.rank)))
-        weights = tf.cast(weights, dtype)
-        return tf.stack([tf.reduce_sum(values * weights), tf.reduce_sum(weights)])
+        return tf.stack([values, tf.ones_like(values)], axis=1)
 
     def result(self, sums: np.ndarray) -> float:
         """The quotient; 0 without examples."""
