@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 IMAGE = "image"
-"""Raw: bytes, ``height * width * channels`` uint8 values in HWC order. Transformed:
-float32 ``[height, width, channels]``, normalised per channel."""
+"""Raw: bytes, ``height * width * channels`` uint8 values in HWC order, or an encoded PNG or JPEG
+(the schema has an ``image_domain``). Transformed: float32 ``[height, width, channels]``, normalised per channel."""
 
 LABEL = "label"
 """int64 scalar, ``0 <= label < num_classes``."""
@@ -25,7 +25,7 @@ test; unique and stable. Augmentation and held-out splits are keyed by it."""
 ALL = (IMAGE, LABEL, ID)
 
 IMAGE_SHAPE = (32, 32, 3)
-"""``[height, width, channels]`` of CIFAR-10 and CIFAR-100."""
+"""``[height, width, channels]`` of CIFAR-10 and CIFAR-100, and of a schema that names no shape."""
 
 IMAGE_BYTES = 32 * 32 * 3
 

@@ -5,18 +5,25 @@ This module imports nothing of the trainer: a change there does not invalidate T
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import tensorflow as tf
 import tensorflow_transform as tft
 
 from stagecraft.schemas import features, missing_features
 
 
-def preprocessing_fn(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def preprocessing_fn(
+    inputs: dict[str, tf.Tensor], custom_config: Mapping[str, Any] | None = None
+) -> dict[str, tf.Tensor]:
     """Decodes the images and normalises each channel by its mean and variance over the split.
 
     Args:
         inputs: a batch of raw features: ``image``, bytes ``[n]`` or ``[n, 1]``, each the uint8
-            values of one image in HWC order; ``label`` and ``id``, int64.
+            values of one image in HWC order, or a PNG or JPEG; ``label`` and ``id``, int64.
+        custom_config: ``image_shape``: height, width, channels, by default those of CIFAR-10;
+            ``image_encoded``: whether the images are PNG or JPEG, by default not.
 
     Returns:
         ``image``, float32 ``[n, height, width, channels]``; ``label`` and ``id``, int64 ``[n]``.
@@ -33,34 +40,49 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         "add it to the schema, or use your own preprocessing_fn that returns "
         f"{', '.join(features.ALL)}",
     )
-    pixels = _decode(inputs[features.IMAGE])
-    mean, variance = _moments(pixels)
+    config = custom_config or {}
+    shape = config.get("image_shape", features.IMAGE_SHAPE)
+    pixels = decode(inputs[features.IMAGE], shape, encoded=config.get("image_encoded", False))
     return {
-        features.IMAGE: _normalise(pixels, mean, variance),
+        features.IMAGE: normalise(pixels, *moments(pixels)),
         features.LABEL: tf.reshape(inputs[features.LABEL], [-1]),
         features.ID: tf.reshape(inputs[features.ID], [-1]),
     }
 
 
-def _decode(image: tf.Tensor) -> tf.Tensor:
-    """Bytes ``[n]`` or ``[n, 1]`` to uint8 ``[n, height, width, channels]``, the batch at once."""
+def decode(image: tf.Tensor, shape: Sequence[int], *, encoded: bool = False) -> tf.Tensor:
+    """Bytes ``[n]`` or ``[n, 1]`` to uint8 ``[n, *shape]``; other sizes are an error.
+
+    Args:
+        shape: height, width, channels.
+        encoded: whether the bytes are PNG or JPEG, instead of values in HWC order.
+    """
     image = tf.reshape(image, [-1])
+    if encoded:
+        return tf.map_fn(
+            lambda one: tf.ensure_shape(
+                tf.io.decode_image(one, shape[-1], expand_animations=False), shape
+            ),
+            image,
+            fn_output_signature=tf.TensorSpec(shape, tf.uint8),
+        )
     pixels = tf.io.decode_raw(image, tf.uint8)
     # With an inferred batch dimension, several images of a wrong length could add up to a valid
     # batch; this way each is an error.
-    return tf.reshape(pixels, [tf.shape(image)[0], *features.IMAGE_SHAPE])
+    return tf.reshape(pixels, [tf.shape(image)[0], *shape])
 
 
-def _moments(pixels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def moments(pixels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean and variance of each channel over the whole split, float64 ``[channels]``.
 
     One analyzer over ``2 * channels + 1`` integers, which TensorFlow sums over a batch before Beam
     receives them. Integer sums are exact, hence independent of Beam's order; only the last lines
     round.
     """
-    height, width, channels = features.IMAGE_SHAPE
-    values = tf.cast(pixels, tf.int32)
-    # Per image in int32, which holds 255 ** 2 * 33,025 pixels; over the split in int64.
+    height, width, channels = pixels.shape[1:]
+    # Per image in int32, if it holds 255 ** 2 for each pixel; over the split in int64.
+    dtype = tf.int32 if 255**2 * height * width <= tf.int32.max else tf.int64
+    values = tf.cast(pixels, dtype)
     per_image = tf.concat(
         [
             tf.reduce_sum(values, axis=[1, 2]),
@@ -76,9 +98,9 @@ def _moments(pixels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return mean, totals[channels : 2 * channels] / count - mean * mean
 
 
-def _normalise(pixels: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+def normalise(pixels: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
     """Scales each channel to mean 0 and variance 1; a constant channel becomes 0."""
-    height, width, _ = features.IMAGE_SHAPE
+    height, width, _ = pixels.shape[1:]
     scale = tf.where(variance > 0, tf.math.rsqrt(variance), tf.zeros_like(variance))
     # Tiled over a whole image: broadcasting along a dimension of 3 is three times slower.
     mean, scale = (tf.tile(tf.cast(value, tf.float32), [height * width]) for value in (mean, scale))

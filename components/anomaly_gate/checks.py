@@ -7,18 +7,16 @@ checks everything else.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.data import labels
 
-IMAGE_SHAPE_TAG = "image_shape="
-"""Prefix of an annotation of the image feature, such as ``image_shape=32x32x3``: height, width and
-channels. The default is :data:`stagecraft.schemas.features.IMAGE_SHAPE`."""
+SIZE_CODE = 2**31
+"""The size of a picture as one int64: ``height * SIZE_CODE + width``; 0: not decodable."""
 
 _MOST_SHOWN = 10
 
@@ -30,14 +28,17 @@ class Rule(NamedTuple):
 
     feature: str
     is_bytes: bool  # bytes, else int64
-    low: int | None  # minimum of the value, or of the length in bytes; None: unbounded
+    low: int | None  # minimum of the value, the length in bytes, or the code; None: unbounded
     high: int | None
     expected: str
+    channels: int = 0  # of encoded pictures, whose values are the codes of their sizes; 0: others
 
-    @property
-    def unit(self) -> str:
-        """The unit of a value in a message."""
-        return " bytes" if self.is_bytes else ""
+    def shown(self, value: int) -> str:
+        """A value in a message."""
+        if self.channels:
+            height, width = divmod(value, SIZE_CODE)
+            return f"{height} x {width}" if value else "not decodable"
+        return f"{value} bytes" if self.is_bytes else f"{value}"
 
 
 class Finding(NamedTuple):
@@ -59,10 +60,15 @@ def rules(schema: schema_pb2.Schema) -> list[Rule]:
     known = {feature.name: feature for feature in schema.feature}
     made = []
     if features.IMAGE in known:
-        height, width, channels = _image_shape(known[features.IMAGE])
-        size = height * width * channels
-        expected = f"{size:,} bytes ({height} x {width} x {channels})"
-        made.append(Rule(features.IMAGE, True, size, size, expected))
+        picture = labels.picture_of(schema)
+        height, width, channels = picture.shape
+        if picture.encoded:
+            code = height * SIZE_CODE + width
+            expected = f"a PNG or JPEG of {height} x {width}"
+            made.append(Rule(features.IMAGE, True, code, code, expected, channels))
+        else:
+            expected = f"{picture.size:,} bytes ({height} x {width} x {channels})"
+            made.append(Rule(features.IMAGE, True, picture.size, picture.size, expected))
     for name in (features.LABEL, features.ID):
         if name in known:
             domain = known[name].int_domain
@@ -74,23 +80,6 @@ def rules(schema: schema_pb2.Schema) -> list[Rule]:
             )
             made.append(Rule(name, False, low, high, expected))
     return made
-
-
-def _image_shape(feature: schema_pb2.Feature) -> tuple[int, int, int]:
-    for tag in feature.annotation.tag:
-        if tag.startswith(IMAGE_SHAPE_TAG):
-            match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", tag[len(IMAGE_SHAPE_TAG) :])
-            if match is None:
-                raise UserError(
-                    f"The schema's feature {feature.name!r} has the annotation {tag!r}; expected "
-                    f"height x width x channels, such as '{IMAGE_SHAPE_TAG}32x32x3'.",
-                    record=feature.name,
-                    value=tag,
-                    suggestion=f"{IMAGE_SHAPE_TAG}32x32x3",
-                )
-            height, width, channels = map(int, match.groups())
-            return height, width, channels
-    return features.IMAGE_SHAPE
 
 
 def readable(

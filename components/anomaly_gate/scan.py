@@ -15,7 +15,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from stagecraft.components.anomaly_gate.checks import Finding, Rule
+from stagecraft.components.anomaly_gate.checks import SIZE_CODE, Finding, Rule
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 
@@ -115,7 +115,7 @@ def _finding(
     found = {
         "none": f"{share} have no value, the first is {where}",
         "several": f"{share} have several values, the first ({offence.detail} values) is {where}",
-        "outside": f"{share} violate this, the first ({offence.detail}{rule.unit}) is {where}",
+        "outside": f"{share} violate this, the first ({rule.shown(offence.detail)}) is {where}",
     }
     return Finding(split, rule.feature, expected, found[what])
 
@@ -169,7 +169,10 @@ def _check(records: tf.Tensor, rules: Sequence[Rule]) -> dict[str, tf.Tensor]:
     for rule in rules:
         row_of, number = parsed[rule.feature].value_rowids(), parsed[rule.feature].row_lengths()
         values = parsed[rule.feature].flat_values
-        if rule.is_bytes:
+        if rule.channels:
+            size_codes = functools.partial(_size_codes, channels=rule.channels)
+            values = tf.ensure_shape(tf.numpy_function(size_codes, [values], tf.int64), [None])
+        elif rule.is_bytes:
             values = tf.cast(tf.strings.length(values), tf.int64)
         if rule.feature == features.ID:
             one = tf.gather(number, row_of) == 1
@@ -196,6 +199,20 @@ def _check(records: tf.Tensor, rules: Sequence[Rule]) -> dict[str, tf.Tensor]:
         "rows": tf.stack(rows),
         "details": tf.stack([tf.cast(detail, tf.int64) for detail in details]),
     }
+
+
+def _size_codes(pictures: npt.NDArray[np.object_], channels: int) -> npt.NDArray[np.int64]:
+    """``SIZE_CODE`` of each encoded picture, ``[n]``; decodes them as Transform will."""
+    return np.array([_size_code(picture, channels) for picture in pictures], np.int64)
+
+
+def _size_code(picture: bytes, channels: int) -> int:
+    try:
+        decoded = tf.io.decode_image(picture, channels, expand_animations=False)
+    except tf.errors.OpError:
+        return 0
+    height, width, _ = decoded.shape
+    return int(height * SIZE_CODE + width)
 
 
 def _unreadable(error: Exception, files: Sequence[str]) -> UserError:

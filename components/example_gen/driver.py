@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfx.dsl.components.base import base_driver
@@ -11,6 +12,7 @@ from tfx.orchestration.portable import data_types
 from tfx.proto.orchestration import driver_output_pb2, pipeline_pb2
 
 from stagecraft.components.example_gen import source
+from stagecraft.components.example_gen.content import Source
 from stagecraft.components.metadata import outputs
 
 FINGERPRINT = "fingerprint"  # execution property: SHA-256 of the content, hexadecimal
@@ -23,6 +25,9 @@ class Driver(base_driver.BaseDriver, portable_base_driver.BaseDriver):
     restores the original ones by :func:`original_properties`.
     """
 
+    resolve: Callable[[Mapping[str, Any]], Source] = staticmethod(source.resolve)
+    """Finds the source in execution properties."""
+
     def __init__(self, metadata_handle: metadata.Metadata) -> None:
         base_driver.BaseDriver.__init__(self, metadata_handle)
         portable_base_driver.BaseDriver.__init__(self, metadata_handle)
@@ -32,7 +37,7 @@ class Driver(base_driver.BaseDriver, portable_base_driver.BaseDriver):
         # If the executor raised this, TFX would remove the folder.
         if execution_info.pipeline_node is not None:  # in a container, an attempt may be repeated
             outputs.check_empty(execution_info.output_dict)
-        fingerprint = source.resolve(execution_info.exec_properties).fingerprint()
+        fingerprint = self.resolve(execution_info.exec_properties).fingerprint()
         result = driver_output_pb2.DriverOutput()
         original = original_properties(execution_info.pipeline_node)
         neutral = {name: type(value)() for name, value in original.items()}

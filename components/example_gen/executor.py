@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -19,14 +19,18 @@ from tfx.types import artifact_utils
 
 from stagecraft.components.example_gen import driver, source, splits
 from stagecraft.components.example_gen.archives.progress import Progress
-from stagecraft.components.example_gen.shards import Plan, Staged, WriteShard, stage
+from stagecraft.components.example_gen.content import Content, Source
+from stagecraft.components.example_gen.shards import Plan, WriteShard
 from stagecraft.schemas.errors import UserError
 
 Artifacts = dict[str, list[types.Artifact]]
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
-    """Stages the checked records as plain files, then writes a shard per Beam element."""
+    """Reads the source, then writes a shard per Beam element."""
+
+    resolve: Callable[[Mapping[str, Any]], Source] = staticmethod(source.resolve)
+    """Finds the source in execution properties."""
 
     def Do(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
@@ -47,9 +51,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             with _unwritable_is_a_user_error(examples.uri):
                 for folder in (*folders.values(), scratch):
                     _remove(folder)  # left by a killed attempt of this execution
-                resolved = source.resolve(exec_properties)
+                resolved = self.resolve(exec_properties)
                 plan = Plan(
-                    _stage(resolved, exec_properties, scratch),
+                    _read(resolved, exec_properties, scratch),
                     val_fraction=float(exec_properties["val_fraction"]),
                     shards=int(exec_properties["shards"]),
                     folders=folders,
@@ -85,15 +89,15 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         progress(total, total)
 
 
-def _stage(resolved: source.Source, exec_properties: dict[str, Any], folder: str) -> Staged:
-    staged = stage(resolved.blocks(Progress("read", "bytes")), folder)
+def _read(resolved: Source, exec_properties: dict[str, Any], folder: str) -> Content:
+    content = resolved.content(folder, Progress("read", "bytes"))
     fingerprint = resolved.fingerprint()
     if exec_properties.setdefault(driver.FINGERPRINT, fingerprint) != fingerprint:
         raise UserError(
             f"{resolved.path}: changed while it was read. Run again when no program writes to it.",
             file=resolved.path,
         )
-    return staged
+    return content
 
 
 @contextlib.contextmanager

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
 import os
 import posixpath
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from stagecraft.components.example_gen import content
 from stagecraft.components.example_gen.archives import archive, download, files, sample
 from stagecraft.components.example_gen.archives.archive import Block, Progress
+from stagecraft.components.example_gen.content import Content
 from stagecraft.schemas import secrets
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import UserError
@@ -21,8 +25,9 @@ PROPERTIES = ("source", "cache_dir", "sample_train", "sample_test")
 fingerprint, so that the same data at another path is a cache hit."""
 
 
-class Source(NamedTuple):
-    """A source whose files are available."""
+@dataclasses.dataclass(frozen=True)
+class Source(content.Source):
+    """A CIFAR archive, or the generated sample."""
 
     dataset: str
     path: str  # archive or folder; ``sample`` for the generated sample
@@ -41,16 +46,17 @@ class Source(NamedTuple):
         """
         if self.is_sample:
             return hashlib.sha256(f"{SAMPLE} {self.train} {self.test}".encode()).hexdigest()
-        try:
+        with readable(self.path):
             if not files.is_folder(self.path):
-                return _sha256(self.path)
+                return sha256(self.path)
             folder, names = archive.batch_files(self.path)
-            contents = [f"{name} {_sha256(posixpath.join(folder, name))}\n" for name in names]
-        except OSError as error:
-            raise UserError(
-                f"{self.path}: cannot be read: {error.strerror or error}.", file=self.path
-            ) from None
-        return hashlib.sha256("".join(contents).encode()).hexdigest()
+            return sha256_of(folder, names)
+
+    def content(self, folder: str, progress: Progress) -> Content:
+        """Stages the records."""
+        from stagecraft.components.example_gen import staging  # with TensorFlow
+
+        return staging.stage(self.blocks(progress), folder)
 
     def blocks(self, progress: Progress) -> Iterator[Block]:
         """Yields every image, checked. See :func:`archive.read`."""
@@ -67,21 +73,45 @@ def resolve(properties: Mapping[str, Any]) -> Source:
     if path == DOWNLOAD:
         path = download.fetch(download.PUBLISHED[dataset], str(properties["cache_dir"]))
     elif path != SAMPLE:
-        files.check_scheme(path)
-        path = path if files.is_remote(path) else os.path.expanduser(path)
-        if not files.exists(path):
-            raise UserError(
-                f"{path}: no such file or folder. Use the path of an archive (.tar.gz), the "
-                f"path of its extracted folder, {SAMPLE!r}, or {DOWNLOAD!r}.",
-                setting="source",
-                value=path,
-                file=path,
-            )
+        path = existing(
+            path,
+            "Use the path of an archive (.tar.gz), the path of its extracted folder, "
+            f"{SAMPLE!r}, or {DOWNLOAD!r}.",
+        )
     # Kubeflow passes numbers as doubles.
     return Source(dataset, path, int(properties["sample_train"]), int(properties["sample_test"]))
 
 
-def _sha256(path: str) -> str:
+def existing(path: str, advice: str) -> str:
+    """The path of a file or folder that exists, on any file system."""
+    files.check_scheme(path)
+    path = path if files.is_remote(path) else os.path.expanduser(path)
+    if not files.exists(path):
+        raise UserError(
+            f"{path}: no such file or folder. {advice}", setting="source", value=path, file=path
+        )
+    return path
+
+
+@contextlib.contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Refuses a source that the block cannot read."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read: {error.strerror or error}.", file=path
+        ) from None
+
+
+def sha256_of(folder: str, names: Iterable[str]) -> str:
+    """SHA-256 of the names and bytes of a folder's files."""
+    contents = [f"{name} {sha256(posixpath.join(folder, name))}\n" for name in names]
+    return hashlib.sha256("".join(contents).encode()).hexdigest()
+
+
+def sha256(path: str) -> str:
+    """SHA-256 of a file."""
     digest = hashlib.sha256()
     with files.open_binary(path) as stream:
         left = files.size(path)  # a limit, because another program may be appending

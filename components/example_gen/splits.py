@@ -42,6 +42,25 @@ def split_ids(n_train: int, n_test: int, val_fraction: float) -> dict[str, Ids]:
     }
 
 
+def three(n: int, val_fraction: float) -> dict[str, Ids]:
+    """Ids of every split, ascending, of ``n`` examples without a test part.
+
+    ``val`` and ``eval`` have ``round(n * val_fraction)`` examples each, by hashed ids as above.
+    """
+    count = round(n * val_fraction)
+    if not 0 < 2 * count < n:
+        raise SettingError(
+            "val_fraction",
+            val_fraction,
+            f"of {n:,} examples for val and as many for eval leaves {n - 2 * count:,} for train, "
+            "but each needs at least one",
+            f"{max(0.1, 1 / max(n, 3)):.3g}",
+        )
+    order = np.argsort(_hash(np.arange(n, dtype=np.int64)), kind="stable")
+    parts = {VAL: order[:count], EVAL: order[count : 2 * count], TRAIN: order[2 * count :]}
+    return {split: np.sort(parts[split]).astype(np.int64) for split in SPLITS}
+
+
 def shard_ids(ids: Ids, shard: int, shards: int) -> Ids:
     """The ids in one of a split's shards: consecutive; sizes differ by one at most."""
     return ids[len(ids) * shard // shards : len(ids) * (shard + 1) // shards]

@@ -1,8 +1,11 @@
-"""Reads the class names from the schema."""
+"""Reads the class names and the shape of the pictures from the schema."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 from google.protobuf import text_format
@@ -13,6 +16,13 @@ from stagecraft.schemas.errors import UserError
 
 LABEL_NAMES = "label_names"
 """Name of the schema-level ``string_domain`` that lists the classes, in order."""
+
+IMAGE_SHAPE_TAG = "image_shape="
+"""Prefix of an annotation of the feature ``image``, such as ``image_shape=32x32x3``: height, width
+and channels."""
+
+ENCODED_CHANNELS = (1, 3, 4)
+"""Grey, RGB, RGBA: what ``tf.io.decode_image`` decodes to."""
 
 
 def class_names(schema_path: str) -> tuple[str, ...]:
@@ -25,7 +35,7 @@ def class_names(schema_path: str) -> tuple[str, ...]:
         UserError: the file is no schema, has no label, or the label's range is unknown, does not
             begin at 0, or does not fit the number of names.
     """
-    schema = _read(schema_path)
+    schema = read(schema_path)
     label = next((f for f in schema.feature if f.name == features.LABEL), None)
     if label is None:
         known = ", ".join(f.name for f in schema.feature) or "none"
@@ -57,11 +67,72 @@ def class_names(schema_path: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+class Picture(NamedTuple):
+    """What the schema says about the feature ``image``."""
+
+    shape: tuple[int, int, int] = features.IMAGE_SHAPE
+    """Height, width, channels."""
+
+    encoded: bool = False
+    """Whether its bytes are a PNG or JPEG; otherwise they are uint8 values in HWC order."""
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+    def config(self) -> dict[str, object]:
+        """The ``custom_config`` of :func:`stagecraft.trainer_module.preprocessing`; for JSON."""
+        return {"image_shape": list(self.shape), "image_encoded": self.encoded}
+
+
+def picture(schema_path: str) -> Picture:
+    """The feature ``image`` of a schema file, see :func:`picture_of`."""
+    return picture_of(read(schema_path))
+
+
+def picture_of(schema: schema_pb2.Schema) -> Picture:
+    """The feature ``image`` of a schema; the default if the schema has no such feature.
+
+    An annotation tag such as ``image_shape=32x32x3`` has height, width and channels. An
+    ``image_domain`` means an encoded picture.
+
+    Raises:
+        UserError: the tag has another form.
+    """
+    feature = next((each for each in schema.feature if each.name == features.IMAGE), None)
+    if feature is None:
+        return Picture()
+    encoded = feature.HasField("image_domain")
+    for tag in feature.annotation.tag:
+        if tag.startswith(IMAGE_SHAPE_TAG):
+            match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", tag[len(IMAGE_SHAPE_TAG) :])
+            if match is None:
+                raise UserError(
+                    f"The schema's feature {feature.name!r} has the annotation {tag!r}; expected "
+                    f"height x width x channels, such as '{IMAGE_SHAPE_TAG}32x32x3'.",
+                    record=feature.name,
+                    value=tag,
+                    suggestion=f"{IMAGE_SHAPE_TAG}32x32x3",
+                )
+            height, width, channels = map(int, match.groups())
+            if encoded and channels not in ENCODED_CHANNELS:
+                raise UserError(
+                    f"The schema's feature {feature.name!r} has an image_domain and {channels} "
+                    "channels; an encoded picture is decoded to 1, 3 or 4 channels.",
+                    record=feature.name,
+                    value=tag,
+                    suggestion=f"{IMAGE_SHAPE_TAG}{height}x{width}x3",
+                )
+            return Picture((height, width, channels), encoded)
+    return Picture(encoded=encoded)
+
+
 def check_features(schema_path: str, names: Sequence[str] = features.ALL) -> None:
     """Checks that a schema has the raw features of a task."""
     missing_features.check(
         schema_path,
-        (feature.name for feature in _read(schema_path).feature),
+        (feature.name for feature in read(schema_path).feature),
         names,
         "add each missing feature, as in schemas/cifar10.pbtxt of Stagecraft",
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stagecraft.schemas.registry import Entry
 
@@ -71,16 +71,12 @@ class Task(Entry):
         """The named outputs of the exported model, from the model's: tensors ``[batch, …]``."""
 
     def plain_signatures(
-        self, predict: Callable[[Mapping[str, Any]], Any], raw_spec: Mapping[str, Any]
-    ) -> Mapping[str, tuple[Callable[..., Any], Any]]:
+        self, served: Served
+    ) -> Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]:
         """More signatures than those of serialized examples, by name; none by default.
 
-        Args:
-            predict: maps raw features to :meth:`outputs`.
-            raw_spec: how to parse them from a serialized example.
-
         Returns:
-            A function of one tensor, and its ``tf.TensorSpec``.
+            A function of tensors, and the ``tf.TensorSpec`` of each.
         """
         return {}
 
@@ -123,6 +119,27 @@ class Task(Entry):
         higher = any(each.name == self.monitor and each.higher_is_better for each in self.metrics())
         sign = -1 if higher else 1
         return sorted(evaluations, key=lambda each: (sign * each.flat()[self.monitor], each.loss))
+
+
+class Served(NamedTuple):
+    """The parts of an exported model."""
+
+    predict: Callable[[Mapping[str, Any]], Any]
+    """Maps raw features, by name, to :meth:`Task.outputs`."""
+
+    transform: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    """Maps raw features to transformed ones."""
+
+    call: Callable[[Nest], Nest]
+    """Maps the model's inputs to its outputs."""
+
+    raw_spec: Mapping[str, Any]
+    """How to parse raw features from a serialized example."""
+
+    vocabulary: Callable[[str], Sequence[bytes]]
+    """The values of a vocabulary that Transform wrote, by its name."""
+
+    schema_path: str
 
 
 class Spec:

@@ -33,8 +33,9 @@ import tensorflow_transform as tft
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
+from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
-from stagecraft.trainer_module.tasks.task import Task
+from stagecraft.trainer_module.tasks.task import Served, Task
 
 Tensors = Mapping[str, tf.Tensor]
 
@@ -68,7 +69,11 @@ def export(
     module.model_variables = [variable.value for variable in model.variables]
     module.transform = vars(loader)
     signatures = _signatures(
-        model, loader.apply_transform_model, transform.raw_feature_spec(), task, schema_path
+        model,
+        loader.apply_transform_model,
+        transform,
+        task,
+        schema_path,
     )
     with atomic_folder(folder) as aside:
         try:
@@ -95,14 +100,19 @@ class _Loader(SavedModelLoader):
 def _signatures(
     model: keras.Model,
     transform: Callable[[Tensors], Tensors],
-    raw_spec: Mapping[str, Any],
+    graph: tft.TFTransformOutput,
     task: Task,
     schema_path: str,
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
+    raw_spec = graph.raw_feature_spec()
+
     # Functions, not methods: saved_model.save refuses a method with an input signature.
+    def call(inputs: Nest) -> Nest:
+        return model(inputs, training=False)
+
     def predict(raw: Tensors) -> Tensors:
         inputs = task.batch(transform(raw), weights=None).inputs
-        return task.outputs(model(inputs, training=False), schema_path)
+        return task.outputs(call(inputs), schema_path)
 
     def serving_default(examples: tf.Tensor) -> Tensors:
         # The model's features alone: a request has no label.
@@ -112,13 +122,16 @@ def _signatures(
     def transform_features(examples: tf.Tensor) -> Tensors:
         return dict(transform(tf.io.parse_example(examples, raw_spec)))
 
-    examples = tf.TensorSpec([None], tf.string, name="examples")
+    served = Served(
+        predict, transform, call, raw_spec, graph.vocabulary_by_name, schema_path=schema_path
+    )
+    examples = [tf.TensorSpec([None], tf.string, name="examples")]
     functions = {
         "serving_default": (serving_default, examples),
-        **task.plain_signatures(predict, raw_spec),
+        **task.plain_signatures(served),
         "transform_features": (transform_features, examples),
     }
     return {
-        name: tf.function(function, autograph=False).get_concrete_function(spec)
-        for name, (function, spec) in functions.items()
+        name: tf.function(function, autograph=False).get_concrete_function(*specs)
+        for name, (function, specs) in functions.items()
     }

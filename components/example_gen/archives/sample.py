@@ -17,6 +17,7 @@ from stagecraft.components.example_gen.archives.layouts import TEST, TRAIN
 from stagecraft.components.example_gen.archives.records import BLOCK, Planes
 
 Field = npt.NDArray[np.float32]  # most often ``[n, 32, 32]``: one value a pixel
+Masks = npt.NDArray[np.uint8]  # ``[n, 32, 32]``: 1 where more than half of a pixel is the shape
 SIDE = 32
 DARK, BRIGHT, ANY = (0.0, 0.65), (0.35, 1.0), (0.0, 1.0)
 ROTATION = 0.7
@@ -54,12 +55,18 @@ negative inside, in coordinates where the shape fills about ``[-1, 1]``."""
 
 def blocks(train: int, test: int) -> Iterator[Block]:
     """Yields the sample's images, always the same for the same numbers."""
+    return (block for block, _ in drawings(train, test))
+
+
+def drawings(train: int, test: int) -> Iterator[tuple[Block, Masks]]:
+    """Yields the sample's images and the pixels of their shapes."""
     for part, count, seed in ((TRAIN, train, _SEED), (TEST, test, _SEED + 1)):
         for first in range(0, count, BLOCK):
             random = np.random.default_rng([seed, first])
             size = min(BLOCK, count - first)
             labels = random.permutation(np.arange(first, first + size) % len(SHAPES))
-            yield Block(part, 0, labels.astype(np.uint8), _draw(labels, random))
+            planes, masks = _draw(labels, random)
+            yield Block(part, 0, labels.astype(np.uint8), planes), masks
 
 
 def write(folder: pathlib.Path, train: int, test: int) -> None:
@@ -74,8 +81,8 @@ def write(folder: pathlib.Path, train: int, test: int) -> None:
             file.write(np.concatenate([labels[:, None], planes], axis=1).tobytes())
 
 
-def _draw(labels: npt.NDArray[np.int64], random: np.random.Generator) -> Planes:
-    """Returns an image for each label, as uint8 planes ``[n, 3072]``."""
+def _draw(labels: npt.NDArray[np.int64], random: np.random.Generator) -> tuple[Planes, Masks]:
+    """Returns an image for each label, as uint8 planes ``[n, 3072]``, and its shape's mask."""
     n = len(labels)
     picture = _gradient(_colours(n, random, DARK), _colours(n, random, DARK), random)
     for clutter in (SHAPES["disc"], SHAPES["square"]):
@@ -88,12 +95,12 @@ def _draw(labels: npt.NDArray[np.int64], random: np.random.Generator) -> Planes:
         cover[mine] = _cover(distance, places[:, mine])
     _paint(picture, cover, _colours(n, random, BRIGHT))
     places = _place(n, random, size=(1.5, 3.5), offset=10.0, rotation=0.0)
-    _paint(
-        picture, _cover(SHAPES["disc"], places), _colours(n, random, ANY)
-    )  # in front of the shape
+    front = _cover(SHAPES["disc"], places)
+    _paint(picture, front, _colours(n, random, ANY))
     noise = random.standard_normal(picture.shape, np.float32)
     picture += noise * random.uniform(0.02, 0.2, (n, 1, 1, 1)).astype(np.float32)
-    return (np.clip(picture, 0, 1) * 255).astype(np.uint8).reshape(n, -1)
+    planes = (np.clip(picture, 0, 1) * 255).astype(np.uint8).reshape(n, -1)
+    return planes, (cover * (1 - front) > 0.5).astype(np.uint8)
 
 
 def _place(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from stagecraft.schemas import features as names
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.tasks import metric
-from stagecraft.trainer_module.tasks.task import ModelArguments, Spec, Task
+from stagecraft.trainer_module.tasks.task import ModelArguments, Served, Spec, Task
 
 if TYPE_CHECKING:
     from stagecraft.trainer_module.data.batch import Batch, Nest
@@ -34,7 +35,7 @@ class Pictures(Task):
         from stagecraft.trainer_module.data import labels
 
         return {
-            "input_shape": names.IMAGE_SHAPE,
+            "input_shape": labels.picture(schema_path).shape,
             "num_classes": len(labels.class_names(schema_path)),
         }
 
@@ -80,17 +81,22 @@ class Pictures(Task):
         }
 
     def plain_signatures(
-        self, predict: Callable[[Mapping[str, Any]], Any], raw_spec: Mapping[str, Any]
-    ) -> Mapping[str, tuple[Callable[..., Any], Any]]:
+        self, served: Served
+    ) -> Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]:
         """``serving_images``, of uint8 pictures ``[batch, height, width, channels]``."""
         import tensorflow as tf
 
-        def serving_images(images: Any) -> Any:
-            shape = [-1, *raw_spec[names.IMAGE].shape]
-            return predict({names.IMAGE: tf.reshape(_to_bytes(images), shape)})
+        from stagecraft.trainer_module.data import labels
 
-        spec = tf.TensorSpec([None, *names.IMAGE_SHAPE], tf.uint8, name="images")
-        return {"serving_images": (serving_images, spec)}
+        picture = labels.picture(served.schema_path)
+
+        def serving_images(images: Any) -> Any:
+            shape = [-1, *served.raw_spec[names.IMAGE].shape]
+            encode = _to_png if picture.encoded else _to_bytes
+            return served.predict({names.IMAGE: tf.reshape(encode(images), shape)})
+
+        spec = tf.TensorSpec([None, *picture.shape], tf.uint8, name="images")
+        return {"serving_images": (serving_images, [spec])}
 
     def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
         """Pictures and labels."""
@@ -142,8 +148,15 @@ def _to_bytes(images: Any) -> Any:
     import tensorflow as tf
 
     characters = tf.constant([bytes([value]) for value in range(256)])
-    flat = tf.reshape(images, [tf.shape(images)[0], names.IMAGE_BYTES])
+    flat = tf.reshape(images, [tf.shape(images)[0], math.prod(images.shape[1:])])
     return tf.strings.reduce_join(tf.gather(characters, tf.cast(flat, tf.int32)), axis=-1)
+
+
+def _to_png(images: Any) -> Any:
+    """Encodes uint8 ``[batch, height, width, channels]`` without loss: string ``[batch]``."""
+    import tensorflow as tf
+
+    return tf.map_fn(tf.io.encode_png, images, fn_output_signature=tf.TensorSpec([], tf.string))
 
 
 PICTURES = Pictures()

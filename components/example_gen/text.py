@@ -1,0 +1,202 @@
+"""TextExampleGen: cuts text into windows of one length, as tf.Examples in shards."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import os
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tfx import types
+from tfx.dsl.components.base import base_beam_component, executor_spec
+from tfx.types import standard_artifacts
+from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+
+from stagecraft.components.example_gen import content, driver, executor, sentences, source
+from stagecraft.components.example_gen.archives import files
+from stagecraft.components.example_gen.archives.archive import Progress
+from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import SettingError, UserError
+
+SUFFIX = ".txt"
+UNITS = {"characters": "", "words": " "}
+"""What a token is -> what stands between two of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Source(content.Source):
+    """Text files, or generated sentences."""
+
+    path: str
+    names: tuple[str, ...]  # of the folder's text files, sorted; none: generated
+    train: int
+    test: int
+    window: int  # tokens of an example
+    unit: str
+
+    def fingerprint(self) -> str:
+        """SHA-256 of names and bytes; of the sample: of its sizes."""
+        if not self.names:
+            return hashlib.sha256(f"sentences {self.train} {self.test}".encode()).hexdigest()
+        with source.readable(self.path):
+            return source.sha256_of(self.path, self.names)
+
+    def content(self, folder: str, progress: Progress) -> content.Content:
+        """Stages the windows."""
+        texts = map(self._read, self.names) if self.names else [sentences.text()]
+        windows: Iterator[str] = itertools.chain.from_iterable(
+            _windows(text, self.window, self.unit) for text in texts
+        )
+        if not self.names:
+            windows = itertools.islice(windows, self.train + self.test)
+        examples = (
+            content.serialize(**{features.ID: index, features.TEXT: window.encode()})
+            for index, window in enumerate(windows)
+        )
+        return content.stage(examples, folder, 0 if self.names else self.test)
+
+    def _read(self, name: str) -> Iterator[str]:
+        """The lines of a file."""
+        path = posixpath.join(self.path, name)
+        with source.readable(path), files.open_binary(path) as stream:
+            for number, line in enumerate(stream, start=1):
+                try:
+                    yield line.decode()
+                except UnicodeDecodeError as error:
+                    raise UserError(
+                        f"{path}, line {number}: is not UTF-8 ({error.reason}); convert the file "
+                        "to UTF-8",
+                        file=path,
+                        record=str(number),
+                    ) from None
+
+
+def _windows(pieces: Iterable[str], window: int, unit: str) -> Iterator[str]:
+    """Windows of ``window`` tokens, each beginning with the last token of the one before.
+
+    So each token but a text's first is a target once. The rest of a text is dropped.
+    """
+    tokens: list[str] = []
+    for piece in pieces:
+        tokens += piece.split() if unit == "words" else piece
+        while len(tokens) >= window:
+            yield UNITS[unit].join(tokens[:window])
+            del tokens[: window - 1]
+
+
+def resolve(properties: Mapping[str, Any]) -> Source:
+    """Finds the text in execution properties."""
+    path, names = str(properties["source"]), ()
+    if path != source.SAMPLE:
+        advice = f"Use the path of a text file or of a folder of {SUFFIX} files, or 'sample'."
+        path = source.existing(path, advice)
+        path, names = _text_files(path)
+    return Source(
+        path,
+        names,
+        *(int(properties[name]) for name in ("sample_train", "sample_test", "window")),
+        str(properties["unit"]),
+    )
+
+
+def _text_files(path: str) -> tuple[str, tuple[str, ...]]:
+    """Folder and names of the text files at a path."""
+    if not files.is_folder(path):
+        folder, name = os.path.split(path)
+        return folder, (name,)
+    names = tuple(name for name in files.names(path) if name.endswith(SUFFIX))
+    if not names:
+        raise UserError(
+            f"{path}: the folder has no {SUFFIX} file", file=path, setting="source", value=path
+        )
+    return path, names
+
+
+class Driver(driver.Driver):
+    """See the base class."""
+
+    resolve = staticmethod(resolve)
+
+
+class Executor(executor.Executor):
+    """See the base class."""
+
+    resolve = staticmethod(resolve)
+
+
+class TextExampleGenSpec(types.ComponentSpec):
+    """Interface of TextExampleGen."""
+
+    PARAMETERS = {
+        "source": ExecutionParameter(type=str),
+        "window": ExecutionParameter(type=int),
+        "unit": ExecutionParameter(type=str),
+        "val_fraction": ExecutionParameter(type=float),
+        "shards": ExecutionParameter(type=int),
+        "sample_train": ExecutionParameter(type=int),
+        "sample_test": ExecutionParameter(type=int),
+        "code_fingerprint": ExecutionParameter(type=str),
+    }
+    INPUTS: dict[str, ChannelParameter] = {}
+    OUTPUTS = {"examples": ChannelParameter(type=standard_artifacts.Examples)}
+
+
+class TextExampleGen(base_beam_component.BaseBeamComponent):
+    """Cuts text into windows of one length.
+
+    The output ``examples`` has the splits ``train``, ``val`` and ``eval``, as Cifar10ExampleGen
+    writes them. Each example has the features ``text`` (bytes, UTF-8) and ``id`` (int64). ``val``
+    and ``eval`` have ``val_fraction`` of the windows each, by a hash of their ids; of the sample,
+    ``eval`` has ``sample_test`` windows.
+    """
+
+    SPEC_CLASS = TextExampleGenSpec
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+    DRIVER_CLASS = Driver
+
+    def __init__(
+        self,
+        source: str,
+        window: int,
+        unit: str = "characters",
+        val_fraction: float = 0.1,
+        shards: int = 48,
+        sample_train: int = 5_000,
+        sample_test: int = 1_000,
+    ) -> None:
+        """Configures the source.
+
+        Args:
+          source: path of a text file (UTF-8) or of a folder of ``.txt`` files; ``sample`` for
+            generated sentences.
+          window: tokens of an example.
+          unit: what a token is: ``characters`` or ``words``.
+          val_fraction: fraction of the windows that are held out.
+          shards: files per split.
+          sample_train: windows in the sample's train part.
+          sample_test: windows in the sample's test part.
+
+        Raises:
+          SettingError: an argument is invalid.
+        """
+        if isinstance(source, str):  # a runtime parameter has no value yet
+            files.check_scheme(source)
+        if unit not in UNITS:
+            raise SettingError("unit", unit, "is unknown", " or ".join(UNITS))
+        super().__init__(
+            TextExampleGenSpec(
+                source=source,
+                window=window,
+                unit=unit,
+                val_fraction=val_fraction,
+                shards=shards,
+                sample_train=sample_train,
+                sample_test=sample_test,
+                code_fingerprint=code_fingerprint(__name__),
+                examples=types.Channel(type=standard_artifacts.Examples),
+            )
+        )
