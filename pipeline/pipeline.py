@@ -21,7 +21,6 @@ from tfx.types.channel import Channel
 
 from stagecraft.components import (
     AnomalyGate,
-    Cifar10ExampleGen,
     Evaluator,
     ImportSchema,
     LatestBlessedBaseline,
@@ -33,12 +32,12 @@ from stagecraft.components import (
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.pipeline.beam import beam_args
 from stagecraft.pipeline.evaluation import eval_config
+from stagecraft.pipeline.examples import example_gen as make_example_gen
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.schemas import features
 from stagecraft.trainer_module.models import registry
-
-PREPROCESSING_FN = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
+from stagecraft.trainer_module.tasks.task import Task
 
 
 class Places(NamedTuple):
@@ -92,19 +91,12 @@ def assemble(
         UserError: a named module or file does not exist.
     """
     varied = dict(parameters or {})
-    example_gen = Cifar10ExampleGen(
-        source=varied.pop("data_source", settings.data.source),
-        dataset=settings.data.dataset_name,
-        val_fraction=settings.data.val_fraction,
-        shards=settings.data.shards,
-        sample_train=settings.data.sample_train,
-        sample_test=settings.data.sample_test,
-        cache_dir=settings.data.cache_dir,
-    )
+    task, schema_path = settings.task.found, settings.schema_path
+    example_gen = make_example_gen(settings, varied.pop("data_source", settings.data.source))
     examples = example_gen.outputs["examples"]
 
-    statistics_gen = StatisticsGen(examples=examples, stats_options=_stats_options())
-    import_schema = ImportSchema(schema_file=settings.data.schema_path)
+    statistics_gen = StatisticsGen(examples=examples, stats_options=_stats_options(task))
+    import_schema = ImportSchema(schema_file=schema_path)
     schema = import_schema.outputs["schema"]
     anomaly_gate = AnomalyGate(
         examples=examples, statistics=statistics_gen.outputs["statistics"], schema=schema
@@ -113,9 +105,12 @@ def assemble(
     transform = Transform(
         examples=examples,
         schema=schema,
-        preprocessing_fn=PREPROCESSING_FN,
+        preprocessing_fn=task.preprocessing_fn,
         # TFX's cache key has only the dotted path; it needs the code, too.
-        custom_config={"code_fingerprint": code_fingerprint(PREPROCESSING_FN)},
+        custom_config={
+            **task.preprocessing_config(schema_path),
+            "code_fingerprint": code_fingerprint(task.preprocessing_fn),
+        },
         splits_config=SplitsConfig(
             analyze=[features.TRAIN],
             transform=[features.TRAIN, features.VAL] if settings.transform.materialize else [],
@@ -128,7 +123,7 @@ def assemble(
     training_examples = (
         transform.outputs["transformed_examples"] if settings.transform.materialize else examples
     )
-    arguments = settings.task.found.model_arguments(settings.data.schema_path)
+    arguments = task.model_arguments(schema_path)
     trainer = Trainer(
         examples=training_examples,
         transform_graph=transform.outputs["transform_graph"],
@@ -221,9 +216,10 @@ def assemble(
     )
 
 
-def _stats_options() -> tfdv.StatsOptions:
-    """Options that tell TFDV which feature holds images, whose values it then does not count."""
-    image = schema_pb2.Feature(
-        name=features.IMAGE, type=schema_pb2.BYTES, image_domain=schema_pb2.ImageDomain()
-    )
-    return tfdv.StatsOptions(schema=schema_pb2.Schema(feature=[image]))
+def _stats_options(task: Task) -> tfdv.StatsOptions:
+    """Options that tell TFDV which features hold images, whose values it then does not count."""
+    images = [
+        schema_pb2.Feature(name=name, type=schema_pb2.BYTES, image_domain=schema_pb2.ImageDomain())
+        for name in task.image_features
+    ]
+    return tfdv.StatsOptions(schema=schema_pb2.Schema(feature=images))

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 IMAGE = "image"
 """Raw: bytes, ``height * width * channels`` uint8 values in HWC order, or an encoded PNG or JPEG
-(the schema has an ``image_domain``). Transformed: float32 ``[height, width, channels]``, normalised per channel."""
+(the schema has an ``image_domain``). Transformed: float32 ``[height, width, channels]``, normalised
+per channel."""
 
 LABEL = "label"
 """int64 scalar, ``0 <= label < num_classes``."""
@@ -22,12 +23,20 @@ ID = "id"
 """int64 scalar: the example's position in the data set's own order, train before
 test; unique and stable. Augmentation and held-out splits are keyed by it."""
 
+TEXT = "text"
+"""Raw: bytes, a window of a text in UTF-8."""
+
+TOKENS = "tokens"
+"""Transformed: int64 ``[length]``, the ids of a window's tokens."""
+
+MASK = "mask"
+"""Raw: bytes, ``height * width`` uint8 values, the class of each pixel. Transformed:
+int64 ``[height, width]``."""
+
 ALL = (IMAGE, LABEL, ID)
 
 IMAGE_SHAPE = (32, 32, 3)
 """``[height, width, channels]`` of CIFAR-10 and CIFAR-100, and of a schema that names no shape."""
-
-IMAGE_BYTES = 32 * 32 * 3
 
 TRAIN, VAL, EVAL = "train", "val", "eval"
 """Splits. ``val`` is held out of the data set's training part and chooses the best
@@ -48,9 +57,13 @@ class DataSet(NamedTuple):
         return len(self.label_names)
 
 
+def schema_file(name: str) -> str:
+    """Path of a schema that this package has."""
+    return str(pathlib.Path(__file__).resolve().parent / f"{name}.pbtxt")
+
+
 def _data_set(name: str, label_names: str) -> DataSet:
-    schema_file = pathlib.Path(__file__).resolve().parent / f"{name}.pbtxt"
-    return DataSet(name, tuple(label_names.split()), str(schema_file))
+    return DataSet(name, tuple(label_names.split()), schema_file(name))
 
 
 _PUBLISHED = (

@@ -41,6 +41,27 @@ BY_SETTING = {
 }
 
 
+def check_family(name: str, arguments: Mapping[str, Any]) -> None:
+    """Refuses a model whose family is not for the task that gives these arguments.
+
+    Raises:
+        SettingError: as said.
+    """
+    family, sizes = model_family(name)
+    if family is None or family.takes(arguments, sizes):
+        return
+    fitting = [
+        example
+        for each in FAMILIES.entries()
+        for example in each.examples
+        if each.takes(arguments, each.sizes(example))
+    ]
+    use = f"one of {', '.join(fitting)}, or your own as package.module:function"
+    given = ", ".join(arguments)
+    problem = f"does not take what the task gives to models ({given})"
+    raise SettingError(FAMILIES.setting, name, problem, use)
+
+
 def model_family(name: str) -> tuple[Any, dict[str, int]]:
     """A model's family, and the sizes in its name; ``(None, {})`` for a user's function.
 

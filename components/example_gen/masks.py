@@ -1,4 +1,4 @@
-"""MaskExampleGen: the generated sample of drawn shapes, each picture with the pixels of its shape."""
+"""MaskExampleGen: the generated sample of drawn shapes, each with the pixels of its shape."""
 
 from __future__ import annotations
 

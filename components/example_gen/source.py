@@ -99,9 +99,7 @@ def readable(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read: {error.strerror or error}.", file=path
-        ) from None
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}.", file=path) from None
 
 
 def sha256_of(folder: str, names: Iterable[str]) -> str:

@@ -10,5 +10,5 @@ from stagecraft.trainer_module.tasks.task import ModelArguments
 def find(settings: PipelineSettings) -> ModelArguments:
     """The task's, from the schema: ``data.schema_file``, or the data set's schema."""
     task = settings.task.found
-    labels.check_features(settings.data.schema_path, task.schema_features)
-    return task.model_arguments(settings.data.schema_path)
+    labels.check_features(settings.schema_path, task.schema_features)
+    return task.model_arguments(settings.schema_path)

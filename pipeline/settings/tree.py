@@ -15,7 +15,7 @@ from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.pipeline.settings.overrides import Override, parse
 from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.pipeline.settings.validation import validate
-from stagecraft.schemas import secrets
+from stagecraft.schemas import features, secrets
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.features import DATASETS, SAMPLE, DataSet
 from stagecraft.trainer_module.settings import Settings, TrainingSettings
@@ -176,6 +176,29 @@ class PipelineSettings(TrainingSettings):
     report: ReportSettings = ReportSettings()
     beam: BeamSettings = BeamSettings()
     kubeflow: KubeflowSettings = KubeflowSettings()
+
+    @property
+    def schema_path(self) -> str:
+        """Path of the schema that the data must match."""
+        if self.data.schema_file:
+            return self.data.schema_file
+        if self.reads_image_folder:
+            from stagecraft.components.example_gen import folders  # with NumPy
+
+            return folders.write_schema(self.data.source, self.data.cache_dir)
+        return self.task.found.schema_file or self.data.schema_path
+
+    @property
+    def reads_image_folder(self) -> bool:
+        """Whether ``data.source`` is a folder of image files by class, for a task of such."""
+        task = self.task.found
+        if not {features.IMAGE, features.LABEL} <= set(task.features):
+            return False
+        from stagecraft.components.example_gen import folders  # with NumPy
+
+        return self.data.source not in ("sample", "download") and folders.is_by_class(
+            self.data.source
+        )
 
 
 def recorded(settings: PipelineSettings) -> dict[str, Any]:

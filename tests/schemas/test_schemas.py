@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
@@ -14,8 +13,8 @@ from tensorflow_data_validation.statistics import stats_impl
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tensorflow_transform.tf_metadata import schema_utils
 
-from stagecraft.components.anomaly_gate.checks import IMAGE_SHAPE_TAG
 from stagecraft.schemas import features
+from stagecraft.trainer_module.data.labels import IMAGE_SHAPE_TAG
 
 pytestmark = pytest.mark.parametrize(
     "dataset", [*features.DATASETS.values(), features.SAMPLE], ids=lambda d: d.name
@@ -33,7 +32,6 @@ def test_agrees_with_features(dataset: features.DataSet) -> None:
     assert [f.name for f in schema.feature] == [features.IMAGE, features.LABEL, features.ID]
     shape = "x".join(map(str, features.IMAGE_SHAPE))
     assert list(image.annotation.tag) == [IMAGE_SHAPE_TAG + shape]
-    assert np.prod(features.IMAGE_SHAPE) == features.IMAGE_BYTES
     assert (label.int_domain.min, label.int_domain.max) == (0, dataset.num_classes - 1)
     assert label.int_domain.is_categorical
     assert example_id.int_domain.min == 0
@@ -60,7 +58,7 @@ def test_tfdv_takes_it(dataset: features.DataSet) -> None:
     """Also the domain of the class names, which no feature uses."""
     labels = range(dataset.num_classes)
     columns = {
-        features.IMAGE: [[bytes(features.IMAGE_BYTES)] for _ in labels],
+        features.IMAGE: [[bytes(3072)] for _ in labels],
         features.LABEL: [[label] for label in labels],
         features.ID: [[label] for label in labels],
     }

@@ -67,6 +67,25 @@ def class_names(schema_path: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def check_names(schema_path: str, count: int, setting: str) -> None:
+    """Checks that the schema's ``label_names``, if it has any, are as many as the setting says.
+
+    Raises:
+        UserError: they are not.
+    """
+    names = next((d.value for d in read(schema_path).string_domain if d.name == LABEL_NAMES), None)
+    if names is not None and len(names) != count:
+        raise UserError(
+            f"{schema_path}: string_domain {LABEL_NAMES!r} has {len(names)} names, but {setting} "
+            f"is {count}",
+            setting=setting,
+            value=count,
+            file=schema_path,
+            record=LABEL_NAMES,
+            suggestion=f"{setting}: {len(names)}",
+        )
+
+
 class Picture(NamedTuple):
     """What the schema says about the feature ``image``."""
 
@@ -138,7 +157,8 @@ def check_features(schema_path: str, names: Sequence[str] = features.ALL) -> Non
     )
 
 
-def _read(schema_path: str) -> schema_pb2.Schema:
+def read(schema_path: str) -> schema_pb2.Schema:
+    """The schema in a file, a text proto."""
     try:
         with tf.io.gfile.GFile(schema_path) as file:
             return text_format.Parse(file.read(), schema_pb2.Schema())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stagecraft.schemas.registry import Entry
@@ -30,6 +31,26 @@ class Task(Entry):
 
     monitor: str
     """Name of the metric that chooses the best checkpoint; ``loss``: the least loss."""
+
+    preprocessing_fn: str
+    """Dotted path of the function for Transform."""
+
+    image_features: Sequence[str] = ()
+    """Raw features with pictures, whose bytes TFDV does not count."""
+
+    schema_file: str | None = None
+    """Path of the TFDV schema (text proto) of the data that :attr:`example_gen` writes."""
+
+    example_gen: str | None = None
+    """Dotted path of the ExampleGen that reads ``data.source``. It receives those of the settings
+    of ``data`` that its constructor has, and :attr:`example_gen_args`."""
+
+    example_gen_args: Mapping[str, Any] = MappingProxyType({})
+    """More arguments of :attr:`example_gen`."""
+
+    def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
+        """What ``preprocessing_fn`` finds in its ``custom_config``; values that JSON can hold."""
+        return {}
 
     @abc.abstractmethod
     def model_arguments(self, schema_path: str) -> ModelArguments:
@@ -70,13 +91,12 @@ class Task(Entry):
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
         """The named outputs of the exported model, from the model's: tensors ``[batch, …]``."""
 
-    def plain_signatures(
-        self, served: Served
-    ) -> Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]:
+    def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
         """More signatures than those of serialized examples, by name; none by default.
 
         Returns:
-            A function of tensors, and the ``tf.TensorSpec`` of each.
+            A function of one tensor, and its ``tf.TensorSpec``; or a function of keyword
+            arguments, and a dictionary of their specs.
         """
         return {}
 

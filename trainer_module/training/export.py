@@ -125,13 +125,20 @@ def _signatures(
     served = Served(
         predict, transform, call, raw_spec, graph.vocabulary_by_name, schema_path=schema_path
     )
-    examples = [tf.TensorSpec([None], tf.string, name="examples")]
+    examples = tf.TensorSpec([None], tf.string, name="examples")
     functions = {
         "serving_default": (serving_default, examples),
         **task.plain_signatures(served),
         "transform_features": (transform_features, examples),
     }
     return {
-        name: tf.function(function, autograph=False).get_concrete_function(*specs)
-        for name, (function, specs) in functions.items()
+        name: _concrete(tf.function(function, autograph=False), spec)
+        for name, (function, spec) in functions.items()
     }
+
+
+def _concrete(function: Any, spec: Any) -> tf.types.experimental.ConcreteFunction:
+    """A function of one tensor, or of named ones."""
+    if isinstance(spec, Mapping):
+        return function.get_concrete_function(**spec)
+    return function.get_concrete_function(spec)

@@ -71,7 +71,7 @@ class Gate:
             records = []
             for index in range(PER_SPLIT):
                 values: dict[str, Values] = {
-                    "image": bytes([index]) * features.IMAGE_BYTES,
+                    "image": bytes([index]) * 3072,
                     "label": index % 10,
                     "id": number,
                 }

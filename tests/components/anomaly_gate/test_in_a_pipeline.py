@@ -34,7 +34,7 @@ def StandInExampleGen(examples: OutputArtifact[standard_artifacts.Examples]):
             for index in range(10):
                 example = tf.train.Example()
                 feature = example.features.feature
-                feature["image"].bytes_list.value.append(bytes([index]) * features.IMAGE_BYTES)
+                feature["image"].bytes_list.value.append(bytes([index]) * 3072)
                 feature["label"].int64_list.value.append(index)
                 feature["id"].int64_list.value.append(number * 10 + index)
                 writer.write(example.SerializeToString())

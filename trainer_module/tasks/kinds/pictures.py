@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas import features as names
-from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.tasks import metric
+from stagecraft.trainer_module.tasks import metric, softmax
 from stagecraft.trainer_module.tasks.task import ModelArguments, Served, Spec, Task
 
 if TYPE_CHECKING:
@@ -23,6 +22,9 @@ class Pictures(Task):
     name = "pictures"
     description = "pictures of one class each"
     monitor = "accuracy"
+    preprocessing_fn = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
+    image_features = (names.IMAGE,)
+    example_gen = "stagecraft.components.example_gen.component.Cifar10ExampleGen"
     schema_features = names.ALL
     features = names.ALL
     served_features = (names.IMAGE,)
@@ -45,24 +47,7 @@ class Pictures(Task):
 
     def check_outputs(self, name: str, outputs: Nest, arguments: ModelArguments) -> None:
         """Refuses all but logits ``[batch, num_classes]``."""
-        import keras
-        import numpy as np
-
-        classes = arguments["num_classes"]
-        shape = getattr(outputs, "shape", None)
-        shown = type(outputs).__name__ if shape is None else tuple(shape)
-        if shown != (3, classes):
-            raise UserError(
-                f"train.model: {name} returns {shown} for a batch of 3; expected "
-                f"[batch, {classes}], one logit for each class"
-            )
-        values = np.asarray(keras.ops.convert_to_numpy(outputs), np.float32)
-        # bfloat16 has 8 bits of fraction: each of the summands is off by at most 2 ** -9 of itself.
-        if classes > 1 and values.min() >= 0 and np.allclose(values.sum(axis=1), 1, atol=4e-3):
-            raise UserError(
-                f"train.model: {name} returns probabilities, but the loss and the exported model "
-                "apply the softmax; remove the softmax at the model's end to return logits"
-            )
+        softmax.check_logits(name, outputs, (arguments["num_classes"],), "class")
 
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
         """``logits``, ``probabilities``, ``class_id`` and ``class_name``."""
@@ -80,9 +65,13 @@ class Pictures(Task):
             "class_name": tf.gather(class_names, class_id),
         }
 
-    def plain_signatures(
-        self, served: Served
-    ) -> Mapping[str, tuple[Callable[..., Any], Sequence[Any]]]:
+    def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
+        """``image_shape`` and ``image_encoded``."""
+        from stagecraft.trainer_module.data import labels
+
+        return labels.picture(schema_path).config()
+
+    def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
         """``serving_images``, of uint8 pictures ``[batch, height, width, channels]``."""
         import tensorflow as tf
 
@@ -96,7 +85,7 @@ class Pictures(Task):
             return served.predict({names.IMAGE: tf.reshape(encode(images), shape)})
 
         spec = tf.TensorSpec([None, *picture.shape], tf.uint8, name="images")
-        return {"serving_images": (serving_images, [spec])}
+        return {"serving_images": (serving_images, spec)}
 
     def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
         """Pictures and labels."""
@@ -118,29 +107,12 @@ class Pictures(Task):
         return batch._replace(inputs=images)
 
     def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
-        """Softmax cross entropy in nats, with ``train.label_smoothing``.
-
-        With smoothing ``s``, the target is ``1 - s`` on the label plus ``s / classes`` on every
-        class (Szegedy et al. 2016, section 7).
-        """
-        import tensorflow as tf
-
-        logits = outputs if outputs.dtype == tf.float64 else tf.cast(outputs, dtype)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets, logits=logits)
-        if train is not None and train.label_smoothing:
-            uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
-            losses = (1 - train.label_smoothing) * losses + train.label_smoothing * uniform
-        return losses
+        """Softmax cross entropy in nats, with ``train.label_smoothing``."""
+        return softmax.cross_entropy(outputs, targets, dtype, train)
 
     def metrics(self) -> Sequence[metric.Metric]:
         """The share of the examples whose largest logit is their label's."""
-        return (metric.Mean("accuracy", _is_correct),)
-
-
-def _is_correct(logits: Any, labels: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.equal(tf.argmax(logits, axis=-1), labels)
+        return (metric.Mean("accuracy", softmax.is_correct),)
 
 
 def _to_bytes(images: Any) -> Any:

@@ -1,0 +1,74 @@
+"""ImageFolderExampleGen: image files in a folder for each class, as tf.Examples in shards."""
+
+from __future__ import annotations
+
+from tfx import types
+from tfx.dsl.components.base import base_beam_component, executor_spec
+from tfx.types import standard_artifacts
+from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+
+from stagecraft.components.example_gen import driver, executor, folders
+from stagecraft.components.example_gen.archives import files
+from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
+
+
+class Driver(driver.Driver):
+    """See the base class."""
+
+    resolve = staticmethod(folders.resolve)
+
+
+class Executor(executor.Executor):
+    """See the base class."""
+
+    resolve = staticmethod(folders.resolve)
+
+
+class ImageFolderExampleGenSpec(types.ComponentSpec):
+    """Interface of ImageFolderExampleGen."""
+
+    PARAMETERS = {
+        "source": ExecutionParameter(type=str),
+        "val_fraction": ExecutionParameter(type=float),
+        "shards": ExecutionParameter(type=int),
+        "code_fingerprint": ExecutionParameter(type=str),
+    }
+    INPUTS: dict[str, ChannelParameter] = {}
+    OUTPUTS = {"examples": ChannelParameter(type=standard_artifacts.Examples)}
+
+
+class ImageFolderExampleGen(base_beam_component.BaseBeamComponent):
+    """Reads ``FOLDER/CLASS/NAME.png`` (or ``.jpg``, ``.jpeg``); the images stay encoded.
+
+    The output ``examples`` has the splits ``train``, ``val`` and ``eval``, as Cifar10ExampleGen
+    writes them. Each example has the features ``image`` (bytes, the file), ``label`` (int64, the
+    position among the sorted names of the classes) and ``id`` (int64). A hash of ``CLASS/NAME``
+    chooses the split.
+    """
+
+    SPEC_CLASS = ImageFolderExampleGenSpec
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+    DRIVER_CLASS = Driver
+
+    def __init__(self, source: str, val_fraction: float = 0.1, shards: int = 48) -> None:
+        """Configures the source.
+
+        Args:
+          source: path of a folder with a subfolder for each class.
+          val_fraction: fraction of the files in ``val``, and in ``eval``.
+          shards: files per split.
+
+        Raises:
+          UserError: no file system reads the path.
+        """
+        if isinstance(source, str):  # a runtime parameter has no value yet
+            files.check_scheme(source)
+        super().__init__(
+            ImageFolderExampleGenSpec(
+                source=source,
+                val_fraction=val_fraction,
+                shards=shards,
+                code_fingerprint=code_fingerprint(__name__),
+                examples=types.Channel(type=standard_artifacts.Examples),
+            )
+        )

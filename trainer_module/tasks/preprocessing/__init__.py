@@ -1,0 +1,1 @@
+"""Functions for Transform, of tasks that have their own; they import nothing of the trainer."""

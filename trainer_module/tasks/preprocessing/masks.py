@@ -1,0 +1,50 @@
+"""Transforms pictures with a class for each pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from stagecraft.schemas import features, missing_features
+from stagecraft.trainer_module import preprocessing
+
+
+def preprocessing_fn(
+    inputs: Mapping[str, tf.Tensor], custom_config: Mapping[str, Any]
+) -> dict[str, tf.Tensor]:
+    """Decodes pictures and masks, and normalises the pictures.
+
+    Args:
+        inputs: a batch of raw features: ``image`` and ``mask``, bytes ``[n]`` or ``[n, 1]``;
+            ``id``. The mask is encoded like the image, with one channel: the class of each pixel.
+        custom_config: ``image_shape``, ``image_encoded``; ``num_classes``: of a pixel.
+
+    Returns:
+        ``image``, float32 ``[n, height, width, channels]``; ``mask``, int64 ``[n, height, width]``;
+        ``id``, int64 ``[n]``.
+
+    Raises:
+        MissingFeatureError: the schema lacks a feature.
+    """
+    missing_features.check(
+        "preprocessing_fn: the schema of Transform",
+        inputs,
+        (features.IMAGE, features.MASK, features.ID),
+        "add it to the schema, as in schemas/sample_masks.pbtxt of Stagecraft",
+    )
+    shape, encoded = custom_config["image_shape"], custom_config["image_encoded"]
+    pixels = preprocessing.decode(inputs[features.IMAGE], shape, encoded=encoded)
+    mask = preprocessing.decode(inputs[features.MASK], [*shape[:2], 1], encoded=encoded)[..., 0]
+    classes = custom_config["num_classes"]
+    refused = tf.debugging.assert_less(
+        tf.cast(mask, tf.int32), classes, f"a mask has a value that is not below {classes}"
+    )
+    with tf.control_dependencies([] if refused is None else [refused]):
+        mask = tf.cast(mask, tf.int64)
+    return {
+        features.IMAGE: preprocessing.normalise(pixels, *preprocessing.moments(pixels)),
+        features.MASK: mask,
+        features.ID: tf.reshape(inputs[features.ID], [-1]),
+    }

@@ -1,0 +1,70 @@
+"""Softmax cross entropy over the last axis, and what it needs from a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stagecraft.schemas.errors import UserError
+
+if TYPE_CHECKING:
+    from stagecraft.trainer_module.settings import TrainSettings
+
+
+def cross_entropy(logits: Any, targets: Any, dtype: Any, train: TrainSettings | None = None) -> Any:
+    """Softmax cross entropy in nats, with ``train.label_smoothing``: the shape of the targets.
+
+    With smoothing ``s``, the target is ``1 - s`` on the label plus ``s / classes`` on every class
+    (Szegedy et al. 2016, section 7).
+
+    Args:
+        logits: ``[..., classes]``.
+        targets: integers ``[...]``.
+        dtype: at least that of the result.
+        train: None: no smoothing.
+    """
+    import tensorflow as tf
+
+    logits = logits if logits.dtype == tf.float64 else tf.cast(logits, dtype)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+    if train is not None and train.label_smoothing:
+        uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
+        losses = (1 - train.label_smoothing) * losses + train.label_smoothing * uniform
+    return losses
+
+
+def is_correct(logits: Any, targets: Any) -> Any:
+    """Whether the largest logit is the target's: bool, the shape of the targets."""
+    import tensorflow as tf
+
+    return tf.equal(tf.argmax(logits, axis=-1, output_type=targets.dtype), targets)
+
+
+def check_logits(name: str, outputs: Any, shape: tuple[int, ...], each: str) -> None:
+    """Refuses a model whose outputs for a batch of three are not logits ``[batch, *shape]``.
+
+    Args:
+        name: of the model.
+        shape: ends with the number of classes.
+        each: what has a logit, in a message.
+
+    Raises:
+        UserError: as said.
+    """
+    import keras
+    import numpy as np
+
+    found = getattr(outputs, "shape", None)
+    shown = type(outputs).__name__ if found is None else tuple(found)
+    if shown != (3, *shape):
+        expected = ", ".join(map(str, shape))
+        raise UserError(
+            f"train.model: {name} returns {shown} for a batch of 3; expected [batch, {expected}], "
+            f"one logit for each {each}"
+        )
+    values = np.asarray(keras.ops.convert_to_numpy(outputs), np.float32)
+    # bfloat16 has 8 bits of fraction: each of the summands is off by at most 2 ** -9 of itself.
+    if shape[-1] > 1 and values.min() >= 0 and np.allclose(values.sum(axis=-1), 1, atol=4e-3):
+        raise UserError(
+            f"train.model: {name} returns probabilities, but the loss and the exported model "
+            "apply the softmax; remove the softmax at the model's end to return logits"
+        )
