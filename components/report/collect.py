@@ -71,12 +71,14 @@ def collect(
             Kubeflow cannot reach its store.
     """
     schema = artifacts.get("schema")
-    names = labels.class_names(io_utils.get_only_uri_in_dir(schema.uri)) if schema else ()
+    schema_file = io_utils.get_only_uri_in_dir(schema.uri) if schema else None
+    names = labels.class_names(schema_file) if schema_file else ()
+    picture = labels.picture(schema_file) if schema_file else labels.Picture()
     model_run, evaluated = artifacts.get("model_run"), artifacts.get("evaluation")
     trained = read_training(model_run, artifacts.get("model")) if model_run else None
     evaluation = read_evaluation(evaluated.uri, names) if evaluated else None
     ids = [mistake.id for mistake in evaluation.mistakes] if evaluation else []
-    data, pixels = data_summary.read(artifacts, names, trained, ids)
+    data, pixels = data_summary.read(artifacts, names, trained, ids, picture)
     run = RunMetadata.open(metadata_db, run_id) if metadata_db else None
     pushed = artifacts.get("pushed_model")
     if pushed is not None and not pushed.get_int_custom_property("pushed"):
@@ -87,6 +89,7 @@ def collect(
         run_id=run_id,
         written=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         class_names=names,
+        image_shape=picture.shape,
         quality=_quality(evaluation, artifacts.get("blessing"), names, pixels),
         pushed_to=pushed.get_string_custom_property("pushed_destination") if pushed else None,
         pushed_version=pushed.get_string_custom_property("pushed_version") if pushed else None,

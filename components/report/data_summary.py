@@ -14,7 +14,7 @@ from tfx.utils import io_utils
 
 from stagecraft.components.anomaly_gate.executor import FILE_NAME as ANOMALIES
 from stagecraft.components.report import images
-from stagecraft.components.report.images import Pixels, Scan
+from stagecraft.components.report.images import DEFAULT, Pixels, Scan
 from stagecraft.components.report.report_data import (
     Augmented,
     DataSummary,
@@ -24,6 +24,7 @@ from stagecraft.components.report.report_data import (
 )
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.data.labels import Picture
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 _SHOWN = 6  # images that are shown with their augmentations, each of another class
@@ -31,13 +32,17 @@ Artifacts = Mapping[str, Artifact]
 
 
 def read(
-    artifacts: Artifacts, names: Sequence[str], training: Training | None, ids: Sequence[int]
+    artifacts: Artifacts,
+    names: Sequence[str],
+    training: Training | None,
+    ids: Sequence[int],
+    picture: Picture = DEFAULT,
 ) -> tuple[DataSummary | None, dict[int, Pixels]]:
     """Summarizes the data as far as artifacts exist, and reads some images of eval, by id."""
     examples = artifacts.get("examples")
     if examples is None:
         return None, {}
-    scans = _scans(examples, len(names), ids)
+    scans = _scans(examples, len(names), ids, picture)
     data = DataSummary(
         source=examples.get_string_custom_property("source"),
         fingerprint=examples.get_string_custom_property("fingerprint"),
@@ -47,26 +52,32 @@ def read(
         ],
         features=_features(artifacts["statistics"]) if "statistics" in artifacts else [],
         anomalies=_anomalies(artifacts["anomalies"]) if "anomalies" in artifacts else None,
-        augmented=_augmented(artifacts, scans, names, training),
+        augmented=_augmented(artifacts, scans, names, training, picture),
     )
     wanted = scans[features.EVAL].wanted if features.EVAL in scans else {}
     return data, wanted
 
 
-def _scans(examples: Artifact, classes: int, ids: Sequence[int]) -> dict[str, Scan]:
+def _scans(
+    examples: Artifact, classes: int, ids: Sequence[int], picture: Picture
+) -> dict[str, Scan]:
     scans = {}
     for split in artifact_utils.decode_split_names(examples.split_names):
         folder = artifact_utils.get_split_uri([examples], split)
         try:
             wanted = ids if split == features.EVAL else ()
-            scans[split] = images.scan([os.path.join(folder, "*")], classes, wanted)
+            scans[split] = images.scan([os.path.join(folder, "*")], classes, wanted, picture)
         except UserError:  # the files were removed since
             continue
     return scans
 
 
 def _augmented(
-    artifacts: Artifacts, scans: Mapping[str, Scan], names: Sequence[str], training: Training | None
+    artifacts: Artifacts,
+    scans: Mapping[str, Scan],
+    names: Sequence[str],
+    training: Training | None,
+    picture: Picture,
 ) -> list[Augmented]:
     if training is None or "transform_graph" not in artifacts or features.TRAIN not in scans:
         return []
@@ -79,6 +90,7 @@ def _augmented(
         artifacts["transform_graph"].uri,
         seed=settings.seed,
         augmentations=settings.augmentations,
+        picture=picture,
     )
 
 

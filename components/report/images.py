@@ -17,8 +17,11 @@ from stagecraft.components.report.report_data import Augmented
 from stagecraft.schemas import features
 from stagecraft.trainer_module.data import example_files
 from stagecraft.trainer_module.data.augment import augment
+from stagecraft.trainer_module.data.labels import ENCODED_CHANNELS, Picture
 
 _BATCH = 2048
+
+DEFAULT = Picture()
 
 _EPOCHS = 5
 Pixels = npt.NDArray[np.uint8]  # ``[height, width, channels]``
@@ -32,7 +35,9 @@ class Scan(NamedTuple):
     wanted: dict[int, Pixels]
 
 
-def scan(files: Sequence[str], classes: int, ids: Collection[int] = ()) -> Scan:
+def scan(
+    files: Sequence[str], classes: int, ids: Collection[int] = (), picture: Picture = DEFAULT
+) -> Scan:
     """Reads a split once; ``files`` are paths or patterns of TFRecords of raw examples."""
     spec = {
         name: tf.io.FixedLenFeature([], tf.int64, default_value=-1)
@@ -48,14 +53,19 @@ def scan(files: Sequence[str], classes: int, ids: Collection[int] = ()) -> Scan:
         for label, position in zip(*np.unique(labels, return_index=True), strict=True):
             first.setdefault(int(label), records[position].numpy())
         for position in np.flatnonzero(np.isin(parsed[features.ID].numpy(), list(ids))):
-            wanted[int(parsed[features.ID][position])] = pixels(records[position].numpy())
+            wanted[int(parsed[features.ID][position])] = pixels(records[position].numpy(), picture)
     return Scan(counts.tolist(), dict(sorted(first.items())), wanted)
 
 
-def pixels(record: bytes) -> Pixels:
+def pixels(record: bytes, picture: Picture = DEFAULT) -> Pixels:
     """The image of a raw example."""
     raw = tf.train.Example.FromString(record).features.feature[features.IMAGE].bytes_list.value[0]
-    return np.frombuffer(raw, np.uint8).reshape(features.IMAGE_SHAPE)
+    if picture.encoded:
+        decoded: Pixels = tf.io.decode_image(
+            raw, picture.shape[-1], expand_animations=False
+        ).numpy()
+        return decoded
+    return np.frombuffer(raw, np.uint8).reshape(picture.shape)
 
 
 def augmented(
@@ -65,6 +75,7 @@ def augmented(
     *,
     seed: int,
     augmentations: Sequence[str],
+    picture: Picture = DEFAULT,
 ) -> list[Augmented]:
     """Augments some examples as the Trainer does in the first epochs; none without names."""
     if not augmentations:
@@ -74,7 +85,7 @@ def augmented(
     loader = SavedModelLoader(transform.transform_savedmodel_dir)
     inputs = loader.apply_transform_model(raw)
     images = inputs[features.IMAGE]
-    originals = np.stack([pixels(record) for record in records])
+    originals = np.stack([pixels(record, picture) for record in records])
     variants = [
         _to_pixels(
             augment(
@@ -108,7 +119,11 @@ def _to_pixels(values: Any, transformed: Any, originals: Pixels) -> Pixels:
 
 
 def png(image: Pixels) -> bytes:
-    """Encodes an image as PNG."""
+    """Encodes an image as PNG: of 1, 3 or 4 channels; of another number, the first as grey."""
     stream = io.BytesIO()
-    Image.fromarray(image).save(stream, "PNG", optimize=True)
+    if image.shape[-1] not in ENCODED_CHANNELS:
+        image = image[..., :1]
+    Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(
+        stream, "PNG", optimize=True
+    )
     return stream.getvalue()

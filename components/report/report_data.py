@@ -11,6 +11,7 @@ from typing import Any
 
 from stagecraft.components.evaluator.evaluation import CalibrationBin, Mistake
 from stagecraft.components.metadata.component_runs import ComponentRun
+from stagecraft.schemas import features as names
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
 _NORMAL_95 = 1.959964  # standard deviations around the mean that hold 95 % of a normal distribution
@@ -155,6 +156,7 @@ class ReportData:
     versions: dict[str, str]
     command: str = ""  # command line of the run; empty: unknown
     log: str = ""  # log file of the run; empty: unknown
+    image_shape: tuple[int, ...] = names.IMAGE_SHAPE  # height, width, channels
 
     def class_name(self, label: int) -> str:
         """The label's class name, or the label where it has none."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from stagecraft.components.report.pages import formats, quality_text, training_text
 from stagecraft.components.report.report_data import Quality, ReportData
-from stagecraft.schemas import features
 
 JSON, MARKDOWN = "model_card.json", "model_card.md"
 
@@ -28,7 +27,7 @@ def as_json(report: ReportData) -> dict[str, Any]:
         "model_parameters": {
             "model_architecture": _architecture(report),
             "data": _data(report),
-            "input_format": f"uint8 images {list(features.IMAGE_SHAPE)}, or tf.Examples of them",
+            "input_format": f"uint8 images {list(report.image_shape)}, or tf.Examples of them",
             "output_format": f"one of {len(report.class_names)} classes: "
             f"{', '.join(report.class_names)}",
         },

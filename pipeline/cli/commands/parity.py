@@ -122,7 +122,12 @@ def check_topologies(
     started = time.monotonic()
     data, arguments = folder / "data.npz", model_arguments.find(settings)
     largest = max(case.settings.train.batch_size for case in chosen)
-    parity_data.save(settings.data, largest, data, arguments["num_classes"])
+    if parity_data.is_cifar(settings):
+        parity_data.save(settings.data, largest, data, arguments["num_classes"])
+    else:
+        from stagecraft.pipeline.checks import transformed_data  # with TFX
+
+        transformed_data.save(settings, largest, data)
 
     def report_phase(topology: str, phase: str) -> None:
         seconds = time.monotonic() - started

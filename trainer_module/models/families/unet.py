@@ -53,9 +53,8 @@ class UNet(ModelFamily):
             hidden = layers.Conv2DTranspose(filters, 2, strides=2, name=f"up{level}_scale")(hidden)
             hidden = layers.Concatenate(name=f"up{level}_skip")([skips[level], hidden])
             hidden = _convolutions(hidden, filters, f"up{level}")
-        return keras.Model(
-            images, layers.Conv2D(num_classes, 1, name="logits")(hidden), name="unet"
-        )
+        logits = layers.Conv2D(num_classes, 1, name="logits")(hidden)
+        return keras.Model(images, logits, name=f"unet_{depth}")
 
 
 UNET = UNet()

@@ -36,10 +36,9 @@ class TiedEmbedding(layers.Layer):
 
     def compute_output_spec(self, inputs: Any, reverse: bool = False) -> Any:
         """``[..., vocabulary_size]`` or ``[..., width]``, of the compute dtype."""
-        shape = (
-            (*inputs.shape[:-1], self.vocabulary_size) if reverse else (*inputs.shape, self.width)
-        )
-        return keras.KerasTensor(shape, self.compute_dtype)
+        before = inputs.shape[:-1] if reverse else inputs.shape
+        last = self.vocabulary_size if reverse else self.width
+        return keras.KerasTensor((*before, last), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         """What Keras makes a copy of this layer from."""
