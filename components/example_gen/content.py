@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -78,7 +78,7 @@ def stage(examples: Iterable[bytes], folder: str, n_test: int = 0) -> Staged:
     return Staged(path, offsets, len(offsets) - 1 - n_test, n_test)
 
 
-def serialize(**values: bytes | int) -> bytes:
+def serialize(values: Mapping[str, bytes | int]) -> bytes:
     """A serialized tf.Example; the same values give the same bytes."""
     import tensorflow as tf
 

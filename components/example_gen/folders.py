@@ -193,7 +193,7 @@ class ImageFiles(content.Content):
             name = self.names[index]
             with files.open_binary(posixpath.join(self.path, name)) as stream:
                 yield content.serialize(
-                    **{
+                    {
                         features.ID: index,
                         features.IMAGE: stream.read(),
                         features.LABEL: labels[name.partition("/")[0]],

@@ -43,7 +43,7 @@ class Source(content.Source):
             pictures = block.planes.reshape(-1, 3, sample.SIDE, sample.SIDE).transpose(0, 2, 3, 1)
             for picture, mask in zip(np.ascontiguousarray(pictures), masks, strict=True):
                 yield content.serialize(
-                    **{
+                    {
                         features.ID: index,
                         features.IMAGE: picture.tobytes(),
                         features.MASK: mask.tobytes(),

@@ -18,10 +18,10 @@ _SEED = 11
 
 
 def text(seed: int = _SEED) -> Iterator[str]:
-    """Yields sentences without end, each with a space after it; the same for the same seed."""
+    """Yields sentences without end; the same for the same seed."""
     draw = random.Random(seed)
     while True:
-        yield f"{draw.choice((_plain, _told, _named))(draw)}. "
+        yield f"{draw.choice((_plain, _told, _named))(draw)}."
 
 
 def _plural(noun: str) -> str:

@@ -54,7 +54,7 @@ class Source(content.Source):
         if not self.names:
             windows = itertools.islice(windows, self.train + self.test)
         examples = (
-            content.serialize(**{features.ID: index, features.TEXT: window.encode()})
+            content.serialize({features.ID: index, features.TEXT: window.encode()})
             for index, window in enumerate(windows)
         )
         return content.stage(examples, folder, 0 if self.names else self.test)
@@ -78,11 +78,13 @@ class Source(content.Source):
 def _windows(pieces: Iterable[str], window: int, unit: str) -> Iterator[str]:
     """Windows of ``window`` tokens, each beginning with the last token of the one before.
 
-    So each token but a text's first is a target once. The rest of a text is dropped.
+    So each token but a text's first is a target once. The rest of a text is dropped. Any white
+    space counts as one space.
     """
     tokens: list[str] = []
     for piece in pieces:
-        tokens += piece.split() if unit == "words" else piece
+        words = piece.split()
+        tokens += words if unit == "words" else " ".join([*words, ""])
         while len(tokens) >= window:
             yield UNITS[unit].join(tokens[:window])
             del tokens[: window - 1]
@@ -90,7 +92,7 @@ def _windows(pieces: Iterable[str], window: int, unit: str) -> Iterator[str]:
 
 def resolve(properties: Mapping[str, Any]) -> Source:
     """Finds the text in execution properties."""
-    path, names = str(properties["source"]), ()
+    path, names = str(properties["source"]), tuple[str, ...]()
     if path != source.SAMPLE:
         advice = f"Use the path of a text file or of a folder of {SUFFIX} files, or 'sample'."
         path = source.existing(path, advice)
@@ -98,8 +100,10 @@ def resolve(properties: Mapping[str, Any]) -> Source:
     return Source(
         path,
         names,
-        *(int(properties[name]) for name in ("sample_train", "sample_test", "window")),
-        str(properties["unit"]),
+        train=int(properties["sample_train"]),
+        test=int(properties["sample_test"]),
+        window=int(properties["window"]),
+        unit=str(properties["unit"]),
     )
 
 

@@ -9,10 +9,12 @@ import pkgutil
 import tempfile
 from collections.abc import Mapping, Sequence
 
+import apache_beam as beam
 import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
+from apache_beam.options.pipeline_options import PipelineOptions
 from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
 
 from stagecraft.components.example_gen.content import Source
@@ -29,7 +31,7 @@ def save(settings: PipelineSettings, batch_size: int, path: pathlib.Path) -> Non
     Transform's vocabularies and moments are those of these examples alone.
 
     Args:
-        path: the ``.npz``, with the names of :func:`stagecraft.trainer_module.data.batch.to_arrays`.
+        path: the ``.npz``, with the names of :func:`~.batch.to_arrays`.
     """
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         records = _first_examples(settings, BATCHES * batch_size, f"{folder}/content")
@@ -61,8 +63,11 @@ def _transformed(
         pkgutil.resolve_name(task.preprocessing_fn),
         custom_config=task.preprocessing_config(settings.schema_path),
     )
-    with tft_beam.Context(temp_dir=f"{folder}/scratch"):
-        data = (rows, dataset_metadata.DatasetMetadata(schema))
+    with (
+        beam.Pipeline(options=PipelineOptions([])) as pipeline,
+        tft_beam.Context(temp_dir=f"{folder}/scratch"),
+    ):
+        data = (pipeline | beam.Create(rows), dataset_metadata.DatasetMetadata(schema))
         graph = data | tft_beam.AnalyzeDataset(function)
         graph | tft_beam.WriteTransformFn(f"{folder}/graph")
     layer = tft.TFTransformOutput(f"{folder}/graph").transform_features_layer()

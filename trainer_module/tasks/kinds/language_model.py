@@ -58,18 +58,18 @@ class LanguageModel(Task):
                 raise SettingError(f"task.args.{setting}", value, "is too small", str(least))
         if unit not in UNITS:
             raise SettingError("task.args.unit", unit, "is unknown", " or ".join(UNITS))
-        self._length, self._unit, self._new_tokens = length, unit, new_tokens
-        self.sample_arguments = {"length": length, "vocabulary_size": vocabulary_size}
+        self._length, self._size = length, vocabulary_size
+        self._unit, self._new_tokens = unit, new_tokens
+        self.sample_arguments = self.model_arguments("")
         self.example_gen_args = {"window": length + 1, "unit": unit}
 
     def model_arguments(self, schema_path: str) -> ModelArguments:
         """``length`` and ``vocabulary_size``."""
-        return dict(self.sample_arguments)
+        return {"length": self._length, "vocabulary_size": self._size}
 
     def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
         """``vocabulary_size``, ``window`` and ``unit``."""
-        size = self.sample_arguments["vocabulary_size"]
-        return {**self.example_gen_args, "vocabulary_size": size}
+        return {**self.example_gen_args, "vocabulary_size": self._size}
 
     def input_specs(self, arguments: ModelArguments) -> Nest:
         """The tokens."""
@@ -120,8 +120,7 @@ class LanguageModel(Task):
         separator = tokens.SEPARATORS[self._unit]
         known = served.vocabulary(names.TOKENS)
         vocabulary = tf.constant([b"", b"", *known])
-        size = self.sample_arguments["vocabulary_size"]
-        ids = tf.range(size)
+        ids = tf.range(self._size)
         usable = (ids >= tokens.FIRST) & (ids < tokens.FIRST + len(known))
 
         def chosen(logits: Any, temperature: Any, seed: Any) -> Any:
@@ -151,12 +150,12 @@ class LanguageModel(Task):
                 return number + 1, window, filled + 1, tf.concat([made, new[:, tf.newaxis]], 1)
 
             start = (tf.constant(0, tf.int64), window, filled, window[:, :0])
-            shapes = ([], window.shape, filled.shape, [None, None])
+            shapes = ((), window.shape, filled.shape, (None, None))
             *_, made = tf.while_loop(
                 lambda number, *_: number < self._new_tokens,
                 step,
                 start,
-                shape_invariants=tuple(map(tf.TensorShape, shapes)),
+                shape_invariants=tuple(tf.TensorShape(shape) for shape in shapes),
             )
             words = tf.gather(vocabulary, made)
             return {"continuations": tf.strings.reduce_join(words, axis=-1, separator=separator)}
