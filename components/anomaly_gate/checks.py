@@ -56,19 +56,15 @@ class Finding(NamedTuple):
 
 
 def rules(schema: schema_pb2.Schema) -> list[Rule]:
-    """Rules for the features image, label and id, as far as the schema has them."""
+    """Rules for the features image, mask, label and id, as far as the schema has them."""
     known = {feature.name: feature for feature in schema.feature}
     made = []
     if features.IMAGE in known:
         picture = labels.picture_of(schema)
-        height, width, channels = picture.shape
-        if picture.encoded:
-            code = height * SIZE_CODE + width
-            expected = f"a PNG or JPEG of {height} x {width}"
-            made.append(Rule(features.IMAGE, True, code, code, expected, channels))
-        else:
-            expected = f"{picture.size:,} bytes ({height} x {width} x {channels})"
-            made.append(Rule(features.IMAGE, True, picture.size, picture.size, expected))
+        made.append(_picture_rule(features.IMAGE, picture))
+        if features.MASK in known:
+            mask = picture._replace(shape=(*picture.shape[:2], 1))
+            made.append(_picture_rule(features.MASK, mask))
     for name in (features.LABEL, features.ID):
         if name in known:
             domain = known[name].int_domain
@@ -80,6 +76,15 @@ def rules(schema: schema_pb2.Schema) -> list[Rule]:
             )
             made.append(Rule(name, False, low, high, expected))
     return made
+
+
+def _picture_rule(name: str, picture: labels.Picture) -> Rule:
+    height, width, channels = picture.shape
+    if picture.encoded:
+        code = height * SIZE_CODE + width
+        return Rule(name, True, code, code, f"a PNG or JPEG of {height} x {width}", channels)
+    expected = f"{picture.size:,} bytes ({height} x {width} x {channels})"
+    return Rule(name, True, picture.size, picture.size, expected)
 
 
 def readable(

@@ -75,7 +75,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         )
 
     def _write(self, plan: Plan, total: int) -> None:
-        for folder in plan.folders.values():
+        for folder in (*plan.folders.values(), plan.scratch):
             fileio.makedirs(folder)
         progress = Progress("write", "examples")
         progress(0, total)

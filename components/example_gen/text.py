@@ -21,10 +21,9 @@ from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.tasks.preprocessing.units import SEPARATORS
 
 SUFFIX = ".txt"
-UNITS = {"characters": "", "words": " "}
-"""What a token is -> what stands between two of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +85,7 @@ def _windows(pieces: Iterable[str], window: int, unit: str) -> Iterator[str]:
         words = piece.split()
         tokens += words if unit == "words" else " ".join([*words, ""])
         while len(tokens) >= window:
-            yield UNITS[unit].join(tokens[:window])
+            yield SEPARATORS[unit].join(tokens[:window])
             del tokens[: window - 1]
 
 
@@ -189,8 +188,8 @@ class TextExampleGen(base_beam_component.BaseBeamComponent):
         """
         if isinstance(source, str):  # a runtime parameter has no value yet
             files.check_scheme(source)
-        if unit not in UNITS:
-            raise SettingError("unit", unit, "is unknown", " or ".join(UNITS))
+        if unit not in SEPARATORS:
+            raise SettingError("unit", unit, "is unknown", " or ".join(SEPARATORS))
         super().__init__(
             TextExampleGenSpec(
                 source=source,

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from stagecraft.schemas import features as names
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.tasks import counts, metric, softmax
+from stagecraft.trainer_module.tasks.preprocessing.units import SEPARATORS
 from stagecraft.trainer_module.tasks.task import ModelArguments, Served, Spec, Task
 
 if TYPE_CHECKING:
     from stagecraft.trainer_module.data.batch import Batch, Nest
     from stagecraft.trainer_module.settings import TrainSettings
-
-UNITS = ("characters", "words")
 
 
 class LanguageModel(Task):
@@ -56,8 +55,8 @@ class LanguageModel(Task):
         ):
             if value < least:
                 raise SettingError(f"task.args.{setting}", value, "is too small", str(least))
-        if unit not in UNITS:
-            raise SettingError("task.args.unit", unit, "is unknown", " or ".join(UNITS))
+        if unit not in SEPARATORS:
+            raise SettingError("task.args.unit", unit, "is unknown", " or ".join(SEPARATORS))
         self._length, self._size = length, vocabulary_size
         self._unit, self._new_tokens = unit, new_tokens
         self.sample_arguments = self.model_arguments("")
@@ -117,7 +116,7 @@ class LanguageModel(Task):
 
         from stagecraft.trainer_module.tasks.preprocessing import tokens
 
-        separator = tokens.SEPARATORS[self._unit]
+        separator = SEPARATORS[self._unit]
         known = served.vocabulary(names.TOKENS)
         vocabulary = tf.constant([b"", b"", *known])
         ids = tf.range(self._size)

@@ -13,9 +13,6 @@ from stagecraft.schemas import features, missing_features
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 """Ids: fills a short window; a token that is not in the vocabulary; the most frequent token."""
 
-SEPARATORS = {"characters": "", "words": " "}
-"""What a token is -> what stands between two of them."""
-
 
 def preprocessing_fn(
     inputs: Mapping[str, tf.Tensor], custom_config: Mapping[str, Any]

@@ -1,0 +1,188 @@
+"""ExampleGens of text, of image files by class, and of masks."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+from tfx.types import standard_artifacts
+
+from stagecraft.components import ImageFolderExampleGen, MaskExampleGen, TextExampleGen
+from stagecraft.components.anomaly_gate import checks, scan
+from stagecraft.components.example_gen import folders, text
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.data import labels
+
+SPLITS = ("train", "val", "eval")
+
+
+def write(component, folder: pathlib.Path) -> dict[str, list]:
+    """Runs a component's executor; returns the features of each split's examples."""
+    artifact = standard_artifacts.Examples()
+    artifact.uri = str(folder)
+    executor = component.EXECUTOR_SPEC.executor_class
+    found = executor.resolve(component.exec_properties).fingerprint()
+    properties = component.exec_properties | {"fingerprint": found}
+    executor().Do({}, {"examples": [artifact]}, properties)
+    assert json.loads(artifact.split_names) == list(SPLITS)
+    return {split: parse(folder, split) for split in SPLITS}
+
+
+def parse(folder: pathlib.Path, split: str) -> list:
+    files = sorted(map(str, folder.glob(f"Split-{split}/*")))
+    records = tf.data.TFRecordDataset(files).as_numpy_iterator()
+    return [tf.train.Example.FromString(record).features.feature for record in records]
+
+
+def ids(examples: list) -> list[int]:
+    return [example[features.ID].int64_list.value[0] for example in examples]
+
+
+def value(example, name: str) -> bytes:
+    return example[name].bytes_list.value[0]
+
+
+@pytest.fixture
+def texts(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one two  three\nfour five six seven eight nine\n" * 20)
+    (folder / "b.txt").write_text("äöü ß\n" * 50)
+    (folder / "notes.md").write_text("ignored")
+    return folder
+
+
+def test_windows_of_text_overlap_by_a_token(texts, tmp_path):
+    found = write(TextExampleGen(str(texts), 11, val_fraction=0.2, shards=2), tmp_path / "out")
+    windows = {
+        example[features.ID].int64_list.value[0]: value(example, features.TEXT).decode()
+        for examples in found.values()
+        for example in examples
+    }
+    assert sorted(windows) == list(range(len(windows)))
+    assert all(len(window) == 11 for window in windows.values())
+    assert windows[0] == "one two thr"
+    assert windows[1] == "ree four fi"
+    assert len(found["val"]) == len(found["eval"]) == round(0.2 * len(windows))
+
+
+def test_windows_of_words(texts, tmp_path):
+    component = TextExampleGen(str(texts / "a.txt"), 4, unit="words", shards=1)
+    found = write(component, tmp_path / "out")
+    windows = {value(e, features.TEXT) for examples in found.values() for e in examples}
+    assert b"one two three four" in windows
+    assert all(len(window.split()) == 4 for window in windows)
+
+
+def test_the_sample_of_text_is_always_the_same(tmp_path):
+    runs = []
+    for name, shards in (("one", 1), ("two", 3)):
+        component = TextExampleGen("sample", 20, shards=shards, sample_train=50, sample_test=10)
+        runs.append(write(component, tmp_path / name))
+    one, two = runs
+    assert [len(one[split]) for split in SPLITS] == [45, 5, 10]
+    assert {s: ids(e) for s, e in one.items()} == {s: ids(e) for s, e in two.items()}
+    assert [value(e, "text") for e in one["val"]] == [value(e, "text") for e in two["val"]]
+
+
+def test_text_that_cannot_be_read(tmp_path, messages):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "latin.txt").write_bytes(b"good\nbad \xe4\n")
+    with messages.raises(UserError):
+        text.resolve(properties(tmp_path / "empty"))
+    with messages.raises(UserError) as caught:
+        text.resolve(properties(tmp_path / "latin.txt")).content(str(tmp_path / "s"), None)
+    assert caught.value.record == "2"
+    with messages.raises(SettingError):
+        TextExampleGen("sample", 5, unit="syllables")
+
+
+def properties(path: pathlib.Path) -> dict:
+    sizes = {"sample_train": 1, "sample_test": 1, "window": 5}
+    return {"source": str(path), "unit": "characters", **sizes}
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = tmp_path / "pictures"
+    draw = np.random.default_rng(0)
+    for number in range(60):
+        path = folder / ("cat", "dog")[number % 2] / f"{number}.{('png', 'jpg')[number % 3 == 0]}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(0, 256, (12, 10, 3), np.uint8)).save(path)
+    (folder / ".hidden").mkdir()
+    (folder / "cat" / "notes.md").write_text("not a picture")
+    return folder
+
+
+def test_image_files_keep_their_bytes_and_classes(pictures, tmp_path):
+    component = ImageFolderExampleGen(str(pictures), val_fraction=0.2, shards=2)
+    found = write(component, tmp_path / "out")
+    names = folders.listing(str(pictures)).names
+    seen = [example for examples in found.values() for example in examples]
+    assert sorted(ids(seen)) == list(range(60))
+    for example, index in zip(seen, ids(seen), strict=True):
+        assert value(example, features.IMAGE) == (pictures / names[index]).read_bytes()
+        assert example[features.LABEL].int64_list.value[0] == names[index].startswith("dog")
+    assert min(map(len, found.values())) >= 4
+
+
+def test_a_file_stays_in_its_split_when_others_come(pictures):
+    def by_name():
+        found = folders.resolve({"source": str(pictures)}).content("", None)
+        parts = found.split_ids(0.2)
+        return {found.names[index]: split for split in SPLITS for index in parts[split]}
+
+    before = by_name()
+    (pictures / "ant").mkdir()
+    (pictures / "cat" / "2.png").rename(pictures / "ant" / "1.png")
+    after = by_name()
+    assert before.keys() ^ after.keys() == {"cat/2.png", "ant/1.png"}
+    assert all(before[name] == split for name, split in after.items() if name in before)
+
+
+def test_the_schema_has_the_folders_names_and_shape(pictures, tmp_path):
+    path = folders.write_schema(str(pictures), str(tmp_path / "cache"))
+    assert labels.class_names(path) == ("cat", "dog")
+    assert labels.picture(path) == labels.Picture((12, 10, 3), encoded=True)
+    assert folders.write_schema(str(pictures), str(tmp_path / "cache")) == path
+    assert folders.is_by_class(str(pictures))
+    assert not folders.is_by_class(str(pictures / "cat"))
+
+
+def test_the_gate_names_a_picture_of_another_size(pictures, tmp_path):
+    Image.fromarray(np.zeros((9, 10, 3), np.uint8)).save(pictures / "dog" / "1.png")
+    (pictures / "cat" / "2.png").write_bytes(b"no picture")
+    schema = labels.read(folders.write_schema(str(pictures), str(tmp_path / "cache")))
+    component = ImageFolderExampleGen(str(pictures), val_fraction=0.2, shards=1)
+    write(component, tmp_path / "out")
+    files = {s: [str(f) for f in (tmp_path / "out").glob(f"Split-{s}/*")] for s in SPLITS}
+    findings, _ = scan.scan(files, checks.rules(schema))
+    found = " ".join(finding.found for finding in findings)
+    assert {finding.expected for finding in findings} == {"a PNG or JPEG of 12 x 10"}
+    assert "9 x 10" in found or "not decodable" in found
+    assert sum(int(finding.found.split()[0]) for finding in findings) == 2
+
+
+def test_a_folder_without_classes_is_refused(tmp_path, messages):
+    with messages.raises(UserError):
+        folders.resolve({"source": str(tmp_path)})
+
+
+def test_masks_are_the_pixels_of_the_shape(tmp_path):
+    component = MaskExampleGen(shards=1, sample_train=30, sample_test=10)
+    found = write(component, tmp_path / "out")
+    assert [len(found[split]) for split in SPLITS] == [27, 3, 10]
+    masks = np.array([list(value(e, features.MASK)) for e in found["train"]])
+    assert masks.shape == (27, 32 * 32)
+    assert set(np.unique(masks)) == {0, 1}
+    assert 0.05 < masks.mean() < 0.5
+
+
+def test_masks_are_of_the_sample_alone(messages):
+    with messages.raises(SettingError) as caught:
+        MaskExampleGen("/data")
+    assert caught.value.setting == "data.source"
