@@ -8,7 +8,7 @@ from stagecraft.trainer_module.settings import TrainingSettings
 
 @pytest.mark.parametrize("preset", presets())
 def test_presets_are_valid(preset):
-    assert load(preset).name == preset
+    assert load(preset).name == preset.replace("_", "-")
 
 
 def test_quickstart_and_cifar10_are_presets():

@@ -125,7 +125,7 @@ def test_checking_a_model_leaves_its_weights_to_the_seed():
     [
         ("rsenet20", "resnet20"),
         ("cnnn", "cnn"),
-        ("transformer", "package.module:function"),
+        ("perceptual", "package.module:function"),
         ("resnet21", "resnet20"),
         ("resnet2", "resnet20"),
         ("wide_resnet_17_4", "wide_resnet_16_4"),
