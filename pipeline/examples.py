@@ -15,7 +15,7 @@ _IMAGE_FOLDER = "stagecraft.components.example_gen.image_folder.ImageFolderExamp
 
 
 def example_gen(settings: PipelineSettings, source: Any) -> BaseComponent:
-    """The component that reads ``data.source``.
+    """The component that reads ``data.source``; its id is ``ExampleGen``, unless it reads CIFAR.
 
     Args:
         source: a path, or a runtime parameter.
@@ -33,4 +33,4 @@ def example_gen(settings: PipelineSettings, source: Any) -> BaseComponent:
     component: BaseComponent = kind(
         **{name: value for name, value in values.items() if name in known}, **task.example_gen_args
     )
-    return component
+    return component if settings.reads_cifar else component.with_id("ExampleGen")

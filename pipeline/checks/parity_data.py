@@ -10,10 +10,9 @@ import numpy as np
 from stagecraft.components.example_gen import source
 from stagecraft.components.example_gen.archives.archive import Block
 from stagecraft.components.example_gen.archives.layouts import TRAIN
-from stagecraft.pipeline.settings import DataSettings, PipelineSettings
+from stagecraft.pipeline.settings import DataSettings
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module import registries
 
 BATCHES = 8
 
@@ -41,13 +40,6 @@ def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) 
     images = planes.reshape(-1, channels, height, width).transpose(0, 2, 3, 1).astype(np.float64)
     images = (images - images.mean((0, 1, 2))) / images.std((0, 1, 2))
     np.savez(path, inputs=images.astype(np.float32), targets=labels.astype(np.int64))
-
-
-def is_cifar(settings: PipelineSettings) -> bool:
-    """Whether the data is an archive of CIFAR or its sample."""
-    pictures = registries.TASKS.get("pictures")
-    same = settings.task.found.example_gen == pictures.example_gen
-    return same and not settings.reads_image_folder
 
 
 def _first(blocks: Iterator[Block], batch_size: int) -> list[Block]:

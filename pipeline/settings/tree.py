@@ -191,14 +191,21 @@ class PipelineSettings(TrainingSettings):
     @property
     def reads_image_folder(self) -> bool:
         """Whether ``data.source`` is a folder of image files by class, for a task of such."""
-        task = self.task.found
-        if not {features.IMAGE, features.LABEL} <= set(task.features):
+        if not self._has_classes or self.data.source in ("sample", "download"):
             return False
         from stagecraft.components.example_gen import folders  # with NumPy
 
-        return self.data.source not in ("sample", "download") and folders.is_by_class(
-            self.data.source
-        )
+        return folders.is_by_class(self.data.source)
+
+    @property
+    def reads_cifar(self) -> bool:
+        """Whether ``data.source`` is an archive of CIFAR, or its sample."""
+        return self._has_classes and not self.reads_image_folder
+
+    @property
+    def _has_classes(self) -> bool:
+        """Whether the task learns the class of a picture."""
+        return {features.IMAGE, features.LABEL} <= set(self.task.found.features)
 
 
 def recorded(settings: PipelineSettings) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def check_topologies(
     started = time.monotonic()
     data, arguments = folder / "data.npz", model_arguments.find(settings)
     largest = max(case.settings.train.batch_size for case in chosen)
-    if parity_data.is_cifar(settings):
+    if settings.reads_cifar:
         parity_data.save(settings.data, largest, data, arguments["num_classes"])
     else:
         from stagecraft.pipeline.checks import transformed_data  # with TFX
