@@ -23,10 +23,14 @@ def test_passes_are_in_order(parallel, grid):
     engine = grid[0] if parallel == GRID else driving.make(parallel, "norm")
     batches = driving.feed(engine)
     engine.train(batches, 1)
-    with record_ops() as ops:
-        engine.train(batches, 1)
     turns, replicas = parallel.get("accumulate", 1), parallel.get("replicas", 1)
-    spans = find_spans(ops, turns)
+    wanted = 2 * replicas * parallel["stages"] * turns * parallel["microbatches"]
+    for _ in range(3):  # a busy machine's profiler loses an event now and then
+        with record_ops() as ops:
+            engine.train(batches, 1)
+        spans = find_spans(ops, turns)
+        if sum(span.kind in WAYS for span in spans) == wanted:
+            break
     orders = schedule.passes(
         parallel.get("schedule", "1f1b"), parallel["microbatches"], parallel["stages"]
     )
