@@ -30,7 +30,7 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         "preprocessing_fn: the schema of Transform",
         inputs,
         features.ALL,
-        "add it to the schema, or use your own preprocessing_fn that returns "
+        "add each missing feature to the schema, or use your own preprocessing_fn that returns "
         f"{', '.join(features.ALL)}",
     )
     pixels = _decode(inputs[features.IMAGE])

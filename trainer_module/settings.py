@@ -203,16 +203,16 @@ class TrainSettings(Settings):
     def _check(self) -> TrainSettings:
         if self.steps is not None and self.epochs is not None:
             raise SettingError(
-                "steps",
+                "train.steps",
                 self.steps,
-                f"and epochs: {self.epochs:g} exclude each other",
+                f"and train.epochs: {self.epochs:g} exclude each other",
                 "one of them",
             )
         if self.initial_weights_skip and not self.initial_weights:
             raise SettingError(
-                "initial_weights_skip",
+                "train.initial_weights_skip",
                 self.initial_weights_skip,
-                "skips nothing without initial_weights",
+                "skips nothing without train.initial_weights",
                 "both, or neither",
             )
         return self

@@ -19,7 +19,7 @@ from stagecraft.components.fingerprints.code_fingerprint import (
     file_digest,
     files_digest,
 )
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import UserError, setting_error
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.initial_weights import source
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -67,7 +67,8 @@ def read(exec_properties: dict[str, Any], component: str) -> TrainingSettings:
         return TrainingSettings.from_flat(flat)
     except ValidationError as error:
         problems = [
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
+            str(setting_error(problem) or f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}")
+            for problem in error.errors()
         ]
         setting = ".".join(map(str, error.errors()[0]["loc"]))
         raise UserError(f"{component}: {'; '.join(problems)}", setting=setting) from None

@@ -66,10 +66,15 @@ class DataSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> DataSettings:
         if self.dataset == "cifar10" and self.label == "coarse":
-            raise SettingError("label", "coarse", "exists only in cifar100", "dataset: cifar100")
+            raise SettingError(
+                "data.label", "coarse", "exists only in cifar100", "data.dataset: cifar100"
+            )
         if self.source == "sample" and self.dataset != "cifar10":
             raise SettingError(
-                "source", "sample", "needs the ten classes of cifar10", "dataset: cifar10"
+                "data.source",
+                "sample",
+                "needs the ten classes of cifar10",
+                "data.dataset: cifar10",
             )
         return self
 

@@ -118,8 +118,8 @@ def _case(name: str, settings: TrainingSettings, steps: int, batch_size: int, ow
     if name == CONFIGURED:
         if not own:
             raise UserError(
-                "--topologies: configured compares the topology of the settings with one device, "
-                "but these settings select one device; set a topology, such as "
+                "--topologies: 'configured' compares the configured topology with one device, "
+                "but the settings configure one device; set a topology, such as "
                 "--set parallel.strategy=mirrored, or name a topology in --topologies"
             )
         return Case(name, _training(settings, settings.parallel, {}, steps, batch_size))
@@ -130,7 +130,7 @@ def _case(name: str, settings: TrainingSettings, steps: int, batch_size: int, ow
         raise UnknownNameError("--topologies", name, "does not exist", use)
     if refusal := _refusal(name, settings):
         raise UserError(
-            f"--topologies: {name} with these settings: {refusal}",
+            f"--topologies: {name} does not work with these settings. {refusal}",
             setting="--topologies",
             value=name,
         )

@@ -36,9 +36,9 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
     """List past runs of this machine: data, topology, time, accuracy, blessed, pushed, settings.
 
     FOLDER is a folder that `stagecraft run --output` wrote, or one that contains such folders.
-    Default: runs. The newest run is first. SETTINGS lists the settings that differ from the preset
-    with the name of the pipeline. If there is no such preset, it lists those that differ from the
-    defaults. The command does not disturb a current run.
+    Default: runs. The newest run is first. SETTINGS lists the settings that differ from the preset.
+    The preset is the one with the same name as the pipeline. If there is no such preset, SETTINGS
+    lists those that differ from the defaults. The command does not disturb a current run.
 
     \b
     stagecraft history

@@ -28,8 +28,8 @@ _Kinds = dict[int, set[str]]
 """The possible kinds of each loss of a segment, by its index."""
 
 _WHOLE = (
-    "train it in one part: parallel.strategy: one_device with accumulate: 1, or a grid of one "
-    "replica with microbatches: 1"
+    "train the model in one part: parallel.strategy: one_device with parallel.accumulate: 1, or a "
+    "grid of one replica with parallel.microbatches: 1"
 )
 
 _WRITES = (
@@ -93,7 +93,7 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
             segments[unknown[0]].model.name,
             "adds a loss that is 0 for random input, so Stagecraft cannot tell whether it is a "
             "sum or a mean over the batch",
-            f"remove it, or {_WHOLE}",
+            f"remove the loss, or {_WHOLE}",
         )
     for segment, known in zip(segments, kinds, strict=True):
         segment.summed = frozenset(place for place, kind in known.items() if kind == {_SUM})
@@ -215,7 +215,7 @@ def _check_layers(model: keras.Model, parallel: ParallelSettings, parts: int) ->
                 f"({type(layer).__name__}) has synchronized=True, which Keras supports only "
                 "between the replicas of a tf.distribute strategy",
                 "set synchronized=False, or parallel.strategy: mirrored or multi_worker_mirrored "
-                "with accumulate: 1",
+                "with parallel.accumulate: 1",
             )
 
 
@@ -262,7 +262,8 @@ def _check_stateful_ops(
     if not own:
         return
     ops = _ops(segment, values, inputs)
-    part = f"one of {', '.join(own)}"
+    names = ", ".join(map(repr, own))
+    part = f"the layer {names}" if len(own) == 1 else f"one of the layers {names}"
     if writes := sorted(ops.intersection(_WRITES)):
         raise ModelRefusedError(
             part,
