@@ -32,7 +32,7 @@ SCHEDULES = _registry(
 AUGMENTATIONS = _registry(
     "data.augmentation:Augmentation", "train.augment", "data.augmentations", "augmentations"
 )
-TASKS = _registry("tasks.task:Task", "task.name", "tasks.kinds", "tasks")
+TASKS = _registry("data.tasks.task:Task", "task.name", "data.tasks.kinds", "tasks")
 FAMILIES = _registry("models.family:ModelFamily", "train.model", "models.families", "models")
 
 BY_SETTING = {

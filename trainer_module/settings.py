@@ -9,9 +9,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
-from stagecraft.trainer_module.tasks.task import Task
 
 __all__ = ["ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
 

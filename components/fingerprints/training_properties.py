@@ -21,9 +21,9 @@ from stagecraft.components.fingerprints.code_fingerprint import (
 )
 from stagecraft.schemas.errors import UserError, setting_error
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
 from stagecraft.trainer_module.models.initial_weights import source
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.tasks.task import ModelArguments, Task
 
 INPUTS = {
     "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),

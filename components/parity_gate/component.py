@@ -9,8 +9,8 @@ from tfx.types import artifact, component_spec
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.training_properties import fingerprints
 from stagecraft.components.parity_gate import executor
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.tasks.task import ModelArguments
 
 _WORKER = "stagecraft.trainer_module.parity.worker"
 """A program that the gate starts by name; the gate does not import its code."""

@@ -16,8 +16,8 @@ from tfx.types import component_spec, standard_artifacts
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.training_properties import fingerprints
 from stagecraft.components.trainer.executor import Executor
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.tasks.task import ModelArguments
 
 RUN_FN = "stagecraft.trainer_module.run_fn.run_fn"
 

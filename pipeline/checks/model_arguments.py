@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.data import labels
-from stagecraft.trainer_module.tasks.task import ModelArguments
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 
 
 def find(settings: PipelineSettings) -> ModelArguments:

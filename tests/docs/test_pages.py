@@ -72,7 +72,7 @@ def spans(cell: str) -> list[str]:
 def tree(text: str) -> dict[str, Any]:
     """Settings as a table writes them: sections, or the fields of ``parallel``."""
     given = yaml.safe_load(text)
-    return given if given.keys() <= {"train", "parallel"} else {"parallel": given}
+    return given if given.keys() <= {"task", "train", "parallel"} else {"parallel": given}
 
 
 def test_there_is_something_to_test() -> None:

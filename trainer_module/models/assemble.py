@@ -20,12 +20,12 @@ import tensorflow as tf
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Nest
+from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
 from stagecraft.trainer_module.models import registry
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers.scope import floatx
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.tasks.task import ModelArguments, Task
 
 PICTURES: Task = registries.TASKS.get("pictures")
 

@@ -33,8 +33,8 @@ import tensorflow_transform as tft
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
+from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
-from stagecraft.trainer_module.tasks.task import Task
 
 Tensors = Mapping[str, tf.Tensor]
 

@@ -17,9 +17,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.tasks.kinds import pictures
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.tasks.kinds import pictures
 from stagecraft.trainer_module.training.export import export
 
 NAMES = ("airplane", "automobile", "bird", "cat")

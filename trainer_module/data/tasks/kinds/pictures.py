@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas import features as names
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.tasks import metric
-from stagecraft.trainer_module.tasks.task import ModelArguments, Spec, Task
+from stagecraft.trainer_module.data.tasks import metric
+from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec, Task
 
 if TYPE_CHECKING:
     from stagecraft.trainer_module.data.batch import Batch, Nest

@@ -14,8 +14,8 @@ from stagecraft.schemas.registry import Entry
 if TYPE_CHECKING:
     from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
     from stagecraft.trainer_module.data.batch import Batch, Nest
+    from stagecraft.trainer_module.data.tasks.metric import Metric
     from stagecraft.trainer_module.settings import TrainSettings
-    from stagecraft.trainer_module.tasks.metric import Metric
 
 ModelArguments = Mapping[str, Any]
 """Keyword arguments of the function that builds a model: what the schema says about inputs and

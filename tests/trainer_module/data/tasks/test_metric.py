@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from stagecraft.trainer_module.tasks.metric import Mean
+from stagecraft.trainer_module.data.tasks.metric import Mean
 
 ERROR = Mean("mae", lambda outputs, targets: tf.abs(outputs - targets), higher_is_better=False)
 
