@@ -9,7 +9,6 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
 
@@ -31,10 +30,9 @@ class TaskSettings(Settings):
         return value
 
     @property
-    def found(self) -> Task:
-        """The task."""
-        task: Task = registries.TASKS.get(self.name)
-        return task
+    def found(self) -> Any:
+        """The :class:`~stagecraft.trainer_module.data.tasks.task.Task`."""
+        return registries.TASKS.get(self.name)
 
 
 class TrainSettings(Settings):
