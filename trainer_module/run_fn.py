@@ -60,7 +60,7 @@ def run_fn(fn_args: Any) -> None:
     with (
         gradient_registry.cleaned_up(),
         disk_errors(run_dir),
-        Reporter(run_dir) as reporter,
+        Reporter(run_dir, context.task.noun) as reporter,
         Profile(parallel.profile_steps, run_dir) as profile,
         Checkpoints(context.checkpoints, writes=chief, keep=train.keep) as checkpoints,
     ):

@@ -1,10 +1,11 @@
 """An evaluation, as plain data; and whether a classifier is better than a constant.
 
-Imports nothing heavy. For the latter, the number of correct predictions among ``n`` examples is compared with
-Binomial(n, p). Here p is the share of the most frequent label among the same examples: the accuracy
-of a model that always predicts this label. The test is exact and one-sided. A confidence of 95 %
-means that the lower 95 % bound of the accuracy is at least p (Clopper and Pearson 1934, "The use of
-confidence or fiducial limits illustrated in the case of the binomial", Biometrika 26).
+Imports nothing heavy. For the latter, the number of correct predictions among ``n`` examples is
+compared with Binomial(n, p). Here p is the share of the most frequent label among the same
+examples: the accuracy of a model that always predicts this label. The test is exact and one-sided.
+A confidence of 95 % means that the lower 95 % bound of the accuracy is at least p (Clopper and
+Pearson 1934, "The use of confidence or fiducial limits illustrated in the case of the binomial",
+Biometrika 26).
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ from stagecraft.trainer_module.tasks.task import Task
 ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
 CALIBRATION_ERROR = "expected_calibration_error"
 EXAMPLE_COUNT = "example_count"
+MONITOR, NOUN = "monitor", "noun"
+"""Properties of a model, also of metrics: the metric that people look at first, if not accuracy;
+what they call the examples, if not images."""
+
+IMAGES = "images"
+
 MIN, MAX = "min", "max"
 Bounds = Mapping[str, float]
 """``min`` and ``max`` of a metric, for a blessing; one may be missing."""
@@ -81,6 +88,11 @@ class Evaluation(NamedTuple):
 def number(value: float) -> str:
     """A metric with four digits: ``0.1234``, ``1.235e+06``."""
     return f"{value:.4f}" if not value or 1e-4 <= abs(value) < 1e4 else f"{value:.4g}"
+
+
+def short(value: float) -> str:
+    """A metric with three digits: ``0.123``, ``1.23e+06``."""
+    return f"{value:.3f}" if not value or 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
 
 
 def metric_names(task: Task) -> tuple[str, ...]:
