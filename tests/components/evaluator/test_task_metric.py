@@ -1,23 +1,35 @@
 """A task of a user's, through the Evaluator: metrics, slices, gate, sentences, sample."""
 
+import json
 import pathlib
+import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import houses
 import numpy as np
 import pytest
+import tensorflow_transform as tft
 from artifacts import artifact
 from made_once import made_once
+from tensorflow_model_analysis.metrics import metric_types
+from tensorflow_model_analysis.proto import config_pb2
 from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import json_utils, proto_utils
 
+from stagecraft.components.evaluator import task_metric
 from stagecraft.components.evaluator.component import Executor
 from stagecraft.components.evaluator.evaluation import Evaluation
 from stagecraft.components.evaluator.results import read_evaluation
+from stagecraft.components.evaluator.task_metric import SampledPredictions, read_sampled
+from stagecraft.components.report.collect import collect
+from stagecraft.components.report.pages import page
 from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.settings import EvaluateSettings
-from stagecraft.trainer_module.settings import TaskSettings
+from stagecraft.trainer_module.data import input_data
+from stagecraft.trainer_module.engines.objective import Objective
+from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings
 
 GOOD, BAD = (1.0, 2.0), (0.5, 2.0)
 
@@ -70,16 +82,24 @@ def expected(weights: tuple[float, float], region: str | None = None) -> dict[st
     return {"mse": mse, "mae": mae, "loss": mse, "example_count": float(len(given))}
 
 
-def test_metrics_slices_and_bounds(data, tmp_path):
-    blessed, found = evaluate(
-        tmp_path,
+@pytest.fixture(scope="module")
+def blessed(data: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Folder of a model that is better than the last one, of its evaluation and its blessing."""
+    folder = tmp_path_factory.mktemp("blessed")
+    is_blessed, found = evaluate(
+        folder,
         data,
         GOOD,
         baseline=BAD,
         slices=("region",),
         thresholds={"mse": {"max": 0.5}, "mae": {"min": 0.01, "max": 1.0}},
     )
-    assert blessed and found.failures == []
+    assert is_blessed and found.failures == []
+    return folder
+
+
+def test_metrics_slices_and_bounds(blessed):
+    found = read_evaluation(str(blessed / "evaluation"))
     # float32 of the model's output, up to 7, squared.
     assert found.metrics == pytest.approx(expected(GOOD), rel=1e-5)
     assert found.changes["mse"] == pytest.approx(expected(GOOD)["mse"] - expected(BAD)["mse"])
@@ -94,6 +114,44 @@ def test_metrics_slices_and_bounds(data, tmp_path):
     assert len(found.sampled["actual"]) == 60 and set(found.sampled["weight"]) == {1, 2}
 
 
+def test_the_evaluator_computes_what_a_training_computes(blessed, data):
+    """The same function on the same examples: only the order of the sums differs."""
+    settings = TrainingSettings.model_validate({"task": {"name": "houses"}})
+    objective, model = Objective(settings), houses.model(*GOOD)
+    transform = tft.TFTransformOutput(str(data / "transform_graph"))
+    files = [str(data / "examples" / "Split-eval" / "*")]
+    batches = input_data.eval_dataset(files, transform, 7, task=houses.HOUSES)
+    sums = sum(objective.evaluation(model(batch.inputs), batch).numpy() for batch in batches)
+    trained = objective.evaluated(sums)
+    found = read_evaluation(str(blessed / "evaluation")).metrics
+    assert found["loss"] == pytest.approx(trained.loss, rel=1e-6)
+    assert {name: found[name] for name in trained.values} == pytest.approx(trained.values, rel=1e-6)
+
+
+def test_the_report_shows_it(blessed, data):
+    examples = artifact(standard_artifacts.Examples, data / "examples")
+    examples.split_names = artifact_utils.encode_split_names(["train", "val", "eval"])
+    blessing = artifact(standard_artifacts.ModelBlessing, blessed / "blessing")
+    blessing.set_int_custom_property("blessed", 1)
+    given = {
+        "examples": examples,
+        "schema": artifact(standard_artifacts.Schema, data / "schema"),
+        "model": artifact(standard_artifacts.Model, blessed / "model"),
+        "evaluation": artifact(standard_artifacts.ModelEvaluation, blessed / "evaluation"),
+        "blessing": blessing,
+    }
+    report = collect(given, pipeline="prices", run_id="one", settings="task: {name: houses}")
+    text = page.render(report)
+    assert f"Mse {expected(GOOD)['mse']:.4f} on 60 test examples" in text
+    assert re.findall(r'<section id="([\w-]+)"', text) == [
+        "residuals", "slices", "data", "lineage", "reproduce",
+    ]  # fmt: skip
+    assert "Predicted against actual" in text and "Metrics by region" in text
+    assert "images" not in text.lower().replace("no image", "") and "60 eval" in text
+    assert report.task.noun == "examples" and not report.task.higher_is_better
+
+
+@pytest.mark.slow
 def test_a_worse_model_is_refused_with_the_reasons(data, tmp_path, messages):
     blessed, found = evaluate(
         tmp_path,
@@ -108,8 +166,47 @@ def test_a_worse_model_is_refused_with_the_reasons(data, tmp_path, messages):
     assert len(found.failures) == 3
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number(data, tmp_path, messages):
     blessed, found = evaluate(tmp_path, data, (np.nan, 1.0))
     assert not blessed
     [why] = found.failures
     messages.check(why)
+
+
+@pytest.mark.parametrize("parts", [1, 3, 7])
+def test_the_sample_does_not_depend_on_the_workers(parts, monkeypatch):
+    monkeypatch.setattr(task_metric, "KEPT", 20)
+    [computation] = SampledPredictions().computations(
+        eval_config=config_pb2.EvalConfig(model_specs=[config_pb2.ModelSpec()])
+    )
+    combiner, keys = computation.combiner, np.random.default_rng(0).permutation(300)
+    accumulators = []
+    for rows in np.array_split(np.arange(300), parts):
+        accumulator = combiner.create_accumulator()
+        for row in rows:
+            outputs = {"key": keys[row], "sampled_x": float(row), "weights": np.ones(1)}
+            element = metric_types.StandardMetricInputs(predictions=outputs)
+            accumulator = combiner.add_input(accumulator, element)
+            assert len(accumulator) < 40
+        accumulators.append(accumulator)
+    [text] = combiner.extract_output(combiner.merge_accumulators(accumulators)).values()
+    assert read_sampled(text)["x"] == np.argsort(keys)[:20].tolist()
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "least", "most"),
+    [({}, None, sys.float_info.max), ({"loss": {"min": 0.1, "max": 2}}, 0.1, 2.0)],
+)
+def test_a_loss_has_a_bound_in_any_case(thresholds, least, most):
+    config = eval_config(EvaluateSettings(thresholds=thresholds), TaskSettings(name="houses"))
+    first, *_ = config.metrics_specs[0].metrics
+    [compared] = first.per_slice_thresholds
+    assert json.loads(f"{{{first.config}}}") == {"name": "mse", "task": {"name": "houses"}}
+    change = compared.threshold.change_threshold
+    assert change.direction == config_pb2.MetricDirection.LOWER_IS_BETTER
+    assert change.absolute.value > 0
+    [loss] = (each for each in config.metrics_specs[0].metrics if '"name": "loss"' in each.config)
+    bounds = loss.per_slice_thresholds[0].threshold.value_threshold
+    assert bounds.upper_bound.value == most
+    assert (bounds.lower_bound.value if bounds.HasField("lower_bound") else None) == least
