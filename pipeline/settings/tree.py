@@ -152,7 +152,7 @@ class EvaluateSettings(Settings):
                     "evaluate.thresholds",
                     name,
                     f"is no metric of task.name: {task.name}",
-                    f"one of {', '.join(near or known)}",
+                    near[0] if near else f"one of {', '.join(known)}",
                 )
         if self.min_accuracy and (ACCURACY not in known or ACCURACY in self.thresholds):
             other = "evaluate.thresholds has accuracy, too"

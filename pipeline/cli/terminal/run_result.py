@@ -109,7 +109,8 @@ def _time(seconds: float, start_up: float | None) -> str:
 def _headline(metrics: dict[str, float], monitor: str) -> tuple[str, str]:
     """The metric that the task monitors, and the others beside it."""
     others = {name: name for name in metrics if name not in (monitor, EXAMPLE_COUNT)}
-    names = _OF_CLASSES if monitor == ACCURACY and TOP_3 in metrics else others
+    has_classes = TOP_3 in metrics or BETTER_THAN_CONSTANT in metrics
+    names = _OF_CLASSES if has_classes else others
     extra = [f"{shown} {short(metrics[key])}" for key, shown in names.items() if key in metrics]
     value = number(metrics[monitor]) if monitor in metrics else "unknown"
     return monitor, value + (f" ({', '.join(extra)})" if extra else "")
