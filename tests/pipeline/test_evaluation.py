@@ -144,7 +144,7 @@ def test_metrics_that_cannot_be_meant(changes, setting, suggestion, messages):
 def test_a_task_without_accuracy(messages):
     with pytest.raises(SettingError) as refused:
         EvaluateSettings(min_accuracy=0.5).check_metrics(houses.HOUSES)
-    assert refused.value.suggestion == "evaluate.thresholds for mse, mae, loss"
+    assert refused.value.setting == "evaluate.min_accuracy"
     messages.check(str(refused.value))
 
 
