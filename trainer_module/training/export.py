@@ -47,6 +47,9 @@ from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PAT
 from stagecraft.trainer_module.tasks.task import Task
 from stagecraft.trainer_module.training import keras_file
 
+METRICS = "assets.extra/metrics.json"
+"""Task; name and size of each metric in the signature ``evaluation``, in the order of columns."""
+
 SAMPLES = "assets.extra/samples.json"
 """``Task.samples``, if there are any."""
 
@@ -97,6 +100,10 @@ def export(
         paths = pathlib.Path(aside, VARIABLE_PATHS)
         paths.parent.mkdir()
         paths.write_text(json.dumps([variable.path for variable in model.variables], indent=1))
+        if task.class_label is None:
+            sizes = [[metric.name, metric.size] for metric in task.metrics()]
+            text = json.dumps({"task": task.name, "metrics": sizes}, indent=1)
+            pathlib.Path(aside, METRICS).write_text(text)
         if samples := task.samples(model, transform):
             text = json.dumps(dict(samples), indent=1, ensure_ascii=False)
             pathlib.Path(aside, SAMPLES).write_text(text, encoding="utf-8")

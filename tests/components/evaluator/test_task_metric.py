@@ -30,6 +30,7 @@ from stagecraft.pipeline.settings import EvaluateSettings
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings
+from stagecraft.trainer_module.training.export import METRICS
 
 GOOD, BAD = (1.0, 2.0), (0.5, 2.0)
 
@@ -45,7 +46,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def evaluate(
-    folder: pathlib.Path, data: pathlib.Path, weights: Any, baseline: Any = None, **settings: Any
+    folder: pathlib.Path,
+    data: pathlib.Path,
+    weights: Any,
+    baseline: Any = None,
+    *,
+    other_metrics: bool = False,
+    **settings: Any,
 ) -> tuple[bool, Evaluation]:
     """Whether our Evaluator blesses a model with these weights, and what is read of it."""
     examples = artifact(standard_artifacts.Examples, data / "examples")
@@ -61,6 +68,9 @@ def evaluate(
     blessing = artifact(standard_artifacts.ModelBlessing, folder / "blessing")
     found = artifact(standard_artifacts.ModelEvaluation, folder / "evaluation")
     config = eval_config(EvaluateSettings(**settings), TaskSettings(name="houses"))
+    if other_metrics:
+        path = folder / "baseline_model" / "Format-Serving" / METRICS
+        path.write_text(path.read_text().replace("mae", "mean"))
     properties = {
         "eval_config": proto_utils.proto_to_json(config),
         "example_splits": json_utils.dumps(["eval"]),
@@ -164,6 +174,13 @@ def test_a_worse_model_is_refused_with_the_reasons(data, tmp_path, messages):
     for each in sorted(found.failures):
         messages.check(each)
     assert len(found.failures) == 3
+
+
+@pytest.mark.slow
+def test_a_baseline_with_other_metrics_is_no_baseline(data, tmp_path):
+    """The columns of its sums have another meaning."""
+    blessed, found = evaluate(tmp_path, data, BAD, baseline=GOOD, other_metrics=True)
+    assert blessed and found.changes == {} and found.failures == []
 
 
 @pytest.mark.slow
