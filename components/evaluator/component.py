@@ -19,7 +19,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import path_utils
 
-from stagecraft.trainer_module.training.export import METRICS
+from stagecraft.trainer_module.training.assets import METRICS
 
 Artifacts = dict[str, list[types.Artifact]]
 _BASELINE = "baseline_model"

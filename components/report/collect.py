@@ -38,7 +38,7 @@ from stagecraft.trainer_module.data import labels
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings
 from stagecraft.trainer_module.tasks.task import Task
 from stagecraft.trainer_module.training import record
-from stagecraft.trainer_module.training.export import SAMPLES
+from stagecraft.trainer_module.training.assets import SAMPLES
 from stagecraft.trainer_module.training.monitoring import curve, timeline
 
 ROLES = (

@@ -152,3 +152,12 @@ def test_a_task_without_accuracy(messages):
 def test_bounds_that_nothing_meets(bounds):
     with pytest.raises(ValueError, match="thresholds"):
         EvaluateSettings(thresholds={"loss": bounds})
+
+
+def test_a_slice_that_the_schema_lacks():
+    schema = features.SAMPLE.schema_file
+    eval_config(EvaluateSettings(slices=("id",)), schema_path=schema)
+    with pytest.raises(SettingError) as refused:
+        eval_config(EvaluateSettings(slices=("id", "regoin")), schema_path=schema)
+    assert (refused.value.setting, refused.value.value) == ("evaluate.slices", "regoin")
+    assert "label" in refused.value.suggestion

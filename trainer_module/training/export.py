@@ -45,13 +45,7 @@ from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
 from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
 from stagecraft.trainer_module.tasks.task import Task
-from stagecraft.trainer_module.training import keras_file
-
-METRICS = "assets.extra/metrics.json"
-"""Task; name and size of each metric in the signature ``evaluation``, in the order of columns."""
-
-SAMPLES = "assets.extra/samples.json"
-"""``Task.samples``, if there are any."""
+from stagecraft.trainer_module.training import assets, keras_file
 
 Tensors = Mapping[str, tf.Tensor]
 
@@ -103,12 +97,12 @@ def export(
         if task.class_label is None:
             sizes = [[metric.name, metric.size] for metric in task.metrics()]
             text = json.dumps({"task": task.name, "metrics": sizes}, indent=1)
-            pathlib.Path(aside, METRICS).write_text(text)
+            pathlib.Path(aside, assets.METRICS).write_text(text)
         if samples := task.samples(model, transform):
             text = json.dumps(dict(samples), indent=1, ensure_ascii=False)
-            pathlib.Path(aside, SAMPLES).write_text(text, encoding="utf-8")
+            pathlib.Path(aside, assets.SAMPLES).write_text(text, encoding="utf-8")
         if with_keras:
-            keras_file.write(model, pathlib.Path(aside, keras_file.FILE))
+            keras_file.write(model, pathlib.Path(aside, assets.KERAS))
 
 
 class _Loader(SavedModelLoader):

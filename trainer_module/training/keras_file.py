@@ -11,8 +11,6 @@ import keras
 
 from stagecraft.schemas.errors import SettingError
 
-FILE = "assets.extra/model.keras"
-
 _UNDATED = (1980, 1, 1, 0, 0, 0)
 _METADATA = "metadata.json"
 
@@ -25,11 +23,13 @@ def check(model: keras.Model) -> None:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "model.keras")
-        write(model, path)
         try:
+            write(model, path)
             keras.saving.load_model(path, compile=False)
-        except Exception as error:  # whatever a layer's from_config raises
-            [reason, *_] = str(error).strip().splitlines() or [type(error).__name__]
+        except OSError:  # of the disk
+            raise
+        except Exception as error:  # whatever a layer's get_config or from_config raises
+            reason = " ".join(str(error).split()).partition(". ")[0] or type(error).__name__
             raise SettingError(
                 "train.export_keras",
                 True,

@@ -30,7 +30,7 @@ from stagecraft.pipeline.settings import EvaluateSettings
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings
-from stagecraft.trainer_module.training.export import METRICS
+from stagecraft.trainer_module.training.assets import METRICS
 
 GOOD, BAD = (1.0, 2.0), (0.5, 2.0)
 

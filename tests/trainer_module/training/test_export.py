@@ -20,8 +20,8 @@ from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings
 from stagecraft.trainer_module.tasks.kinds import pictures
-from stagecraft.trainer_module.training import keras_file
-from stagecraft.trainer_module.training.export import SAMPLES, export
+from stagecraft.trainer_module.training import assets, keras_file
+from stagecraft.trainer_module.training.export import export
 
 NAMES = ("airplane", "automobile", "bird", "cat")
 SCHEMA = f"""
@@ -200,13 +200,13 @@ def test_a_model_with_a_table(exported, training_data, tmp_path):
 def test_also_as_a_keras_file(exported, tmp_path):
     for name in ("one", "other"):
         exported.export(tmp_path / name, with_keras=True)
-    path = tmp_path / "one" / keras_file.FILE
+    path = tmp_path / "one" / assets.KERAS
     loaded = keras.saving.load_model(path, compile=False)
     images = np.random.default_rng(0).normal(size=(2, *features.IMAGE_SHAPE))
     np.testing.assert_array_equal(loaded(images), exported.model(images))
     # The Pusher takes two exports of one model for the same.
-    assert path.read_bytes() == (tmp_path / "other" / keras_file.FILE).read_bytes()
-    assert not (exported.folder / keras_file.FILE).exists()
+    assert path.read_bytes() == (tmp_path / "other" / assets.KERAS).read_bytes()
+    assert not (exported.folder / assets.KERAS).exists()
 
 
 class Scaled(keras.layers.Layer):
@@ -234,7 +234,9 @@ def test_a_model_that_keras_cannot_load_back_is_refused(layer):
 
 
 def test_samples_are_beside_the_model(exported, tmp_path, monkeypatch):
-    assert not (exported.folder / SAMPLES).exists()
+    assert not (exported.folder / assets.SAMPLES).exists()
     monkeypatch.setattr(type(PICTURES), "samples", lambda *_: {"an input": "an output"})
     exported.export(tmp_path / "model")
-    assert json.loads((tmp_path / "model" / SAMPLES).read_text()) == {"an input": "an output"}
+    assert json.loads((tmp_path / "model" / assets.SAMPLES).read_text()) == {
+        "an input": "an output"
+    }
