@@ -166,7 +166,7 @@ def assemble(
         model=model,
         baseline_model=baseline.outputs["model"],
         example_splits=[features.EVAL],
-        eval_config=eval_config(settings.evaluate),
+        eval_config=eval_config(settings.evaluate, settings.task, settings.data.schema_path),
         schema=schema,
     )
     pusher = Pusher(

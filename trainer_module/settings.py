@@ -114,6 +114,9 @@ class TrainSettings(Settings):
         description="separates training runs on the same data and code: each resumes from its own "
         "checkpoints",
     )
+    export_keras: bool = Field(
+        False, description="also export the model as assets.extra/model.keras"
+    )
     seed: int = Field(
         0, ge=0, lt=2**32, description="seed of weights, order, augmentation and dropout"
     )

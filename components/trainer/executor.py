@@ -18,12 +18,14 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils, proto_utils
 
+from stagecraft.components.evaluator.evaluation import ACCURACY, IMAGES, MONITOR, NOUN
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.metadata import outputs
 from stagecraft.components.trainer import launch
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training import record
 
@@ -80,7 +82,8 @@ class Executor(GenericExecutor):
                     training_properties.WEIGHTS_FINGERPRINT: weights,
                 },
             )
-            _record_metrics(output_dict, exec_properties["code_fingerprint"])
+            code = exec_properties["code_fingerprint"]
+            _record_metrics(output_dict, code, settings.task.found)
 
     def _GetFnArgs(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
@@ -119,7 +122,7 @@ def _splits(message: Any, split: str) -> str:
     return str(proto_utils.proto_to_json(message(splits=[split])))
 
 
-def _record_metrics(output_dict: Artifacts, code_fingerprint: str) -> None:
+def _record_metrics(output_dict: Artifacts, code_fingerprint: str, task: Task) -> None:
     """Records metrics on the model artifact, so that a cached run has them, too."""
     model = artifact_utils.get_single_instance(output_dict["model"])
     model.set_string_custom_property("code_fingerprint", code_fingerprint)
@@ -140,8 +143,15 @@ def _record_metrics(output_dict: Artifacts, code_fingerprint: str) -> None:
     if "train" in notes.get("seconds", {}):  # without evaluation, saving and export
         model.set_float_custom_property("training_seconds", notes["seconds"]["train"])
     if notes["best"]:
-        for name, value in record.metrics_of(notes["best"]).items():
-            model.set_float_custom_property(f"val_{name}", float(value))
+        for name, value in notes["best"].items():
+            if name in record.metrics_of(notes["best"]) or name == task.monitor:
+                model.set_float_custom_property(f"val_{name}", float(value))
+    for name, word, default in (
+        (MONITOR, task.monitor, ACCURACY),
+        (NOUN, task.noun, IMAGES),
+    ):
+        if word != default:
+            model.set_string_custom_property(name, word)
     if loaded := notes.get("initial_weights"):
         model.set_int_custom_property("variables_loaded", loaded["variables"])
         model.set_int_custom_property("variables", loaded["total"])

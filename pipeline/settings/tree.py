@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from stagecraft.components.evaluator.evaluation import ACCURACY, metric_names
 from stagecraft.components.example_gen.archives import files
 from stagecraft.pipeline.settings import strict_yaml
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
@@ -18,6 +20,7 @@ from stagecraft.pipeline.settings.validation import validate
 from stagecraft.schemas import secrets
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.features import DATASETS, SAMPLE, DataSet
+from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import Settings, TrainingSettings
 
 __all__ = ["PipelineSettings", "SettingsError", "load"]
@@ -101,6 +104,21 @@ class TransformSettings(Settings):
     )
 
 
+class Threshold(Settings):
+    """Bounds of a metric (``evaluate.thresholds``)."""
+
+    min: float | None = Field(None, description="least value for a blessing")
+    max: float | None = Field(None, description="greatest value")
+
+    @model_validator(mode="after")
+    def _check(self) -> Threshold:
+        if self.min is None and self.max is None:
+            raise ValueError("expected min, max, or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise SettingError("min", self.min, f"is above max: {self.max:g}", "min below max")
+        return self
+
+
 class EvaluateSettings(Settings):
     """Conditions of the blessing (``evaluate:``)."""
 
@@ -110,12 +128,46 @@ class EvaluateSettings(Settings):
     better_than_constant: bool = Field(
         True,
         description="also require that, with 95 % confidence, the model is better than always "
-        "answering the most frequent class",
+        "answering the most frequent class; only for tasks with classes",
     )
     not_worse: bool = Field(
         True,
         description="also require that the model is not worse than the last blessed model, if any",
     )
+    thresholds: dict[str, Threshold] = Field(
+        {},
+        description="more conditions, by metric of the task: min, max, or both, such as "
+        "{mse: {max: 1.5}}",
+    )
+    slices: tuple[str, ...] = Field(
+        (), description="features; the metrics are also measured for each of their values"
+    )
+
+    def check_metrics(self, task: Task) -> None:
+        """Checks that the task has the metrics.
+
+        Raises:
+            SettingError: it has not.
+        """
+        known = metric_names(task)
+        for name in self.thresholds:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                raise SettingError(
+                    "evaluate.thresholds",
+                    name,
+                    f"is no metric of task.name: {task.name}",
+                    near[0] if near else f"one of {', '.join(known)}",
+                )
+        if self.min_accuracy and (ACCURACY not in known or ACCURACY in self.thresholds):
+            other = "evaluate.thresholds has accuracy, too"
+            none = f"task.name: {task.name} has no accuracy"
+            raise SettingError(
+                "evaluate.min_accuracy",
+                self.min_accuracy,
+                f"cannot be used, because {other if ACCURACY in known else none}",
+                f"evaluate.thresholds for {', '.join(known)}",
+            )
 
 
 class PushSettings(Settings):
@@ -181,6 +233,11 @@ class PipelineSettings(TrainingSettings):
     report: ReportSettings = ReportSettings()
     beam: BeamSettings = BeamSettings()
     kubeflow: KubeflowSettings = KubeflowSettings()
+
+    @model_validator(mode="after")
+    def _check_metrics(self) -> PipelineSettings:
+        self.evaluate.check_metrics(self.task.found)
+        return self
 
 
 def recorded(settings: PipelineSettings) -> dict[str, Any]:

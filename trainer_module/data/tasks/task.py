@@ -31,6 +31,21 @@ class Task(Entry):
     monitor: str
     """Name of the metric that chooses the best checkpoint; ``loss``: the least loss."""
 
+    noun = "examples"
+    """What people call the examples."""
+
+    class_label: str | None = None
+    """Raw feature with the number of the class, if the exported model's ``probabilities`` are those
+    of classes: the Evaluator then counts confusions. None: the Evaluator adds up the losses and
+    metrics of the signature ``evaluation``."""
+
+    report_sections: Sequence[str] = ()
+    """Sections of the report, besides those of every training: names of files in
+    ``components/report/sections/`` or ``pages/templates/``."""
+
+    first_signature = "serving_default"
+    """The exported model's signature that people try first."""
+
     @abc.abstractmethod
     def model_arguments(self, schema_path: str) -> ModelArguments:
         """The arguments of the model's function, from a TFDV schema (text proto).
@@ -118,10 +133,41 @@ class Task(Entry):
     def metrics(self) -> Sequence[Metric]:
         """The metrics of training and evaluation, besides the loss."""
 
+    def sampled(self, outputs: Nest, targets: Nest) -> Mapping[str, Any]:
+        """Numbers per example, by name, that the report shows for some examples; none by default.
+
+        ``actual`` and ``predicted`` are a number and its estimate; ``probability`` is that of
+        ``actual`` being 1.
+
+        Returns:
+            Tensors ``[batch]``.
+        """
+        return {}
+
+    def samples(self, model: Any, transform: Any) -> Mapping[str, str]:
+        """What the trained model makes of some inputs, as text by input; none by default.
+
+        Args:
+            model: the Keras model, with the exported weights.
+            transform: ``TFTransformOutput``, with the vocabularies.
+        """
+        return {}
+
+    def input_text(self) -> str:
+        """The exported model's input, in words."""
+        return f"tf.Examples with {', '.join(self.served_features)}"
+
+    def output_text(self, class_names: Sequence[str]) -> str:
+        """The exported model's output, in words; ``class_names``: of the schema, may be empty."""
+        return self.description
+
+    def higher_is_better(self, name: str) -> bool:
+        """Whether a greater value of the metric ``name`` is better; not for ``loss``."""
+        return any(each.name == name and each.higher_is_better for each in self.metrics())
+
     def ranked(self, evaluations: Iterable[Evaluation]) -> list[Evaluation]:
         """Evaluations by ``monitor``, best first; ties by loss, then in their order."""
-        higher = any(each.name == self.monitor and each.higher_is_better for each in self.metrics())
-        sign = -1 if higher else 1
+        sign = -1 if self.higher_is_better(self.monitor) else 1
         return sorted(evaluations, key=lambda each: (sign * each.flat()[self.monitor], each.loss))
 
 

@@ -22,6 +22,10 @@ class Pictures(Task):
     name = "pictures"
     description = "pictures of one class each"
     monitor = "accuracy"
+    noun = "images"
+    class_label = names.LABEL
+    report_sections = ("quality", "mistakes", "augmentation")
+    first_signature = "serving_images"
     schema_features = names.ALL
     features = names.ALL
     served_features = (names.IMAGE,)
@@ -125,6 +129,14 @@ class Pictures(Task):
             uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
             losses = (1 - train.label_smoothing) * losses + train.label_smoothing * uniform
         return losses
+
+    def input_text(self) -> str:
+        """The picture's shape."""
+        return f"uint8 images {list(names.IMAGE_SHAPE)}, or tf.Examples of them"
+
+    def output_text(self, class_names: Sequence[str]) -> str:
+        """The classes."""
+        return f"one of {len(class_names)} classes: {', '.join(class_names)}"
 
     def metrics(self) -> Sequence[metric.Metric]:
         """The share of the examples whose largest logit is their label's."""
