@@ -43,6 +43,13 @@ class OfKeras(KerasOptimizer):
         self.name = class_name.lower()
         self.description = f"{_PACKAGE}.{class_name}"
 
+    def make(self, train: TrainSettings) -> Any:
+        """Makes the optimizer; see :meth:`KerasOptimizer.make`."""
+        optimizer = super().make(train)
+        if self.class_name == "Muon":
+            _pass_keras_variables(optimizer)
+        return optimizer
+
     def slots_with(self, train: TrainSettings) -> float:
         """Counts the slots of a kernel."""
         return _slots(self.make(train))
@@ -92,9 +99,12 @@ class OfUser(Optimizer):
             raise SettingError(
                 "train.optimizer", self.name, "has a learning rate schedule", "train.schedule"
             )
-        asked = {"learning_rate": train.learning_rate, "weight_decay": train.weight_decay}
-        for argument, wanted in asked.items():
-            own = float(getattr(found, argument) or 0.0)
+        asked = {
+            "learning_rate": (found.learning_rate, train.learning_rate),
+            "weight_decay": (found.weight_decay, train.weight_decay),
+        }
+        for argument, (set_there, wanted) in asked.items():
+            own = 0.0 if set_there is None else float(set_there)
             if not math.isclose(own, wanted, rel_tol=1e-6):
                 raise SettingError(
                     "train.optimizer",
@@ -102,6 +112,17 @@ class OfUser(Optimizer):
                     f"has {argument} {own:g}, but train.{argument} is {wanted:g}",
                     f"train.{argument}: {own:g}",
                 )
+
+
+def _pass_keras_variables(optimizer: Any) -> None:
+    """Lets an optimizer update Keras's variables: Muon reads paths, which TensorFlow's lack."""
+    update_step = optimizer.update_step
+
+    def update(gradient: Any, variable: Any, learning_rate: Any) -> Any:
+        index = optimizer._get_variable_index(variable)
+        return update_step(gradient, optimizer._trainable_variables[index], learning_rate)
+
+    optimizer.update_step = update
 
 
 def _slots(optimizer: Any) -> float:

@@ -33,15 +33,9 @@ class _LearningRateSchedule(Schedule):
         """The rates of Keras's object, times the factor of the warm-up."""
         import tensorflow as tf
 
-        from stagecraft.trainer_module.models.layers.scope import floatx
-
         schedule = self.make(train)
-
-        def rate(rising: Any, _: Any, step: Any) -> Any:
-            with floatx(rising.dtype.name):
-                return rising * tf.cast(schedule(step), rising.dtype)
-
-        return rate
+        # Keras computes rates in float32, also for weights in float64.
+        return lambda rising, _, step: rising * tf.cast(schedule(step), rising.dtype)
 
 
 class OfKeras(_LearningRateSchedule):
