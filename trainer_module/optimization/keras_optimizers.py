@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stagecraft.schemas import signatures
-from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.optimization import users
 from stagecraft.trainer_module.optimization.optimizer import TAKEN, KerasOptimizer, Optimizer
@@ -73,20 +74,32 @@ class OfUser(Optimizer):
         return _slots(self.make(train))
 
     def make(self, train: TrainSettings) -> Any:
-        """A new optimizer with the configuration of the user's.
+        """A new optimizer with the configuration of the user's, and our rate and weight decay.
 
         Raises:
-            UserError: the name gives no optimizer, or one whose settings contradict ``train``.
+            UserError: the name gives no optimizer, or one that cannot be made again.
+        """
+        found = self._found()
+        rates = {"learning_rate": train.learning_rate, "weight_decay": train.weight_decay}
+        try:
+            return type(found).from_config(found.get_config() | rates)
+        except Exception as error:  # whatever the user's class raises
+            raise UserError(
+                f"train.optimizer: {self.name}: {type(found).__name__}.from_config does not accept "
+                f"what get_config returns: {said(error)}",
+                setting="train.optimizer",
+                value=self.name,
+            ) from error
+
+    def verify(self, train: TrainSettings) -> None:
+        """Checks that the optimizer contradicts no setting.
+
+        Raises:
+            SettingError: it sets what a setting stands for, or has another learning rate.
         """
         import keras
 
-        found = users.made("train.optimizer", self.name, keras.optimizers.Optimizer)
-        self._check(found, train)
-        return type(found).from_config(found.get_config())
-
-    def _check(self, found: Any, train: TrainSettings) -> None:
-        import keras
-
+        found = self._found()
         name = type(found).__name__
         if name in _REFUSED:
             raise SettingError("train.optimizer", self.name, *_REFUSED[name])
@@ -99,19 +112,24 @@ class OfUser(Optimizer):
             raise SettingError(
                 "train.optimizer", self.name, "has a learning rate schedule", "train.schedule"
             )
-        asked = {
+        pairs = {
             "learning_rate": (found.learning_rate, train.learning_rate),
             "weight_decay": (found.weight_decay, train.weight_decay),
         }
-        for argument, (set_there, wanted) in asked.items():
-            own = 0.0 if set_there is None else float(set_there)
-            if not math.isclose(own, wanted, rel_tol=1e-6):
+        for argument, (there, here) in pairs.items():
+            own = 0.0 if there is None else float(there)
+            if not math.isclose(own, here, rel_tol=1e-6):
                 raise SettingError(
                     "train.optimizer",
                     self.name,
-                    f"has {argument} {own:g}, but train.{argument} is {wanted:g}",
+                    f"has {argument} {own:g}, but train.{argument} is {here:g}",
                     f"train.{argument}: {own:g}",
                 )
+
+    def _found(self) -> Any:
+        import keras
+
+        return users.made("train.optimizer", self.name, keras.optimizers.Optimizer)
 
 
 def _pass_keras_variables(optimizer: Any) -> None:

@@ -52,6 +52,13 @@ class Optimizer(Entry):
                 ARGS, ", ".join(arguments), f"is not supported by train.optimizer: {self.name}"
             )
 
+    def verify(self, train: TrainSettings) -> None:
+        """Checks what only Keras can tell, before a training begins; by default nothing.
+
+        Raises:
+            UserError: the optimizer does not go together with ``train``.
+        """
+
     @abc.abstractmethod
     def make(self, train: TrainSettings) -> Any:
         """A ``keras.optimizers.Optimizer`` with ``train.learning_rate`` and ``weight_decay``.

@@ -160,27 +160,24 @@ def test_names_of_slots_depend_on_the_weight_alone():
 
 
 @pytest.mark.parametrize(
-    ("template", "train", "setting"),
+    ("template", "setting"),
     [
-        (lambda: keras.optimizers.Adam(0.5), {}, "train.learning_rate: 0.5"),
-        (lambda: keras.optimizers.Adam(0.02), {}, "train.weight_decay: 0"),
-        (lambda: keras.optimizers.Adam(0.02, clipnorm=1.0), {}, "train.clip_norm"),
-        (lambda: keras.optimizers.Adam(0.02, use_ema=True), {}, "train.ema_decay"),
+        (lambda: keras.optimizers.Adam(0.5), "train.learning_rate: 0.5"),
+        (lambda: keras.optimizers.Adam(0.02), "train.weight_decay: 0"),
+        (lambda: keras.optimizers.Adam(0.02, clipnorm=1.0), "train.clip_norm"),
+        (lambda: keras.optimizers.Adam(0.02, use_ema=True), "train.ema_decay"),
         (
             lambda: keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 5)),
-            {},
             "train.schedule",
         ),
-        (lambda: "text", {}, "keras Optimizer"),
+        (lambda: "text", "keras Optimizer"),
     ],
 )
-def test_a_users_optimizer_that_contradicts_the_settings(
-    template, train, setting, monkeypatch, messages
-):
+def test_a_users_optimizer_that_contradicts_the_settings(template, setting, monkeypatch, messages):
     monkeypatch.setattr(MINE, "mine", template, raising=False)
     name = f"{__name__}:mine"
     with pytest.raises(SettingError) as caught:
-        registries.OPTIMIZERS.get(name).make(TrainSettings(optimizer=name, **train))
+        registries.OPTIMIZERS.get(name).verify(TrainSettings(optimizer=name))
     assert caught.value.value == name
     assert setting in caught.value.suggestion
     messages.check(caught.value)
@@ -192,6 +189,20 @@ def test_a_users_optimizer_that_is_not_there(messages):
         registries.OPTIMIZERS.get(train.optimizer).make(train)
     name = f"{__name__}:MIME"
     with messages.raises(SettingError):
+        registries.OPTIMIZERS.get(name).make(TrainSettings(optimizer=name))
+
+
+class Bare(keras.optimizers.SGD):
+    """Its configuration lacks what its constructor needs."""
+
+    def __init__(self, first, **others):
+        super().__init__(**others)
+
+
+def test_a_users_class_without_a_whole_configuration(monkeypatch, messages):
+    monkeypatch.setattr(MINE, "mine", lambda: Bare(1), raising=False)
+    name = f"{__name__}:mine"
+    with messages.raises(UserError):
         registries.OPTIMIZERS.get(name).make(TrainSettings(optimizer=name))
 
 

@@ -1,6 +1,6 @@
 import pathlib
+import sys
 import types
-from collections.abc import Iterator
 from typing import Any
 
 import counting
@@ -107,7 +107,7 @@ def test_without_evaluations_it_is_refused(tmp_path, messages):
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What a callback of the module ``noting`` was called with."""
     called: list[Any] = []
 
@@ -134,8 +134,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     module = types.SimpleNamespace(
         Notes=Notes, Failing=Failing, Nothing=object, fails=fails, __file__="noting.py"
     )
-    monkeypatch.setitem(__import__("sys").modules, "noting", module)  # type: ignore[arg-type]
-    yield called
+    monkeypatch.setitem(sys.modules, "noting", module)  # type: ignore[arg-type]
+    return called
 
 
 def test_callbacks_are_called_at_their_times(calls, tmp_path):
