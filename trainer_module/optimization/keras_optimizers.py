@@ -14,7 +14,12 @@ from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.optimization import users
-from stagecraft.trainer_module.optimization.optimizer import TAKEN, KerasOptimizer, Optimizer
+from stagecraft.trainer_module.optimization.optimizer import (
+    TAKEN,
+    KerasOptimizer,
+    Optimizer,
+    rates,
+)
 from stagecraft.trainer_module.settings import TrainSettings
 
 _PACKAGE = "keras.optimizers"
@@ -46,10 +51,7 @@ class OfKeras(KerasOptimizer):
 
     def make(self, train: TrainSettings) -> Any:
         """Makes the optimizer; see :meth:`KerasOptimizer.make`."""
-        optimizer = super().make(train)
-        if self.class_name == "Muon":
-            _pass_keras_variables(optimizer)
-        return optimizer
+        return _mended(super().make(train))
 
     def slots_with(self, train: TrainSettings) -> float:
         """Counts the slots of a kernel."""
@@ -80,9 +82,10 @@ class OfUser(Optimizer):
             UserError: the name gives no optimizer, or one that cannot be made again.
         """
         found = self._found()
-        rates = {"learning_rate": train.learning_rate, "weight_decay": train.weight_decay}
+        config = found.get_config()
+        config |= {name: value for name, value in rates(train).items() if name in config}
         try:
-            return type(found).from_config(found.get_config() | rates)
+            return _mended(type(found).from_config(config))
         except Exception as error:  # whatever the user's class raises
             raise UserError(
                 f"train.optimizer: {self.name}: {type(found).__name__}.from_config does not accept "
@@ -103,7 +106,7 @@ class OfUser(Optimizer):
         name = type(found).__name__
         if name in _REFUSED:
             raise SettingError("train.optimizer", self.name, *_REFUSED[name])
-        for argument in TAKEN.keys() - {"learning_rate", "weight_decay", "ema_momentum"}:
+        for argument in sorted(TAKEN.keys() - {*rates(train), "ema_momentum"}):
             if getattr(found, argument, None):
                 raise SettingError(
                     "train.optimizer", self.name, f"sets {argument}", TAKEN[argument]
@@ -112,18 +115,18 @@ class OfUser(Optimizer):
             raise SettingError(
                 "train.optimizer", self.name, "has a learning rate schedule", "train.schedule"
             )
-        pairs = {
-            "learning_rate": (found.learning_rate, train.learning_rate),
-            "weight_decay": (found.weight_decay, train.weight_decay),
-        }
-        for argument, (there, here) in pairs.items():
+        for argument, here in rates(train).items():
+            if not hasattr(found, argument):
+                continue
+            there = getattr(found, argument)
             own = 0.0 if there is None else float(there)
+            setting = TAKEN[argument].partition(" ")[0]
             if not math.isclose(own, here, rel_tol=1e-6):
                 raise SettingError(
                     "train.optimizer",
                     self.name,
-                    f"has {argument} {own:g}, but train.{argument} is {here:g}",
-                    f"train.{argument}: {own:g}",
+                    f"has {argument} {own:g}, but {setting} is {here:g}",
+                    f"{setting}: {own:g}",
                 )
 
     def _found(self) -> Any:
@@ -132,15 +135,25 @@ class OfUser(Optimizer):
         return users.made("train.optimizer", self.name, keras.optimizers.Optimizer)
 
 
-def _pass_keras_variables(optimizer: Any) -> None:
-    """Lets an optimizer update Keras's variables: Muon reads paths, which TensorFlow's lack."""
+def _mended(optimizer: Any) -> Any:
+    """Makes Muon work with TensorFlow and in float64; other optimizers do.
+
+    Keras 3.12 reads the path of a variable, which only Keras's variables have. Later versions
+    multiply with a number of the default dtype.
+    """
+    from stagecraft.trainer_module.models.layers.scope import floatx
+
+    if type(optimizer).__name__ != "Muon":
+        return optimizer
     update_step = optimizer.update_step
 
     def update(gradient: Any, variable: Any, learning_rate: Any) -> Any:
-        index = optimizer._get_variable_index(variable)
-        return update_step(gradient, optimizer._trainable_variables[index], learning_rate)
+        weight = optimizer._trainable_variables[optimizer._get_variable_index(variable)]
+        with floatx(weight.dtype):
+            return update_step(gradient, weight, learning_rate)
 
     optimizer.update_step = update
+    return optimizer
 
 
 def _slots(optimizer: Any) -> float:

@@ -18,6 +18,7 @@ TAKEN = MappingProxyType(
     {
         "learning_rate": "train.learning_rate and train.schedule",
         "weight_decay": "train.weight_decay",
+        "adam_weight_decay": "train.weight_decay",  # Muon's, of weights that it leaves to AdamW
         "clipnorm": "train.clip_norm, the norm over all gradients",
         "global_clipnorm": "train.clip_norm",
         "clipvalue": "train.clip_value",
@@ -29,6 +30,16 @@ TAKEN = MappingProxyType(
     }
 )
 """Arguments of Keras's optimizers that settings stand for, which all engines treat alike."""
+
+
+def rates(train: TrainSettings) -> dict[str, float]:
+    """The values of the arguments that are rates."""
+    decay = train.weight_decay
+    return {
+        "learning_rate": train.learning_rate,
+        "weight_decay": decay,
+        "adam_weight_decay": decay,
+    }
 
 
 class Optimizer(Entry):
@@ -79,7 +90,8 @@ class KerasOptimizer(Optimizer):
 
     def arguments(self, train: TrainSettings) -> dict[str, Any]:
         """Arguments of the class that follow from settings of their own."""
-        return {"learning_rate": train.learning_rate, "weight_decay": train.weight_decay}
+        known = signatures.arguments("keras.optimizers", self.class_name)
+        return {name: value for name, value in rates(train).items() if name in known}
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Checks the names against the class's signature, without importing Keras."""
