@@ -1,4 +1,7 @@
+import json
+import os
 import pathlib
+import subprocess
 import sys
 import types
 from typing import Any
@@ -183,3 +186,35 @@ def test_callbacks_that_fail(calls, tmp_path, messages):
     for name in ("Nothing", "fails", "Note"):
         with messages.raises(UserError):
             Callbacks([f"noting:{name}"], 5)
+
+
+@pytest.mark.slow
+def test_a_training_with_all_of_them(make_fn_args, tmp_path):
+    """A rate of nearly 0 improves nothing, so that the second evaluation is not better."""
+    fn_args = make_fn_args(
+        tmp_path,
+        train_optimizer="lion",
+        train_optimizer_args='{"beta_1": 0.8}',
+        train_learning_rate=1e-12,
+        train_ema_decay=0.0,
+        train_weight_decay=0.0,
+        train_schedule="reduce_on_plateau",
+        train_schedule_args='{"factor": 0.5, "patience": 1}',
+        train_early_stopping_patience=2,
+        train_steps=20,
+        train_callbacks="user_models:Epochs",
+        train_frozen='["bias$", "batch_normalization"]',
+    )
+    (tmp_path / "fn_args.json").write_text(json.dumps(vars(fn_args)))
+    here = pathlib.Path(__file__).parent.parent
+    paths = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH", "")]))
+    subprocess.run(
+        [sys.executable, here / "train.py", tmp_path / "fn_args.json"],
+        check=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+    )
+    record = json.loads((tmp_path / "model_run" / "record.json").read_text())
+    assert [each["step"] for each in record["evaluations"]] == [2, 4, 6]
+    assert record["steps"] == 6
+    assert json.loads((tmp_path / "epochs.json").read_text()) == {"steps": 6}
