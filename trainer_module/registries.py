@@ -15,19 +15,28 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.registry import Entry, Registry, UnknownNameError
 
 
-def _registry(base: str, setting: str, folder: str, group: str) -> Registry:
+def _registry(base: str, setting: str, folder: str, group: str, more: str = "") -> Registry:
     here = "stagecraft.trainer_module"
-    return Registry(f"{here}.{base}", setting, f"{here}.{folder}", f"stagecraft.{group}")
+    more = more and f"{here}.{more}"
+    return Registry(f"{here}.{base}", setting, f"{here}.{folder}", f"stagecraft.{group}", more)
 
 
 STRATEGIES = _registry(
     "parallel.strategy:Strategy", "parallel.strategy", "parallel.strategies", "strategies"
 )
 OPTIMIZERS = _registry(
-    "optimization.optimizer:Optimizer", "train.optimizer", "optimization.optimizers", "optimizers"
+    "optimization.optimizer:Optimizer",
+    "train.optimizer",
+    "optimization.optimizers",
+    "optimizers",
+    more="optimization.keras_optimizers",
 )
 SCHEDULES = _registry(
-    "optimization.schedule:Schedule", "train.schedule", "optimization.schedules", "schedules"
+    "optimization.schedule:Schedule",
+    "train.schedule",
+    "optimization.schedules",
+    "schedules",
+    more="optimization.keras_schedules",
 )
 AUGMENTATIONS = _registry(
     "data.augmentation:Augmentation", "train.augment", "data.augmentations", "augmentations"
@@ -70,7 +79,9 @@ def code(flat: Mapping[str, Any]) -> list[str]:
 
     A value that is no text is a runtime parameter, which may become any built-in entry.
     """
-    return sorted({module for entry in _used(flat) for module in entry.code})
+    modules = {module for entry in _used(flat) for module in entry.code}
+    callbacks = flat.get("train_callbacks")
+    return sorted(modules | set(callbacks.split(",") if isinstance(callbacks, str) else ()))
 
 
 def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:

@@ -15,6 +15,7 @@ from stagecraft.trainer_module.parallel import cluster, strategy, topology
 from stagecraft.trainer_module.processes import events, preemption, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 from stagecraft.trainer_module.training import gradient_registry, keras_file, record
+from stagecraft.trainer_module.training.callbacks import Callbacks
 from stagecraft.trainer_module.training.context import TrainingContext
 from stagecraft.trainer_module.training.evaluator import evaluate_all
 from stagecraft.trainer_module.training.export import export
@@ -22,6 +23,7 @@ from stagecraft.trainer_module.training.loop import Loop
 from stagecraft.trainer_module.training.monitoring.profile import Profile
 from stagecraft.trainer_module.training.monitoring.progress import EXPORT, Phases, Reporter
 from stagecraft.trainer_module.training.monitoring.timeline import Timeline
+from stagecraft.trainer_module.training.watch import Watch
 
 
 def run_fn(fn_args: Any) -> None:
@@ -79,6 +81,10 @@ def run_fn(fn_args: Any) -> None:
                 parallel.timeline_step, run_dir, parallel.microbatches, parallel.accumulate
             ),
             profile=profile,
+            watch=Watch(train, context.task),
+            callbacks=Callbacks(
+                train.callback_names, train.steps_of_epoch(context.examples["train"]), chief
+            ),
             evaluations=Evaluations(context.checkpoints) if parallel.evaluator else None,
             stop=preemption.requested,
             on_phase=timer.begin,

@@ -21,7 +21,7 @@ from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import placement, step_metrics
 from stagecraft.trainer_module.engines.collectives import Group
 from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline
-from stagecraft.trainer_module.engines.stage_replica import COUNTERS, StageReplica
+from stagecraft.trainer_module.engines.stage_replica import StageReplica
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
 from stagecraft.trainer_module.engines.workers import Workers
@@ -263,7 +263,7 @@ class GridEngine(Engine):
         for column in zip(*self._grid, strict=True):
             for same in zip(*(stage_replica.named() for stage_replica in column), strict=True):
                 name, variables = same[0][0], [variable for _, variable in same]
-                if name in COUNTERS:  # each stage's optimizer has its own
+                if name in column[0].shared:  # each stage's optimizer has its own
                     shared.setdefault(name, []).extend(variables)
                 else:
                     own.append((name, Copies(variables)))

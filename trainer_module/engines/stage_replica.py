@@ -16,15 +16,12 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.stages.stage import Stage
-from stagecraft.trainer_module.optimization import ema
+from stagecraft.trainer_module.optimization import clipping, ema, gradient_noise, slots
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.settings import TrainSettings
 
 SCOPE = "replica{replica}_stage{stage}"
 """Name scope of all ops of a stage replica; the placement check goes by it."""
-
-COUNTERS = ("optimizer/iteration", "optimizer/learning_rate")
-"""What every optimizer has, whichever variables it is for; by name in a checkpoint."""
 
 
 class StageReplica:
@@ -32,6 +29,7 @@ class StageReplica:
 
     def __init__(self, stage: Stage, device: str, replica: int, number: int, train: TrainSettings):
         self.stage = stage
+        self._train = train
         self.device = device
         self._scope = SCOPE.format(replica=replica, stage=number)
         with tf.device(device):
@@ -64,6 +62,11 @@ class StageReplica:
         """The weights that are evaluated: EMA weights where EMA is on."""
         return [tf.convert_to_tensor(v) for v in self.ema_weights or self.weights]
 
+    @property
+    def shared(self) -> frozenset[str]:
+        """Names in a checkpoint of what the optimizers of all stages have alike."""
+        return slots.shared(self.optimizer) if self.optimizer else frozenset()
+
     def update(
         self,
         gradients: Sequence[tf.Tensor],
@@ -71,7 +74,16 @@ class StageReplica:
         rate: tf.Tensor,
         step: tf.Tensor,
     ) -> None:
-        """Assigns what layers ``changed``, by index in ``Stage.variables``; applies gradients."""
+        """Assigns what layers ``changed``, by index in ``Stage.variables``; applies gradients.
+
+        Gradients are scaled already, to limit the norm over all stages.
+        """
+        if self._train.clip_value:
+            gradients = clipping.by_value(gradients, self._train.clip_value)
+        if self._train.gradient_noise:
+            paths = [weight.path for weight in self.weights]
+            eta, seed = self._train.gradient_noise, self._train.seed
+            gradients = gradient_noise.added(gradients, paths, eta, seed, step)
         variables = [*self.weights, *self.state]
         for index, value in changed.items():
             variables[index].assign(value)
@@ -92,11 +104,10 @@ class StageReplica:
 
     def named(self) -> list[tuple[str, Any]]:
         """Name in a checkpoint -> variable."""
-        slots = self.optimizer.variables if self.optimizer else []
         averages = zip(self.weights, self.ema_weights, strict=False)
         return [
             *((f"model/{variable.path}", variable) for variable in (*self.weights, *self.state)),
-            *((f"optimizer/{slot.path.partition('/')[2]}", slot) for slot in slots),
+            *(slots.named(self.optimizer) if self.optimizer else ()),
             *((f"ema/{variable.path}", average) for variable, average in averages),
         ]
 

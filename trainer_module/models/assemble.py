@@ -21,7 +21,7 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
-from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.models import patterns, registry
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers.scope import floatx
@@ -43,6 +43,7 @@ def assemble(
     """Builds ``train.model``.
 
     Seeds everything with ``train.seed``. ``train.initial_weights`` then replace the random weights.
+    ``train.frozen`` freezes layers and weights.
 
     Args:
         arguments: of the model's function, as ``task`` gives them.
@@ -53,7 +54,8 @@ def assemble(
 
     Raises:
         UserError: there is no such model, it gives no logits, it has nothing to train, two
-            variables have the same path, or the initial weights do not match it.
+            variables have the same path, the initial weights do not match it, or a pattern of
+            the settings matches none of its variables.
     """
     initial: dict[str, np.ndarray] = {}
     if train.initial_weights:
@@ -72,6 +74,7 @@ def assemble(
         else:
             model = _chain(built, train.model, task.input_specs(arguments))
         _check(model, train.model)
+        patterns.apply(train, model)
         for variable in model.weights:
             if variable.path in initial:
                 variable.assign(initial[variable.path])

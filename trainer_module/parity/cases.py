@@ -63,7 +63,13 @@ def in_float64(settings: TrainingSettings) -> TrainingSettings:
     """The same training in float64, at a constant, small learning rate."""
     rate = min(settings.train.learning_rate, SMALL_LEARNING_RATE)
     return TrainingSettings(
-        train=changed(settings.train, learning_rate=rate, schedule="constant", warmup_steps=0),
+        train=changed(
+            settings.train,
+            learning_rate=rate,
+            schedule="constant",
+            schedule_args=None,
+            warmup_steps=0,
+        ),
         parallel=changed_parallel(settings.parallel, precision="float64"),
     )
 

@@ -153,7 +153,9 @@ class Work:
         # gradients, slots, averages.
         half = 0.5 if parallel.precision.startswith("mixed") else 0
         copies = 1 + (parallel.accumulate * parallel.microbatches > 1)
-        copies += registries.OPTIMIZERS.get(train.optimizer).slots + bool(train.ema_decay)
+        copies += registries.OPTIMIZERS.get(train.optimizer).slots_with(train) + bool(
+            train.ema_decay
+        )
         weights = self._width * (
             (1 + half) * sum(piece.parameters for piece in pieces)
             + copies * sum(piece.trainable for piece in pieces)
