@@ -31,6 +31,27 @@ class Task(Entry):
     monitor: str
     """Name of the metric that chooses the best checkpoint; ``loss``: the least loss."""
 
+    preprocessing_fn: str
+    """Dotted path of the function for Transform. One with a second argument ``custom_config`` finds
+    the task there, as ``{"task": {"name": …, "args": …}}``."""
+
+    image_features: Sequence[str] = ()
+    """Raw features with pictures, whose bytes TFDV does not count."""
+
+    schema_file: str | None = None
+    """Path of the TFDV schema (text proto) of :meth:`sample`."""
+
+    def check(self) -> None:
+        """Refuses a task that needs arguments and has none.
+
+        Raises:
+            SettingError: ``task.args`` are missing.
+        """
+
+    def sample(self) -> Iterable[Mapping[str, Any]] | None:
+        """Raw examples that a program makes: numbers and texts by feature; None: there are none."""
+        return None
+
     @abc.abstractmethod
     def model_arguments(self, schema_path: str) -> ModelArguments:
         """The arguments of the model's function, from a TFDV schema (text proto).
@@ -80,7 +101,8 @@ class Task(Entry):
             raw_spec: how to parse them from a serialized example.
 
         Returns:
-            A function of one tensor, and its ``tf.TensorSpec``.
+            A function of one tensor, and its ``tf.TensorSpec``; or a function of keyword
+            arguments, and a dictionary of their specs.
         """
         return {}
 

@@ -119,6 +119,13 @@ def _signatures(
         "transform_features": (transform_features, examples),
     }
     return {
-        name: tf.function(function, autograph=False).get_concrete_function(spec)
+        name: _concrete(tf.function(function, autograph=False), spec)
         for name, (function, spec) in functions.items()
     }
+
+
+def _concrete(function: Any, spec: Any) -> tf.types.experimental.ConcreteFunction:
+    """A function of one tensor, or of named ones."""
+    if isinstance(spec, Mapping):
+        return function.get_concrete_function(**spec)
+    return function.get_concrete_function(spec)

@@ -22,6 +22,8 @@ class Pictures(Task):
     name = "pictures"
     description = "pictures of one class each"
     monitor = "accuracy"
+    preprocessing_fn = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
+    image_features = (names.IMAGE,)
     schema_features = names.ALL
     features = names.ALL
     served_features = (names.IMAGE,)
