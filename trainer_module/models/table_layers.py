@@ -30,9 +30,9 @@ def linear(
 
     terms = [
         layers.Flatten(name=f"weight_{name}_flat")(
-            layers.Embedding(
-                ids, outputs, embeddings_initializer="zeros", name=f"weight_{name}"
-            )(given[name])
+            layers.Embedding(ids, outputs, embeddings_initializer="zeros", name=f"weight_{name}")(
+                given[name]
+            )
         )
         for name, ids in categorical.items()
     ]

@@ -41,6 +41,9 @@ class Task(Entry):
     schema_file: str | None = None
     """Path of the TFDV schema (text proto) of :meth:`sample`."""
 
+    needs_schema: bool = True
+    """Whether :meth:`model_arguments` reads more than types from the schema."""
+
     def check(self) -> None:
         """Refuses a task that needs arguments and has none.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.tasks.tables.columns import Column, column, dense
 from stagecraft.trainer_module.tasks.task import ModelArguments, Spec, Task
+
+if TYPE_CHECKING:
+    from stagecraft.trainer_module.data.batch import Batch, Nest
 
 
 class Table(Task):
@@ -20,6 +22,8 @@ class Table(Task):
     """
 
     preprocessing_fn = "stagecraft.trainer_module.tasks.tables.preprocessing.preprocessing_fn"
+
+    needs_schema = False
 
     def __init__(
         self,
