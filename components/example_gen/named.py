@@ -48,7 +48,7 @@ def make(
         SettingError: there is no such class, or it does not take the arguments.
     """
     kind = find(path)
-    known = [name for name in inspect.signature(kind).parameters if name != "kwargs"]
+    known = _arguments(kind)
     for name in arguments:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -96,6 +96,15 @@ def _splits(given: Mapping[str, Any]) -> list[Any]:
     return list(given["input_config"].splits) if "input_config" in given else []
 
 
+def _arguments(kind: Any) -> list[str]:
+    """Names of the arguments of a component's constructor."""
+    # Not of the class: TFX's metaclass hides its constructor.
+    given = list(inspect.signature(kind.__init__).parameters.values())[1:]
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in given):  # by @component
+        return list(kind.SPEC_CLASS.PARAMETERS)
+    return [each.name for each in given]
+
+
 def _check_splits(given: Mapping[str, Any], wanted: list[str]) -> None:
     """Refuses arguments whose splits are not those of the settings."""
     output = given.get("output_config")
@@ -130,8 +139,9 @@ def _argument(kind: Any, name: str, value: Any) -> Any:
         return (BeamExecutorSpec if is_beam else ExecutorClassSpec)(executor)
     if name in _ENUMS and isinstance(value, str):
         enum = _ENUMS[name]
-        if value not in enum.keys():
-            use = f"one of {', '.join(enum.keys())}"
+        names = list(enum.keys())
+        if value not in names:
+            use = f"one of {', '.join(names)}"
             raise SettingError(f"{ARGUMENTS}.{name}", value, "does not exist", use)
         return enum.Value(value)
     parameter = kind.SPEC_CLASS.PARAMETERS.get(name)

@@ -147,11 +147,10 @@ class DataSettings(Settings):
             raise SettingError(
                 "data.source", self.source, f"is not known to the task {task.name}", own
             )
-        if generator == "named" and self.source in (SAMPLE_SOURCE, DOWNLOAD):
-            if self.source != type(self).model_fields["source"].default:
-                raise SettingError(
-                    "data.source", self.source, "is of CIFAR", f"{own}, or remove data.example_gen"
-                )
+        if generator == "named" and self.source == DOWNLOAD:
+            raise SettingError(
+                "data.source", self.source, "is of CIFAR", f"{own}, or remove data.example_gen"
+            )
         if generator == "cifar" and self.splits != (TRAIN, VAL, EVAL):
             raise SettingError(
                 "data.train_split, val_split, eval_split",

@@ -64,7 +64,7 @@ class BinaryClassification(Table):
 
         if self.positive is None:
             return super().to_label(raw)
-        values = raw.values if isinstance(raw, tf.sparse.SparseTensor) else tf.reshape(raw, [-1])
+        values = tf.reshape(raw, [-1])
         texts = values if values.dtype == tf.string else tf.as_string(values)
         return tf.cast(tf.equal(texts, self.positive), tf.float32)
 

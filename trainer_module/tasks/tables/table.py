@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.tasks.tables.columns import Column, column, dense
+from stagecraft.trainer_module.tasks.tables.columns import Column, column
 from stagecraft.trainer_module.tasks.task import ModelArguments, Spec, Task
 
 if TYPE_CHECKING:
@@ -84,13 +84,14 @@ class Table(Task):
         for name in self._numbers:
             _check_number(schema_path, known[name])
         for name in filter(None, (self.label, self.weight)):
-            if known[name].presence.min_fraction < 1:
+            if known[name].presence.min_fraction < 1 or not known[name].HasField("shape"):
+                use = "presence { min_fraction: 1.0 min_count: 1 } shape {}"
                 raise UserError(
                     f"{schema_path}: feature {name!r} may be missing, but each example needs it; "
-                    "use presence { min_fraction: 1.0 min_count: 1 }",
+                    f"use {use}",
                     file=schema_path,
                     record=name,
-                    suggestion="presence { min_fraction: 1.0 min_count: 1 }",
+                    suggestion=use,
                 )
         return dict(self._arguments)
 
@@ -185,8 +186,7 @@ def _numbers(raw: Any) -> Any:
     """A feature that each example has, as float32 ``[batch]``."""
     import tensorflow as tf
 
-    values = raw.values if isinstance(raw, tf.sparse.SparseTensor) else tf.reshape(raw, [-1])
-    return tf.cast(values, tf.float32)
+    return tf.cast(tf.reshape(raw, [-1]), tf.float32)
 
 
 def _raw(values: Any, spec: Any) -> Any:
