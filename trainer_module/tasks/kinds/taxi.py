@@ -10,11 +10,16 @@ import pathlib
 
 from stagecraft.schemas import features as names
 from stagecraft.trainer_module.tasks.tables.binary import BinaryClassification
-from stagecraft.trainer_module.tasks.tables.columns import Bucketized, Numeric, Vocabulary
+from stagecraft.trainer_module.tasks.tables.columns import Bucketized, Identity, Numeric, Vocabulary
 
 _PLACES = ("pickup_latitude", "pickup_longitude", "dropoff_latitude", "dropoff_longitude")
-_TIMES = {"trip_start_hour": 24, "trip_start_day": 7, "trip_start_month": 12}
-_AREAS = ("pickup_community_area", "dropoff_community_area")
+_IDS = {
+    "trip_start_hour": 24,
+    "trip_start_day": 8,
+    "trip_start_month": 13,
+    "pickup_community_area": 78,
+    "dropoff_community_area": 78,
+}
 _TEXTS = ("payment_type", "company")
 
 
@@ -32,8 +37,7 @@ class Taxi(BinaryClassification):
                 **{name: Numeric() for name in ("trip_miles", "fare")},
                 "trip_seconds": Numeric(missing_indicator=True),
                 **{name: Bucketized(10) for name in _PLACES},
-                **{name: Vocabulary(size) for name, size in _TIMES.items()},
-                **{name: Vocabulary(80) for name in _AREAS},
+                **{name: Identity(size) for name, size in _IDS.items()},
                 **{name: Vocabulary(1000, oov=10) for name in _TEXTS},
             },
             label="big_tipper",

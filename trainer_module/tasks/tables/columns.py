@@ -105,6 +105,30 @@ class Bucketized(_Categories):
 
 
 @dataclasses.dataclass(frozen=True)
+class Identity(_Categories):
+    """An integer from 0 below ``size``, which is its own id; any other value counts as missing."""
+
+    size: int = 2
+
+    def __post_init__(self) -> None:
+        _at_least(self, "size", 2)
+
+    @property
+    def known(self) -> int:
+        """One id for each integer."""
+        return self.size
+
+    def _ids(self, name: str, raw: Any) -> Any:
+        import tensorflow as tf
+
+        def ids(values: Any) -> Any:
+            inside = (values >= 0) & (values < tf.cast(self.size, values.dtype))
+            return tf.where(inside, values, tf.cast(self.size, values.dtype))
+
+        return _each(raw, ids)
+
+
+@dataclasses.dataclass(frozen=True)
 class Vocabulary(_Categories):
     """A text or an integer by its place among the ``size`` most frequent ones."""
 
@@ -156,6 +180,7 @@ class Hashed(_Categories):
 KINDS: Mapping[str, type[Column]] = {
     "numeric": Numeric,
     "bucketized": Bucketized,
+    "identity": Identity,
     "vocabulary": Vocabulary,
     "hashed": Hashed,
 }
