@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from stagecraft.components.example_gen.archives import files
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.features import ALL, DATASETS, EVAL, SAMPLE, TRAIN, VAL, DataSet
+from stagecraft.schemas.features import ALL, DATASETS, EVAL, SAMPLE, TRAIN, VAL
 from stagecraft.trainer_module.settings import Settings, TaskSettings
 from stagecraft.trainer_module.tasks.task import Task
 
@@ -131,7 +131,7 @@ class DataSettings(Settings):
         """Path of the schema that the data of a task must match; None: it is inferred."""
         if self.infer_schema:
             return None
-        return self.schema_file or task.schema_file or self._dataset.schema_file
+        return self.schema_file or task.schema_file or self.dataset_schema
 
     def check_task(self, task: TaskSettings) -> None:
         """Refuses data that do not fit the task.
@@ -179,5 +179,7 @@ class DataSettings(Settings):
             )
 
     @property
-    def _dataset(self) -> DataSet:
-        return SAMPLE if self.source == SAMPLE_SOURCE else DATASETS[self.dataset_name]
+    def dataset_schema(self) -> str:
+        """Path of the schema of the archives, or of their sample."""
+        sample = self.source == SAMPLE_SOURCE
+        return (SAMPLE if sample else DATASETS[self.dataset_name]).schema_file

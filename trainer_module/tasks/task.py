@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from stagecraft.schemas.registry import Entry
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
     from stagecraft.trainer_module.data.batch import Batch, Nest
     from stagecraft.trainer_module.settings import TrainSettings
@@ -53,6 +55,12 @@ class Task(Entry):
 
     def sample(self) -> Iterable[Mapping[str, Any]] | None:
         """Raw examples that a program makes: numbers and texts by feature; None: there are none."""
+        return None
+
+    def noise(
+        self, arguments: ModelArguments, count: int, draw: np.random.Generator
+    ) -> tuple[Nest, Nest] | None:
+        """Random inputs and targets, arrays ``[count, …]``, for checks without data; or None."""
         return None
 
     @abc.abstractmethod

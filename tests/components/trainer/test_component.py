@@ -32,10 +32,10 @@ def test_every_setting_is_a_typed_parameter():
         assert parameters[name].type is type(value), name
         assert not parameters[name].optional or name in ("train_steps", "train_epochs"), name
     assert parameters["train_epochs"].type is float
-    unset = {"train_epochs", "train_initial_weights", "train_initial_weights_skip"}
+    unset = {"task_args", "train_epochs", "train_initial_weights", "train_initial_weights_skip"}
     others = set(parameters) - set(flat) - unset
     fingerprints = {"code_fingerprint", "initial_weights_fingerprint"}
-    assert others == {"run_fn", "checkpoint_root", *fingerprints}
+    assert others == {"run_fn", "checkpoint_root", "splits", *fingerprints}
     for name in {*unset, "initial_weights_fingerprint"}:
         assert parameters[name].optional, name
 

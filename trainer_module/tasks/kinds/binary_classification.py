@@ -1,5 +1,5 @@
 """One of two classes from a table that ``task.args`` describes."""
 
-from stagecraft.trainer_module.tasks.tables.binary import BinaryClassification
+from stagecraft.trainer_module.tasks.tables.binary_classification import BinaryClassification
 
 BINARY_CLASSIFICATION = BinaryClassification(features={}, label="")

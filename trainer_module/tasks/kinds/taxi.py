@@ -9,7 +9,7 @@ from __future__ import annotations
 import pathlib
 
 from stagecraft.schemas import features as names
-from stagecraft.trainer_module.tasks.tables.binary import BinaryClassification
+from stagecraft.trainer_module.tasks.tables.binary_classification import BinaryClassification
 from stagecraft.trainer_module.tasks.tables.columns import Bucketized, Identity, Numeric, Vocabulary
 
 _PLACES = ("pickup_latitude", "pickup_longitude", "dropoff_latitude", "dropoff_longitude")

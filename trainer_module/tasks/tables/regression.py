@@ -22,6 +22,10 @@ class Regression(Table):
     description = "a number from columns of a table"
     monitor = "mse"
 
+    def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
+        """Normal numbers."""
+        return draw.standard_normal(count)
+
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
         """``prediction``: float32 ``[batch]``."""
         import tensorflow as tf

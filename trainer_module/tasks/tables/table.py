@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ from stagecraft.trainer_module.tasks.tables.columns import Column, column
 from stagecraft.trainer_module.tasks.task import ModelArguments, Spec, Task
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from stagecraft.trainer_module.data.batch import Batch, Nest
 
 
@@ -105,6 +108,24 @@ class Table(Task):
         """A dictionary: ``[1]`` by name."""
         numbers = {name: Spec((1,)) for name in arguments["numeric"]}
         return numbers | {name: Spec((1,), "int64") for name in arguments["categorical"]}
+
+    def noise(
+        self, arguments: ModelArguments, count: int, draw: np.random.Generator
+    ) -> tuple[Nest, Nest]:
+        """Normal numbers, any ids, and labels of :meth:`draw_labels`."""
+        import numpy as np
+
+        inputs: dict[str, Any] = {
+            name: draw.standard_normal((count, 1)).astype(np.float32)
+            for name in arguments["numeric"]
+        }
+        for name, ids in arguments["categorical"].items():
+            inputs[name] = draw.integers(0, ids, (count, 1))
+        return inputs, self.draw_labels(count, draw).astype(np.float32)
+
+    @abc.abstractmethod
+    def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
+        """Random labels ``[count]``."""
 
     def check_outputs(self, name: str, outputs: Nest, arguments: ModelArguments) -> None:
         """Refuses all but ``[batch, outputs]``."""

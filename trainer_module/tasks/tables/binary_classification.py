@@ -68,6 +68,10 @@ class BinaryClassification(Table):
         texts = values if values.dtype == tf.string else tf.as_string(values)
         return tf.cast(tf.equal(texts, self.positive), tf.float32)
 
+    def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
+        """0 or 1."""
+        return draw.integers(0, 2, count)
+
     def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
         """``logit`` and ``probability``, float32; ``class_id``, int64: ``[batch]``."""
         import tensorflow as tf
