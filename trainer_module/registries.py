@@ -54,9 +54,8 @@ def task(name: str, arguments: Mapping[str, Any] | str | None = None) -> Any:
         SettingError: there is no such task, or its class does not take the arguments.
     """
     found = TASKS.imported(name) if ":" in name else TASKS.get(name)
-    if isinstance(arguments, str):
-        arguments = json.loads(arguments)
-    return _configured(found, name, arguments) if arguments else found
+    given = json.loads(arguments) if isinstance(arguments, str) else arguments
+    return _configured(found, name, given) if given else found
 
 
 def _configured(task: Any, name: str, arguments: Mapping[str, Any]) -> Any:

@@ -145,11 +145,11 @@ def _argument(kind: Any, name: str, value: Any) -> Any:
             raise SettingError(f"{ARGUMENTS}.{name}", value, "does not exist", use)
         return enum.Value(value)
     parameter = kind.SPEC_CLASS.PARAMETERS.get(name)
-    wanted = getattr(parameter, "type", None)
+    wanted: Any = getattr(parameter, "type", None)
     if isinstance(value, Mapping) and inspect.isclass(wanted) and issubclass(wanted, Message):
         try:
             return json_format.ParseDict(dict(value), wanted())
         except json_format.ParseError as error:
-            use = f"the fields of {wanted.DESCRIPTOR.full_name}"
+            use = f"the fields of {wanted.__name__}"
             raise SettingError(f"{ARGUMENTS}.{name}", value, f"is wrong: {error}", use) from error
     return value

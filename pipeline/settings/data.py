@@ -84,6 +84,14 @@ class DataSettings(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> DataSettings:
+        if self.example_gen is None:
+            self._refuse_changed(("example_gen_args",), "needs an example_gen", "example_gen")
+        else:
+            self._refuse_changed(
+                ("dataset", "label", "shards", "sample_train", "sample_test", "cache_dir"),
+                f"is only for archives of CIFAR, not for example_gen: {self.example_gen}",
+                "example_gen_args",
+            )
         if self.dataset == "cifar10" and self.label == "coarse":
             raise SettingError("label", "coarse", "exists only in cifar100", "dataset: cifar100")
         if self.source == "sample" and self.dataset != "cifar10":
@@ -93,14 +101,6 @@ class DataSettings(Settings):
         if self.infer_schema and self.schema_file:
             raise SettingError(
                 "infer_schema", True, "and schema_file exclude each other", "one of them"
-            )
-        if self.example_gen is None:
-            self._refuse_changed(("example_gen_args",), "needs an example_gen", "example_gen")
-        else:
-            self._refuse_changed(
-                ("dataset", "label", "shards", "sample_train", "sample_test", "cache_dir"),
-                f"is only for archives of CIFAR, not for example_gen: {self.example_gen}",
-                "example_gen_args",
             )
         return self
 

@@ -1,4 +1,5 @@
 import pytest
+from google.protobuf import json_format
 from tfx.components import CsvExampleGen, ImportExampleGen
 from tfx.components.example_gen.custom_executors import parquet_executor
 from tfx.proto import example_gen_pb2
@@ -14,8 +15,17 @@ SPLITS = example_gen_pb2.Output(
 CSV = "tfx.components.CsvExampleGen"
 
 
+def proto(component, name):
+    kinds = {
+        "input_config": example_gen_pb2.Input,
+        "output_config": example_gen_pb2.Output,
+        "custom_config": example_gen_pb2.CustomConfig,
+    }
+    return json_format.Parse(component.exec_properties[name], kinds[name]())
+
+
 def names(component):
-    return [each.name for each in component.exec_properties["output_config"].split_config.splits]
+    return [each.name for each in proto(component, "output_config").split_config.splits]
 
 
 def test_a_folder_and_splits_by_hash():
@@ -30,7 +40,7 @@ def test_a_single_file(tmp_path):
     file.write_text("a,b\n1,2\n")
     made = named.make(CSV, {}, str(file), SPLITS)
     assert made.exec_properties["input_base"] == str(tmp_path)
-    assert made.exec_properties["input_config"].splits[0].pattern == "houses.csv"
+    assert proto(made, "input_config").splits[0].pattern == "houses.csv"
 
 
 def test_mappings_become_protos_and_names_values():
@@ -38,7 +48,7 @@ def test_mappings_become_protos_and_names_values():
     arguments = {"input_config": {"splits": splits}, "payload_format": "FORMAT_TF_EXAMPLE"}
     made = named.make("tfx.components:ImportExampleGen", arguments, "/data", SPLITS)
     assert isinstance(made, ImportExampleGen)
-    patterns = [each.pattern for each in made.exec_properties["input_config"].splits]
+    patterns = [each.pattern for each in proto(made, "input_config").splits]
     assert patterns == ["train/*", "val/*"] and names(made) == []
 
 
@@ -51,7 +61,7 @@ def test_an_executor_of_its_own():
         SPLITS,
     )
     assert made.executor_spec.executor_class is parquet_executor.Executor
-    assert made.exec_properties["custom_config"].HasField("custom_config")
+    assert proto(made, "custom_config").HasField("custom_config")
 
 
 @pytest.mark.parametrize(

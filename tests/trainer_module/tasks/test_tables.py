@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from pydantic import ValidationError
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
@@ -22,7 +23,9 @@ WEIGHTS = DRAW.uniform(0, 2, 500).astype(np.float32)
 def result(metric, outputs, targets, weights):
     sums = [
         metric.sums(tf.constant(a), tf.constant(b), tf.constant(c), tf.float64)
-        for a, b, c in zip(*(np.split(each, 5) for each in (outputs, targets, weights)))
+        for a, b, c in zip(
+            *(np.split(each, 5) for each in (outputs, targets, weights)), strict=True
+        )
     ]
     return metric.result(np.sum(sums, axis=0))
 
@@ -118,7 +121,7 @@ def test_another_task_s_family_is_refused(messages):
     ],
 )
 def test_wrong_arguments_are_refused(given, setting, messages):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValidationError) as caught:
         TaskSettings(**given)
     error = caught.value.errors()[0]["ctx"]["error"]
     assert isinstance(error, SettingError) and error.setting == setting
@@ -129,6 +132,7 @@ SCHEMA = """
 feature { name: "x" type: %s }
 feature { name: "y" type: FLOAT %s }
 """
+KINDS = (tf.float32, tf.float32, tf.int64, tf.string, tf.int64)
 WHOLE = "presence { min_fraction: 1.0 } shape {}"
 
 
@@ -202,10 +206,10 @@ def test_transform_makes_the_inputs(tmp_path):
         {"n": [5.0], "b": [9.0], "i": [3], "v": ["b"], "h": [7]},
     ]
     raw = [row | {"y": "yes" if n % 2 else "no", "w": n} for n, row in enumerate(raw)]
-    spec = {
-        name: tf.io.VarLenFeature(kind)
-        for name, kind in zip("nbivh", (tf.float32, tf.float32, tf.int64, tf.string, tf.int64))
-    } | {"y": tf.io.FixedLenFeature([], tf.string), "w": tf.io.FixedLenFeature([1], tf.int64)}
+    spec = {name: tf.io.VarLenFeature(kind) for name, kind in zip("nbivh", KINDS, strict=True)} | {
+        "y": tf.io.FixedLenFeature([], tf.string),
+        "w": tf.io.FixedLenFeature([1], tf.int64),
+    }
     raw = [row | {"w": [row["w"]]} for row in raw]
     metadata = dataset_metadata.DatasetMetadata(schema_utils.schema_from_feature_spec(spec))
     with tft_beam.Context(temp_dir=str(tmp_path)):

@@ -68,7 +68,7 @@ class Table(Task):
         """Refuses a table without columns."""
         if not self.columns or not self.label:
             use = "args: {features: {NAME: numeric}, label: NAME}"
-            raise SettingError("task.args", "", f"{self.name} needs features and a label", use)
+            raise SettingError("task.args", "{}", f"lacks features and label of {self.name}", use)
 
     @property
     def _inputs(self) -> dict[str, int | None]:
