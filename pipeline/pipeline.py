@@ -6,8 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import tensorflow_data_validation as tfdv
-from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
 from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
@@ -21,7 +20,6 @@ from tfx.types.channel import Channel
 
 from stagecraft.components import (
     AnomalyGate,
-    Cifar10ExampleGen,
     Evaluator,
     ImportSchema,
     LatestBlessedBaseline,
@@ -30,15 +28,14 @@ from stagecraft.components import (
     Trainer,
     TrainingReport,
 )
-from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
+from stagecraft.pipeline import data
 from stagecraft.pipeline.beam import beam_args
+from stagecraft.pipeline.checks import model_arguments
 from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.schemas import features
 from stagecraft.trainer_module.models import registry
-
-PREPROCESSING_FN = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
 
 
 class Places(NamedTuple):
@@ -92,33 +89,34 @@ def assemble(
         UserError: a named module or file does not exist.
     """
     varied = dict(parameters or {})
-    example_gen = Cifar10ExampleGen(
-        source=varied.pop("data_source", settings.data.source),
-        dataset=settings.data.dataset_name,
-        val_fraction=settings.data.val_fraction,
-        shards=settings.data.shards,
-        sample_train=settings.data.sample_train,
-        sample_test=settings.data.sample_test,
-        cache_dir=settings.data.cache_dir,
-    )
+    task, splits = settings.task.found, settings.data.splits
+    example_gen = data.example_gen(settings, varied.pop("data_source", settings.data.source))
     examples = example_gen.outputs["examples"]
 
-    statistics_gen = StatisticsGen(examples=examples, stats_options=_stats_options())
-    import_schema = ImportSchema(schema_file=settings.data.schema_path)
-    schema = import_schema.outputs["schema"]
+    statistics_gen = StatisticsGen(examples=examples, stats_options=data.stats_options(task))
+    schema_node = (
+        SchemaGen(statistics=statistics_gen.outputs["statistics"], exclude_splits=splits[1:])
+        if settings.schema_path is None
+        else ImportSchema(schema_file=settings.schema_path)
+    )
+    schema = schema_node.outputs["schema"]
     anomaly_gate = AnomalyGate(
-        examples=examples, statistics=statistics_gen.outputs["statistics"], schema=schema
+        examples=examples,
+        statistics=statistics_gen.outputs["statistics"],
+        schema=schema,
+        pictures=set(features.ALL) <= set(task.schema_features),
     )
 
+    train_split, val_split, eval_split = splits
+    preprocessing_fn, transform_config = data.preprocessing(settings)
     transform = Transform(
         examples=examples,
         schema=schema,
-        preprocessing_fn=PREPROCESSING_FN,
-        # TFX's cache key has only the dotted path; it needs the code, too.
-        custom_config={"code_fingerprint": code_fingerprint(PREPROCESSING_FN)},
+        preprocessing_fn=preprocessing_fn,
+        custom_config=transform_config,
         splits_config=SplitsConfig(
-            analyze=[features.TRAIN],
-            transform=[features.TRAIN, features.VAL] if settings.transform.materialize else [],
+            analyze=[train_split],
+            transform=[train_split, val_split] if settings.transform.materialize else [],
         ),
         materialize=settings.transform.materialize,
         disable_statistics=True,
@@ -128,7 +126,7 @@ def assemble(
     training_examples = (
         transform.outputs["transformed_examples"] if settings.transform.materialize else examples
     )
-    arguments = settings.task.found.model_arguments(settings.data.schema_path)
+    arguments = model_arguments.find(settings)
     trainer = Trainer(
         examples=training_examples,
         transform_graph=transform.outputs["transform_graph"],
@@ -136,6 +134,7 @@ def assemble(
         settings=settings,
         checkpoint_root=places.checkpoints,
         model_arguments=arguments,
+        splits=(train_split, val_split),
         **varied,
     )
     model = trainer.outputs["model"]
@@ -150,6 +149,7 @@ def assemble(
             batch_size=settings.parity.batch_size,
             timeout_seconds=settings.parity.timeout_seconds,
             model_arguments=arguments,
+            split=train_split,
         )
         trainer.add_upstream_node(parity_gate)
         gates.append(parity_gate)
@@ -165,8 +165,8 @@ def assemble(
         examples=examples,
         model=model,
         baseline_model=baseline.outputs["model"],
-        example_splits=[features.EVAL],
-        eval_config=eval_config(settings.evaluate, settings.task, settings.data.schema_path),
+        example_splits=[eval_split],
+        eval_config=eval_config(settings.evaluate, settings.task, settings.schema_path),
         schema=schema,
     )
     pusher = Pusher(
@@ -206,7 +206,7 @@ def assemble(
         components=[
             example_gen,
             statistics_gen,
-            import_schema,
+            schema_node,
             anomaly_gate,
             transform,
             *gates,
@@ -219,11 +219,3 @@ def assemble(
         beam_pipeline_args=beam_args(settings.beam),
         enable_cache=True,
     )
-
-
-def _stats_options() -> tfdv.StatsOptions:
-    """Options that tell TFDV which feature holds images, whose values it then does not count."""
-    image = schema_pb2.Feature(
-        name=features.IMAGE, type=schema_pb2.BYTES, image_domain=schema_pb2.ImageDomain()
-    )
-    return tfdv.StatsOptions(schema=schema_pb2.Schema(feature=[image]))

@@ -7,6 +7,8 @@ entry before it is named.
 from __future__ import annotations
 
 import difflib
+import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -50,7 +52,61 @@ BY_SETTING = {
 }
 
 
-def model_family(name: str) -> tuple[Any, dict[str, int]]:
+def task(name: str, arguments: Mapping[str, Any] | str | None = None) -> Any:
+    """The task of ``task.name``: an entry, or a user's instance as ``package.module:name``.
+
+    Args:
+        name: of the task.
+        arguments: ``task.args``, or its JSON, for a new instance of the same class.
+
+    Raises:
+        SettingError: there is no such task, or its class does not take the arguments.
+    """
+    found = TASKS.imported(name) if ":" in name else TASKS.get(name)
+    given = json.loads(arguments) if isinstance(arguments, str) else arguments
+    return _configured(found, name, given) if given else found
+
+
+def _configured(task: Any, name: str, arguments: Mapping[str, Any]) -> Any:
+    kind = type(task)
+    known = list(inspect.signature(kind).parameters)
+    for argument in arguments:
+        if argument not in known:
+            near = difflib.get_close_matches(argument, known, n=1)
+            raise SettingError(
+                "task.args",
+                argument,
+                f"is not an argument of {name}",
+                near[0] if near else f"one of {', '.join(known)}" if known else "no arguments",
+            )
+    try:
+        return kind(**arguments)
+    except TypeError as error:  # an argument is missing
+        raise SettingError("task.args", dict(arguments), f"do not fit {name}: {error}") from error
+
+
+def check_family(name: str, arguments: Mapping[str, Any]) -> None:
+    """Refuses a model whose family is not for the task that gives these arguments.
+
+    Raises:
+        SettingError: as said.
+    """
+    family, sizes = model_family(name)
+    if family is None or family.takes(arguments, sizes):
+        return
+    fitting = [
+        example
+        for each in FAMILIES.entries()
+        for example in each.examples
+        if each.takes(arguments, each.sizes(example))
+    ]
+    use = f"one of {', '.join(fitting)}, or your own as package.module:function"
+    given = ", ".join(arguments)
+    problem = f"does not take what the task gives to models ({given})"
+    raise SettingError(FAMILIES.setting, name, problem, use)
+
+
+def model_family(name: str) -> tuple[Any, dict[str, Any]]:
     """A model's family, and the sizes in its name; ``(None, {})`` for a user's function.
 
     Raises:
@@ -80,6 +136,8 @@ def code(flat: Mapping[str, Any]) -> list[str]:
     A value that is no text is a runtime parameter, which may become any built-in entry.
     """
     modules = {module for entry in _used(flat) for module in entry.code}
+    if ":" in str(name := flat.get("task_name", "")):
+        modules.add(str(name).partition(":")[0])
     callbacks = flat.get("train_callbacks")
     return sorted(modules | set(callbacks.split(",") if isinstance(callbacks, str) else ()))
 
@@ -90,7 +148,9 @@ def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
         value = flat.get(setting.replace(".", "_"))
         if not isinstance(value, str):
             continue
-        if registry is FAMILIES:
+        if registry is TASKS:
+            yield task(value)
+        elif registry is FAMILIES:
             family, _ = model_family(value)
             yield from [family] if family else []
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -23,18 +24,36 @@ DEFAULT_EPOCHS = 10.0
 class TaskSettings(Settings):
     """What is learned (``task:``)."""
 
-    name: str = Field("pictures", description="features, targets, loss and metrics")
+    name: str = Field(
+        "pictures",
+        description="features, targets, loss and metrics: one of these, or your own task as "
+        "package.module:name",
+    )
+    args: dict[str, Any] | None = Field(
+        None, description="arguments of the task, such as features and label of a table"
+    )
 
     @field_validator("name")
     @classmethod
     def _check_name(cls, value: str) -> str:
-        registries.TASKS.get(value)
+        registries.task(value)
         return value
+
+    @field_validator("args", mode="before")
+    @classmethod
+    def _parse_args(cls, value: Any) -> Any:
+        """Accepts JSON text as well, the form of an execution property."""
+        return (json.loads(value) if isinstance(value, str) else value) or None
+
+    @model_validator(mode="after")
+    def _check_args(self) -> TaskSettings:
+        self.found.check()
+        return self
 
     @property
     def found(self) -> Any:
         """The :class:`~stagecraft.trainer_module.data.tasks.task.Task`."""
-        return registries.TASKS.get(self.name)
+        return registries.task(self.name, self.args)
 
 
 class TrainSettings(Settings):
@@ -368,7 +387,7 @@ class TrainingSettings(Settings):
     def flat(self) -> dict[str, int | float | str]:
         """``{"train_batch_size": 128, …}``; fields that are None are left out."""
         return {
-            f"{section}_{name}": int(value) if isinstance(value, bool) else value
+            f"{section}_{name}": _primitive(value)
             for section, fields in self.model_dump(
                 include=set(TrainingSettings.model_fields)
             ).items()
@@ -384,3 +403,10 @@ class TrainingSettings(Settings):
             section, _, name = key.partition("_")
             nested[section][name] = value
         return cls.model_validate(nested)
+
+
+def _primitive(value: Any) -> Any:
+    """The value as ML Metadata stores it."""
+    if isinstance(value, dict):
+        return json.dumps(value, sort_keys=True)
+    return int(value) if isinstance(value, bool) else value

@@ -21,7 +21,7 @@ from stagecraft.components.fingerprints.code_fingerprint import (
 )
 from stagecraft.schemas.errors import UserError, setting_error
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.models.initial_weights import source
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -82,6 +82,8 @@ def _primitive(annotation: Any) -> tuple[type, bool]:
     if origin in (typing.Union, python_types.UnionType):
         inner = [argument for argument in arguments if argument is not type(None)]
         return _primitive(inner[0])[0], len(inner) < len(arguments)
+    if origin is dict:
+        return str, False  # JSON
     return (int if annotation is bool else annotation), False
 
 
@@ -104,7 +106,7 @@ def fingerprints(
         from stagecraft.trainer_module.models import registry  # and Keras
 
         code = [*code, model]
-        task: Task = registries.TASKS.get(settings["task_name"])
+        task = registries.task(settings["task_name"], settings.get("task_args"))
         arguments = task.sample_arguments if arguments is None else arguments
         code_fingerprint(*code)  # refuses unknown names before building the model
         if arguments is not None:

@@ -33,6 +33,9 @@ Artifacts = dict[str, list[types.Artifact]]
 
 _log = logging.getLogger(__name__)
 
+DEFAULT_SPLITS = (features.TRAIN, features.VAL)
+"""Splits to train on, and to select the best checkpoint on."""
+
 
 class Executor(GenericExecutor):
     """Runs ``run_fn`` with a ``FnArgs`` made of typed settings."""
@@ -46,14 +49,15 @@ class Executor(GenericExecutor):
             outputs.keep_and_refuse(output_dict)
         settings = training_properties.read(exec_properties, "Trainer")
         weights = training_properties.check_weights(exec_properties, settings)
+        train, val = json.loads(exec_properties.get("splits") or json.dumps(DEFAULT_SPLITS))
         for examples in input_dict["examples"]:
             splits = artifact_utils.decode_split_names(examples.split_names)
-            for split in (features.TRAIN, features.VAL):
+            for split in (train, val):
                 if split not in splits:
                     raise UserError(
                         f"{examples.uri}: the examples have no split {split!r}, only "
-                        f"{', '.join(splits)}; the Trainer trains on train and selects the best "
-                        "checkpoint on val",
+                        f"{', '.join(splits)}; the Trainer trains on {train} and selects the best "
+                        f"checkpoint on {val}",
                         file=examples.uri,
                         record=split,
                     )
@@ -68,8 +72,8 @@ class Executor(GenericExecutor):
                 output_dict,
                 {
                     "run_fn": f"{launch.__name__}.{launch.run.__name__}",
-                    "train_args": _splits(trainer_pb2.TrainArgs, features.TRAIN),
-                    "eval_args": _splits(trainer_pb2.EvalArgs, features.VAL),
+                    "train_args": _splits(trainer_pb2.TrainArgs, train),
+                    "eval_args": _splits(trainer_pb2.EvalArgs, val),
                     "custom_config": json_utils.dumps(
                         {
                             "settings": settings.flat(),

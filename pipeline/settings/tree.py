@@ -8,92 +8,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from stagecraft.components.evaluator.evaluation import ACCURACY, metric_names
-from stagecraft.components.example_gen.archives import files
 from stagecraft.pipeline.settings import strict_yaml
+from stagecraft.pipeline.settings.data import DataSettings
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.pipeline.settings.overrides import Override, parse
 from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.pipeline.settings.validation import validate
 from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.features import DATASETS, SAMPLE, DataSet
+from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import Settings, TrainingSettings
 
 __all__ = ["PipelineSettings", "SettingsError", "load"]
 
 PRESETS = pathlib.Path(__file__).resolve().parent / "presets"
-
-
-class DataSettings(Settings):
-    """The data (``data:``)."""
-
-    source: str = Field(
-        "sample",
-        description="sample (generated, no network), download (the published archive), or an "
-        "archive (.tar.gz) or a folder with its files: a path, or a gs://, s3:// or minio:// URI",
-    )
-    dataset: Literal["cifar10", "cifar100"] = Field("cifar10", description="layout of the data")
-    label: Literal["fine", "coarse"] = Field(
-        "fine", description="which of CIFAR-100's two labels to learn"
-    )
-    val_fraction: float = Field(
-        0.1, gt=0, le=0.5, description="share of the train part held out as the val split"
-    )
-    shards: int = Field(
-        48,
-        ge=1,
-        description="files per split; a fixed number, so that the data does not depend on the "
-        "number of workers",
-    )
-    sample_train: int = Field(5_000, ge=10, description="images in the train part of the sample")
-    sample_test: int = Field(1_000, ge=10, description="images in the test part of the sample")
-    cache_dir: str = Field("~/.cache/stagecraft", description="folder for downloads, for all runs")
-    schema_file: str | None = Field(
-        None,
-        description="TFDV schema (text proto) that the data must match; default: the dataset's",
-    )
-
-    @field_validator("source")
-    @classmethod
-    def _check_scheme(cls, value: str) -> str:
-        try:
-            files.check_scheme(value)
-        except UserError as error:
-            raise ValueError(str(error)) from None
-        return value
-
-    @model_validator(mode="after")
-    def _check(self) -> DataSettings:
-        if self.dataset == "cifar10" and self.label == "coarse":
-            raise SettingError(
-                "data.label", "coarse", "exists only in cifar100", "data.dataset: cifar100"
-            )
-        if self.source == "sample" and self.dataset != "cifar10":
-            raise SettingError(
-                "data.source",
-                "sample",
-                "needs the ten classes of cifar10",
-                "data.dataset: cifar10",
-            )
-        return self
-
-    @property
-    def dataset_name(self) -> str:
-        """Key of ``stagecraft.schemas.features.DATASETS``."""
-        return "cifar100_coarse" if self.label == "coarse" else self.dataset
-
-    @property
-    def schema_path(self) -> str:
-        """Path of the schema that the data must match."""
-        return self.schema_file or self._dataset.schema_file
-
-    @property
-    def _dataset(self) -> DataSet:
-        return SAMPLE if self.source == "sample" else DATASETS[self.dataset_name]
 
 
 class TransformSettings(Settings):
@@ -238,6 +169,15 @@ class PipelineSettings(TrainingSettings):
     def _check_metrics(self) -> PipelineSettings:
         self.evaluate.check_metrics(self.task.found)
         return self
+
+    def _check_data(self) -> PipelineSettings:
+        self.data.check_task(self.task)
+        return self
+
+    @property
+    def schema_path(self) -> str | None:
+        """Path of the schema that the data must match; None: it is inferred."""
+        return self.data.schema_of(self.task.found)
 
 
 def recorded(settings: PipelineSettings) -> dict[str, Any]:

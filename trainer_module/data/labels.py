@@ -25,7 +25,7 @@ def class_names(schema_path: str) -> tuple[str, ...]:
         UserError: the file is no schema, has no label, or the label's range is unknown, does not
             begin at 0, or does not fit the number of names.
     """
-    schema = _read(schema_path)
+    schema = read(schema_path)
     label = next((f for f in schema.feature if f.name == features.LABEL), None)
     if label is None:
         known = ", ".join(f.name for f in schema.feature) or "none"
@@ -61,13 +61,18 @@ def check_features(schema_path: str, names: Sequence[str] = features.ALL) -> Non
     """Checks that a schema has the raw features of a task."""
     missing_features.check(
         schema_path,
-        (feature.name for feature in _read(schema_path).feature),
+        (feature.name for feature in read(schema_path).feature),
         names,
         "add each missing feature, as in schemas/cifar10.pbtxt of Stagecraft",
     )
 
 
-def _read(schema_path: str) -> schema_pb2.Schema:
+def read(schema_path: str) -> schema_pb2.Schema:
+    """A TFDV schema, from its text proto.
+
+    Raises:
+        UserError: the file cannot be read, or is no schema.
+    """
     try:
         with tf.io.gfile.GFile(schema_path) as file:
             return text_format.Parse(file.read(), schema_pb2.Schema())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from stagecraft.schemas.errors import SettingError
@@ -20,7 +21,7 @@ class ModelFamily(Entry):
     examples: ClassVar[tuple[str, ...]]
     """Names of some of its models, for suggestions."""
 
-    def sizes(self, name: str) -> dict[str, int] | None:
+    def sizes(self, name: str) -> dict[str, Any] | None:
         """The sizes in a model's name; None: the name is of another family.
 
         Raises:
@@ -39,16 +40,22 @@ class ModelFamily(Entry):
         return ""
 
     @abc.abstractmethod
-    def build(self, input_shape: tuple[int, int, int], num_classes: int, **sizes: int) -> Any:
-        """A new ``keras.Model`` of float32 images that gives logits ``[batch, num_classes]``.
-
-        Its file imports Keras inside functions only.
+    def build(self, *args: Any, **arguments: Any) -> Any:
+        """A new ``keras.Model``. Its file imports Keras inside functions only.
 
         Args:
-            input_shape: ``(height, width, channels)``.
-            num_classes: number of logits.
-            **sizes: as :meth:`sizes` gives them.
+            **arguments: those of the task, and sizes as :meth:`sizes` gives them. For pictures:
+                ``input_shape`` (height, width, channels) and ``num_classes``; the model takes
+                float32 images and gives logits ``[batch, num_classes]``.
         """
+
+    def takes(self, arguments: Mapping[str, Any], sizes: Mapping[str, Any]) -> bool:
+        """Whether :meth:`build` takes the arguments of a task."""
+        try:
+            inspect.signature(self.build).bind(**arguments, **sizes)
+        except TypeError:
+            return False
+        return True
 
 
 def depth_problem(depth: int, beyond: int) -> str:

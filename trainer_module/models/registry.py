@@ -65,6 +65,7 @@ def build(name: str, arguments: ModelArguments, task: Task) -> keras.Model | lis
     family, sizes = registries.model_family(name)
     if family is None:
         return _build_users(name, arguments, task)
+    registries.check_family(name, arguments)
     model: keras.Model = family.build(**arguments, **sizes)
     return model
 

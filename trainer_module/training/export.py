@@ -150,7 +150,7 @@ def _signatures(
     if task.class_label is None:
         functions["evaluation"] = (evaluation, examples)
     return {
-        name: tf.function(function, autograph=False).get_concrete_function(spec)
+        name: _concrete(tf.function(function, autograph=False), spec)
         for name, (function, spec) in functions.items()
     }
 
@@ -166,3 +166,10 @@ def _evaluated(model: keras.Model, batch: Batch, task: Task) -> Tensors:
         **{f"sampled_{name}": x for name, x in task.sampled(outputs, batch.targets).items()},
     }
     return {name: tf.cast(value, tf.float32) for name, value in found.items()}
+
+
+def _concrete(function: Any, spec: Any) -> tf.types.experimental.ConcreteFunction:
+    """A function of one tensor, or of named ones."""
+    if isinstance(spec, Mapping):
+        return function.get_concrete_function(**spec)
+    return function.get_concrete_function(spec)

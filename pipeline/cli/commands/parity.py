@@ -122,7 +122,7 @@ def check_topologies(
     started = time.monotonic()
     data, arguments = folder / "data.npz", model_arguments.find(settings)
     largest = max(case.settings.train.batch_size for case in chosen)
-    parity_data.save(settings.data, largest, data, arguments["num_classes"])
+    parity_data.save(settings, largest, data, arguments)
 
     def report_phase(topology: str, phase: str) -> None:
         seconds = time.monotonic() - started

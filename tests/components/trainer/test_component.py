@@ -35,9 +35,10 @@ def test_every_setting_is_a_typed_parameter():
     fields = TrainSettings.model_fields.items()
     unset = {f"train_{name}" for name, field in fields if field.default is None} - flat.keys()
     assert {"train_epochs", "train_initial_weights", "train_optimizer_args"} <= unset
+    unset.add("task_args")
     others = set(parameters) - set(flat) - unset
     fingerprints = {"code_fingerprint", "initial_weights_fingerprint"}
-    assert others == {"run_fn", "checkpoint_root", *fingerprints}
+    assert others == {"run_fn", "checkpoint_root", "splits", *fingerprints}
     for name in {*unset, "initial_weights_fingerprint"}:
         assert parameters[name].optional, name
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from stagecraft.schemas.registry import Entry
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
     from stagecraft.trainer_module.data.batch import Batch, Nest
     from stagecraft.trainer_module.data.tasks.metric import Metric
@@ -45,6 +47,36 @@ class Task(Entry):
 
     first_signature = "serving_default"
     """The exported model's signature that people try first."""
+
+    preprocessing_fn: str
+    """Dotted path of the function for Transform. One with a second argument ``custom_config`` finds
+    the task there, as ``{"task": {"name": …, "args": …}}``."""
+
+    image_features: Sequence[str] = ()
+    """Raw features with pictures, whose bytes TFDV does not count."""
+
+    schema_file: str | None = None
+    """Path of the TFDV schema (text proto) of :meth:`sample`."""
+
+    needs_schema: bool = True
+    """Whether :meth:`model_arguments` reads more than types from the schema."""
+
+    def check(self) -> None:
+        """Refuses a task that needs arguments and has none.
+
+        Raises:
+            SettingError: ``task.args`` are missing.
+        """
+
+    def sample(self) -> Iterable[Mapping[str, Any]] | None:
+        """Raw examples that a program makes: numbers and texts by feature; None: there are none."""
+        return None
+
+    def noise(
+        self, arguments: ModelArguments, count: int, draw: np.random.Generator
+    ) -> tuple[Nest, Nest] | None:
+        """Random inputs and targets, arrays ``[count, …]``, for checks without data; or None."""
+        return None
 
     @abc.abstractmethod
     def model_arguments(self, schema_path: str) -> ModelArguments:
@@ -95,7 +127,8 @@ class Task(Entry):
             raw_spec: how to parse them from a serialized example.
 
         Returns:
-            A function of one tensor, and its ``tf.TensorSpec``.
+            A function of one tensor, and its ``tf.TensorSpec``; or a function of keyword
+            arguments, and a dictionary of their specs.
         """
         return {}
 

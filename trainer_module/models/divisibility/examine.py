@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.divisibility import probe
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
@@ -233,9 +234,14 @@ def _adds(model: keras.Model, place: int) -> str:
 _NO_CODE = (lambda: None).__code__
 
 
-def _inputs(model: keras.Model, generator: np.random.Generator, scale: float) -> tf.Tensor:
+def _inputs(model: keras.Model, generator: np.random.Generator, scale: float) -> Nest:
     """Noise in the shape of the model's inputs: ``[EXAMPLES, ...]``."""
-    symbolic = functional.input_of(model)
+    return tf.nest.map_structure(
+        lambda symbolic: _noise(symbolic, generator, scale), functional.inputs_of(model)
+    )
+
+
+def _noise(symbolic: Any, generator: np.random.Generator, scale: float) -> tf.Tensor:
     shape = [probe.EXAMPLES, *(4 if size is None else size for size in symbolic.shape[1:])]
     dtype = tf.as_dtype(symbolic.dtype)
     if dtype == tf.string:
@@ -293,11 +299,13 @@ def _custom_layers(model: keras.Model) -> list[str]:
 def _ops(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor) -> set[str]:
     """Types of the ops in the graph of a training call, including its functions."""
 
-    def call(inputs: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
-        rows = tf.range(tf.shape(inputs)[0], dtype=tf.int64)
+    def call(inputs: Nest, *values: tf.Tensor) -> Nest:
+        rows = tf.range(tf.shape(tf.nest.flatten(inputs)[0])[0], dtype=tf.int64)
         return segment.call(values, inputs, tf.constant(0, tf.int64), rows).outputs
 
-    specs = [tf.TensorSpec(each.shape, each.dtype) for each in (inputs, *values)]
+    specs = tf.nest.map_structure(
+        lambda each: tf.TensorSpec(each.shape, each.dtype), [inputs, *values]
+    )
     graph = tf.function(call, autograph=False).get_concrete_function(*specs).graph.as_graph_def()
     inside = (node for function in graph.library.function for node in function.node_def)
     return {node.op for node in (*graph.node, *inside)}

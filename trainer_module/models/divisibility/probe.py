@@ -59,7 +59,8 @@ def probe(
         seen_other = watch.begin({})
         second = segment.call(values, other, step, rows[EXAMPLES:])
         watch.begin({key: (call, seen_other.get(key)) for key, call in seen_one.items()})
-        both = segment.call(values, tf.concat([one, other], 0), step, rows)
+        joined = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), one, other)
+        both = segment.call(values, joined, step, rows)
     mixing = watch.mixing
     if not mixing and not _is_both(both.outputs, first.outputs, second.outputs):
         mixing = segment.model.name

@@ -30,6 +30,11 @@ def input_of(model: keras.Model) -> Any:
     return known[0] if known else keras.KerasTensor((None, *features.IMAGE_SHAPE))
 
 
+def inputs_of(model: keras.Model) -> Any:
+    """A model's symbolic inputs, in the structure with which it is called."""
+    return model.input if len(getattr(model, "inputs", None) or ()) > 1 else input_of(model)
+
+
 def calls(model: keras.Model) -> list[Any]:
     """The nodes of a model's graph, each after its dependencies; the first is the input's."""
     # Private: Keras shows a model's layers, but not which tensors go from one to the next.

@@ -26,6 +26,8 @@ class Pictures(Task):
     class_label = names.LABEL
     report_sections = ("quality", "mistakes", "augmentation")
     first_signature = "serving_images"
+    preprocessing_fn = "stagecraft.trainer_module.preprocessing.preprocessing_fn"
+    image_features = (names.IMAGE,)
     schema_features = names.ALL
     features = names.ALL
     served_features = (names.IMAGE,)
