@@ -15,9 +15,11 @@ import functools
 import importlib
 import importlib.metadata
 import pkgutil
+import re
 from typing import Any
 
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.schemas.foreign_errors import said
 
 
 class UnknownNameError(SettingError):
@@ -91,6 +93,27 @@ class Registry:
         if name not in self._loaded:
             self._loaded[name] = self._find(name)
         return self._loaded[name]
+
+    def imported(self, path: str) -> Any:
+        """A user's entry, ``package.module:name``; imports the module.
+
+        Raises:
+            SettingError: there is none, or it is of another type.
+        """
+        use = "the form package.module:name, and the module's folder on PYTHONPATH"
+        if not re.fullmatch(r"\w+(\.\w+)*:\w+", path):
+            raise SettingError(self.setting, path, "does not have the right form", use)
+        kind = pkgutil.resolve_name(self._kind)
+        try:
+            entry = pkgutil.resolve_name(path)
+        except Exception as error:  # whatever the module raises
+            raise SettingError(
+                self.setting, path, f"cannot be imported: {said(error)}", use
+            ) from error
+        if not isinstance(entry, kind):
+            problem = f"is of type {type(entry).__name__}, not {kind.__name__}"
+            raise SettingError(self.setting, path, problem, f"an instance of {kind.__name__}")
+        return entry
 
     def _find(self, name: str) -> Any:
         if name in self._built_in:

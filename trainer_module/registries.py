@@ -41,6 +41,15 @@ BY_SETTING = {
 }
 
 
+def task(name: str) -> Any:
+    """The task of ``task.name``: an entry, or a user's instance as ``package.module:name``.
+
+    Raises:
+        SettingError: there is no such task.
+    """
+    return TASKS.imported(name) if ":" in name else TASKS.get(name)
+
+
 def model_family(name: str) -> tuple[Any, dict[str, int]]:
     """A model's family, and the sizes in its name; ``(None, {})`` for a user's function.
 
@@ -70,7 +79,10 @@ def code(flat: Mapping[str, Any]) -> list[str]:
 
     A value that is no text is a runtime parameter, which may become any built-in entry.
     """
-    return sorted({module for entry in _used(flat) for module in entry.code})
+    modules = {module for entry in _used(flat) for module in entry.code}
+    if ":" in str(name := flat.get("task_name", "")):
+        modules.add(str(name).partition(":")[0])
+    return sorted(modules)
 
 
 def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
@@ -79,7 +91,9 @@ def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
         value = flat.get(setting.replace(".", "_"))
         if not isinstance(value, str):
             continue
-        if registry is FAMILIES:
+        if registry is TASKS:
+            yield task(value)
+        elif registry is FAMILIES:
             family, _ = model_family(value)
             yield from [family] if family else []
         else:

@@ -22,18 +22,22 @@ DEFAULT_EPOCHS = 10.0
 class TaskSettings(Settings):
     """What is learned (``task:``)."""
 
-    name: str = Field("pictures", description="features, targets, loss and metrics")
+    name: str = Field(
+        "pictures",
+        description="features, targets, loss and metrics: one of these, or your own task as "
+        "package.module:name",
+    )
 
     @field_validator("name")
     @classmethod
     def _check_name(cls, value: str) -> str:
-        registries.TASKS.get(value)
+        registries.task(value)
         return value
 
     @property
     def found(self) -> Task:
         """The task."""
-        task: Task = registries.TASKS.get(self.name)
+        task: Task = registries.task(self.name)
         return task
 
 

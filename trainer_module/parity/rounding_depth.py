@@ -104,13 +104,15 @@ def _given(model: keras.Model) -> tuple[int, ...]:
     return tuple(max(shapes, key=math.prod))
 
 
-def forward_ops(model: keras.Model, floats: str = "float32") -> list[Any]:
+def forward_ops(model: keras.Model, floats: str | None = "float32") -> list[Any]:
     """The operations of a training's forward pass, as ``NodeDef`` protocol buffers.
 
-    ``floats``: dtype of the inputs that are floats.
+    ``floats``: dtype of the inputs that are floats; None: the model's own.
     """
     specs = tf.nest.map_structure(
-        lambda spec: tf.TensorSpec(spec.shape, floats) if spec.dtype.is_floating else spec,
+        lambda spec: (
+            tf.TensorSpec(spec.shape, floats) if floats and spec.dtype.is_floating else spec
+        ),
         inputs.specs(inputs.of(model), 2),
     )
     function = tf.function(lambda given: model(given, training=True), autograph=False)
