@@ -47,12 +47,12 @@ class StageReplica:
         self.stage = stage
         self.device = device
         self._scope = SCOPE.format(replica=replica, stage=number)
-        holders = {key: each for each in before for key in each._copies}
+        holders: dict[int, StageReplica] = {key: each for each in before for key in each._copies}
         self._holders = [holders.get(id(variable), self) for variable in stage.variables]
         self.holders = self._holders[: len(stage.trainable)]
         """Which stage holds each of ``Stage.trainable``: this one, or one before."""
         with tf.device(device):
-            self._copies = {
+            self._copies: dict[int, keras.Variable] = {
                 id(variable): _copy(variable)
                 for variable, holder in zip(stage.variables, self._holders, strict=True)
                 if holder is self
