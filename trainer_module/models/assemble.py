@@ -25,6 +25,7 @@ from stagecraft.trainer_module.models import patterns, registry
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.stages import inputs
 from stagecraft.trainer_module.settings import TrainSettings
 
 PICTURES: Task = registries.TASKS.get("pictures")
@@ -73,6 +74,7 @@ def assemble(
             model = built
         else:
             model = _chain(built, train.model, task.input_specs(arguments))
+        inputs.note(model, task.input_specs(arguments))
         _check(model, train.model)
         patterns.apply(train, model)
         for variable in model.weights:
@@ -127,9 +129,9 @@ def _of_any_dtype(model: keras.Model) -> None:
 def _chain(stages: Sequence[keras.Model], name: str, specs: Nest) -> keras.Model:
     """One model of the models of all stages, in a row."""
     _log.info("%s returns %d stages; chaining them into one model", name, len(stages))
-    inputs = hidden = tf.nest.map_structure(
+    given = hidden = tf.nest.map_structure(
         lambda spec: keras.Input(spec.shape, dtype=spec.dtype), specs
     )
     for stage in stages:
         hidden = stage(hidden)
-    return keras.Model(inputs, hidden)
+    return keras.Model(given, hidden)
