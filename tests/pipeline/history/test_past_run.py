@@ -81,7 +81,7 @@ def test_the_trainers_properties_say_what_the_settings_say(output):
     whole = past_settings.flat(settings.model_dump(mode="json"))
     known = newest(output).settings
     assert known == {name: value for name, value in whole.items() if name in known}
-    assert {name.partition(".")[0] for name in known} == {"train", "parallel"}
+    assert {name.partition(".")[0] for name in known} == {"task", "train", "parallel"}
     assert known["train.epochs"] is None and known["parallel.jit"] is True
     assert newest(output).topology == "one device"
 
