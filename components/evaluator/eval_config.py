@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -14,6 +13,7 @@ from stagecraft.components.evaluator.evaluation import (
     ACCURACY,
     CALIBRATION_ERROR,
     ENOUGH,
+    FINITE,
     LOSS,
     MAX,
     MIN,
@@ -73,7 +73,7 @@ def make_eval_config(
         )
         slices = list(dict.fromkeys((found.class_label, *slices)))
     else:
-        bounds.setdefault(LOSS, {}).setdefault(MAX, sys.float_info.max)
+        bounds.setdefault(LOSS, {}).setdefault(MAX, FINITE)
         metrics = _of_task(task)
         spec = config_pb2.ModelSpec(signature_name="evaluation")
     for metric in metrics:
@@ -124,7 +124,7 @@ def _of_classes(better_than_constant: bool) -> list[config_pb2.MetricConfig]:
 
 
 def _of_task(task: TaskSettings) -> list[config_pb2.MetricConfig]:
-    arguments = json.dumps(task.model_dump(mode="json"))
+    arguments = json.dumps(task.model_dump(mode="json", exclude_none=True))
     return [
         *(
             config_pb2.MetricConfig(

@@ -25,6 +25,9 @@ what they call the examples, if not images."""
 
 IMAGES = "images"
 
+FINITE = 1e300
+"""A bound that every finite metric keeps."""
+
 MIN, MAX = "min", "max"
 Bounds = Mapping[str, float]
 """``min`` and ``max`` of a metric, for a blessing; one may be missing."""

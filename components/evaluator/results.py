@@ -6,7 +6,6 @@ import json
 import math
 import posixpath
 import re
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from stagecraft.components.evaluator.evaluation import (
     BETTER_THAN_CONSTANT,
     ENOUGH,
     EXAMPLE_COUNT,
+    FINITE,
     MAX,
     MIN,
     Bounds,
@@ -166,7 +166,7 @@ def _thresholds(config: Json) -> dict[str, Bounds]:
             bounds = {
                 bound: float(value[field])
                 for bound, field in ((MIN, "lowerBound"), (MAX, "upperBound"))
-                if field in value and abs(float(value[field])) < sys.float_info.max
+                if field in value and abs(float(value[field])) < FINITE
             }
             if bounds:
                 found.setdefault(name, bounds)

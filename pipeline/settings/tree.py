@@ -170,6 +170,7 @@ class PipelineSettings(TrainingSettings):
         self.evaluate.check_metrics(self.task.found)
         return self
 
+    @model_validator(mode="after")
     def _check_data(self) -> PipelineSettings:
         self.data.check_task(self.task)
         return self

@@ -23,6 +23,7 @@ FREE = frozenset(
         "train_early_stopping_patience",  # changes when the training ends, not its steps
         "train_eval_batch_size",
         "train_initial_weights",  # their digest is part of the checkpoint folder's name
+        "train_export_keras",
         "train_eval_every",  # changes which steps can be the best one, not the steps themselves
         "train_keep",
         "train_memory_limit_mb",

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import re
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from tfx.utils import json_utils, proto_utils
 
 from stagecraft.components.evaluator import task_metric
 from stagecraft.components.evaluator.component import Executor
-from stagecraft.components.evaluator.evaluation import Evaluation
+from stagecraft.components.evaluator.evaluation import FINITE, Evaluation
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.evaluator.task_metric import SampledPredictions, read_sampled
 from stagecraft.components.report.collect import collect
@@ -213,7 +212,7 @@ def test_the_sample_does_not_depend_on_the_workers(parts, monkeypatch):
 
 @pytest.mark.parametrize(
     ("thresholds", "least", "most"),
-    [({}, None, sys.float_info.max), ({"loss": {"min": 0.1, "max": 2}}, 0.1, 2.0)],
+    [({}, None, FINITE), ({"loss": {"min": 0.1, "max": 2}}, 0.1, 2.0)],
 )
 def test_a_loss_has_a_bound_in_any_case(thresholds, least, most):
     config = eval_config(EvaluateSettings(thresholds=thresholds), TaskSettings(name="houses"))

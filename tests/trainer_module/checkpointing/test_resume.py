@@ -35,6 +35,7 @@ FREE: dict[str, Any] = {
     "train_memory_limit_mb": 5,
     "train_eval_every": 5,
     "train_checkpoint_every": 5,
+    "train_export_keras": 1,
     "train_keep": 5,
     "train_early_stopping_patience": 5,
     "train_callbacks": "mine:Printer",
