@@ -6,8 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import tensorflow_data_validation as tfdv
-from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
 from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
@@ -29,15 +28,14 @@ from stagecraft.components import (
     Trainer,
     TrainingReport,
 )
-from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
+from stagecraft.pipeline import data
 from stagecraft.pipeline.beam import beam_args
+from stagecraft.pipeline.checks import model_arguments
 from stagecraft.pipeline.evaluation import eval_config
-from stagecraft.pipeline.examples import example_gen as make_example_gen
 from stagecraft.pipeline.local import layout
 from stagecraft.pipeline.settings import PipelineSettings, changes_as_yaml
 from stagecraft.schemas import features
 from stagecraft.trainer_module.models import registry
-from stagecraft.trainer_module.tasks.task import Task
 
 
 class Places(NamedTuple):
@@ -91,29 +89,34 @@ def assemble(
         UserError: a named module or file does not exist.
     """
     varied = dict(parameters or {})
-    task, schema_path = settings.task.found, settings.schema_path
-    example_gen = make_example_gen(settings, varied.pop("data_source", settings.data.source))
+    task, splits = settings.task.found, settings.data.splits
+    example_gen = data.example_gen(settings, varied.pop("data_source", settings.data.source))
     examples = example_gen.outputs["examples"]
 
-    statistics_gen = StatisticsGen(examples=examples, stats_options=_stats_options(task))
-    import_schema = ImportSchema(schema_file=schema_path)
-    schema = import_schema.outputs["schema"]
+    statistics_gen = StatisticsGen(examples=examples, stats_options=data.stats_options(task))
+    schema_node = (
+        SchemaGen(statistics=statistics_gen.outputs["statistics"], exclude_splits=splits[1:])
+        if settings.schema_path is None
+        else ImportSchema(schema_file=settings.schema_path)
+    )
+    schema = schema_node.outputs["schema"]
     anomaly_gate = AnomalyGate(
-        examples=examples, statistics=statistics_gen.outputs["statistics"], schema=schema
+        examples=examples,
+        statistics=statistics_gen.outputs["statistics"],
+        schema=schema,
+        pictures=set(features.ALL) <= set(task.schema_features),
     )
 
+    train_split, val_split, eval_split = splits
+    preprocessing_fn, transform_config = data.preprocessing(settings)
     transform = Transform(
         examples=examples,
         schema=schema,
-        preprocessing_fn=task.preprocessing_fn,
-        # TFX's cache key has only the dotted path; it needs the code, too.
-        custom_config={
-            **task.preprocessing_config(schema_path),
-            "code_fingerprint": code_fingerprint(task.preprocessing_fn),
-        },
+        preprocessing_fn=preprocessing_fn,
+        custom_config=transform_config,
         splits_config=SplitsConfig(
-            analyze=[features.TRAIN],
-            transform=[features.TRAIN, features.VAL] if settings.transform.materialize else [],
+            analyze=[train_split],
+            transform=[train_split, val_split] if settings.transform.materialize else [],
         ),
         materialize=settings.transform.materialize,
         disable_statistics=True,
@@ -123,7 +126,7 @@ def assemble(
     training_examples = (
         transform.outputs["transformed_examples"] if settings.transform.materialize else examples
     )
-    arguments = task.model_arguments(schema_path)
+    arguments = model_arguments.find(settings)
     trainer = Trainer(
         examples=training_examples,
         transform_graph=transform.outputs["transform_graph"],
@@ -131,6 +134,7 @@ def assemble(
         settings=settings,
         checkpoint_root=places.checkpoints,
         model_arguments=arguments,
+        splits=(train_split, val_split),
         **varied,
     )
     model = trainer.outputs["model"]
@@ -145,6 +149,7 @@ def assemble(
             batch_size=settings.parity.batch_size,
             timeout_seconds=settings.parity.timeout_seconds,
             model_arguments=arguments,
+            split=train_split,
         )
         trainer.add_upstream_node(parity_gate)
         gates.append(parity_gate)
@@ -160,8 +165,8 @@ def assemble(
         examples=examples,
         model=model,
         baseline_model=baseline.outputs["model"],
-        example_splits=[features.EVAL],
-        eval_config=eval_config(settings.evaluate),
+        example_splits=[eval_split],
+        eval_config=eval_config(settings.evaluate, settings.task, settings.schema_path),
         schema=schema,
     )
     pusher = Pusher(
@@ -201,7 +206,7 @@ def assemble(
         components=[
             example_gen,
             statistics_gen,
-            import_schema,
+            schema_node,
             anomaly_gate,
             transform,
             *gates,
@@ -214,12 +219,3 @@ def assemble(
         beam_pipeline_args=beam_args(settings.beam),
         enable_cache=True,
     )
-
-
-def _stats_options(task: Task) -> tfdv.StatsOptions:
-    """Options that tell TFDV which features hold images, whose values it then does not count."""
-    images = [
-        schema_pb2.Feature(name=name, type=schema_pb2.BYTES, image_domain=schema_pb2.ImageDomain())
-        for name in task.image_features
-    ]
-    return tfdv.StatsOptions(schema=schema_pb2.Schema(feature=images))

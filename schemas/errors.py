@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class UserError(Exception):
     """Something outside this program is wrong, and the user can mend it.
@@ -50,8 +53,9 @@ class SettingError(UserError, ValueError):
         """Makes the message ``SETTING: VALUE PROBLEM; use USE``.
 
         Args:
+            setting: its full name, such as ``parallel.stages``.
             problem: what is wrong with it, a phrase with a verb.
-            use: a value that works, such as ``strategy: grid``.
+            use: a value that works, such as ``parallel.strategy: grid``.
             shown: the value in the message, if not ``value`` itself.
         """
         advice = f"; use {use}" if use else ""
@@ -61,3 +65,9 @@ class SettingError(UserError, ValueError):
             value=value,
             suggestion=use,
         )
+
+
+def setting_error(problem: Mapping[str, Any]) -> SettingError | None:
+    """The SettingError behind one of pydantic's errors, if any. It names its setting in full."""
+    cause = problem.get("ctx", {}).get("error")
+    return cause if isinstance(cause, SettingError) else None

@@ -15,9 +15,11 @@ import functools
 import importlib
 import importlib.metadata
 import pkgutil
+import re
 from typing import Any
 
 from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.schemas.foreign_errors import said
 
 
 class UnknownNameError(SettingError):
@@ -43,7 +45,7 @@ class Entry(abc.ABC):
 class Registry:
     """The entries of one kind. Listing names imports none of them."""
 
-    def __init__(self, kind: str, setting: str, package: str, group: str):
+    def __init__(self, kind: str, setting: str, package: str, group: str, more: str = ""):
         """Describes where entries are; imports nothing.
 
         Args:
@@ -53,12 +55,20 @@ class Registry:
                 in capitals that is an instance of ``kind`` is the entry.
             group: entry points of other packages, such as ``stagecraft.optimizers``. A built-in
                 entry comes before an entry point of its name.
+            more: dotted name of a module for names without file or entry point. Its ``names()``
+                lists some of them; its ``find(name)`` returns an entry, or None.
         """
         self.setting = setting
         self.group = group
         self._kind = kind
         self._package = package
+        self._more = more
         self._loaded: dict[str, Any] = {}
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of the built-in entries that have files."""
+        return self._built_in
 
     @functools.cached_property
     def _built_in(self) -> tuple[str, ...]:
@@ -70,8 +80,11 @@ class Registry:
         return {point.name: point for point in importlib.metadata.entry_points(group=self.group)}
 
     def names(self) -> list[str]:
-        """Names of all entries: built-in ones first, each group in alphabetical order."""
-        return [*self._built_in, *sorted(self._added.keys() - set(self._built_in))]
+        """Names of all entries, without the user's: built-in ones first, then entry points, then
+        those of ``more``; each group in alphabetical order."""
+        known = [*self._built_in, *sorted(self._added.keys() - set(self._built_in))]
+        more = importlib.import_module(self._more).names() if self._more else []
+        return [*known, *(name for name in more if name not in known)]
 
     def entries(self) -> list[Any]:
         """All entries, in the order of :meth:`names`; imports them."""
@@ -92,6 +105,27 @@ class Registry:
             self._loaded[name] = self._find(name)
         return self._loaded[name]
 
+    def imported(self, path: str) -> Any:
+        """A user's entry, ``package.module:name``; imports the module.
+
+        Raises:
+            SettingError: there is none, or it is of another type.
+        """
+        use = "the form package.module:name, and the module's folder on PYTHONPATH"
+        if not re.fullmatch(r"\w+(\.\w+)*:\w+", path):
+            raise SettingError(self.setting, path, "does not have the right form", use)
+        kind = pkgutil.resolve_name(self._kind)
+        try:
+            entry = pkgutil.resolve_name(path)
+        except Exception as error:  # whatever the module raises
+            raise SettingError(
+                self.setting, path, f"cannot be imported: {said(error)}", use
+            ) from error
+        if not isinstance(entry, kind):
+            problem = f"is of type {type(entry).__name__}, not {kind.__name__}"
+            raise SettingError(self.setting, path, problem, f"an instance of {kind.__name__}")
+        return entry
+
     def _find(self, name: str) -> Any:
         if name in self._built_in:
             module = importlib.import_module(f"{self._package}.{name}")
@@ -101,6 +135,8 @@ class Registry:
             return entry
         if name in self._added:
             return self._load(self._added[name])
+        if self._more and (found := importlib.import_module(self._more).find(name)):
+            return found
         names = self.names()
         near = difflib.get_close_matches(name, names, n=1)
         raise UnknownNameError(

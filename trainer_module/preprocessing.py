@@ -37,7 +37,7 @@ def preprocessing_fn(
         "preprocessing_fn: the schema of Transform",
         inputs,
         features.ALL,
-        "add it to the schema, or use your own preprocessing_fn that returns "
+        "add each missing feature to the schema, or use your own preprocessing_fn that returns "
         f"{', '.join(features.ALL)}",
     )
     config = custom_config or {}

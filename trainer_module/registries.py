@@ -7,6 +7,8 @@ entry before it is named.
 from __future__ import annotations
 
 import difflib
+import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,30 +17,72 @@ from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.registry import Entry, Registry, UnknownNameError
 
 
-def _registry(base: str, setting: str, folder: str, group: str) -> Registry:
+def _registry(base: str, setting: str, folder: str, group: str, more: str = "") -> Registry:
     here = "stagecraft.trainer_module"
-    return Registry(f"{here}.{base}", setting, f"{here}.{folder}", f"stagecraft.{group}")
+    more = more and f"{here}.{more}"
+    return Registry(f"{here}.{base}", setting, f"{here}.{folder}", f"stagecraft.{group}", more)
 
 
 STRATEGIES = _registry(
     "parallel.strategy:Strategy", "parallel.strategy", "parallel.strategies", "strategies"
 )
 OPTIMIZERS = _registry(
-    "optimization.optimizer:Optimizer", "train.optimizer", "optimization.optimizers", "optimizers"
+    "optimization.optimizer:Optimizer",
+    "train.optimizer",
+    "optimization.optimizers",
+    "optimizers",
+    more="optimization.keras_optimizers",
 )
 SCHEDULES = _registry(
-    "optimization.schedule:Schedule", "train.schedule", "optimization.schedules", "schedules"
+    "optimization.schedule:Schedule",
+    "train.schedule",
+    "optimization.schedules",
+    "schedules",
+    more="optimization.keras_schedules",
 )
 AUGMENTATIONS = _registry(
     "data.augmentation:Augmentation", "train.augment", "data.augmentations", "augmentations"
 )
-TASKS = _registry("tasks.task:Task", "task.name", "tasks.kinds", "tasks")
+TASKS = _registry("data.tasks.task:Task", "task.name", "data.tasks.kinds", "tasks")
 FAMILIES = _registry("models.family:ModelFamily", "train.model", "models.families", "models")
 
 BY_SETTING = {
     registry.setting: registry
     for registry in (TASKS, STRATEGIES, OPTIMIZERS, SCHEDULES, AUGMENTATIONS, FAMILIES)
 }
+
+
+def task(name: str, arguments: Mapping[str, Any] | str | None = None) -> Any:
+    """The task of ``task.name``: an entry, or a user's instance as ``package.module:name``.
+
+    Args:
+        name: of the task.
+        arguments: ``task.args``, or its JSON, for a new instance of the same class.
+
+    Raises:
+        SettingError: there is no such task, or its class does not take the arguments.
+    """
+    found = TASKS.imported(name) if ":" in name else TASKS.get(name)
+    given = json.loads(arguments) if isinstance(arguments, str) else arguments
+    return _configured(found, name, given) if given else found
+
+
+def _configured(task: Any, name: str, arguments: Mapping[str, Any]) -> Any:
+    kind = type(task)
+    known = list(inspect.signature(kind).parameters)
+    for argument in arguments:
+        if argument not in known:
+            near = difflib.get_close_matches(argument, known, n=1)
+            raise SettingError(
+                "task.args",
+                argument,
+                f"is not an argument of {name}",
+                near[0] if near else f"one of {', '.join(known)}" if known else "no arguments",
+            )
+    try:
+        return kind(**arguments)
+    except TypeError as error:  # an argument is missing
+        raise SettingError("task.args", dict(arguments), f"do not fit {name}: {error}") from error
 
 
 def check_family(name: str, arguments: Mapping[str, Any]) -> None:
@@ -62,7 +106,7 @@ def check_family(name: str, arguments: Mapping[str, Any]) -> None:
     raise SettingError(FAMILIES.setting, name, problem, use)
 
 
-def model_family(name: str) -> tuple[Any, dict[str, int]]:
+def model_family(name: str) -> tuple[Any, dict[str, Any]]:
     """A model's family, and the sizes in its name; ``(None, {})`` for a user's function.
 
     Raises:
@@ -91,7 +135,11 @@ def code(flat: Mapping[str, Any]) -> list[str]:
 
     A value that is no text is a runtime parameter, which may become any built-in entry.
     """
-    return sorted({module for entry in _used(flat) for module in entry.code})
+    modules = {module for entry in _used(flat) for module in entry.code}
+    if ":" in str(name := flat.get("task_name", "")):
+        modules.add(str(name).partition(":")[0])
+    callbacks = flat.get("train_callbacks")
+    return sorted(modules | set(callbacks.split(",") if isinstance(callbacks, str) else ()))
 
 
 def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
@@ -100,7 +148,9 @@ def _used(flat: Mapping[str, Any]) -> Iterator[Entry]:
         value = flat.get(setting.replace(".", "_"))
         if not isinstance(value, str):
             continue
-        if registry is FAMILIES:
+        if registry is TASKS:
+            yield task(value)
+        elif registry is FAMILIES:
             family, _ = model_family(value)
             yield from [family] if family else []
         else:

@@ -14,7 +14,8 @@ from stagecraft.trainer_module.engines.factory import connect, make_engine
 from stagecraft.trainer_module.parallel import cluster, strategy, topology
 from stagecraft.trainer_module.processes import events, preemption, rendezvous
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
-from stagecraft.trainer_module.training import gradient_registry, record
+from stagecraft.trainer_module.training import gradient_registry, keras_file, record
+from stagecraft.trainer_module.training.callbacks import Callbacks
 from stagecraft.trainer_module.training.context import TrainingContext
 from stagecraft.trainer_module.training.evaluator import evaluate_all
 from stagecraft.trainer_module.training.export import export
@@ -22,6 +23,7 @@ from stagecraft.trainer_module.training.loop import Loop
 from stagecraft.trainer_module.training.monitoring.profile import Profile
 from stagecraft.trainer_module.training.monitoring.progress import EXPORT, Phases, Reporter
 from stagecraft.trainer_module.training.monitoring.timeline import Timeline
+from stagecraft.trainer_module.training.watch import Watch
 
 
 def run_fn(fn_args: Any) -> None:
@@ -51,6 +53,8 @@ def run_fn(fn_args: Any) -> None:
         connected = connect(devices, parallel)
     events.emit("started")
     context, timer = TrainingContext(fn_args, settings), Phases()
+    if chief and train.export_keras:
+        keras_file.check(context.build_blank())
     run_dir = fn_args.model_run_dir
     if not chief:
         run_dir = os.path.join(run_dir, f"worker{devices.worker}")
@@ -58,7 +62,7 @@ def run_fn(fn_args: Any) -> None:
     with (
         gradient_registry.cleaned_up(),
         disk_errors(run_dir),
-        Reporter(run_dir) as reporter,
+        Reporter(run_dir, context.task.noun) as reporter,
         Profile(parallel.profile_steps, run_dir) as profile,
         Checkpoints(context.checkpoints, writes=chief, keep=train.keep) as checkpoints,
     ):
@@ -77,6 +81,10 @@ def run_fn(fn_args: Any) -> None:
                 parallel.timeline_step, run_dir, parallel.microbatches, parallel.accumulate
             ),
             profile=profile,
+            watch=Watch(train, context.task),
+            callbacks=Callbacks(
+                train.callback_names, train.steps_of_epoch(context.examples["train"]), chief
+            ),
             evaluations=Evaluations(context.checkpoints) if parallel.evaluator else None,
             stop=preemption.requested,
             on_phase=timer.begin,
@@ -105,6 +113,7 @@ def run_fn(fn_args: Any) -> None:
                 context.transform,
                 context.task,
                 context.schema_path,
+                with_keras=train.export_keras,
             )
             record.write(
                 run_dir,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from stagecraft.schemas import structured
 from stagecraft.schemas.base_settings import Settings
 from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.registry import Entry
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.settings import ParallelSettings
-from stagecraft.trainer_module.tasks.task import Task
 
 __all__ = ["ParallelSettings", "Settings", "TrainSettings", "TrainingSettings"]
 
@@ -22,19 +24,36 @@ DEFAULT_EPOCHS = 10.0
 class TaskSettings(Settings):
     """What is learned (``task:``)."""
 
-    name: str = Field("pictures", description="features, targets, loss and metrics")
+    name: str = Field(
+        "pictures",
+        description="features, targets, loss and metrics: one of these, or your own task as "
+        "package.module:name",
+    )
+    args: dict[str, Any] | None = Field(
+        None, description="arguments of the task, such as features and label of a table"
+    )
 
     @field_validator("name")
     @classmethod
     def _check_name(cls, value: str) -> str:
-        registries.TASKS.get(value)
+        registries.task(value)
         return value
 
+    @field_validator("args", mode="before")
+    @classmethod
+    def _parse_args(cls, value: Any) -> Any:
+        """Accepts JSON text as well, the form of an execution property."""
+        return (json.loads(value) if isinstance(value, str) else value) or None
+
+    @model_validator(mode="after")
+    def _check_args(self) -> TaskSettings:
+        self.found.check()
+        return self
+
     @property
-    def found(self) -> Task:
-        """The task."""
-        task: Task = registries.TASKS.get(self.name)
-        return task
+    def found(self) -> Any:
+        """The :class:`~stagecraft.trainer_module.data.tasks.task.Task`."""
+        return registries.task(self.name, self.args)
 
 
 class TrainSettings(Settings):
@@ -63,7 +82,15 @@ class TrainSettings(Settings):
     )
     batch_size: int = Field(128, ge=1, description="examples per optimizer step, over all devices")
     eval_batch_size: int = Field(500, ge=1, description="examples per evaluation batch")
-    optimizer: str = Field("sgd", description="optimizer that updates the weights")
+    optimizer: str = Field(
+        "sgd",
+        description="optimizer that updates the weights: one of these, or package.module:name of "
+        "your own Keras optimizer, or of a function that returns one",
+    )
+    optimizer_args: str | None = Field(
+        None,
+        description="mapping of more arguments of the Keras optimizer, such as {beta_1: 0.95}",
+    )
     learning_rate: float = Field(0.02, gt=0, description="peak learning rate")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
     weight_decay: float = Field(
@@ -71,13 +98,45 @@ class TrainSettings(Settings):
         ge=0,
         description="decoupled weight decay per step, times the learning rate; kernels only",
     )
+    weight_decay_exclude: str | None = Field(
+        None,
+        description="list of regular expressions; kernels whose path matches have no weight decay",
+    )
+    learning_rate_multipliers: str | None = Field(
+        None,
+        description="mapping of regular expression to factor on the learning rate of the weights "
+        "whose path matches; the first match counts",
+    )
+    frozen: str | None = Field(
+        None,
+        description="list of regular expressions; weights whose path matches are not trained, and "
+        "a layer with no other weights runs in inference mode",
+    )
     clip_norm: float = Field(
         0.0,
         ge=0,
         description="maximum global norm of all gradients; larger gradients are scaled down; 0: "
         "off",
     )
-    schedule: str = Field("cosine", description="learning rate over the steps, after the warm-up")
+    clip_value: float | None = Field(
+        None, gt=0, description="maximum absolute value of each entry of a gradient"
+    )
+    gradient_noise: float | None = Field(
+        None,
+        gt=0,
+        description="eta of the noise that is added to gradients after clipping, of variance "
+        "eta / (1 + step)^0.55 (Neelakantan et al. 2015)",
+    )
+    schedule: str = Field(
+        "cosine",
+        description="learning rate over the steps, after the warm-up: one of these, or "
+        "package.module:name of your own Keras LearningRateSchedule, or of a function that returns "
+        "one",
+    )
+    schedule_args: str | None = Field(
+        None,
+        description="mapping of arguments of a schedule of Keras, such as {decay_steps: 1000}",
+    )
     warmup_steps: int = Field(
         0, ge=0, description="steps of linear warm-up; one_cycle: 0 means 30 % of all steps"
     )
@@ -109,12 +168,26 @@ class TrainSettings(Settings):
     checkpoint_every: int = Field(
         0, ge=0, description="steps between checkpoints; 0: at each evaluation only"
     )
+    early_stopping_patience: int | None = Field(
+        None,
+        ge=1,
+        description="evaluations without an improvement of the task's monitored metric after which "
+        "the training run stops",
+    )
+    callbacks: str | None = Field(
+        None,
+        description="list of package.module:Class; their methods on_train_begin, on_step, "
+        "on_epoch_end and on_train_end are called on the chief",
+    )
     keep: int = Field(2, ge=1, description="newest checkpoints to keep, besides the best one")
     resume_id: str = Field(
         "default",
         pattern=r"^[A-Za-z0-9_.-]+$",
         description="separates training runs on the same data and code: each resumes from its own "
         "checkpoints",
+    )
+    export_keras: bool = Field(
+        False, description="also export the model as assets.extra/model.keras"
     )
     seed: int = Field(
         0, ge=0, lt=2**32, description="seed of weights, order, augmentation and dropout"
@@ -129,8 +202,26 @@ class TrainSettings(Settings):
     @field_validator("optimizer", "schedule")
     @classmethod
     def _check_entry(cls, value: str, info: ValidationInfo) -> str:
-        registries.BY_SETTING[f"train.{info.field_name}"].get(value)
-        return value
+        entry: Entry = registries.BY_SETTING[f"train.{info.field_name}"].get(value)
+        return entry.name
+
+    @field_validator("optimizer_args", "schedule_args", "learning_rate_multipliers", mode="before")
+    @classmethod
+    def _parse_mapping(cls, value: Any, info: ValidationInfo) -> Any:
+        """Accepts a mapping, or its JSON, which flat settings hold."""
+        return structured.mapping(f"train.{info.field_name}", value)
+
+    @field_validator("weight_decay_exclude", "frozen", mode="before")
+    @classmethod
+    def _parse_patterns(cls, value: Any, info: ValidationInfo) -> Any:
+        """Accepts a list, its JSON, or a single regular expression."""
+        return structured.patterns(f"train.{info.field_name}", value)
+
+    @field_validator("callbacks", mode="before")
+    @classmethod
+    def _parse_callbacks(cls, value: Any) -> Any:
+        """Accepts a list, or a comma-separated string."""
+        return structured.dotted_names("train.callbacks", value)
 
     @field_validator("initial_weights")
     @classmethod
@@ -179,6 +270,36 @@ class TrainSettings(Settings):
         """Paths and patterns of ``initial_weights_skip``."""
         return tuple(self.initial_weights_skip.split(",")) if self.initial_weights_skip else ()
 
+    @property
+    def optimizer_arguments(self) -> dict[str, Any]:
+        """``optimizer_args`` as a mapping."""
+        return structured.loaded(self.optimizer_args, {})
+
+    @property
+    def schedule_arguments(self) -> dict[str, Any]:
+        """``schedule_args`` as a mapping."""
+        return structured.loaded(self.schedule_args, {})
+
+    @property
+    def multipliers(self) -> dict[str, float]:
+        """``learning_rate_multipliers`` as a mapping."""
+        return structured.loaded(self.learning_rate_multipliers, {})
+
+    @property
+    def frozen_patterns(self) -> list[str]:
+        """``frozen`` as a list."""
+        return structured.loaded(self.frozen, [])
+
+    @property
+    def undecayed_patterns(self) -> list[str]:
+        """``weight_decay_exclude`` as a list."""
+        return structured.loaded(self.weight_decay_exclude, [])
+
+    @property
+    def callback_names(self) -> tuple[str, ...]:
+        """``callbacks`` as names."""
+        return tuple(self.callbacks.split(",")) if self.callbacks else ()
+
     def total_steps(self, num_examples: int) -> int:
         """Optimizer steps of the whole training."""
         if self.steps is not None:
@@ -188,7 +309,11 @@ class TrainSettings(Settings):
 
     def steps_between_evaluations(self, num_examples: int) -> int:
         """``eval_every``, or the steps of one epoch."""
-        return self.eval_every or max(1, round(num_examples / self.batch_size))
+        return self.eval_every or self.steps_of_epoch(num_examples)
+
+    def steps_of_epoch(self, num_examples: int) -> int:
+        """Steps of one pass over the train split, rounded."""
+        return max(1, round(num_examples / self.batch_size))
 
     def without_initial_weights(self) -> TrainSettings:
         """A copy without initial weights."""
@@ -203,18 +328,28 @@ class TrainSettings(Settings):
     def _check(self) -> TrainSettings:
         if self.steps is not None and self.epochs is not None:
             raise SettingError(
-                "steps",
+                "train.steps",
                 self.steps,
-                f"and epochs: {self.epochs:g} exclude each other",
+                f"and train.epochs: {self.epochs:g} exclude each other",
                 "one of them",
             )
         if self.initial_weights_skip and not self.initial_weights:
             raise SettingError(
-                "initial_weights_skip",
+                "train.initial_weights_skip",
                 self.initial_weights_skip,
-                "skips nothing without initial_weights",
+                "skips nothing without train.initial_weights",
                 "both, or neither",
             )
+        if self.clip_norm and self.clip_value:
+            raise SettingError(
+                "clip_value",
+                self.clip_value,
+                f"and clip_norm: {self.clip_norm:g} exclude each other, as in Keras",
+                "one of them",
+            )
+        structured.check_factors("train.learning_rate_multipliers", self.multipliers)
+        registries.OPTIMIZERS.get(self.optimizer).check(self.optimizer_arguments)
+        registries.SCHEDULES.get(self.schedule).check(self.schedule_arguments)
         return self
 
 
@@ -228,14 +363,31 @@ class TrainingSettings(Settings):
     @model_validator(mode="after")
     def _check(self) -> TrainingSettings:
         rules.check_batch_size(self.train.batch_size, self.parallel)
+        if self.parallel.evaluator:
+            self._check_evaluator()
         if self.train.steps is not None:  # epochs are known with the data
             rules.check_watched(self.train.steps, self.parallel)
         return self
 
+    def _check_evaluator(self) -> None:
+        """An evaluator process evaluates later, when nobody waits for it."""
+        train = self.train
+        following = {
+            "early_stopping_patience": train.early_stopping_patience is not None,
+            "schedule": registries.SCHEDULES.get(train.schedule).follows_evaluations,
+        }
+        for name in filter(following.get, following):
+            raise SettingError(
+                f"train.{name}",
+                getattr(train, name),
+                "needs each evaluation before the next step",
+                "parallel.evaluator: false",
+            )
+
     def flat(self) -> dict[str, int | float | str]:
         """``{"train_batch_size": 128, …}``; fields that are None are left out."""
         return {
-            f"{section}_{name}": int(value) if isinstance(value, bool) else value
+            f"{section}_{name}": _primitive(value)
             for section, fields in self.model_dump(
                 include=set(TrainingSettings.model_fields)
             ).items()
@@ -251,3 +403,10 @@ class TrainingSettings(Settings):
             section, _, name = key.partition("_")
             nested[section][name] = value
         return cls.model_validate(nested)
+
+
+def _primitive(value: Any) -> Any:
+    """The value as ML Metadata stores it."""
+    if isinstance(value, dict):
+        return json.dumps(value, sort_keys=True)
+    return int(value) if isinstance(value, bool) else value

@@ -13,7 +13,10 @@ from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 class AnomalyGateSpec(component_spec.ComponentSpec):
     """Interface of AnomalyGate."""
 
-    PARAMETERS = {"code_fingerprint": component_spec.ExecutionParameter(type=str)}
+    PARAMETERS = {
+        "code_fingerprint": component_spec.ExecutionParameter(type=str),
+        "pictures": component_spec.ExecutionParameter(type=int, optional=True),
+    }
     INPUTS = {
         "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
         "statistics": component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics),
@@ -43,13 +46,19 @@ class AnomalyGate(base_component.BaseComponent):
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
 
     def __init__(
-        self, examples: types.BaseChannel, statistics: types.BaseChannel, schema: types.BaseChannel
+        self,
+        examples: types.BaseChannel,
+        statistics: types.BaseChannel,
+        schema: types.BaseChannel,
+        pictures: bool = True,
     ) -> None:
         """Connects the inputs.
 
         Args:
           schema: Schema. An annotation ``image_shape=HxWxC`` of its feature ``image`` sets the size
             of an image; the default is 32x32x3.
+          pictures: whether the features ``image``, ``label`` and ``id`` are those of pictures. If
+            not, only TFDV checks the data, whose features may have any names.
         """
         super().__init__(
             spec=AnomalyGateSpec(
@@ -58,5 +67,6 @@ class AnomalyGate(base_component.BaseComponent):
                 schema=schema,
                 code_fingerprint=code_fingerprint(executor.__name__),
                 anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
+                **({} if pictures else {"pictures": 0}),
             )
         )

@@ -17,10 +17,10 @@ from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.metrics.metric_types import MetricKey
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 
-from stagecraft.components.evaluator.evaluation import ACCURACY, LOSS
+from stagecraft.components.evaluator.evaluation import ACCURACY, CALIBRATION_ERROR, LOSS
 from stagecraft.components.evaluator.example_metric import ExampleCombiner, per_key
 
-NAME = "expected_calibration_error"
+NAME = CALIBRATION_ERROR
 PLOT_NAME = "top_label_calibration"
 BINS = 15  # of confidence, equally wide
 TOP = 3  # of top-k accuracy

@@ -2,71 +2,159 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 from google.protobuf.wrappers_pb2 import DoubleValue
 from tensorflow_model_analysis.proto import config_pb2  # newer TFMA has no shorter names for it
 
-from stagecraft.components.evaluator.evaluation import ACCURACY, ENOUGH
-from stagecraft.schemas import features
+from stagecraft.components.evaluator.evaluation import (
+    ACCURACY,
+    CALIBRATION_ERROR,
+    ENOUGH,
+    FINITE,
+    LOSS,
+    MAX,
+    MIN,
+    TOP_3,
+    Bounds,
+    metric_names,
+)
+from stagecraft.trainer_module.settings import TaskSettings
 
 CLASSIFICATION = "stagecraft.components.evaluator.classification"
 MISCLASSIFIED = "stagecraft.components.evaluator.misclassified"
 BETTER_THAN_CONSTANT = "stagecraft.components.evaluator.better_than_constant"
+TASK_METRIC = "stagecraft.components.evaluator.task_metric"
+
+_SLACK = 1e-9  # an equal value is enough
+_NO_BOUNDS: Mapping[str, Bounds] = MappingProxyType({})
 
 
 def make_eval_config(
-    *, min_accuracy: float, not_worse: bool, better_than_constant: bool
+    *,
+    task: TaskSettings | None = None,
+    min_accuracy: float = 0.0,
+    not_worse: bool,
+    better_than_constant: bool,
+    thresholds: Mapping[str, Bounds] = _NO_BOUNDS,
+    slices: Sequence[str] = (),
 ) -> config_pb2.EvalConfig:
-    """Measures accuracy, top-3 accuracy, loss and confusion matrix, overall and per class; also
-    calibration, the most confident errors, and whether the model is better than a constant.
+    """Measures the metrics of a task, overall and per slice.
+
+    For classes, these are accuracy, top-3 accuracy, loss and confusion matrix, also per class;
+    calibration, the most confident errors, and whether the model is better than a constant. For
+    other tasks, these are the task's own metrics and its loss. A model whose loss is not a finite
+    number is then not blessed.
 
     A Keras 3 model is evaluated through its signature on raw examples. Labels are not transformed,
     and TFMA would pass transformed images through every step for nothing.
+
+    Args:
+        task: default: pictures.
+        min_accuracy: the same as a ``min`` of accuracy in ``thresholds``.
+        not_worse: requires that the task's ``monitor`` is not worse than that of the last blessed
+            model.
+        better_than_constant: ignored for a task without classes.
+        thresholds: by name of a metric.
+        slices: features; the metrics are also measured for each of their values.
     """
-    threshold = _at_least(min_accuracy)
-    if not_worse:
-        # TFX ignores this without a baseline. An equal accuracy is enough.
-        threshold.change_threshold.direction = config_pb2.MetricDirection.HIGHER_IS_BETTER
-        threshold.change_threshold.absolute.value = -1e-9
-    metrics = [
-        config_pb2.MetricConfig(
-            class_name="Accuracy",
-            module=CLASSIFICATION,
-            config=f'"name": "{ACCURACY}"',
-            per_slice_thresholds=_overall(threshold),
-        ),
-        config_pb2.MetricConfig(
-            class_name="BetterThanConstant",
-            module=BETTER_THAN_CONSTANT,
-            per_slice_thresholds=(_overall(_at_least(ENOUGH)) if better_than_constant else ()),
-        ),
-        *(
-            config_pb2.MetricConfig(class_name=name, module=CLASSIFICATION)
-            for name in ("TopAccuracy", "CrossEntropy", "ExpectedCalibrationError")
-        ),
-        config_pb2.MetricConfig(class_name="MostConfidentlyWrong", module=MISCLASSIFIED),
-        config_pb2.MetricConfig(class_name="ExampleCount"),
-        config_pb2.MetricConfig(class_name="MultiClassConfusionMatrixPlot"),
-    ]
+    task = task or TaskSettings()
+    found = task.found
+    bounds = {name: dict(each) for name, each in thresholds.items()}
+    if found.class_label is not None:
+        bounds.setdefault(ACCURACY, {}).setdefault(MIN, min_accuracy)
+        metrics = _of_classes(better_than_constant)
+        spec = config_pb2.ModelSpec(
+            signature_name="serving_default",
+            label_key=found.class_label,
+            prediction_key="probabilities",
+        )
+        slices = list(dict.fromkeys((found.class_label, *slices)))
+    else:
+        bounds.setdefault(LOSS, {}).setdefault(MAX, FINITE)
+        metrics = _of_task(task)
+        spec = config_pb2.ModelSpec(signature_name="evaluation")
+    for metric in metrics:
+        name = json.loads(f"{{{metric.config}}}").get("name", "")
+        # TFX ignores a change threshold without a baseline.
+        compared = not_worse and name == found.monitor
+        if name in bounds or compared:
+            threshold = _threshold(bounds.get(name, {}))
+            if compared:
+                _require_not_worse(threshold, found.higher_is_better(name))
+            metric.per_slice_thresholds.extend(_overall(threshold))
     return config_pb2.EvalConfig(
-        model_specs=[
-            config_pb2.ModelSpec(
-                signature_name="serving_default",
-                label_key=features.LABEL,
-                prediction_key="probabilities",
-            )
-        ],
+        model_specs=[spec],
         slicing_specs=[
             config_pb2.SlicingSpec(),
-            config_pb2.SlicingSpec(feature_keys=[features.LABEL]),
+            *(config_pb2.SlicingSpec(feature_keys=[feature]) for feature in slices),
         ],
         metrics_specs=[config_pb2.MetricsSpec(metrics=metrics)],
     )
 
 
-def _at_least(value: float) -> config_pb2.MetricThreshold:
-    return config_pb2.MetricThreshold(
-        value_threshold=config_pb2.GenericValueThreshold(lower_bound=DoubleValue(value=value))
-    )
+def _of_classes(better_than_constant: bool) -> list[config_pb2.MetricConfig]:
+    of_table = [
+        config_pb2.MetricConfig(
+            class_name=class_name, module=CLASSIFICATION, config=f'"name": "{name}"'
+        )
+        for class_name, name in (
+            ("Accuracy", ACCURACY),
+            ("TopAccuracy", TOP_3),
+            ("CrossEntropy", LOSS),
+            ("ExpectedCalibrationError", CALIBRATION_ERROR),
+        )
+    ]
+    return [
+        *of_table[:1],
+        config_pb2.MetricConfig(
+            class_name="BetterThanConstant",
+            module=BETTER_THAN_CONSTANT,
+            per_slice_thresholds=(
+                _overall(_threshold({MIN: ENOUGH})) if better_than_constant else ()
+            ),
+        ),
+        *of_table[1:],
+        config_pb2.MetricConfig(class_name="MostConfidentlyWrong", module=MISCLASSIFIED),
+        config_pb2.MetricConfig(class_name="ExampleCount"),
+        config_pb2.MetricConfig(class_name="MultiClassConfusionMatrixPlot"),
+    ]
+
+
+def _of_task(task: TaskSettings) -> list[config_pb2.MetricConfig]:
+    arguments = json.dumps(task.model_dump(mode="json", exclude_none=True))
+    return [
+        *(
+            config_pb2.MetricConfig(
+                class_name="TaskMetric",
+                module=TASK_METRIC,
+                config=f'"name": "{name}", "task": {arguments}',
+            )
+            for name in metric_names(task.found)
+        ),
+        config_pb2.MetricConfig(class_name="SampledPredictions", module=TASK_METRIC),
+        config_pb2.MetricConfig(class_name="ExampleCount"),
+    ]
+
+
+def _threshold(bounds: Bounds) -> config_pb2.MetricThreshold:
+    threshold = config_pb2.MetricThreshold()
+    for name, field in ((MIN, "lower_bound"), (MAX, "upper_bound")):
+        if name in bounds:
+            value = DoubleValue(value=bounds[name])
+            getattr(threshold.value_threshold, field).CopyFrom(value)
+    return threshold
+
+
+def _require_not_worse(threshold: config_pb2.MetricThreshold, higher_is_better: bool) -> None:
+    change = threshold.change_threshold
+    directions = config_pb2.MetricDirection
+    if higher_is_better:
+        change.direction, change.absolute.value = directions.HIGHER_IS_BETTER, -_SLACK
+    else:
+        change.direction, change.absolute.value = directions.LOWER_IS_BETTER, _SLACK
 
 
 def _overall(threshold: config_pb2.MetricThreshold) -> list[config_pb2.PerSliceMetricThreshold]:

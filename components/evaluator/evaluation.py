@@ -1,17 +1,37 @@
-"""An evaluation of a classifier, as plain data; and whether it is better than a constant.
+"""An evaluation, as plain data; and whether a classifier is better than a constant.
 
-Imports nothing heavy. The number of correct predictions among ``n`` examples is compared with
-Binomial(n, p). Here p is the share of the most frequent label among the same examples: the accuracy
-of a model that always predicts this label. The test is exact and one-sided. A confidence of 95 %
-means that the lower 95 % bound of the accuracy is at least p (Clopper and Pearson 1934, "The use of
-confidence or fiducial limits illustrated in the case of the binomial", Biometrika 26).
+Imports nothing heavy. For the latter, the number of correct predictions among ``n`` examples is
+compared with Binomial(n, p). Here p is the share of the most frequent label among the same
+examples: the accuracy of a model that always predicts this label. The test is exact and one-sided.
+A confidence of 95 % means that the lower 95 % bound of the accuracy is at least p (Clopper and
+Pearson 1934, "The use of confidence or fiducial limits illustrated in the case of the binomial",
+Biometrika 26).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
+from stagecraft.trainer_module.data.tasks.task import Task
+
 ACCURACY, TOP_3, LOSS = "accuracy", "top_3_accuracy", "loss"
+CALIBRATION_ERROR = "expected_calibration_error"
+EXAMPLE_COUNT = "example_count"
+MONITOR, NOUN = "monitor", "noun"
+"""Properties of a model, also of metrics: the metric that people look at first, if not accuracy;
+what they call the examples, if not images."""
+
+IMAGES = "images"
+
+FINITE = 1e300
+"""A bound that every finite metric keeps."""
+
+MIN, MAX = "min", "max"
+Bounds = Mapping[str, float]
+"""``min`` and ``max`` of a metric, for a blessing; one may be missing."""
+
 BETTER_THAN_CONSTANT = "better_than_constant"  # name of the setting and of the metric
 ENOUGH = 0.95  # confidence from which a model counts as better
 
@@ -34,12 +54,20 @@ class CalibrationBin(NamedTuple):
     confidence: float
 
 
+class Slice(NamedTuple):
+    """The metrics of the examples with one value of a feature."""
+
+    feature: str
+    value: str
+    metrics: dict[str, float]
+
+
 class Evaluation(NamedTuple):
     """The Evaluator's results on the eval split."""
 
     metrics: dict[str, float]
-    """Overall: accuracy, top_3_accuracy, loss, example_count, expected_calibration_error,
-    better_than_constant."""
+    """Overall. Of classes: accuracy, top_3_accuracy, loss, example_count,
+    expected_calibration_error, better_than_constant. Otherwise: the task's, loss, example_count."""
     changes: dict[str, float]
     """The same metrics, minus those of the last blessed model; empty without one."""
     per_class: dict[int, dict[str, float]]  # the same metrics per label
@@ -47,8 +75,35 @@ class Evaluation(NamedTuple):
     calibration: list[CalibrationBin]  # by confidence, without empty bins
     mistakes: list[Mistake]
     """Most confident first; empty without the metric ``MostConfidentlyWrong``."""
-    min_accuracy: float | None  # accuracy below which no model is blessed; None: no such threshold
+    thresholds: dict[str, Bounds]  # by metric
     failures: list[str]  # why the model is not blessed, a sentence each; empty if it is
+    monitor: str = ACCURACY  # the metric that people look at first
+    slices: Sequence[Slice] = ()  # other than the classes
+    sampled: Mapping[str, list[float]] = MappingProxyType({})
+    """Numbers of some examples, by name: see ``Task.sampled``."""
+
+    @property
+    def min_accuracy(self) -> float | None:
+        """Accuracy below which no model is blessed; None: no such threshold."""
+        return self.thresholds.get(ACCURACY, {}).get(MIN)
+
+
+def number(value: float) -> str:
+    """A metric with four digits: ``0.1234``, ``1.235e+06``."""
+    return f"{value:.4f}" if not value or 1e-4 <= abs(value) < 1e4 else f"{value:.4g}"
+
+
+def short(value: float) -> str:
+    """A metric with three digits: ``0.123``, ``1.23e+06``."""
+    return f"{value:.3f}" if not value or 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
+
+
+def metric_names(task: Task) -> tuple[str, ...]:
+    """The metrics that can have a threshold, the task's ``monitor`` first."""
+    if task.class_label is not None:
+        return (ACCURACY, TOP_3, LOSS, CALIBRATION_ERROR)
+    names = (*(metric.name for metric in task.metrics()), LOSS)
+    return tuple(sorted(names, key=lambda name: name != task.monitor))
 
 
 def confidence(num_correct: int, most_frequent: int, examples: int) -> float:

@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import json
+import math
 import posixpath
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
 from tfx.dsl.io import fileio
 
-from stagecraft.components.evaluator import better_than_constant, classification, misclassified
+from stagecraft.components.evaluator import classification, misclassified, task_metric
 from stagecraft.components.evaluator.evaluation import (
+    ACCURACY,
     BETTER_THAN_CONSTANT,
     ENOUGH,
+    EXAMPLE_COUNT,
+    FINITE,
+    MAX,
+    MIN,
+    Bounds,
     CalibrationBin,
     Evaluation,
     Mistake,
+    Slice,
+    number,
 )
 
 _DIFFERENCE = "_diff"  # suffix of a metric's name: the candidate's value minus the baseline's
+Json = dict[str, Any]
 
 
 def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluation:
     """Reads the Evaluator's folder; ``class_names`` in order of the labels, for sentences."""
+    config = _config(directory)
+    label = next((spec.get("labelKey") for spec in config.get("modelSpecs", ())), None)
     overall: dict[str, float] = {}
     per_class: dict[int, dict[str, float]] = {}
+    slices: list[Slice] = []
     mistakes: list[Mistake] = []
+    sampled: dict[str, list[float]] = {}
     for of_slice in tfma.load_metrics(directory):
         found = {
             each.key.name + (_DIFFERENCE if each.key.is_diff else ""): each.value
@@ -39,15 +54,25 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
             if value.HasField("double_value")
         }
         if keys := of_slice.slice_key.single_slice_keys:
-            per_class[keys[0].int64_value] = _without_differences(values)
+            if keys[0].column == label and keys[0].HasField("int64_value"):
+                per_class[keys[0].int64_value] = _without_differences(values)
+            else:
+                named = " and ".join(key.column for key in keys)
+                values_of_slice = " and ".join(map(_slice_value, keys))
+                slices.append(Slice(named, values_of_slice, _without_differences(values)))
         else:
             overall = values
             if misclassified.NAME in found:
                 mistakes = misclassified.read(found[misclassified.NAME].bytes_value.decode())
+            if task_metric.SAMPLED in found:
+                text = found[task_metric.SAMPLED].bytes_value.decode()
+                sampled = task_metric.read_sampled(text)
+    metrics = _without_differences(overall)
     plots = _plots(directory)
     confusion = _confusion(plots)
+    names = [name for name, _ in _configured(config) if name in metrics and name != EXAMPLE_COUNT]
     return Evaluation(
-        _without_differences(overall),
+        metrics,
         {
             name.removesuffix(_DIFFERENCE): value
             for name, value in overall.items()
@@ -57,9 +82,36 @@ def read_evaluation(directory: str, class_names: Sequence[str] = ()) -> Evaluati
         confusion,
         _calibration(plots),
         mistakes,
-        _min_accuracy(directory),
+        _thresholds(config),
         _failures(directory, confusion, class_names),
+        names[0] if names else ACCURACY,
+        sorted(slices),
+        sampled,
     )
+
+
+def _config(directory: str) -> Json:
+    with fileio.open(posixpath.join(directory, "eval_config.json")) as file:
+        config: Json = json.load(file)["evalConfig"]
+    return config
+
+
+def _configured(config: Json) -> list[tuple[str, Json]]:
+    """Name and MetricConfig of each metric; the first is the one that people look at first."""
+    found = []
+    for spec in config.get("metricsSpecs", ()):
+        for metric in spec.get("metrics", ()):
+            text = metric.get("config") or "{}"
+            arguments = json.loads(text if text.startswith("{") else f"{{{text}}}")
+            default = re.sub(r"(?<!^)(?=[A-Z])", "_", metric["className"]).lower()
+            found.append((arguments.get("name", default), metric))
+    return found
+
+
+def _slice_value(key: Any) -> str:
+    if key.HasField("bytes_value"):
+        return str(key.bytes_value.decode(errors="replace"))
+    return str(key.int64_value) if key.HasField("int64_value") else f"{key.float_value:g}"
 
 
 def _without_differences(values: dict[str, float]) -> dict[str, float]:
@@ -105,36 +157,46 @@ def _calibration(plots: list[Any]) -> list[CalibrationBin]:
     ]
 
 
-def _min_accuracy(directory: str) -> float | None:
-    with fileio.open(posixpath.join(directory, "eval_config.json")) as file:
-        config = json.load(file)["evalConfig"]
-    bounds = [
-        threshold["threshold"]["valueThreshold"]["lowerBound"]
-        for spec in config["metricsSpecs"]
-        for metric in spec["metrics"]
-        if metric["className"] != better_than_constant.BetterThanConstant.__name__
-        for threshold in metric.get("perSliceThresholds", ())
-        if "lowerBound" in threshold["threshold"].get("valueThreshold", {})
-    ]
-    return float(bounds[0]) if bounds else None
+def _thresholds(config: Json) -> dict[str, Bounds]:
+    found: dict[str, Bounds] = {}
+    for name, metric in _configured(config):
+        thresholds = [each["threshold"] for each in metric.get("perSliceThresholds", ())]
+        for threshold in [metric.get("threshold", {}), *thresholds]:
+            value = threshold.get("valueThreshold", {})
+            bounds = {
+                bound: float(value[field])
+                for bound, field in ((MIN, "lowerBound"), (MAX, "upperBound"))
+                if field in value and abs(float(value[field])) < FINITE
+            }
+            if bounds:
+                found.setdefault(name, bounds)
+    return found
 
 
 def _failures(directory: str, confusion: list[list[int]], class_names: Sequence[str]) -> list[str]:
     validation = tfma.load_validation_result(directory)
-    sentences = []
-    for by_slice in validation.metric_validations_per_slice:
-        for failure in by_slice.failures:
-            value = failure.metric_value.double_value.value
-            if failure.metric_key.name == BETTER_THAN_CONSTANT:
-                sentences.append(_no_better(value, confusion, class_names))
-            elif failure.metric_key.is_diff:
-                sentences.append(
-                    f"{failure.metric_key.name} is {-value:.4f} below the last blessed model's"
-                )
-            else:
-                bound = failure.metric_threshold.value_threshold.lower_bound.value
-                sentences.append(f"{failure.metric_key.name} {value:.4f} is below {bound:.4f}")
-    return sentences
+    return [
+        _no_better(failure.metric_value.double_value.value, confusion, class_names)
+        if failure.metric_key.name == BETTER_THAN_CONSTANT
+        else _failure(failure)
+        for by_slice in validation.metric_validations_per_slice
+        for failure in by_slice.failures
+    ]
+
+
+def _failure(failure: Any) -> str:
+    name, value = failure.metric_key.name, failure.metric_value.double_value.value
+    bounds = failure.metric_threshold.value_threshold
+    if not failure.HasField("metric_value"):
+        return f"the Evaluator did not compute {name}"
+    if not math.isfinite(value):
+        return f"{name} is {value}, not a finite number"
+    if failure.metric_key.is_diff:
+        side = "below" if value < 0 else "above"
+        return f"{name} is {number(abs(value))} {side} the last blessed model's"
+    if bounds.HasField("lower_bound") and value < bounds.lower_bound.value:
+        return f"{name} {number(value)} is below {number(bounds.lower_bound.value)}"
+    return f"{name} {number(value)} is above {number(bounds.upper_bound.value)}"
 
 
 def _no_better(value: float, confusion: list[list[int]], class_names: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from stagecraft.components.example_gen.archives.archive import Progress
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.tasks.preprocessing.units import SEPARATORS
+from stagecraft.trainer_module.data.tasks.preprocessing.units import SEPARATORS
 
 SUFFIX = ".txt"
 

@@ -19,11 +19,11 @@ from stagecraft.components.fingerprints.code_fingerprint import (
     file_digest,
     files_digest,
 )
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import UserError, setting_error
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.models.initial_weights import source
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.tasks.task import ModelArguments, Task
 
 INPUTS = {
     "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
@@ -67,7 +67,8 @@ def read(exec_properties: dict[str, Any], component: str) -> TrainingSettings:
         return TrainingSettings.from_flat(flat)
     except ValidationError as error:
         problems = [
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
+            str(setting_error(problem) or f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}")
+            for problem in error.errors()
         ]
         setting = ".".join(map(str, error.errors()[0]["loc"]))
         raise UserError(f"{component}: {'; '.join(problems)}", setting=setting) from None
@@ -81,6 +82,8 @@ def _primitive(annotation: Any) -> tuple[type, bool]:
     if origin in (typing.Union, python_types.UnionType):
         inner = [argument for argument in arguments if argument is not type(None)]
         return _primitive(inner[0])[0], len(inner) < len(arguments)
+    if origin is dict:
+        return str, False  # JSON
     return (int if annotation is bool else annotation), False
 
 
@@ -103,7 +106,7 @@ def fingerprints(
         from stagecraft.trainer_module.models import registry  # and Keras
 
         code = [*code, model]
-        task: Task = registries.TASKS.get(settings["task_name"])
+        task = registries.task(settings["task_name"], settings.get("task_args"))
         arguments = task.sample_arguments if arguments is None else arguments
         code_fingerprint(*code)  # refuses unknown names before building the model
         if arguments is not None:

@@ -9,8 +9,9 @@ from tfx.types import artifact, component_spec
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.training_properties import fingerprints
 from stagecraft.components.parity_gate import executor
+from stagecraft.schemas import features
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.tasks.task import ModelArguments
 
 _WORKER = "stagecraft.trainer_module.parity.worker"
 """A program that the gate starts by name; the gate does not import its code."""
@@ -30,6 +31,7 @@ class ParityGateSpec(component_spec.ComponentSpec):
         "parity_steps": component_spec.ExecutionParameter(type=int),
         "parity_batch_size": component_spec.ExecutionParameter(type=int),
         "parity_timeout_seconds": component_spec.ExecutionParameter(type=float),
+        "compared_split": component_spec.ExecutionParameter(type=str, optional=True),
     }
     INPUTS = training_properties.INPUTS
     OUTPUTS = {"report": component_spec.ChannelParameter(type=ParityReport)}
@@ -63,6 +65,7 @@ class ParityGate(base_component.BaseComponent):
         batch_size: int = 24,
         timeout_seconds: float = 600.0,
         model_arguments: ModelArguments | None = None,
+        split: str = features.TRAIN,
     ) -> None:
         """Connects the inputs.
 
@@ -72,6 +75,7 @@ class ParityGate(base_component.BaseComponent):
             steps: of the trajectories.
             batch_size: minimum of examples per step; rounded up to a multiple for the topology.
             timeout_seconds: time limit for the topology, and for the one device.
+            split: the split of the compared batches.
 
         Raises:
             UserError: the module of ``train.model`` or ``train.initial_weights`` is not found.
@@ -86,6 +90,7 @@ class ParityGate(base_component.BaseComponent):
                 parity_steps=steps,
                 parity_batch_size=batch_size,
                 parity_timeout_seconds=timeout_seconds,
+                **({} if split == features.TRAIN else {"compared_split": split}),
                 **fingerprints([executor.__name__, _WORKER], flat, model_arguments),
                 **flat,
             )

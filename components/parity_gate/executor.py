@@ -60,7 +60,8 @@ class Executor(base_executor.BaseExecutor):
         schema = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(input_dict["schema"]))
         with tempfile.TemporaryDirectory(prefix="parity-") as folder:
             data = pathlib.Path(folder) / "data.npz"
-            _save_batches(case, input_dict, data)
+            split = exec_properties.get("compared_split") or features.TRAIN
+            _save_batches(case, input_dict, split, data)
             check = Check(
                 data,
                 case.settings.task.found.model_arguments(schema),
@@ -71,13 +72,11 @@ class Executor(base_executor.BaseExecutor):
             return list(check.rows([case]))
 
 
-def _save_batches(case: Case, input_dict: Artifacts, path: pathlib.Path) -> None:
+def _save_batches(case: Case, input_dict: Artifacts, split: str, path: pathlib.Path) -> None:
     (examples,) = input_dict["examples"]
-    if features.TRAIN not in artifact_utils.decode_split_names(examples.split_names):
-        raise UserError(
-            f"{examples.uri}: the examples have no split {features.TRAIN!r}", file=examples.uri
-        )
-    files = [os.path.join(artifact_utils.get_split_uri([examples], features.TRAIN), "*")]
+    if split not in artifact_utils.decode_split_names(examples.split_names):
+        raise UserError(f"{examples.uri}: the examples have no split {split!r}", file=examples.uri)
+    files = [os.path.join(artifact_utils.get_split_uri([examples], split), "*")]
     dataset = input_data.train_dataset(
         files,
         tft.TFTransformOutput(artifact_utils.get_single_uri(input_dict["transform_graph"])),

@@ -49,7 +49,7 @@ def metrics(quality: Quality | None, training: Training | None) -> dict[str, flo
     """Properties of ``Metrics``; only finite numbers, because JSON has no others."""
     values = dict(quality.metrics) if quality else {}
     if quality and quality.baseline is not None:
-        values["last_blessed_accuracy"] = quality.baseline
+        values[f"last_blessed_{quality.monitor}"] = quality.baseline
     if training:
         record = training.record
         values |= {"steps": record["steps"], "images_per_second": record["images_per_second"]}

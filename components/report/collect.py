@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import yaml
+from pydantic import ValidationError
 from tfx.dsl.io import fileio
 from tfx.types import Artifact
 from tfx.utils import io_utils, path_utils
@@ -28,12 +29,16 @@ from stagecraft.components.report.report_data import (
     LineageItem,
     Quality,
     ReportData,
+    TaskSummary,
     Training,
 )
 from stagecraft.schemas import secrets
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.data import labels
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.data.tasks.task import Task
+from stagecraft.trainer_module.settings import TaskSettings, TrainingSettings
 from stagecraft.trainer_module.training import record
+from stagecraft.trainer_module.training.assets import SAMPLES
 from stagecraft.trainer_module.training.monitoring import curve, timeline
 
 ROLES = (
@@ -71,14 +76,18 @@ def collect(
             Kubeflow cannot reach its store.
     """
     schema = artifacts.get("schema")
-    schema_file = io_utils.get_only_uri_in_dir(schema.uri) if schema else None
-    names = labels.class_names(schema_file) if schema_file else ()
-    picture = labels.picture(schema_file) if schema_file else labels.Picture()
     model_run, evaluated = artifacts.get("model_run"), artifacts.get("evaluation")
     trained = read_training(model_run, artifacts.get("model")) if model_run else None
+    task = _task(settings, trained)
+    names: tuple[str, ...] = ()
+    if schema and task and task.class_label is not None:
+        names = labels.class_names(io_utils.get_only_uri_in_dir(schema.uri))
     evaluation = read_evaluation(evaluated.uri, names) if evaluated else None
     ids = [mistake.id for mistake in evaluation.mistakes] if evaluation else []
-    data, pixels = data_summary.read(artifacts, names, trained, ids, picture)
+    schema_file = io_utils.get_only_uri_in_dir(schema.uri) if schema and names else None
+    picture = labels.picture(schema_file) if schema_file else labels.Picture()
+    sections = task.report_sections if task else ()
+    data, pixels = data_summary.read(artifacts, names, trained, ids, sections, picture)
     run = RunMetadata.open(metadata_db, run_id) if metadata_db else None
     pushed = artifacts.get("pushed_model")
     if pushed is not None and not pushed.get_int_custom_property("pushed"):
@@ -89,7 +98,7 @@ def collect(
         run_id=run_id,
         written=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         class_names=names,
-        image_shape=picture.shape,
+        task=TaskSummary.of(task, names) if task else TaskSummary(),
         quality=_quality(evaluation, artifacts.get("blessing"), names, pixels),
         pushed_to=pushed.get_string_custom_property("pushed_destination") if pushed else None,
         pushed_version=pushed.get_string_custom_property("pushed_version") if pushed else None,
@@ -117,6 +126,7 @@ def read_training(model_run: Artifact, model: Artifact | None) -> Training | Non
         curve=curve.read(points) if points else [],
         timeline=json.loads(spans) if spans else None,
         parameters=_parameters(path_utils.serving_model_path(model.uri)) if model else None,
+        samples=_samples(path_utils.serving_model_path(model.uri)) if model else {},
     )
 
 
@@ -126,6 +136,24 @@ def _text(folder: str, name: str) -> str | None:
         return None
     with fileio.open(path) as file:
         return str(file.read())
+
+
+def _task(settings: str, trained: Training | None) -> Task | None:
+    """The task of the run; None if this machine has no such task any more."""
+    if trained is not None:
+        flat = trained.record["settings"].items()
+        chosen = {n.removeprefix("task_"): v for n, v in flat if n.startswith("task_")}
+    else:
+        chosen = (yaml.safe_load(settings) or {}).get("task") or {} if settings else {}
+    try:
+        return TaskSettings.model_validate(chosen).found
+    except (UserError, ValidationError):
+        return None
+
+
+def _samples(saved_model: str) -> dict[str, str]:
+    text = _text(saved_model, SAMPLES)
+    return dict(json.loads(text)) if text else {}
 
 
 def _parameters(saved_model: str) -> int | None:
@@ -159,9 +187,12 @@ def _quality(
         calibration=evaluation.calibration,
         mistakes=evaluation.mistakes,
         images={example_id: images.png(image) for example_id, image in pixels.items()},
-        min_accuracy=evaluation.min_accuracy,
+        thresholds=evaluation.thresholds,
         failures=evaluation.failures,
         blessed=blessing is not None and blessing.get_int_custom_property("blessed") == 1,
+        monitor=evaluation.monitor,
+        slices=evaluation.slices,
+        sampled=evaluation.sampled,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,8 +25,12 @@ from stagecraft.components.report.report_data import (
 )
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.data import example_files
 from stagecraft.trainer_module.data.labels import Picture
 from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
+
+AUGMENTATION = "augmentation"
+"""The section with images of each class, of a task whose examples are images."""
 
 _SHOWN = 6  # images that are shown with their augmentations, each of another class
 Artifacts = Mapping[str, Artifact]
@@ -36,26 +41,45 @@ def read(
     names: Sequence[str],
     training: Training | None,
     ids: Sequence[int],
+    sections: Sequence[str],
     picture: Picture = DEFAULT,
 ) -> tuple[DataSummary | None, dict[int, Pixels]]:
-    """Summarizes the data as far as artifacts exist, and reads some images of eval, by id."""
+    """Summarizes the data as far as artifacts exist, and reads some images of eval, by id.
+
+    Args:
+        names: of the classes; empty for a task without classes.
+        sections: of the report.
+    """
     examples = artifacts.get("examples")
     if examples is None:
         return None, {}
-    scans = _scans(examples, len(names), ids, picture)
+    has_images = AUGMENTATION in sections
+    scans = _scans(examples, len(names), ids, picture) if has_images else {}
     data = DataSummary(
         source=examples.get_string_custom_property("source"),
         fingerprint=examples.get_string_custom_property("fingerprint"),
         splits=[
             Split(name=split, examples=sum(scan.counts), per_class=scan.counts)
             for split, scan in scans.items()
-        ],
+        ]
+        or _counted(examples),
         features=_features(artifacts["statistics"]) if "statistics" in artifacts else [],
         anomalies=_anomalies(artifacts["anomalies"]) if "anomalies" in artifacts else None,
         augmented=_augmented(artifacts, scans, names, training, picture),
     )
     wanted = scans[features.EVAL].wanted if features.EVAL in scans else {}
     return data, wanted
+
+
+def _counted(examples: Artifact) -> list[Split]:
+    """The splits of examples without images."""
+    splits = []
+    for split in artifact_utils.decode_split_names(examples.split_names):
+        pattern = os.path.join(artifact_utils.get_split_uri([examples], split), "*")
+        with contextlib.suppress(UserError):  # the files were removed since
+            count = example_files.count(example_files.expand([pattern]))
+            splits.append(Split(name=split, examples=count, per_class=[]))
+    return splits
 
 
 def _scans(
@@ -108,6 +132,10 @@ def _features(statistics: Artifact) -> list[FeatureStatistics]:
                     count=int(common.num_non_missing),
                     missing=int(common.num_missing),
                     summary=summary,
+                    numbers=_numbers(feature.num_stats) if feature.HasField("num_stats") else {},
+                    most_frequent={
+                        value.value: value.frequency for value in feature.string_stats.top_values
+                    },
                 )
             )
     return sorted(found, key=lambda row: row.feature)
@@ -116,6 +144,9 @@ def _features(statistics: Artifact) -> list[FeatureStatistics]:
 def _common(feature: Any) -> tuple[Any, str]:
     if feature.HasField("num_stats"):
         stats = feature.num_stats
+        if feature.type == statistics_pb2.FeatureNameStatistics.FLOAT:
+            text = f"{stats.min:,.4g} to {stats.max:,.4g}, mean {stats.mean:,.4g}"
+            return stats.common_stats, text
         return stats.common_stats, f"{stats.min:,.0f} to {stats.max:,.0f}, mean {stats.mean:,.1f}"
     if feature.HasField("bytes_stats"):
         stats = feature.bytes_stats
@@ -124,6 +155,17 @@ def _common(feature: Any) -> tuple[Any, str]:
         return stats.common_stats, f"{most:,.0f} bytes each" if least == most else lengths
     stats = feature.string_stats
     return stats.common_stats, f"{stats.unique:,} different values"
+
+
+def _numbers(stats: Any) -> dict[str, float]:
+    return {
+        "mean": stats.mean,
+        "std": stats.std_dev,
+        "min": stats.min,
+        "median": stats.median,
+        "max": stats.max,
+        "zeros": stats.num_zeros,
+    }
 
 
 def _anomalies(artifact: Artifact) -> dict[str, list[str]]:

@@ -12,6 +12,7 @@ from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
+from stagecraft.components.evaluator.evaluation import ACCURACY, MONITOR
 from stagecraft.components.report import artifacts
 from stagecraft.components.report.collect import collect
 from stagecraft.components.report.pages import model_card
@@ -44,7 +45,9 @@ class Executor(base_executor.BaseExecutor):
             outputs[key].set_string_custom_property(artifacts.FILE, name)
         for name, value in artifacts.metrics(data.quality, data.training).items():
             outputs["metrics"].set_float_custom_property(name, float(value))
-        if data.quality:
+        if data.quality and data.quality.monitor != ACCURACY:
+            outputs["metrics"].set_string_custom_property(MONITOR, data.quality.monitor)
+        if data.quality and data.quality.confusion:
             outputs["classification_metrics"].set_json_value_custom_property(
                 "confusionMatrix", artifacts.confusion_matrix(data.quality)
             )

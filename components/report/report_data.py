@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stagecraft.components.evaluator.evaluation import CalibrationBin, Mistake
+from stagecraft.components.evaluator.evaluation import (
+    ACCURACY,
+    EXAMPLE_COUNT,
+    Bounds,
+    CalibrationBin,
+    Mistake,
+    Slice,
+)
 from stagecraft.components.metadata.component_runs import ComponentRun
-from stagecraft.schemas import features as names
+from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
 _NORMAL_95 = 1.959964  # standard deviations around the mean that hold 95 % of a normal distribution
@@ -46,17 +54,40 @@ class Quality:
     mistakes: list[Mistake]
     images: dict[int, bytes]
     """PNG images of the mistakes by example id, as far as the examples still exist."""
-    min_accuracy: float | None
+    thresholds: dict[str, Bounds]  # by metric
     failures: list[str]  # why the model is not blessed, a sentence each
     blessed: bool
+    monitor: str = ACCURACY  # the metric that people look at first
+    slices: Sequence[Slice] = ()
+    sampled: Mapping[str, list[float]] = dataclasses.field(default_factory=dict)
+    """Numbers of some examples, by name: see ``Task.sampled``."""
 
     @property
-    def interval(self) -> tuple[float, float]:
+    def value(self) -> float:
+        """The metric ``monitor``."""
+        return self.metrics.get(self.monitor, math.nan)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether ``monitor`` is a share of the examples."""
+        return self.monitor == ACCURACY and ACCURACY in self.metrics
+
+    @property
+    def others(self) -> dict[str, float]:
+        """The other metrics."""
+        left_out = (self.monitor, EXAMPLE_COUNT)
+        return {name: value for name, value in self.metrics.items() if name not in left_out}
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
         """The 95 % confidence interval of the accuracy: Wilson's score interval.
 
-        Wilson 1927, "Probable inference, the law of succession, and statistical inference".
+        Wilson 1927, "Probable inference, the law of succession, and statistical inference". None
+        for another metric.
         """
-        count, share = self.metrics["example_count"], self.metrics["accuracy"]
+        if not self.is_share:
+            return None
+        count, share = self.metrics[EXAMPLE_COUNT], self.value
         square = _NORMAL_95**2 / count
         middle = (share + square / 2) / (1 + square)
         spread = math.sqrt(share * (1 - share) / count + square / count / 4)
@@ -65,9 +96,9 @@ class Quality:
 
     @property
     def baseline(self) -> float | None:
-        """Accuracy of the last blessed model on the same examples."""
-        change = self.changes.get("accuracy")
-        return None if change is None else self.metrics["accuracy"] - change
+        """The metric ``monitor`` of the last blessed model on the same examples."""
+        change = self.changes.get(self.monitor)
+        return None if change is None else self.value - change
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,6 +111,8 @@ class Training:
     timeline: dict[str, Any] | None
     """Timeline of the profiled step, from ``training.monitoring.timeline.describe``."""
     parameters: int | None
+    samples: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """What the exported model makes of some inputs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,6 +143,10 @@ class FeatureStatistics:
     count: int
     missing: int
     summary: str  # range and mean of numbers, or length of bytes
+    numbers: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """``mean``, ``std``, ``min``, ``median``, ``max`` and ``zeros``; empty for text."""
+    most_frequent: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Value -> examples, of text."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,6 +173,28 @@ class LineageItem:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSummary:
+    """What a report asks the task."""
+
+    noun: str = "examples"
+    sections: Sequence[str] = ()
+    higher_is_better: bool = True
+    input_text: str = "tf.Examples"
+    output_text: str = "unknown"
+
+    @classmethod
+    def of(cls, task: Task, class_names: Sequence[str] = ()) -> TaskSummary:
+        """The summary of a task."""
+        return cls(
+            noun=task.noun,
+            sections=tuple(task.report_sections),
+            higher_is_better=task.higher_is_better(task.monitor),
+            input_text=task.input_text(),
+            output_text=task.output_text(class_names),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportData:
     """All parts of a report."""
 
@@ -154,9 +213,9 @@ class ReportData:
     settings: str
     """YAML of the settings that differ from the default; empty for a pipeline without them."""
     versions: dict[str, str]
+    task: TaskSummary = TaskSummary()
     command: str = ""  # command line of the run; empty: unknown
     log: str = ""  # log file of the run; empty: unknown
-    image_shape: tuple[int, ...] = names.IMAGE_SHAPE  # height, width, channels
 
     def class_name(self, label: int) -> str:
         """The label's class name, or the label where it has none."""

@@ -7,6 +7,7 @@ knows ``run_fn`` only by name, so that changed code gets old results from the ca
 from __future__ import annotations
 
 import difflib
+import json
 from typing import Any
 
 from tfx import types
@@ -15,9 +16,9 @@ from tfx.types import component_spec, standard_artifacts
 
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.training_properties import fingerprints
-from stagecraft.components.trainer.executor import Executor
+from stagecraft.components.trainer.executor import DEFAULT_SPLITS, Executor
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.tasks.task import ModelArguments
 
 RUN_FN = "stagecraft.trainer_module.run_fn.run_fn"
 
@@ -29,6 +30,7 @@ class TrainerSpec(component_spec.ComponentSpec):
         **training_properties.parameters(),
         "run_fn": component_spec.ExecutionParameter(type=str),
         "checkpoint_root": component_spec.ExecutionParameter(type=str),
+        "splits": component_spec.ExecutionParameter(type=str, optional=True),
     }
     INPUTS = training_properties.INPUTS
     OUTPUTS = {
@@ -52,6 +54,7 @@ class Trainer(base_component.BaseComponent):
         checkpoint_root: str,
         run_fn: str = RUN_FN,
         model_arguments: ModelArguments | None = None,
+        splits: tuple[str, str] = DEFAULT_SPLITS,
         **overrides: Any,
     ):
         """Configures a training.
@@ -68,6 +71,7 @@ class Trainer(base_component.BaseComponent):
             model_arguments: arguments of the model's function, to find the files that it reads:
                 ``{"input_shape": (64, 64, 3), "num_classes": 7}``. None: those of the task's
                 sample. The training itself takes them from ``schema``.
+            splits: names of the splits to train on, and to select the best checkpoint on.
             **overrides: flat settings (``train_learning_rate=…``) in place of those in
                 ``settings``; a RuntimeParameter is allowed; the Trainer checks its value at run
                 time. The cache key then misses the code of a model named at run time.
@@ -91,6 +95,7 @@ class Trainer(base_component.BaseComponent):
                 model_run=types.Channel(type=standard_artifacts.ModelRun),
                 run_fn=run_fn,
                 checkpoint_root=checkpoint_root,
+                **({} if splits == DEFAULT_SPLITS else {"splits": json.dumps(splits)}),
                 **fingerprints([run_fn], flat, model_arguments),
                 **flat,
             )

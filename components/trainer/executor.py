@@ -18,18 +18,23 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils, proto_utils
 
+from stagecraft.components.evaluator.evaluation import ACCURACY, IMAGES, MONITOR, NOUN
 from stagecraft.components.fingerprints import training_properties
 from stagecraft.components.fingerprints.code_fingerprint import folder_digest
 from stagecraft.components.metadata import outputs
 from stagecraft.components.trainer import launch
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training import record
 
 Artifacts = dict[str, list[types.Artifact]]
 
 _log = logging.getLogger(__name__)
+
+DEFAULT_SPLITS = (features.TRAIN, features.VAL)
+"""Splits to train on, and to select the best checkpoint on."""
 
 
 class Executor(GenericExecutor):
@@ -44,14 +49,15 @@ class Executor(GenericExecutor):
             outputs.keep_and_refuse(output_dict)
         settings = training_properties.read(exec_properties, "Trainer")
         weights = training_properties.check_weights(exec_properties, settings)
+        train, val = json.loads(exec_properties.get("splits") or json.dumps(DEFAULT_SPLITS))
         for examples in input_dict["examples"]:
             splits = artifact_utils.decode_split_names(examples.split_names)
-            for split in (features.TRAIN, features.VAL):
+            for split in (train, val):
                 if split not in splits:
                     raise UserError(
                         f"{examples.uri}: the examples have no split {split!r}, only "
-                        f"{', '.join(splits)}; the Trainer trains on train and selects the best "
-                        "checkpoint on val",
+                        f"{', '.join(splits)}; the Trainer trains on {train} and selects the best "
+                        f"checkpoint on {val}",
                         file=examples.uri,
                         record=split,
                     )
@@ -66,8 +72,8 @@ class Executor(GenericExecutor):
                 output_dict,
                 {
                     "run_fn": f"{launch.__name__}.{launch.run.__name__}",
-                    "train_args": _splits(trainer_pb2.TrainArgs, features.TRAIN),
-                    "eval_args": _splits(trainer_pb2.EvalArgs, features.VAL),
+                    "train_args": _splits(trainer_pb2.TrainArgs, train),
+                    "eval_args": _splits(trainer_pb2.EvalArgs, val),
                     "custom_config": json_utils.dumps(
                         {
                             "settings": settings.flat(),
@@ -80,7 +86,8 @@ class Executor(GenericExecutor):
                     training_properties.WEIGHTS_FINGERPRINT: weights,
                 },
             )
-            _record_metrics(output_dict, exec_properties["code_fingerprint"])
+            code = exec_properties["code_fingerprint"]
+            _record_metrics(output_dict, code, settings.task.found)
 
     def _GetFnArgs(
         self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]
@@ -119,7 +126,7 @@ def _splits(message: Any, split: str) -> str:
     return str(proto_utils.proto_to_json(message(splits=[split])))
 
 
-def _record_metrics(output_dict: Artifacts, code_fingerprint: str) -> None:
+def _record_metrics(output_dict: Artifacts, code_fingerprint: str, task: Task) -> None:
     """Records metrics on the model artifact, so that a cached run has them, too."""
     model = artifact_utils.get_single_instance(output_dict["model"])
     model.set_string_custom_property("code_fingerprint", code_fingerprint)
@@ -140,8 +147,15 @@ def _record_metrics(output_dict: Artifacts, code_fingerprint: str) -> None:
     if "train" in notes.get("seconds", {}):  # without evaluation, saving and export
         model.set_float_custom_property("training_seconds", notes["seconds"]["train"])
     if notes["best"]:
-        for name, value in record.metrics_of(notes["best"]).items():
-            model.set_float_custom_property(f"val_{name}", float(value))
+        for name, value in notes["best"].items():
+            if name in record.metrics_of(notes["best"]) or name == task.monitor:
+                model.set_float_custom_property(f"val_{name}", float(value))
+    for name, word, default in (
+        (MONITOR, task.monitor, ACCURACY),
+        (NOUN, task.noun, IMAGES),
+    ):
+        if word != default:
+            model.set_string_custom_property(name, word)
     if loaded := notes.get("initial_weights"):
         model.set_int_custom_property("variables_loaded", loaded["variables"])
         model.set_int_custom_property("variables", loaded["total"])

@@ -8,19 +8,21 @@ import pathlib
 from stagecraft.components.fingerprints.code_fingerprint import check_exists
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.models.initial_weights import source as initial_weights
 
 
 def check_files(settings: PipelineSettings) -> None:
     """Refuses settings whose pipeline cannot be built on this machine."""
     check_schema(settings)
+    check_code(settings)
     check_model(settings)
 
 
 def check_data(settings: PipelineSettings) -> None:
     """Refuses a local path that is no data set."""
-    source = settings.data.source
-    if source in ("sample", "download") or "://" in source:
+    source, generator = settings.data.source, settings.data.generator(settings.task.found)
+    if source in ("sample", "download") or "://" in source or source.startswith("package:"):
         return
     path = os.path.expanduser(source)
     try:
@@ -28,17 +30,23 @@ def check_data(settings: PipelineSettings) -> None:
     except ValueError:  # a null character
         exists = False
     if not exists:
+        use = (
+            "the path of an archive (.tar.gz), the path of its extracted folder, 'sample', or "
+            "'download'"
+            if generator == "cifar"
+            else "the path of the folder with the data"
+        )
         raise UserError(
-            f"data.source: {source}: no such file or folder; use the path of an archive "
-            "(.tar.gz), the path of its extracted folder, 'sample', or 'download'",
+            f"data.source: {source}: no such file or folder; use {use}",
             setting="data.source",
             value=source,
             file=path,
         )
-    if settings.reads_cifar:
-        from stagecraft.components.example_gen.archives import archive  # and numpy
+    if generator != "cifar":
+        return
+    from stagecraft.components.example_gen.archives import archive  # and numpy
 
-        archive.check_kind(path)
+    archive.check_kind(path)
 
 
 def check_schema(settings: PipelineSettings) -> None:
@@ -64,12 +72,27 @@ def check_schema(settings: PipelineSettings) -> None:
     )
 
 
+def check_code(settings: PipelineSettings) -> None:
+    """Refuses an ExampleGen or a ``preprocessing_fn`` that do not exist."""
+    for name in ("example_gen", "preprocessing_fn"):
+        path = getattr(settings.data, name)
+        if path is None:
+            continue
+        setting = f"data.{name}"
+        try:
+            check_exists(path)
+        except UserError as error:
+            raise UserError(f"{setting}: {error}", setting=setting, value=path) from None
+
+
 def check_model(settings: PipelineSettings) -> None:
     """Refuses a user's model, or initial weights, that do not exist."""
     if settings.train.initial_weights:
         initial_weights.find(settings.train.initial_weights)
-    model = settings.train.model
+    model, arguments = settings.train.model, settings.task.found.sample_arguments
     if ":" not in model:
+        if arguments is not None:
+            registries.check_family(model, arguments)
         return
     try:
         check_exists(model)

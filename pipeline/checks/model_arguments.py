@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.trainer_module.data import labels
-from stagecraft.trainer_module.tasks.task import ModelArguments
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 
 
 def find(settings: PipelineSettings) -> ModelArguments:
-    """The task's, from the schema: ``data.schema_file``, or the data set's schema."""
-    task = settings.task.found
-    labels.check_features(settings.schema_path, task.schema_features)
-    return task.model_arguments(settings.schema_path)
+    """The task's, from the schema: ``data.schema_file``, or the data set's schema.
+
+    If the schema is inferred later, the arguments that do not depend on it.
+    """
+    task, schema = settings.task.found, settings.schema_path
+    if schema is None:
+        arguments = task.sample_arguments
+        assert arguments is not None, "the settings refuse this"
+        return arguments
+    labels.check_features(schema, task.schema_features)
+    return task.model_arguments(schema)

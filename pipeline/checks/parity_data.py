@@ -1,4 +1,4 @@
-"""Images for ``stagecraft parity``, which needs no pipeline."""
+"""Examples for ``stagecraft parity``, which needs no pipeline."""
 
 from __future__ import annotations
 
@@ -10,15 +10,51 @@ import numpy as np
 from stagecraft.components.example_gen import source
 from stagecraft.components.example_gen.archives.archive import Block
 from stagecraft.components.example_gen.archives.layouts import TRAIN
-from stagecraft.pipeline.settings import DataSettings
+from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.data import batch
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 
 BATCHES = 8
 
 
-def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) -> None:
-    """Writes the first images of the train part of CIFAR or its sample, normalized per channel.
+def save(
+    settings: PipelineSettings, batch_size: int, path: pathlib.Path, arguments: ModelArguments
+) -> None:
+    """Writes examples in the form of transformed ones.
+
+    Those of CIFAR are the first images of the train part, those of other data are random.
+
+    Args:
+        path: the ``.npz``, with the names of :func:`~.batch.to_arrays`.
+
+    Raises:
+        SettingError: the task draws no examples.
+    """
+    if settings.data.generator(settings.task.found) == "cifar":
+        save_images(settings.data, batch_size, path, arguments["num_classes"])
+        return
+    draw = np.random.default_rng(0)
+    drawn = settings.task.found.noise(arguments, BATCHES * batch_size, draw)
+    if drawn is None and settings.schema_path and settings.data.example_gen is None:
+        from stagecraft.pipeline.checks import transformed_data  # with TFX
+
+        transformed_data.save(settings, settings.schema_path, batch_size, path)
+        return
+    if drawn is None:
+        raise SettingError(
+            "task.name",
+            settings.task.name,
+            "draws no examples for a check without data",
+            "stagecraft run with parity.enabled: true",
+        )
+    inputs, targets = drawn
+    np.savez(path, **batch.to_arrays("inputs", inputs), **batch.to_arrays("targets", targets))
+
+
+def save_images(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) -> None:
+    """Writes the first images of the train part, normalized per channel.
 
     Args:
         path: the ``.npz``: inputs float32 ``[n, 32, 32, 3]``, targets int64 ``[n]``.
@@ -28,13 +64,14 @@ def save(data: DataSettings, batch_size: int, path: pathlib.Path, classes: int) 
     planes = np.concatenate([block.planes for block in blocks])[: BATCHES * batch_size]
     labels = np.concatenate([block.labels for block in blocks])[: BATCHES * batch_size]
     if labels.max() >= classes:
+        schema = data.schema_file or data.dataset_schema
         raise UserError(
-            f"{data.schema_path}: the schema has {classes} classes, but data.source: {data.source} "
+            f"{schema}: the schema has {classes} classes, but data.source: {data.source} "
             f"has an image with label {labels.max()}; use a data.schema_file with int_domain "
             f"{{ min: 0 max: {labels.max()} }} or more",
             setting="data.schema_file",
             value=int(labels.max()),
-            file=str(data.schema_path),
+            file=schema,
         )
     height, width, channels = features.IMAGE_SHAPE
     images = planes.reshape(-1, channels, height, width).transpose(0, 2, 3, 1).astype(np.float64)

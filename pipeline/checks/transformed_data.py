@@ -19,13 +19,13 @@ from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
 
 from stagecraft.components.example_gen.content import Source
 from stagecraft.pipeline.checks.parity_data import BATCHES
-from stagecraft.pipeline.examples import example_gen
+from stagecraft.pipeline.data import example_gen
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.features import TRAIN
 from stagecraft.trainer_module.data import batch, labels
 
 
-def save(settings: PipelineSettings, batch_size: int, path: pathlib.Path) -> None:
+def save(settings: PipelineSettings, schema_path: str, batch_size: int, path: pathlib.Path) -> None:
     """Writes the first examples of the train split, transformed by the task.
 
     Transform's vocabularies and moments are those of these examples alone.
@@ -35,7 +35,7 @@ def save(settings: PipelineSettings, batch_size: int, path: pathlib.Path) -> Non
     """
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         records = _first_examples(settings, BATCHES * batch_size, f"{folder}/content")
-        transformed = _transformed(settings, records, folder)
+        transformed = _transformed(settings, schema_path, records, folder)
         whole = settings.task.found.batch(transformed, tf.ones([len(records)]))
     arrays = batch.to_arrays("inputs", whole.inputs) | batch.to_arrays("targets", whole.targets)
     np.savez(path, **arrays)
@@ -51,17 +51,17 @@ def _first_examples(settings: PipelineSettings, count: int, folder: str) -> list
 
 
 def _transformed(
-    settings: PipelineSettings, records: Sequence[bytes], folder: str
+    settings: PipelineSettings, schema_path: str, records: Sequence[bytes], folder: str
 ) -> Mapping[str, tf.Tensor]:
     """The transformed features of serialized examples, ``[n, …]``."""
-    task, schema = settings.task.found, labels.read(settings.schema_path)
+    task, schema = settings.task.found, labels.read(schema_path)
     spec = schema_utils.schema_as_feature_spec(schema).feature_spec
     raw = tf.io.parse_example(tf.constant(records), spec)
     values = {name: each.numpy() for name, each in raw.items()}
     rows = [{name: of[index] for name, of in values.items()} for index in range(len(records))]
     function = functools.partial(
         pkgutil.resolve_name(task.preprocessing_fn),
-        custom_config=task.preprocessing_config(settings.schema_path),
+        custom_config=task.preprocessing_config(schema_path),
     )
     with (
         beam.Pipeline(options=PipelineOptions([])) as pipeline,

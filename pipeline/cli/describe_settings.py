@@ -85,4 +85,5 @@ def _type_name(annotation: typing.Any) -> str:
     if origin is tuple:
         return f"list of {_type_name(arguments[0])}"
     names = {str: "text", int: "integer", float: "number", bool: "true | false"}
+    names[typing.Any] = "value"
     return names.get(annotation, "null" if annotation is type(None) else str(annotation))

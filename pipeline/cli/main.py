@@ -20,6 +20,7 @@ from stagecraft.pipeline.cli.commands.plan import plan
 from stagecraft.pipeline.cli.commands.render import render
 from stagecraft.pipeline.cli.commands.report import report
 from stagecraft.pipeline.cli.commands.run import run
+from stagecraft.pipeline.cli.commands.schema import schema
 from stagecraft.pipeline.cli.commands.tfx import tfx
 from stagecraft.pipeline.cli.kubeflow.group import kubeflow
 
@@ -46,7 +47,7 @@ class _Main(click.Group):
 )
 @click.version_option(package_name="stagecraft", prog_name="stagecraft")
 def main() -> None:
-    """Train an image classifier in a TFX pipeline, from an archive to a pushed model.
+    """Train a model in a TFX pipeline, from data to a pushed model.
 
     \b
     stagecraft run                   the quickstart: a generated sample, about two minutes
@@ -55,6 +56,7 @@ def main() -> None:
     stagecraft history               past runs: data, settings, topology, accuracy
     stagecraft compare A B           two runs side by side
     stagecraft config --describe     every setting
+    stagecraft schema                a schema of your own data, inferred, as a file to edit
     stagecraft plan                  the estimated cost of a topology, before training
     stagecraft parity                a proof that topologies compute what one device computes
     stagecraft drill                 faults in small training runs, and how they recover
@@ -68,7 +70,7 @@ def main() -> None:
 
 
 for command in (
-    *(run, report, history, compare, config, plan, parity, drill),
+    *(run, report, history, compare, config, schema, plan, parity, drill),
     *(compile_command, lint, emulate, render, kubeflow, tfx, doctor),
 ):
     main.add_command(command)

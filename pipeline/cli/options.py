@@ -33,7 +33,7 @@ def settings_options(command: Decorated) -> Decorated:
         default=DEFAULT_CONFIG,
         show_default=True,
         metavar="NAME|FILE",
-        help="A preset (quickstart, cifar10) or a YAML file of settings.",
+        help="A preset (quickstart, cifar10, regression, taxi) or a YAML file of settings.",
     )(command)
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from stagecraft.components.evaluator.evaluation import ACCURACY, MONITOR
 from stagecraft.components.metadata import component_runs, run_metadata
 from stagecraft.components.metadata.component_runs import ComponentRun
 from stagecraft.components.metadata.run_metadata import Properties, RunMetadata
@@ -26,7 +27,8 @@ from stagecraft.trainer_module.training import record
 
 _COUNTS = {split: f"count_{split}" for split in (features.TRAIN, features.VAL, features.EVAL)}
 
-_OF_MODEL = ("steps", "val_accuracy", "images_per_second", "training_seconds")
+_OF_MODEL = ("steps", "images_per_second", "training_seconds")
+_OF_VAL = "val_"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,8 @@ class PastRun:
     code: dict[str, str]
     topology: str
     metrics: dict[str, float]
+    monitor: str
+    """The metric that people look at first."""
     resumed_from: int | None
     """The step of the checkpoint; the last step means that an earlier run trained all steps."""
     blessed: bool | None
@@ -99,6 +103,7 @@ def read(run: RecordedRun) -> PastRun:
     # TFX's ExampleGens have an input_base; those with a query have none.
     inputs = (str(p["input_base"]) for p in executions.values() if p.get("input_base"))
     pushed = artifacts.get("PushedModel", {})
+    metrics, monitor = _metrics(artifacts)
     blessed = artifacts.get("ModelBlessing", {}).get("blessed")
     return PastRun(
         output=run.output,
@@ -118,7 +123,8 @@ def read(run: RecordedRun) -> PastRun:
         changed=past_settings.changed(settings, others),
         code=_code(executions),
         topology=_topology(artifacts, settings),
-        metrics=_metrics(artifacts),
+        metrics=metrics,
+        monitor=monitor,
         resumed_from=artifacts.get("Model", {}).get("resumed_from"),
         blessed=None if blessed is None else blessed == 1,
         pushed=pushed["pushed_destination"] if pushed.get("pushed") else None,
@@ -222,15 +228,23 @@ def _topology(artifacts: Mapping[str, Properties], settings: past_settings.Flat)
     return strategy.label(settings["parallel.strategy"], workers * replicas, stages)
 
 
-def _metrics(artifacts: Mapping[str, Properties]) -> dict[str, float]:
+def _metrics(artifacts: Mapping[str, Properties]) -> tuple[dict[str, float], str]:
+    """The metrics, and the name of the one that people look at first."""
     model = artifacts.get("Model", {})
-    metrics = {name: float(model[name]) for name in _OF_MODEL if name in model}
+    metrics = {
+        name: float(value)
+        for name, value in model.items()
+        if name in _OF_MODEL or (name.startswith(_OF_VAL) and isinstance(value, float))
+    }
+    monitor = str(model.get(MONITOR) or ACCURACY)
     if "system.Metrics" in artifacts:
-        figures = artifacts["system.Metrics"].items()
-        return metrics | {name: value for name, value in figures if isinstance(value, float)}
+        figures = artifacts["system.Metrics"]
+        found = {name: value for name, value in figures.items() if isinstance(value, float)}
+        return metrics | found, str(figures.get(MONITOR) or monitor)
     folder = artifacts.get("ModelEvaluation", {}).get("uri", "")
     if os.path.isdir(folder):
         from stagecraft.components.evaluator.results import read_evaluation  # and TensorFlow
 
-        return metrics | read_evaluation(folder).metrics
-    return metrics
+        evaluation = read_evaluation(folder)
+        return metrics | evaluation.metrics, evaluation.monitor
+    return metrics, monitor

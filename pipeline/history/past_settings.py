@@ -6,6 +6,7 @@ execution has the settings of its own component.
 
 from __future__ import annotations
 
+import json
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -90,6 +91,8 @@ def _training(properties: Properties) -> Flat:
             value = properties.get(f"{section}_{name}")
             if field.annotation is bool and value is not None:
                 value = bool(value)
+            if (section, name) == ("task", "args") and value is not None:
+                value = json.loads(value)
             if value is not None or type(None) in typing.get_args(field.annotation):
                 settings[f"{section}.{name}"] = value
-    return settings
+    return flat(settings)

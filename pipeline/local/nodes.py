@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.errors import UserError
 
 EXAMPLE_GEN = "Cifar10ExampleGen"
@@ -34,11 +35,35 @@ REPORT = "TrainingReport"
 """Runs last, unless ``report.enabled`` is false."""
 
 
-def names(*, parity: bool, report: bool = True) -> tuple[str, ...]:
+ANY_EXAMPLE_GEN = "ExampleGen"
+"""Instead of ``EXAMPLE_GEN``, for data that are no archive of CIFAR."""
+
+SCHEMA_GEN = "SchemaGen"
+"""Instead of ImportSchema if ``data.infer_schema``."""
+
+
+def names(
+    *, parity: bool, report: bool = True, cifar: bool = True, infer_schema: bool = False
+) -> tuple[str, ...]:
     """All nodes of a pipeline, with its optional nodes."""
-    before = NODES.index(TRAINER)
+    own = (
+        (EXAMPLE_GEN if cifar else ANY_EXAMPLE_GEN),
+        *(("StatisticsGen", SCHEMA_GEN) if infer_schema else ("ImportSchema", "StatisticsGen")),
+        *NODES[3:],
+    )
+    before = own.index(TRAINER)
     gate = (PARITY_GATE,) if parity else ()
-    return (*NODES[:before], *gate, *NODES[before : None if report else -1])
+    return (*own[:before], *gate, *own[before : None if report else -1])
+
+
+def of(settings: PipelineSettings) -> tuple[str, ...]:
+    """All nodes of the pipeline of some settings."""
+    return names(
+        parity=settings.parity.enabled,
+        report=settings.report.enabled,
+        cifar=settings.data.generator(settings.task.found) == "cifar",
+        infer_schema=settings.data.infer_schema,
+    )
 
 
 def between(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,11 +12,19 @@ from tfx.dsl.io import fileio
 from tfx.types import Artifact
 from tfx.utils import io_utils
 
-from stagecraft.components.evaluator.evaluation import ACCURACY, Evaluation
+from stagecraft.components.evaluator.evaluation import (
+    ACCURACY,
+    IMAGES,
+    MONITOR,
+    NOUN,
+    Evaluation,
+    short,
+)
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.pusher.already import ALREADY
 from stagecraft.components.report.artifacts import REPORT
 from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.data.labels import class_names
 from stagecraft.trainer_module.training.monitoring.timeline import DATA, TRACE
 
@@ -34,16 +43,18 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
         model = artifacts["model"][0]
         if not model.has_custom_property("steps"):
             return "the run_fn wrote no record"
-        accuracy = model.get_float_custom_property("val_accuracy")
+        monitor = model.get_string_custom_property(MONITOR) or ACCURACY
+        value = model.get_float_custom_property(f"val_{monitor}")
+        best = f"val {monitor} {short(value)}"
         steps = model.get_int_custom_property("steps")
         if steps and steps == model.get_int_custom_property("resumed_from"):
-            return f"an earlier run trained all {steps} steps, val accuracy {accuracy:.3f}"
+            return f"an earlier run trained all {steps} steps, {best}"
+        noun = model.get_string_custom_property(NOUN) or IMAGES
         loaded = model.get_int_custom_property("variables_loaded")
         initial = f"{loaded} of {model.get_int_custom_property('variables')} variables loaded, "
         return (
             f"{initial if loaded else ''}"
-            f"{model.get_float_custom_property('images_per_second'):,.0f} images/s, "
-            f"val accuracy {accuracy:.3f}"
+            f"{model.get_float_custom_property('images_per_second'):,.0f} {noun}/s, {best}"
         )
     if node_id == "Baseline":
         model_ids = [model.id for model in artifacts.get("model", ())]
@@ -52,7 +63,9 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
         return f"model {model_ids[0]}"
     if node_id == "Evaluator":
         verdict = "blessed" if blessed(artifacts) else "not blessed"
-        return f"accuracy {evaluation(artifacts).metrics[ACCURACY]:.3f}, {verdict}"
+        found = evaluation(artifacts)
+        value = found.metrics.get(found.monitor)
+        return verdict if value is None else f"{found.monitor} {short(value)}, {verdict}"
     if node_id == "Pusher":
         if not (folder := pushed_to(artifacts)):
             return "not pushed"
@@ -130,9 +143,11 @@ def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
         fields["profile"] = folder
     if "Evaluator" in outputs:
         schema = outputs.get("ImportSchema", {}).get("schema")
-        names = class_names(io_utils.get_only_uri_in_dir(schema[0].uri)) if schema else ()
+        names: Sequence[str] = ()
+        with contextlib.suppress(UserError):  # a task without classes
+            names = class_names(io_utils.get_only_uri_in_dir(schema[0].uri)) if schema else ()
         result = evaluation(outputs["Evaluator"], names)
-        fields["metrics"] = result.metrics
+        fields["metrics"], fields["monitor"] = result.metrics, result.monitor
         fields["not_blessed_because"] = result.failures
         fields["blessed"] = blessed(outputs["Evaluator"])
     if "Pusher" in outputs:

@@ -81,7 +81,7 @@ def _run(spec: RunSpec, end: dict[str, Any]) -> None:
         )
     # Before any component uses TensorFlow, which fixes the devices of the process.
     configure_devices(spec.settings.parallel)
-    known = nodes.names(parity=spec.settings.parity.enabled, report=spec.settings.report.enabled)
+    known = nodes.of(spec.settings)
     trains = nodes.between(nodes.TRAINER, known, spec.from_node, spec.to_node)
     # The components reuse the model that preflight builds.
     with registry.files_shared(builds=trains):

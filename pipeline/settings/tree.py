@@ -2,90 +2,29 @@
 
 from __future__ import annotations
 
+import difflib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from stagecraft.components.example_gen.archives import files
+from stagecraft.components.evaluator.evaluation import ACCURACY, metric_names
 from stagecraft.pipeline.settings import strict_yaml
+from stagecraft.pipeline.settings.data import DataSettings
 from stagecraft.pipeline.settings.kubeflow import KubeflowSettings
 from stagecraft.pipeline.settings.overrides import Override, parse
 from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.pipeline.settings.validation import validate
-from stagecraft.schemas import features, secrets
-from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.schemas.features import DATASETS, SAMPLE, DataSet
+from stagecraft.schemas import secrets
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import Settings, TrainingSettings
 
 __all__ = ["PipelineSettings", "SettingsError", "load"]
 
 PRESETS = pathlib.Path(__file__).resolve().parent / "presets"
-
-
-class DataSettings(Settings):
-    """The data (``data:``)."""
-
-    source: str = Field(
-        "sample",
-        description="sample (generated, no network), download (the published archive), or an "
-        "archive (.tar.gz) or a folder with its files: a path, or a gs://, s3:// or minio:// URI",
-    )
-    dataset: Literal["cifar10", "cifar100"] = Field("cifar10", description="layout of the data")
-    label: Literal["fine", "coarse"] = Field(
-        "fine", description="which of CIFAR-100's two labels to learn"
-    )
-    val_fraction: float = Field(
-        0.1, gt=0, le=0.5, description="share of the train part held out as the val split"
-    )
-    shards: int = Field(
-        48,
-        ge=1,
-        description="files per split; a fixed number, so that the data does not depend on the "
-        "number of workers",
-    )
-    sample_train: int = Field(5_000, ge=10, description="images in the train part of the sample")
-    sample_test: int = Field(1_000, ge=10, description="images in the test part of the sample")
-    cache_dir: str = Field("~/.cache/stagecraft", description="folder for downloads, for all runs")
-    schema_file: str | None = Field(
-        None,
-        description="TFDV schema (text proto) that the data must match; default: the dataset's",
-    )
-
-    @field_validator("source")
-    @classmethod
-    def _check_scheme(cls, value: str) -> str:
-        try:
-            files.check_scheme(value)
-        except UserError as error:
-            raise ValueError(str(error)) from None
-        return value
-
-    @model_validator(mode="after")
-    def _check(self) -> DataSettings:
-        if self.dataset == "cifar10" and self.label == "coarse":
-            raise SettingError("label", "coarse", "exists only in cifar100", "dataset: cifar100")
-        if self.source == "sample" and self.dataset != "cifar10":
-            raise SettingError(
-                "source", "sample", "needs the ten classes of cifar10", "dataset: cifar10"
-            )
-        return self
-
-    @property
-    def dataset_name(self) -> str:
-        """Key of ``stagecraft.schemas.features.DATASETS``."""
-        return "cifar100_coarse" if self.label == "coarse" else self.dataset
-
-    @property
-    def schema_path(self) -> str:
-        """Path of the schema that the data must match."""
-        return self.schema_file or self._dataset.schema_file
-
-    @property
-    def _dataset(self) -> DataSet:
-        return SAMPLE if self.source == "sample" else DATASETS[self.dataset_name]
 
 
 class TransformSettings(Settings):
@@ -94,6 +33,21 @@ class TransformSettings(Settings):
     materialize: bool = Field(
         False, description="also write the transformed examples, instead of transforming on the fly"
     )
+
+
+class Threshold(Settings):
+    """Bounds of a metric (``evaluate.thresholds``)."""
+
+    min: float | None = Field(None, description="least value for a blessing")
+    max: float | None = Field(None, description="greatest value")
+
+    @model_validator(mode="after")
+    def _check(self) -> Threshold:
+        if self.min is None and self.max is None:
+            raise ValueError("expected min, max, or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise SettingError("min", self.min, f"is above max: {self.max:g}", "min below max")
+        return self
 
 
 class EvaluateSettings(Settings):
@@ -105,12 +59,46 @@ class EvaluateSettings(Settings):
     better_than_constant: bool = Field(
         True,
         description="also require that, with 95 % confidence, the model is better than always "
-        "answering the most frequent class",
+        "answering the most frequent class; only for tasks with classes",
     )
     not_worse: bool = Field(
         True,
         description="also require that the model is not worse than the last blessed model, if any",
     )
+    thresholds: dict[str, Threshold] = Field(
+        {},
+        description="more conditions, by metric of the task: min, max, or both, such as "
+        "{mse: {max: 1.5}}",
+    )
+    slices: tuple[str, ...] = Field(
+        (), description="features; the metrics are also measured for each of their values"
+    )
+
+    def check_metrics(self, task: Task) -> None:
+        """Checks that the task has the metrics.
+
+        Raises:
+            SettingError: it has not.
+        """
+        known = metric_names(task)
+        for name in self.thresholds:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                raise SettingError(
+                    "evaluate.thresholds",
+                    name,
+                    f"is no metric of task.name: {task.name}",
+                    near[0] if near else f"one of {', '.join(known)}",
+                )
+        if self.min_accuracy and (ACCURACY not in known or ACCURACY in self.thresholds):
+            other = "evaluate.thresholds has accuracy, too"
+            none = f"task.name: {task.name} has no accuracy"
+            raise SettingError(
+                "evaluate.min_accuracy",
+                self.min_accuracy,
+                f"cannot be used, because {other if ACCURACY in known else none}",
+                f"evaluate.thresholds for {', '.join(known)}",
+            )
 
 
 class PushSettings(Settings):
@@ -177,35 +165,20 @@ class PipelineSettings(TrainingSettings):
     beam: BeamSettings = BeamSettings()
     kubeflow: KubeflowSettings = KubeflowSettings()
 
-    @property
-    def schema_path(self) -> str:
-        """Path of the schema that the data must match."""
-        if self.data.schema_file:
-            return self.data.schema_file
-        if self.reads_image_folder:
-            from stagecraft.components.example_gen import folders  # with NumPy
+    @model_validator(mode="after")
+    def _check_metrics(self) -> PipelineSettings:
+        self.evaluate.check_metrics(self.task.found)
+        return self
 
-            return folders.write_schema(self.data.source, self.data.cache_dir)
-        return self.task.found.schema_file or self.data.schema_path
-
-    @property
-    def reads_image_folder(self) -> bool:
-        """Whether ``data.source`` is a folder of image files by class, for a task of such."""
-        if not self._has_classes or self.data.source in ("sample", "download"):
-            return False
-        from stagecraft.components.example_gen import folders  # with NumPy
-
-        return folders.is_by_class(self.data.source)
+    @model_validator(mode="after")
+    def _check_data(self) -> PipelineSettings:
+        self.data.check_task(self.task)
+        return self
 
     @property
-    def reads_cifar(self) -> bool:
-        """Whether ``data.source`` is an archive of CIFAR, or its sample."""
-        return self._has_classes and not self.reads_image_folder
-
-    @property
-    def _has_classes(self) -> bool:
-        """Whether the task learns the class of a picture."""
-        return {features.IMAGE, features.LABEL} <= set(self.task.found.features)
+    def schema_path(self) -> str | None:
+        """Path of the schema that the data must match; None: it is inferred."""
+        return self.data.schema_of(self.task.found)
 
 
 def recorded(settings: PipelineSettings) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from stagecraft.pipeline.settings import overrides as settings_overrides
 from stagecraft.pipeline.settings.overrides import Override, Tree
 from stagecraft.pipeline.settings.strict_yaml import SettingsError
 from stagecraft.schemas import secrets
-from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.errors import setting_error
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -42,11 +42,6 @@ class _Problem(NamedTuple):
 
     path: tuple[str, ...]
     message: str
-    shown: str
-
-    def __str__(self) -> str:
-        where = ".".join(self.path)
-        return f"{where}: {self.message}{self.shown}" if where else self.message
 
 
 def validate(
@@ -77,7 +72,7 @@ def validate(
     for problem in problems:
         blamed = _blamed(problem, overrides, remaining)
         origin = ", ".join(override.text for override in blamed) or source
-        lines.append(f"{origin}: {problem}" if origin else str(problem))
+        lines.append(f"{origin}: {problem.message}" if origin else problem.message)
     raise SettingsError(
         "; ".join(_grouped(lines, source)), setting=".".join(problems[0].path), file=source or ""
     )
@@ -128,16 +123,16 @@ def message_of(problem: Mapping[str, Any]) -> str:
 def _problems(error: ValidationError) -> Iterator[_Problem]:
     for problem in error.errors(include_url=False):
         path = tuple(str(part) for part in problem["loc"])
-        message = message_of(problem)
-        value = problem["input"]
-        shown = ""
+        if refused := setting_error(problem):
+            yield _Problem(path, secrets.redact(str(refused)))
+            continue
+        message, value = secrets.redact(message_of(problem)), problem["input"]
+        if path:
+            message = f"{'.'.join(path)}: {message}"
         if not isinstance(value, dict) and value is not None and problem["type"] != "missing":
             text = repr(settings_overrides.shown_value(path, value))
-            shown = f" (given: {settings_overrides.shortened(text)})"
-        cause = problem.get("ctx", {}).get("error")
-        if isinstance(cause, SettingError) and cause.setting == ".".join(path):
-            message, shown = message.removeprefix(f"{cause.setting}: "), ""
-        yield _Problem(path, secrets.redact(message), shown)
+            message += f" (given: {settings_overrides.shortened(text)})"
+        yield _Problem(path, message)
 
 
 def _refuse_left_out(tree: Any, source: str | None, path: Sequence[str] = ()) -> None:

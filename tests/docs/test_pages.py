@@ -26,7 +26,17 @@ from stagecraft.trainer_module.settings import ParallelSettings
 TOPOLOGIES = ROOT / "docs" / "reference" / "parallel.md"
 CHOICE = ROOT / "docs" / "how-to" / "topology.md"
 ESTIMATORS = ROOT / "docs" / "how-to" / "estimators.md"
+OWN_TASK = ROOT / "docs" / "how-to" / "own-task.md"
 KUBEFLOW = ROOT / "docs" / "how-to" / "kubeflow.md"
+
+
+@pytest.fixture(autouse=True)
+def _modules_of_the_reader(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the module importable that settings name as their task."""
+    for found in snippets(OWN_TASK.read_text()):
+        if found.title == "houses.py":
+            (tmp_path / found.title).write_text(found.text)
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 def blocks(page: pathlib.Path, language: str) -> list[str]:
@@ -72,7 +82,7 @@ def spans(cell: str) -> list[str]:
 def tree(text: str) -> dict[str, Any]:
     """Settings as a table writes them: sections, or the fields of ``parallel``."""
     given = yaml.safe_load(text)
-    return given if given.keys() <= {"train", "parallel"} else {"parallel": given}
+    return given if given.keys() <= {"task", "train", "parallel"} else {"parallel": given}
 
 
 def test_there_is_something_to_test() -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 
+import houses
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,8 +12,10 @@ from tfx.types import standard_artifacts
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.pipeline.evaluation import eval_config
 from stagecraft.pipeline.local import summary
-from stagecraft.pipeline.settings import EvaluateSettings
+from stagecraft.pipeline.settings import EvaluateSettings, PipelineSettings
 from stagecraft.schemas import features
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module import registries
 
 NAMES = ("cat", "dog", "frog")
 
@@ -95,3 +98,66 @@ def test_one_class_only_shows_nothing(tmp_path):
     assert not blessed
     [why] = found.failures
     assert "'frog' (50 of 50)" in why
+
+
+def test_thresholds_of_any_metric_and_slices():
+    settings = EvaluateSettings(thresholds={"loss": {"max": 2}}, slices=("id",), min_accuracy=0.25)
+    config = eval_config(settings)
+    [spec] = config.metrics_specs
+    bounds = {
+        metric.config: metric.per_slice_thresholds[0].threshold.value_threshold
+        for metric in spec.metrics
+        if metric.per_slice_thresholds
+    }
+    assert bounds['"name": "loss"'].upper_bound.value == 2
+    assert bounds['"name": "accuracy"'].lower_bound.value == 0.25
+    assert [list(each.feature_keys) for each in config.slicing_specs] == [[], ["label"], ["id"]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting", "suggestion"),
+    [
+        ({"thresholds": {"los": {"max": 2}}}, "evaluate.thresholds", "loss"),
+        (
+            {"thresholds": {"mse": {"max": 2}}},
+            "evaluate.thresholds",
+            "one of accuracy, top_3_accuracy, loss, expected_calibration_error",
+        ),
+        (
+            {"thresholds": {"accuracy": {"min": 0.5}}, "min_accuracy": 0.4},
+            "evaluate.min_accuracy",
+            "evaluate.thresholds for accuracy, top_3_accuracy, loss, expected_calibration_error",
+        ),
+    ],
+    ids=["near", "unknown", "twice"],
+)
+def test_metrics_that_cannot_be_meant(changes, setting, suggestion, messages):
+    pictures = registries.TASKS.get("pictures")
+    with pytest.raises(SettingError) as refused:
+        EvaluateSettings(**changes).check_metrics(pictures)
+    assert (refused.value.setting, refused.value.suggestion) == (setting, suggestion)
+    messages.check(str(refused.value))
+    with pytest.raises(ValueError, match=setting):
+        PipelineSettings.model_validate({"evaluate": changes})
+
+
+def test_a_task_without_accuracy(messages):
+    with pytest.raises(SettingError) as refused:
+        EvaluateSettings(min_accuracy=0.5).check_metrics(houses.HOUSES)
+    assert refused.value.setting == "evaluate.min_accuracy"
+    messages.check(str(refused.value))
+
+
+@pytest.mark.parametrize("bounds", [{}, {"min": 2, "max": 1}, {"min": float("nan")}, {"least": 1}])
+def test_bounds_that_nothing_meets(bounds):
+    with pytest.raises(ValueError, match="thresholds"):
+        EvaluateSettings(thresholds={"loss": bounds})
+
+
+def test_a_slice_that_the_schema_lacks():
+    schema = features.SAMPLE.schema_file
+    eval_config(EvaluateSettings(slices=("id",)), schema_path=schema)
+    with pytest.raises(SettingError) as refused:
+        eval_config(EvaluateSettings(slices=("id", "regoin")), schema_path=schema)
+    assert (refused.value.setting, refused.value.value) == ("evaluate.slices", "regoin")
+    assert "label" in refused.value.suggestion

@@ -54,7 +54,7 @@ def test_augment_takes_lists_words_and_booleans(given, parsed):
         ["train.batch_size=0"],
         ["train.learning_rate=0"],
         ["train.momentum=1"],
-        ["train.optimizer=adam"],
+        ["train.optimizer=adams"],
         ["train.model=rsenet20"],
         ["train.model=resnet21"],
         ["train.model=my_models"],

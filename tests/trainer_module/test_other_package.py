@@ -86,7 +86,7 @@ def test_its_own_rules_and_those_of_all_refuse(installed, messages):
         with pytest.raises(ValidationError) as caught:
             ParallelSettings.model_validate({"strategy": "local_sgd", **values})
         error = caught.value.errors()[0]["ctx"]["error"]
-        assert isinstance(error, SettingError) and error.setting == setting
+        assert isinstance(error, SettingError) and error.setting == f"parallel.{setting}"
         messages.check(error)
     with messages.raises(ValidationError):
         TrainSettings(model="perceptron_0")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import tensorflow as tf
 
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.checkpointing.checkpoints import Checkpoints
 from stagecraft.trainer_module.engines.strategy import StrategyEngine
 from stagecraft.trainer_module.run_fn import run_fn
@@ -199,3 +199,15 @@ def test_tfxs_own_trainer_gives_no_working_dir(make_fn_args, tmp_path):
     fn_args.working_dir = None
     run_fn(fn_args)
     assert Checkpoints(tmp_path / "model_run" / "checkpoints").steps() == [1]
+
+
+def test_a_model_that_keras_cannot_load_back_is_refused_before_it_is_trained(
+    make_fn_args, tmp_path, messages
+):
+    """A class of its own, which Keras finds only if it is registered."""
+    fn_args = make_fn_args(tmp_path, train_model="user_models:subclassed", train_export_keras=1)
+    with pytest.raises(SettingError) as refused:
+        run_fn(fn_args)
+    assert refused.value.setting == "train.export_keras"
+    messages.check(str(refused.value).partition(" back:")[0])  # the rest is Keras's
+    assert not (tmp_path / "checkpoints").exists() or not _states(tmp_path)

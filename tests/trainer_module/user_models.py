@@ -1,5 +1,6 @@
 """Models as a user writes them: `package.module:function`."""
 
+import json
 from typing import Any
 
 import keras
@@ -64,3 +65,14 @@ def diverging(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
     hidden = keras.layers.GlobalAveragePooling2D()(images)
     logits = keras.layers.Dense(num_classes, kernel_initializer="zeros")(hidden)
     return keras.Model(images, keras.layers.Rescaling(1e30)(logits))
+
+
+class Epochs:
+    """A callback that writes the number of steps to a file."""
+
+    def on_step(self, step, logs):
+        self.steps = step
+
+    def on_train_end(self, logs):
+        with open("epochs.json", "w") as file:
+            json.dump({"steps": self.steps}, file)

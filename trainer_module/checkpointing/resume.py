@@ -18,9 +18,12 @@ Flat = Mapping[str, Any]
 
 FREE = frozenset(
     {
+        "train_callbacks",
         "train_checkpoint_every",
+        "train_early_stopping_patience",  # changes when the training ends, not its steps
         "train_eval_batch_size",
         "train_initial_weights",  # their digest is part of the checkpoint folder's name
+        "train_export_keras",
         "train_eval_every",  # changes which steps can be the best one, not the steps themselves
         "train_keep",
         "train_memory_limit_mb",

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.augmentation import Augmentation
-from stagecraft.trainer_module.models.layers.random_state import GAMMA, mix, u64
+from stagecraft.trainer_module.data.splitmix import GAMMA, mix, u64
 
 
 def augment(

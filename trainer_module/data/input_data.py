@@ -17,8 +17,8 @@ from stagecraft.schemas import missing_features
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import example_files
 from stagecraft.trainer_module.data.batch import Batch
+from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.tasks.task import Task
 
 if typing.TYPE_CHECKING:
     import tensorflow_transform as tft  # imports Beam, which takes seconds

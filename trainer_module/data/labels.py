@@ -158,7 +158,11 @@ def check_features(schema_path: str, names: Sequence[str] = features.ALL) -> Non
 
 
 def read(schema_path: str) -> schema_pb2.Schema:
-    """The schema in a file, a text proto."""
+    """A TFDV schema, from its text proto.
+
+    Raises:
+        UserError: the file cannot be read, or is no schema.
+    """
     try:
         with tf.io.gfile.GFile(schema_path) as file:
             return text_format.Parse(file.read(), schema_pb2.Schema())

@@ -21,7 +21,7 @@ from stagecraft.trainer_module.data.batch import Batch
 from stagecraft.trainer_module.engines import placement, step_metrics
 from stagecraft.trainer_module.engines.collectives import Group
 from stagecraft.trainer_module.engines.replica_pipeline import PartialSums, ReplicaPipeline
-from stagecraft.trainer_module.engines.stage_replica import COUNTERS, StageReplica
+from stagecraft.trainer_module.engines.stage_replica import StageReplica
 from stagecraft.trainer_module.engines.strategy import BuildModel
 from stagecraft.trainer_module.engines.training import Copies, Engine, Variable, unique
 from stagecraft.trainer_module.engines.workers import Workers
@@ -56,19 +56,20 @@ class GridEngine(Engine):
         if topology.stages > 1 or parallel.memory_mb:
             self.plan = self._workers.make_plan(self._template, settings)
         cuts = self.plan.cuts if self.plan else []
+        models = partition.split(self._template, cuts)
         self._stages = [
-            Stage(model, parallel.jit, parallel.remat, parallel.parts, self._dtype)
-            for model in partition.split(self._template, cuts)
+            Stage(model, parallel.jit, parallel.remat, parallel.parts, self._dtype, models[:number])
+            for number, model in enumerate(models)
         ]
         examine.check(self._stages, parallel)
         self._parts = parallel.parts
-        self._grid = [
-            [
-                StageReplica(stage, topology.device(replica, number), replica, number, train)
-                for number, stage in enumerate(self._stages)
-            ]
-            for replica in range(topology.replicas)
-        ]
+        self._grid: list[list[StageReplica]] = []
+        for replica in range(topology.replicas):
+            row: list[StageReplica] = []
+            for number, stage in enumerate(self._stages):
+                device = topology.device(replica, number)
+                row.append(StageReplica(stage, device, replica, number, train, row))
+            self._grid.append(row)
         self._pipelines = [
             ReplicaPipeline(row, settings, self._parts, self.objective) for row in self._grid
         ]
@@ -118,6 +119,7 @@ class GridEngine(Engine):
             ]
 
         sums = step_metrics.accumulate(accumulation_step, steps, self._plus)
+        sums = list(map(_with_tied, self._grid, sums))
         return [
             [self._all_reduce(replica, number, row[number], factor) for number in range(len(row))]
             for replica, row in enumerate(sums)
@@ -167,7 +169,7 @@ class GridEngine(Engine):
         """Applies the gradients and writes the state, on every stage replica by itself."""
         train = self._settings.train
         step_metrics.check_connected(
-            [each for stage_replica in self._grid[0] for each in stage_replica.connected]
+            [each for stage_replica in self._grid[0] for each in stage_replica.has_gradient]
         )
         with tf.device("CPU:0"):
             step = self._step.read_value()
@@ -209,7 +211,7 @@ class GridEngine(Engine):
     def _check_placement(self, ops: list[placement.Op]) -> None:
         # Gradients do not pass a boundary where a tensor of integers is alive.
         passes_back = self._pipelines[0].passes_back
-        reached = [all(passes_back[k + 1 :]) for k in range(len(self._stages))]
+        reached = [all(map(any, passes_back[k + 1 :])) for k in range(len(self._stages))]
         placed = {
             (replica, stage): stage_replica
             for replica, row in enumerate(self._grid)
@@ -221,7 +223,9 @@ class GridEngine(Engine):
             backward=[
                 place
                 for place, stage_replica in placed.items()
-                if reached[place[1]] and (stage_replica.weights or passes_back[place[1]])
+                if reached[place[1]]
+                # A gradient that only travels through a stage has no ops of its own.
+                and (any(stage_replica.connected) or passes_back[place[1]] == [True])
             ],
         )
 
@@ -233,11 +237,10 @@ class GridEngine(Engine):
             part = batches.take(cut, replica)
             hidden = part.inputs
             for stage_replica in row:
+                weights, state = stage_replica.read(averaged=True)
                 with stage_replica.scope("evaluate"):
-                    state = [tf.convert_to_tensor(variable) for variable in stage_replica.state]
-                    hidden = stage_replica.stage.infer(
-                        stage_replica.averaged(), state, tf.identity(hidden)
-                    )
+                    hidden = tf.nest.map_structure(tf.identity, hidden)
+                    hidden = stage_replica.stage.infer(weights, state, hidden)
             with row[-1].scope("evaluate"):
                 sums.append(self.objective.evaluation(hidden, part))
         with tf.device("CPU:0"):
@@ -263,8 +266,35 @@ class GridEngine(Engine):
         for column in zip(*self._grid, strict=True):
             for same in zip(*(stage_replica.named() for stage_replica in column), strict=True):
                 name, variables = same[0][0], [variable for _, variable in same]
-                if name in COUNTERS:  # each stage's optimizer has its own
+                if name in column[0].shared:  # each stage's optimizer has its own
                     shared.setdefault(name, []).extend(variables)
                 else:
                     own.append((name, Copies(variables)))
         return unique([*((name, Copies(all_)) for name, all_ in shared.items()), *own])
+
+
+def _with_tied(row: Sequence[StageReplica], sums: Sequence[PartialSums]) -> list[PartialSums]:
+    """Adds each gradient of a tied weight to that of the stage that holds the weight.
+
+    The result has the gradients of the weights that each stage holds.
+    """
+    totals: dict[int, tf.Tensor] = {}
+    connected: dict[int, bool] = {}
+    for stage_replica, partial in zip(row, sums, strict=True):
+        uses = zip(stage_replica.stage.trainable, stage_replica.holders, strict=True)
+        for (weight, holder), gradient, has in zip(
+            uses, partial.gradients, stage_replica.connected, strict=True
+        ):
+            key = id(weight)
+            if holder is stage_replica:
+                totals[key], connected[key] = gradient, has
+                continue
+            with holder.scope("tied"):
+                totals[key] += tf.identity(gradient)
+            connected[key] |= has
+    result = []
+    for stage_replica, partial in zip(row, sums, strict=True):
+        held = stage_replica.held
+        stage_replica.has_gradient = [connected[key] for key in held]
+        result.append(partial._replace(gradients=[totals[key] for key in held]))
+    return result

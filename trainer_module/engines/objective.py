@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Batch, Nest
+from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.engines.step_metrics import Metrics, metrics_dtype
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -15,7 +16,7 @@ class Objective:
 
     def __init__(self, settings: TrainingSettings):
         self._train = settings.train
-        self.task = settings.task.found
+        self.task: Task = settings.task.found
         self._metrics = list(self.task.metrics())
         self._dtype = metrics_dtype(settings)
         self.size = sum(metric.size for metric in self._metrics)

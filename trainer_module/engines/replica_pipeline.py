@@ -5,16 +5,17 @@ In the order of :mod:`stagecraft.trainer_module.planning.schedule`, which draws 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from stagecraft.trainer_module.data import batch as batches
-from stagecraft.trainer_module.data.batch import Batch
+from stagecraft.trainer_module.data.batch import Batch, Nest
 from stagecraft.trainer_module.engines import step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.engines.stage_replica import StageReplica
+from stagecraft.trainer_module.models.stages import functional
 from stagecraft.trainer_module.planning import schedule
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -50,12 +51,11 @@ class ReplicaPipeline:
         parallel = settings.parallel
         self._passes = schedule.in_order(parallel.schedule, parallel.microbatches, len(stages))
         self._parts = parts
-        self.passes_back = [
-            any(stage.weights for stage in stages[:number])
-            and "float" in stage.stage.model.inputs[0].dtype
-            for number, stage in enumerate(stages)
-        ]
-        """Per stage: whether the stage before it needs the gradient of its inputs."""
+        self.passes_back: list[list[bool]] = [[]]
+        """Per stage: whether the stage before it needs the gradient of each of its inputs."""
+        for stage in stages[:-1]:
+            of_inputs = self.passes_back[-1] or [False] * len(stage.stage.model.inputs)
+            self.passes_back.append(functional.have_gradients(stage.stage.model, of_inputs))
 
     def forward_and_back(
         self,
@@ -76,7 +76,7 @@ class ReplicaPipeline:
             scale: of the loss, for gradients that fit into float16; None: 1.
         """
         passed: dict[tuple[int, int], _Forward] = {}
-        incoming: dict[tuple[int, int], list[tf.Tensor]] = {}
+        incoming: dict[tuple[int, int], dict[int, tf.Tensor]] = {}
         sums: dict[int, PartialSums] = {}
         latest: list[list[tf.Tensor]] = [[] for _ in self.stages]
         for direction, k, m in self._passes:
@@ -84,20 +84,18 @@ class ReplicaPipeline:
                 if direction == schedule.FORWARD:
                     part = batches.take(batch, m)
                     source = passed[k - 1, m].outputs if k else part.inputs
-                    inputs = tf.identity(source)  # the copy on this device, which the tape watches
-                    with tf.control_dependencies([inputs]):
+                    # The copies on this device, which the tape watches.
+                    inputs = tf.nest.map_structure(tf.identity, source)
+                    with tf.control_dependencies(tf.nest.flatten(inputs)):
                         passed[k, m] = self._forward(k, values[k], inputs, part, rows[m], step)
-                    latest[k] = [passed[k, m].outputs]
+                    latest[k] = tf.nest.flatten(passed[k, m].outputs)
                     continue
                 forward = passed.pop((k, m))
-                wanted = [forward.inputs] if self.passes_back[k] else []
-                arrived = [tf.identity(each) for each in incoming.pop((k, m), [])]
-                with tf.control_dependencies(arrived):
-                    gradients = self._backward(k, forward, [*values[k][0], *wanted], arrived, scale)
-                latest[k] = list(gradients)
-                if wanted:
-                    back = gradients.pop()
-                    incoming[k - 1, m] = [back] if self.passes_back[k] else []
+                arrived = {i: tf.identity(v) for i, v in incoming.pop((k, m), {}).items()}
+                with tf.control_dependencies(list(arrived.values())):
+                    gradients, back = self._backward(k, values[k][0], forward, arrived, scale)
+                latest[k] = [*gradients, *back.values()]
+                incoming[k - 1, m] = back
             with self.stages[k].scope("accumulate"):
                 new = PartialSums(gradients, forward.changed, self._metrics(forward))
                 sums[k] = step_metrics.plus(sums[k], new) if k in sums else new
@@ -107,7 +105,7 @@ class ReplicaPipeline:
         self,
         number: int,
         values: Values,
-        inputs: tf.Tensor,
+        inputs: Nest,
         batch: Batch,
         rows: tf.Tensor,
         step: tf.Tensor,
@@ -116,8 +114,7 @@ class ReplicaPipeline:
         losses = sums = None
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values[0])
-            if inputs.dtype.is_floating:
-                tape.watch(inputs)
+            tape.watch([each for each in tf.nest.flatten(inputs) if each.dtype.is_floating])
             result = self.stages[number].stage(*values, inputs, step, rows)
             if number == len(self.stages) - 1:
                 losses = self._objective.loss(result.outputs, batch)
@@ -127,30 +124,41 @@ class ReplicaPipeline:
     def _backward(
         self,
         number: int,
+        weights: Sequence[tf.Tensor],
         passed: _Forward,
-        sources: Sequence[tf.Tensor],
-        incoming: Sequence[tf.Tensor],
+        incoming: Mapping[int, tf.Tensor],
         scale: tf.Tensor | None,
-    ) -> list[tf.Tensor]:
-        """The vector-Jacobian product of a stage: gradients of its sources.
+    ) -> tuple[list[tf.Tensor], dict[int, tf.Tensor]]:
+        """The vector-Jacobian product of a stage.
 
-        ``sources``: the weights, and the inputs where the stage before needs their gradient;
-        ``incoming``: gradient of the outputs, from the stage after this one; of the last, none.
+        Args:
+            incoming: gradients of the outputs by their index, from the stage after this one; of
+                the last stage, none.
+
+        Returns:
+            The gradients of the weights; and, by their index, of the inputs whose gradients the
+            stage before needs.
         """
+        wanted = [index for index, has in enumerate(self.passes_back[number]) if has]
+        inputs = tf.nest.flatten(passed.inputs)
+        sources = [*weights, *(inputs[index] for index in wanted)]
         if not sources:
-            return []
-        targets, seeds = [*([passed.outputs] if incoming else [])], [*incoming]
+            return [], {}
+        outputs = tf.nest.flatten(passed.outputs)
+        targets, seeds = [outputs[index] for index in incoming], [*incoming.values()]
         for value, divisor in self._parts_of_loss(passed):
             targets.append(value)
             one = tf.ones_like(value) if scale is None else tf.cast(scale, value.dtype)
             seeds.append(one / divisor)
-        raw = passed.tape.gradient(targets, list(sources), output_gradients=seeds)
-        gradients, has_gradient = step_metrics.connected(raw, sources)
-        stage = self.stages[number]
-        stage.connected = has_gradient[: len(stage.weights)]
+        raw = passed.tape.gradient(targets, sources, output_gradients=seeds)
+        gradients, has_gradient = step_metrics.connected(raw[: len(weights)], weights)
+        self.stages[number].connected = has_gradient
+        back = dict(zip(wanted, raw[len(weights) :], strict=True))
         # Nothing goes back through a gradient that a layer stops.
-        self.passes_back[number] &= all(has_gradient[len(stage.weights) :])
-        return gradients
+        for index, gradient in back.items():
+            self.passes_back[number][index] = gradient is not None
+        given = {i: tf.convert_to_tensor(v) for i, v in back.items() if v is not None}
+        return gradients, given
 
     def _metrics(self, passed: _Forward) -> list[tf.Tensor]:
         values = [value / divisor for value, divisor in self._parts_of_loss(passed)]
@@ -169,8 +177,8 @@ class _Forward(NamedTuple):
     """A microbatch's way forward through a stage, kept for the direction back."""
 
     tape: tf.GradientTape
-    inputs: tf.Tensor
-    outputs: tf.Tensor
+    inputs: Nest
+    outputs: Nest
     changed: dict[int, tf.Tensor]
     penalty: tf.Tensor
     losses: tf.Tensor | None

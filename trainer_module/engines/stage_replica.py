@@ -4,6 +4,10 @@
     replica 1:  stage(1, 0) on CPU:3 -> stage(1, 1) on CPU:4 -> stage(1, 2) on CPU:5
 
 Replicas are the rows of the grid, stages its columns; a column holds equal variables, bit for bit.
+
+The first stage that uses a weight holds it, with its slots and EMA weight. A later stage of the
+replica that uses it too (a *tied* weight, such as an embedding that also makes the logits) copies
+its value in each step, and adds its gradient to that of the first stage.
 """
 
 from __future__ import annotations
@@ -16,31 +20,53 @@ import keras
 import tensorflow as tf
 
 from stagecraft.trainer_module.models.stages.stage import Stage
-from stagecraft.trainer_module.optimization import ema
+from stagecraft.trainer_module.optimization import clipping, ema, gradient_noise, slots
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.settings import TrainSettings
 
 SCOPE = "replica{replica}_stage{stage}"
 """Name scope of all ops of a stage replica; the placement check goes by it."""
 
-COUNTERS = ("optimizer/iteration", "optimizer/learning_rate")
-"""What every optimizer has, whichever variables it is for; by name in a checkpoint."""
-
 
 class StageReplica:
     """One replica (row) of one stage (column), with its variables on ``device``."""
 
-    def __init__(self, stage: Stage, device: str, replica: int, number: int, train: TrainSettings):
+    def __init__(
+        self,
+        stage: Stage,
+        device: str,
+        replica: int,
+        number: int,
+        train: TrainSettings,
+        before: Sequence[StageReplica] = (),
+    ):
+        """``before``: the stages before, of the same replica."""
         self.stage = stage
+        self._train = train
         self.device = device
         self._scope = SCOPE.format(replica=replica, stage=number)
+        holders: dict[int, StageReplica] = {key: each for each in before for key in each._copies}
+        self._holders = [holders.get(id(variable), self) for variable in stage.variables]
+        self.holders = self._holders[: len(stage.trainable)]
+        """Which stage holds each of ``Stage.trainable``: this one, or one before."""
         with tf.device(device):
-            self.weights = [_copy(variable) for variable in stage.trainable]
-            self.state = [_copy(variable) for variable in stage.state]
-            self.connected = [True] * len(self.weights)
-            """Which weights have a gradient; known when the backward pass has been traced."""
+            self._copies: dict[int, keras.Variable] = {
+                id(variable): _copy(variable)
+                for variable, holder in zip(stage.variables, self._holders, strict=True)
+                if holder is self
+            }
+            self.weights = [v for v in self._copies.values() if v.trainable]
+            self.state = [v for v in self._copies.values() if not v.trainable]
+            self.connected = [True] * len(stage.trainable)
+            """Which of ``Stage.trainable`` have a gradient in this stage; known when the backward
+            pass has been traced."""
+            self.has_gradient = [True] * len(self.weights)
+            """Which of ``weights`` have a gradient in any stage."""
             self.optimizer = make_optimizer(train, self.weights) if self.weights else None
             self.ema_weights = ema.create(self.weights if train.ema_decay else [])
+        self.held = [key for key, variable in self._copies.items() if variable.trainable]
+        """Ids of the template's variables that ``weights`` are copies of."""
+        self._averaged = self._copies | dict(zip(self.held, self.ema_weights, strict=False))
 
     @contextlib.contextmanager
     def scope(self, part: str, after: Sequence[Any] = ()) -> Iterator[None]:
@@ -52,17 +78,27 @@ class StageReplica:
         ):
             yield
 
-    def read(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Weights and state as tensors, read once a step."""
-        with self.scope("read"):
-            return (
-                [tf.identity(variable.value) for variable in self.weights],
-                [tf.identity(variable.value) for variable in self.state],
-            )
+    def read(self, averaged: bool = False) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """Weights and state of ``Stage.variables`` as tensors on this device, read once a step.
 
-    def averaged(self) -> list[tf.Tensor]:
-        """The weights that are evaluated: EMA weights where EMA is on."""
-        return [tf.convert_to_tensor(v) for v in self.ema_weights or self.weights]
+        ``averaged``: EMA weights in place of weights, where EMA is on.
+        """
+        values = []
+        for variable, holder in zip(self.stage.variables, self._holders, strict=True):
+            source = holder._averaged if averaged else holder._copies
+            with holder.scope("read"):
+                value = tf.identity(tf.convert_to_tensor(source[id(variable)]))
+            if holder is not self:
+                with self.scope("read"):
+                    value = tf.identity(value)
+            values.append(value)
+        count = len(self.stage.trainable)
+        return values[:count], values[count:]
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """Names in a checkpoint of what the optimizers of all stages have alike."""
+        return slots.shared(self.optimizer) if self.optimizer else frozenset()
 
     def update(
         self,
@@ -71,14 +107,23 @@ class StageReplica:
         rate: tf.Tensor,
         step: tf.Tensor,
     ) -> None:
-        """Assigns what layers ``changed``, by index in ``Stage.variables``; applies gradients."""
-        variables = [*self.weights, *self.state]
+        """Assigns what layers ``changed``, by index in ``Stage.variables``; applies gradients.
+
+        ``gradients``: of the weights that this stage holds; scaled already, to limit the norm over
+        all stages.
+        """
+        if self._train.clip_value:
+            gradients = clipping.by_value(gradients, self._train.clip_value)
+        if self._train.gradient_noise:
+            paths = [weight.path for weight in self.weights]
+            eta, seed = self._train.gradient_noise, self._train.seed
+            gradients = gradient_noise.added(gradients, paths, eta, seed, step)
         for index, value in changed.items():
-            variables[index].assign(value)
+            self._copies[id(self.stage.variables[index])].assign(value)
         if self.optimizer:
             self.optimizer.learning_rate.assign(rate)
             self.optimizer.iterations.assign(step)
-            pairs = zip(gradients, self.weights, self.connected, strict=True)
+            pairs = zip(gradients, self.weights, self.has_gradient, strict=True)
             used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
             if used:
                 self.optimizer.apply(*map(list, zip(*used, strict=True)))
@@ -92,11 +137,10 @@ class StageReplica:
 
     def named(self) -> list[tuple[str, Any]]:
         """Name in a checkpoint -> variable."""
-        slots = self.optimizer.variables if self.optimizer else []
         averages = zip(self.weights, self.ema_weights, strict=False)
         return [
             *((f"model/{variable.path}", variable) for variable in (*self.weights, *self.state)),
-            *((f"optimizer/{slot.path.partition('/')[2]}", slot) for slot in slots),
+            *(slots.named(self.optimizer) if self.optimizer else ()),
             *((f"ema/{variable.path}", average) for variable, average in averages),
         ]
 

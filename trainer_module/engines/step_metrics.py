@@ -72,6 +72,8 @@ def connected(
         tf.zeros_like(source) if gradient is None else tf.convert_to_tensor(gradient)
         for gradient, source in zip(gradients, sources, strict=True)
     ]
+    for gradient, source in zip(filled, sources, strict=True):
+        gradient.set_shape(source.shape)  # XLA loses the shape of an embedding's gradient
     return filled, [gradient is not None for gradient in gradients]
 
 

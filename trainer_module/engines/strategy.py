@@ -26,7 +26,7 @@ from stagecraft.trainer_module.engines.training import Engine, Variable, unique
 from stagecraft.trainer_module.models.divisibility import examine
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.stages.stage import Stage
-from stagecraft.trainer_module.optimization import clipping, ema
+from stagecraft.trainer_module.optimization import clipping, ema, gradient_noise, slots
 from stagecraft.trainer_module.optimization.loss_scale import all_finite
 from stagecraft.trainer_module.optimization.make_optimizer import make_optimizer
 from stagecraft.trainer_module.parallel.capabilities import capabilities
@@ -163,10 +163,18 @@ class StrategyEngine(Engine):
 
     def _update(self, gradients: list[tf.Tensor]) -> None:
         """Applies summed gradients, in replica context."""
-        clip_norm = self._settings.train.clip_norm
-        if clip_norm:
-            by = clipping.factor(clipping.squared_norm(gradients), clip_norm)
+        train = self._settings.train
+        if train.clip_norm:
+            by = clipping.factor(clipping.squared_norm(gradients), train.clip_norm)
             gradients = clipping.scaled(gradients, by)
+        if train.clip_value:
+            gradients = clipping.by_value(gradients, train.clip_value)
+        if train.gradient_noise:
+            paths = [weight.path for weight in self._stage.trainable]
+            step = self._step.read_value()
+            gradients = gradient_noise.added(
+                gradients, paths, train.gradient_noise, train.seed, step
+            )
         step_metrics.check_connected(self._connected)
         pairs = zip(gradients, self._stage.trainable, self._connected, strict=True)
         used = [(gradient, weight) for gradient, weight, is_used in pairs if is_used]
@@ -238,13 +246,11 @@ class StrategyEngine(Engine):
         return values | {variable.path: average.numpy() for variable, average in averaged}
 
     def _model_variables(self) -> dict[str, Variable]:
-        model, slots = self._model, self._optimizer.variables
         averages = zip(self._stage.trainable, self._ema_weights, strict=False)
         return unique(
             [
-                *((f"model/{variable.path}", variable) for variable in model.variables),
-                # Without the optimizer's own name, which Keras numbers through the process.
-                *((f"optimizer/{slot.path.partition('/')[2]}", slot) for slot in slots),
+                *((f"model/{variable.path}", variable) for variable in self._model.variables),
+                *slots.named(self._optimizer),
                 *((f"ema/{variable.path}", average) for variable, average in averages),
             ]
         )

@@ -12,10 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.engines import feeding, placement, step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
+from stagecraft.trainer_module.optimization.schedule import Schedule
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -37,7 +39,10 @@ class Engine(abc.ABC):
         self._settings = settings
         self._dtype = step_metrics.metrics_dtype(settings)
         self.objective = Objective(settings)
-        self._rate = learning_rate(settings.train, total_steps, self._dtype)
+        self._scheduled_rate = learning_rate(settings.train, total_steps, self._dtype)
+        schedule: Schedule = registries.SCHEDULES.get(settings.train.schedule)
+        follows = schedule.follows_evaluations
+        self._rate_factor = self._host_variable(1.0, self._dtype) if follows else None
         # An optimizer's own counter is wrong under some strategies.
         self._step = self._host_variable(0, tf.int64)
         half = settings.parallel.precision == "mixed_float16"
@@ -69,7 +74,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _model_variables(self) -> dict[str, Variable]:
-        """Everything but the step and the loss scale, by name in a checkpoint."""
+        """All but the step and the factors on loss and rate, by name in a checkpoint."""
 
     @abc.abstractmethod
     def sum_over_workers(self, values: Sequence[float]) -> list[float]:
@@ -88,6 +93,15 @@ class Engine(abc.ABC):
     def batches(self) -> int:
         """Global batches taken so far: more than steps if a loss scale skipped some."""
         return self.step + (int(self._loss_scale.skipped.numpy()) if self._loss_scale else 0)
+
+    def scale_learning_rate(self, factor: float) -> None:
+        """Sets the factor on the rate of a schedule that follows evaluations; others have none."""
+        if self._rate_factor is not None:
+            self._rate_factor.assign(factor)
+
+    def _rate(self, step: tf.Tensor | int) -> tf.Tensor:
+        rate = self._scheduled_rate(step)
+        return rate if self._rate_factor is None else rate * self._rate_factor.read_value()
 
     @property
     def learning_rate(self) -> float:
@@ -213,7 +227,8 @@ class Engine(abc.ABC):
 
     def _variables(self) -> dict[str, Variable]:
         scale = self._loss_scale.variables() if self._loss_scale else {}
-        return {"step": self._step, **scale, **self._model_variables()}
+        factor = {} if self._rate_factor is None else {"learning_rate_factor": self._rate_factor}
+        return {"step": self._step, **scale, **factor, **self._model_variables()}
 
     def _host_variable(self, value: Any, dtype: tf.DType) -> tf.Variable:
         with tf.device("CPU:0"):

@@ -20,12 +20,13 @@ import tensorflow as tf
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Nest
-from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
+from stagecraft.trainer_module.models import patterns, registry
 from stagecraft.trainer_module.models.initial_weights import loading
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
 from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.stages import inputs
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.tasks.task import ModelArguments, Task
 
 PICTURES: Task = registries.TASKS.get("pictures")
 
@@ -43,6 +44,7 @@ def assemble(
     """Builds ``train.model``.
 
     Seeds everything with ``train.seed``. ``train.initial_weights`` then replace the random weights.
+    ``train.frozen`` freezes layers and weights.
 
     Args:
         arguments: of the model's function, as ``task`` gives them.
@@ -53,7 +55,8 @@ def assemble(
 
     Raises:
         UserError: there is no such model, it gives no logits, it has nothing to train, two
-            variables have the same path, or the initial weights do not match it.
+            variables have the same path, the initial weights do not match it, or a pattern of
+            the settings matches none of its variables.
     """
     initial: dict[str, np.ndarray] = {}
     if train.initial_weights:
@@ -71,7 +74,9 @@ def assemble(
             model = built
         else:
             model = _chain(built, train.model, task.input_specs(arguments))
+        inputs.note(model, task.input_specs(arguments))
         _check(model, train.model)
+        patterns.apply(train, model)
         for variable in model.weights:
             if variable.path in initial:
                 variable.assign(initial[variable.path])
@@ -124,9 +129,9 @@ def _of_any_dtype(model: keras.Model) -> None:
 def _chain(stages: Sequence[keras.Model], name: str, specs: Nest) -> keras.Model:
     """One model of the models of all stages, in a row."""
     _log.info("%s returns %d stages; chaining them into one model", name, len(stages))
-    inputs = hidden = tf.nest.map_structure(
+    given = hidden = tf.nest.map_structure(
         lambda spec: keras.Input(spec.shape, dtype=spec.dtype), specs
     )
     for stage in stages:
         hidden = stage(hidden)
-    return keras.Model(inputs, hidden)
+    return keras.Model(given, hidden)

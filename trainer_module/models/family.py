@@ -21,7 +21,7 @@ class ModelFamily(Entry):
     examples: ClassVar[tuple[str, ...]]
     """Names of some of its models, for suggestions."""
 
-    def sizes(self, name: str) -> dict[str, int] | None:
+    def sizes(self, name: str) -> dict[str, Any] | None:
         """The sizes in a model's name; None: the name is of another family.
 
         Raises:

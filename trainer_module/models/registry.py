@@ -21,10 +21,10 @@ import tensorflow as tf
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.tasks.task import ModelArguments, Task
 from stagecraft.trainer_module.models import opened_files
 from stagecraft.trainer_module.models.layers import overrides
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
-from stagecraft.trainer_module.tasks.task import ModelArguments, Task
 
 _log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
-"""Gradient clipping by the norm over all gradients, on any devices.
+"""Gradient clipping by value, and by the norm over all gradients, on any devices.
 
-Pascanu et al. 2013, "On the difficulty of training recurrent neural networks",
+The norm: Pascanu et al. 2013, "On the difficulty of training recurrent neural networks",
 section 3.2, as ``tf.clip_by_global_norm`` on one device. Each device adds up its own squares;
 only these sums are sent.
 """
@@ -22,6 +22,11 @@ def factor(squared: tf.Tensor, clip_norm: float) -> tf.Tensor:
     norm = tf.sqrt(squared)
     limit = tf.constant(clip_norm, norm.dtype)
     return limit / tf.maximum(norm, limit)
+
+
+def by_value(gradients: Sequence[tf.Tensor], limit: float) -> list[tf.Tensor]:
+    """Each gradient with its entries limited to ``-limit <= entry <= limit``."""
+    return [tf.clip_by_value(gradient, -limit, limit) for gradient in gradients]
 
 
 def scaled(gradients: Sequence[tf.Tensor], by: tf.Tensor) -> list[tf.Tensor]:

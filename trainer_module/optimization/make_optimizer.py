@@ -1,4 +1,4 @@
-"""Makes the optimizer of a training: weight decay on kernels only."""
+"""Makes the optimizer of a training: weight decay on kernels only, a factor for each weight."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Sequence
 import keras
 
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.models import patterns
 from stagecraft.trainer_module.models.layers.scope import floatx
+from stagecraft.trainer_module.models.patterns import is_kernel
+from stagecraft.trainer_module.optimization import multipliers, slots
 from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.settings import TrainSettings
 
@@ -20,17 +23,20 @@ def make_optimizer(
     The training loop assigns its variable ``learning_rate`` before each step. A step first takes
     ``learning_rate * weight_decay * kernel`` off each kernel (decoupled weight decay, Loshchilov
     and Hutter 2017, with the rate as its schedule). Gradients have the order of ``variables``.
+
+    Raises:
+        UserError: the user's optimizer cannot be made, or contradicts ``settings``.
     """
     in_float64 = any(variable.dtype == "float64" for variable in variables)
     with floatx("float64" if in_float64 else keras.config.floatx()):  # of the learning rate
         entry: Optimizer = registries.OPTIMIZERS.get(settings.optimizer)
         optimizer: keras.optimizers.Optimizer = entry.make(settings)
     # Keras takes exclusions before build only.
-    optimizer.exclude_from_weight_decay([v for v in variables if not is_kernel(v)])
-    optimizer.build(variables)
+    optimizer.exclude_from_weight_decay([v for v in variables if not _decays(settings, v)])
+    slots.build(optimizer, variables)
+    multipliers.apply(optimizer, [patterns.multiplier(settings, v.path) for v in variables])
     return optimizer
 
 
-def is_kernel(variable: keras.Variable) -> bool:
-    """Whether weight decay applies: to kernels, not to biases and scales of normalisations."""
-    return "kernel" in variable.name
+def _decays(settings: TrainSettings, variable: keras.Variable) -> bool:
+    return is_kernel(variable) and not patterns.matches(settings.undecayed_patterns, variable.path)

@@ -72,31 +72,32 @@ def _stages(parallel: ParallelSettings, strategy: Capabilities) -> None:
     name = strategy.name
     if parallel.stages > 1:
         raise SettingError(
-            "stages",
+            "parallel.stages",
             parallel.stages,
-            f"needs strategy: grid ({name} keeps the whole model on each device)",
-            "strategy: grid",
+            f"needs parallel.strategy: grid ({name} keeps the whole model on each device)",
+            "parallel.strategy: grid",
         )
     if parallel.microbatches > 1:
         raise SettingError(
-            "microbatches",
+            "parallel.microbatches",
             parallel.microbatches,
-            f"needs strategy: grid ({name} has one stage, so microbatches cannot overlap)",
-            f"microbatches: 1 with accumulate: {parallel.accumulate * parallel.microbatches}",
+            f"needs parallel.strategy: grid ({name} has one stage, so microbatches cannot overlap)",
+            "parallel.microbatches: 1 with parallel.accumulate: "
+            f"{parallel.accumulate * parallel.microbatches}",
         )
     if parallel.memory_mb:
         raise SettingError(
-            "memory_mb",
+            "parallel.memory_mb",
             parallel.memory_mb,
             f"limits the memory of stages, but {name} does not cut the model",
-            "strategy: grid, or memory_mb: 0",
+            "parallel.strategy: grid, or parallel.memory_mb: 0",
         )
     if parallel.timeline_step:
         raise SettingError(
-            "timeline_step",
+            "parallel.timeline_step",
             parallel.timeline_step,
             f"records the passes of stages, but {name} has no stages",
-            "strategy: grid, or timeline_step: 0",
+            "parallel.strategy: grid, or parallel.timeline_step: 0",
         )
 
 
@@ -105,29 +106,34 @@ def _cuts(parallel: ParallelSettings, strategy: Capabilities) -> None:
     if not names:
         return
     if not wanted:
-        fits = f"stages: {len(names) + 1}, or cuts: auto" if strategy.cuts_model else "cuts: auto"
+        stages = f"parallel.stages: {len(names) + 1}, or " if strategy.cuts_model else ""
         raise SettingError(
-            "cuts", parallel.cuts, "needs several stages, but stages: 1 is the whole model", fits
+            "parallel.cuts",
+            parallel.cuts,
+            "needs several stages, but parallel.stages: 1 is the whole model",
+            f"{stages}parallel.cuts: auto",
+            shown=repr(parallel.cuts),
         )
-    _refuse_duplicates("cuts", names)
+    _refuse_duplicates("parallel.cuts", "layer", names)
     if len(names) != wanted:
         raise SettingError(
-            "cuts",
+            "parallel.cuts",
             parallel.cuts,
-            f"makes {len(names) + 1} stages, but stages is {parallel.stages}",
-            f"stages: {len(names) + 1}, name {wanted} layer{'s' if wanted > 1 else ''}, or use "
-            "cuts: auto",
+            f"makes {len(names) + 1} stages, but parallel.stages is {parallel.stages}",
+            f"parallel.stages: {len(names) + 1}, name {wanted} layer{'s' if wanted > 1 else ''}, "
+            "or use parallel.cuts: auto",
+            shown=repr(parallel.cuts),
         )
 
 
 def _workers(parallel: ParallelSettings, strategy: Capabilities) -> None:
     if parallel.workers > 1 and not strategy.several_processes:
         raise SettingError(
-            "workers",
+            "parallel.workers",
             parallel.workers,
-            f"needs several processes, but {strategy.name} trains in one",
-            f"workers: 1; or, with workers: {parallel.workers}, strategy: multi_worker_mirrored or "
-            "grid",
+            f"needs several processes, but {strategy.name} trains in one process",
+            "parallel.workers: 1, parallel.strategy: multi_worker_mirrored, or "
+            "parallel.strategy: grid",
         )
 
 
@@ -135,78 +141,80 @@ def _devices(parallel: ParallelSettings, strategy: Capabilities) -> None:
     names, wanted = parallel.device_names, parallel.replicas * parallel.stages
     if not names:
         return
-    _refuse_duplicates("devices", names)
+    _refuse_duplicates("parallel.devices", "device", names)
     if len(names) != wanted:
         raise SettingError(
-            "devices",
+            "parallel.devices",
             parallel.devices,
-            f"names {len(names)} devices, but replicas: {parallel.replicas} × stages: "
-            f"{parallel.stages} need {wanted}",
-            f"{wanted} names, or devices: auto",
+            f"names {len(names)} devices, but parallel.replicas: {parallel.replicas} × "
+            f"parallel.stages: {parallel.stages} need {wanted}",
+            f"{wanted} names, or parallel.devices: auto",
         )
     if parallel.virtual_devices and any(name.startswith("GPU") for name in names):
         raise SettingError(
-            "virtual_devices",
+            "parallel.virtual_devices",
             parallel.virtual_devices,
-            f"creates logical CPUs, but devices: {parallel.devices} names GPUs",
-            "virtual_devices: 0",
+            f"creates logical CPUs, but parallel.devices: {parallel.devices} names GPUs",
+            "parallel.virtual_devices: 0",
         )
     highest = max((int(name[4:]) for name in names if name.startswith("CPU")), default=0)
     if highest and strategy.takes_all_gpus:
         raise SettingError(
-            "devices",
+            "parallel.devices",
             parallel.devices,
             f"is not the CPU that a worker of {strategy.name} uses",
-            "devices: CPU:0",
+            "parallel.devices: CPU:0",
         )
     if highest >= max(parallel.virtual_devices, 1):
         last = f" to CPU:{parallel.virtual_devices - 1}" if parallel.virtual_devices > 1 else ""
         raise SettingError(
-            "devices",
+            "parallel.devices",
             parallel.devices,
-            f"names CPU:{highest}, but virtual_devices: {parallel.virtual_devices} creates only "
-            f"CPU:0{last}",
-            f"virtual_devices: {highest + 1}",
+            f"names CPU:{highest}, but parallel.virtual_devices: {parallel.virtual_devices} "
+            f"creates only CPU:0{last}",
+            f"parallel.virtual_devices: {highest + 1}",
         )
     if any(len({name[:3] for name in group}) > 1 for group in strategy.device_groups(parallel)):
         whose = "the replicas of a stage" if strategy.cuts_model else strategy.name
         raise SettingError(
-            "devices",
+            "parallel.devices",
             parallel.devices,
             f"mixes CPUs and GPUs, but {whose} can sum gradients only between devices of one type",
-            "devices: auto",
+            "parallel.devices: auto",
         )
 
 
 def _virtual_devices(parallel: ParallelSettings) -> None:
     needed = parallel.replicas * parallel.stages
     if 0 < parallel.virtual_devices < needed:
-        stages = f" × stages: {parallel.stages}" if parallel.stages > 1 else ""
+        stages = f" × parallel.stages: {parallel.stages}" if parallel.stages > 1 else ""
         raise SettingError(
-            "virtual_devices",
+            "parallel.virtual_devices",
             parallel.virtual_devices,
-            f"is fewer than replicas: {parallel.replicas}{stages}",
-            f"virtual_devices: {needed}",
+            f"is fewer than parallel.replicas: {parallel.replicas}{stages}",
+            f"parallel.virtual_devices: {needed}",
         )
 
 
 def _all_reduce(parallel: ParallelSettings, strategy: Capabilities) -> None:
     if parallel.all_reduce not in strategy.all_reduces:
         raise SettingError(
-            "all_reduce",
+            "parallel.all_reduce",
             parallel.all_reduce,
             f"is not supported by {strategy.name}",
-            f"all_reduce: {' or '.join(strategy.all_reduces)}",
+            f"parallel.all_reduce: {' or '.join(strategy.all_reduces)}",
         )
     if parallel.all_reduce != "nccl":
         return
     if any(name.startswith("CPU") for name in parallel.device_names):
-        cpus = f"devices: {parallel.devices} names CPUs"
+        cpus = f"parallel.devices: {parallel.devices} names CPUs"
     elif parallel.virtual_devices:
-        cpus = f"virtual_devices: {parallel.virtual_devices} means CPUs"
+        cpus = f"parallel.virtual_devices: {parallel.virtual_devices} means CPUs"
     else:
         return
-    raise SettingError("all_reduce", "nccl", f"needs GPUs, but {cpus}", "all_reduce: auto")
+    raise SettingError(
+        "parallel.all_reduce", "nccl", f"needs GPUs, but {cpus}", "parallel.all_reduce: auto"
+    )
 
 
 def _profile(parallel: ParallelSettings) -> None:
@@ -215,28 +223,29 @@ def _profile(parallel: ParallelSettings) -> None:
     first, last = map(int, parallel.profile_steps.split(":"))
     if first > last:
         raise SettingError(
-            "profile_steps",
+            "parallel.profile_steps",
             parallel.profile_steps,
             "ends before it begins",
-            f"profile_steps: {last}:{first}",
+            f"parallel.profile_steps: {last}:{first}",
         )
     after = parallel.timeline_step + 1
     if first < after <= last + 1:
         raise SettingError(
-            "timeline_step",
+            "parallel.timeline_step",
             parallel.timeline_step,
-            f"is one of profile_steps: {parallel.profile_steps}, but TensorFlow has only one "
-            "profiler",
-            f"profile_steps: {after}:{max(after, last)}, or timeline_step: 0",
+            f"is one of parallel.profile_steps: {parallel.profile_steps}, but TensorFlow has only "
+            "one profiler",
+            f"parallel.profile_steps: {after}:{max(after, last)}, or parallel.timeline_step: 0",
         )
 
 
-def _refuse_duplicates(field: str, names: Sequence[str]) -> None:
+def _refuse_duplicates(setting: str, kind: str, names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise SettingError(
-                field,
+                setting,
                 ",".join(names),
-                f"names {name} {names.count(name)} times",
-                f"each name once, or {field}: auto",
+                f"names the {kind} {name!r} {names.count(name)} times",
+                f"each name once, or {setting}: auto",
+                shown=repr(",".join(names)),
             )

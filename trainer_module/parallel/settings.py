@@ -150,13 +150,13 @@ class ParallelSettings(Settings):
     @classmethod
     def _parse_cuts(cls, value: Any) -> Any:
         """Accepts a list, a comma-separated string, ``null`` (auto)."""
-        return ",".join(_names("cuts", value, "conv_1,conv_2"))
+        return ",".join(_names("parallel.cuts", value, "conv_1,conv_2"))
 
     @field_validator("devices", mode="before")
     @classmethod
     def _parse_devices(cls, value: Any) -> Any:
         """As cuts; ``/gpu:0`` and the like become ``GPU:0``."""
-        names = _names("devices", value, "GPU:0,GPU:1")
+        names = _names("parallel.devices", value, "GPU:0,GPU:1")
         if names == ["auto"]:
             return "auto"
         return ",".join(map(_device, names))
@@ -183,15 +183,15 @@ class ParallelSettings(Settings):
         return self
 
 
-def _names(field: str, value: Any, example: str) -> list[str]:
+def _names(setting: str, value: Any, example: str) -> list[str]:
     if value is None:
         return ["auto"]
-    use = f"{field}: auto, or names such as {example}"
+    use = f"{setting}: auto, or names such as {example}"
     if not isinstance(value, (str, list, tuple)):
-        raise SettingError(f"parallel.{field}", value, "is not a list of names", use)
+        raise SettingError(setting, value, "is not a list of names", use)
     names = [str(name).strip() for name in (value.split(",") if isinstance(value, str) else value)]
     if not all(names):
-        raise SettingError(f"parallel.{field}", value, "has an empty name", use)
+        raise SettingError(setting, value, "has an empty name", use, shown=repr(value))
     return names
 
 
@@ -202,6 +202,6 @@ def _device(name: str) -> str:
             "parallel.devices",
             name,
             "is not a device",
-            "devices: auto, or names such as CPU:0 and GPU:1",
+            "parallel.devices: auto, or names such as CPU:0 and GPU:1",
         )
     return f"{match[1].upper()}:{int(match[2])}"

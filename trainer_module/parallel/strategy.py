@@ -82,7 +82,11 @@ class Strategy(Capabilities):
         rules.check(parallel, self, self.refuse)
 
     def refuse(self, parallel: ParallelSettings) -> None:
-        """Refuses what this strategy alone cannot do; raises a SettingError."""
+        """Refuses what this strategy alone cannot do.
+
+        Raises:
+            SettingError: names the setting in full, such as ``parallel.replicas``.
+        """
 
     def processes(self, parallel: ParallelSettings) -> dict[str, int]:
         """Processes of each job besides an evaluator, the chief's first; empty: there is one."""

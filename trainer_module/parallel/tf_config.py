@@ -109,14 +109,15 @@ def in_step(parallel: ParallelSettings) -> Cluster | None:
         )
     if not cluster.workers:
         raise TFConfigError(
-            f'cluster has no "worker", but strategy: {parallel.strategy} trains on workers',
+            f'cluster has no "worker", but parallel.strategy: {parallel.strategy} trains on '
+            "workers",
             '"worker": ["host0:2222", "host1:2222"]',
         )
     if cluster.ps:
         raise TFConfigError(
-            f'cluster has "ps" {list(cluster.ps)}, but strategy: {parallel.strategy} has no '
-            "parameter servers",
-            "a cluster without ps, or strategy: parameter_server",
+            f'cluster has "ps" {list(cluster.ps)}, but parallel.strategy: {parallel.strategy} has '
+            "no parameter servers",
+            "a cluster without ps, or parallel.strategy: parameter_server",
         )
     check_count("workers", len(cluster.workers), parallel.workers)
     return cluster
@@ -175,7 +176,7 @@ def _check_jobs(jobs: Any) -> None:
             )
         if job == "chief" and len(addresses) > 1:
             raise TFConfigError(
-                f"cluster has {len(addresses)} of the role chief",
+                f"cluster has {len(addresses)} processes of the role chief",
                 f'"chief": ["{addresses[0]}"], and the others in "worker"',
             )
         for address in addresses:
@@ -193,7 +194,8 @@ def _check_address(address: Any, job: str) -> None:
     if not (host and port.isdecimal() and 0 < int(port) < 2**16):
         example = f"{host or address}:2222" if isinstance(address, str) else "host0:2222"
         raise TFConfigError(
-            f"cluster: {address!r:.80} of {job} is not host:port with a port from 1 to 65535",
+            f"cluster: the address {address!r:.80} of the role {job!r} is not host:port with a "
+            "port from 1 to 65535",
             f"an address such as {example}",
         )
 
@@ -215,7 +217,8 @@ def _check_task(task: Any, jobs: dict[str, list[str]]) -> None:
     # Some launchers write the index as text, and TensorFlow takes that.
     if isinstance(index, bool) or not str(index).isdecimal() or int(index) >= count:
         raise TFConfigError(
-            f'task has "index": {index!r:.80}, but the cluster has {count} of the role {role}',
+            f'task has "index": {index!r:.80}, but the cluster has {count} '
+            f"process{'es' if count > 1 else ''} of the role {role}",
             f'"index": 0{f" to {count - 1}" if count > 1 else ""}',
         )
 

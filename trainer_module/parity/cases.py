@@ -63,7 +63,13 @@ def in_float64(settings: TrainingSettings) -> TrainingSettings:
     """The same training in float64, at a constant, small learning rate."""
     rate = min(settings.train.learning_rate, SMALL_LEARNING_RATE)
     return TrainingSettings(
-        train=changed(settings.train, learning_rate=rate, schedule="constant", warmup_steps=0),
+        train=changed(
+            settings.train,
+            learning_rate=rate,
+            schedule="constant",
+            schedule_args=None,
+            warmup_steps=0,
+        ),
         parallel=changed_parallel(settings.parallel, precision="float64"),
     )
 
@@ -118,8 +124,8 @@ def _case(name: str, settings: TrainingSettings, steps: int, batch_size: int, ow
     if name == CONFIGURED:
         if not own:
             raise UserError(
-                "--topologies: configured compares the topology of the settings with one device, "
-                "but these settings select one device; set a topology, such as "
+                "--topologies: 'configured' compares the configured topology with one device, "
+                "but the settings configure one device; set a topology, such as "
                 "--set parallel.strategy=mirrored, or name a topology in --topologies"
             )
         return Case(name, _training(settings, settings.parallel, {}, steps, batch_size))
@@ -130,7 +136,7 @@ def _case(name: str, settings: TrainingSettings, steps: int, batch_size: int, ow
         raise UnknownNameError("--topologies", name, "does not exist", use)
     if refusal := _refusal(name, settings):
         raise UserError(
-            f"--topologies: {name} with these settings: {refusal}",
+            f"--topologies: {name} does not work with these settings. {refusal}",
             setting="--topologies",
             value=name,
         )

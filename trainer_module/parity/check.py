@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.parallel.roles import Role, roles
 from stagecraft.trainer_module.parity import criteria
 from stagecraft.trainer_module.parity.cases import Case, changed_parallel
@@ -21,7 +22,6 @@ from stagecraft.trainer_module.processes.events import Event
 from stagecraft.trainer_module.processes.process import WorkerProcess
 from stagecraft.trainer_module.processes.process_group import ProcessGroup
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.tasks.task import ModelArguments
 
 START_SECONDS = 120.0
 """Timeout until the processes of a topology are connected, imports included."""

@@ -58,6 +58,8 @@ class Finding:
         return self.ratio <= 1
 
     def __str__(self) -> str:
+        if self.criterion == DRIFT:
+            return f"{self.variable} differs from replica 0, but the bits must be equal"
         where = f" {self.where}" if self.where else ""
         return (
             f"{self.criterion}{where}, {self.variable}: difference {self.difference:.3g}, "
@@ -107,7 +109,7 @@ def drift(replicas: Sequence[Mapping[str, str]]) -> Finding:
     """Compares all replicas, by digests, with the first; counts the unequal variables."""
     first, *others = replicas
     unequal = [
-        f"{name} (replica {number})"
+        f"{name} of replica {number}"
         for number, other in enumerate(others, start=1)
         for name in sorted(first.keys() | other.keys())
         if first.get(name) != other.get(name)

@@ -51,9 +51,8 @@ def exceptions(model: keras.Model) -> list[str]:
     such as ``tf.cast(scores, "float32")``. Dtype policies do not affect them.
     """
     low = [v.path for v in model.variables if v.dtype in _FLOATS and v.dtype != "float64"]
-    # The images are float32, and so may be a model's input: no precision is lost.
-    dtype = model.inputs[0].dtype if getattr(model, "inputs", None) else "float64"
-    nodes = forward_ops(model, dtype)
+    # The data are float32, and so may be a functional model's inputs: no precision is lost.
+    nodes = forward_ops(model, None if getattr(model, "inputs", None) else "float64")
     # Private, but the only list of all layers.
     layers = {layer.name for layer in model._flatten_layers()}
     casts = [_layer(node.name, layers) for node in nodes if node.op == "Cast" and _loses(node)]

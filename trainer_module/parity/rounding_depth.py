@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from stagecraft.schemas import features
+from stagecraft.trainer_module.models.stages import inputs
 from stagecraft.trainer_module.settings import TrainingSettings
 
 _NONSMOOTH_OPS = {"Relu", "Relu6", "LeakyRelu", "Abs", "MaxPool", "MaxPoolV2", "MaxPool3D"}
@@ -18,7 +18,8 @@ _NONSMOOTH_OPS = {"Relu", "Relu6", "LeakyRelu", "Abs", "MaxPool", "MaxPoolV2", "
 
 def rounding_depths(model: keras.Model, settings: TrainingSettings) -> dict[str, float]:
     """Rounding depth n of each trainable variable, by its path."""
-    layers = list(_layers(model, features.IMAGE_SHAPE))
+    outer = _given(model)
+    layers = list(_layers(model, outer))
     if settings.parallel.precision.startswith("mixed"):
         # Each layer's result is rounded once per direction, the weight's gradient once.
         roundings = 2 * len(layers) + 1
@@ -28,7 +29,7 @@ def rounding_depths(model: keras.Model, settings: TrainingSettings) -> dict[str,
     # Weights of a model itself, outside of its layers, have the model's positions.
     return {
         variable.path: float(of_layers + size * math.prod(shape[:-1]))
-        for layer, shape in [(model, _output(model) or features.IMAGE_SHAPE), *layers]
+        for layer, shape in [(model, _output(model) or outer), *layers]
         for variable in layer.trainable_variables
     }
 
@@ -46,10 +47,10 @@ def count_nonsmooth_ops(model: keras.Model, settings: TrainingSettings) -> int:
     layers = sum(
         isinstance(layer, nonsmooth)
         or getattr(layer, "activation", keras.activations.linear) is not keras.activations.linear
-        for layer, _ in _layers(model, features.IMAGE_SHAPE)
+        for layer, _ in _layers(model, ())
     )
     # A model's own code may contain such operations, too.
-    operations = sum(node.op in _NONSMOOTH_OPS for node in forward_ops(model, "float32"))
+    operations = sum(node.op in _NONSMOOTH_OPS for node in forward_ops(model))
     return max(layers, operations)
 
 
@@ -95,10 +96,25 @@ def _shape(layer: Any, side: str) -> tuple[int, ...]:
     return tuple(size or 1 for size in shape[1:])
 
 
-def forward_ops(model: keras.Model, dtype: str) -> list[Any]:
-    """The operations of a training's forward pass, as ``NodeDef`` protocol buffers."""
-    shape = model.inputs[0].shape[1:] if getattr(model, "inputs", None) else features.IMAGE_SHAPE
-    inputs = tf.TensorSpec([2, *shape], dtype)
-    function = tf.function(lambda inputs: model(inputs, training=True), autograph=False)
-    graph = function.get_concrete_function(inputs).graph.as_graph_def()
+def _given(model: keras.Model) -> tuple[int, ...]:
+    """Shape of the largest input, without the batch."""
+    shapes = [
+        spec.shape.as_list()[1:] for spec in tf.nest.flatten(inputs.specs(inputs.of(model), 1))
+    ]
+    return tuple(max(shapes, key=math.prod))
+
+
+def forward_ops(model: keras.Model, floats: str | None = "float32") -> list[Any]:
+    """The operations of a training's forward pass, as ``NodeDef`` protocol buffers.
+
+    ``floats``: dtype of the inputs that are floats; None: the model's own.
+    """
+    specs = tf.nest.map_structure(
+        lambda spec: (
+            tf.TensorSpec(spec.shape, floats) if floats and spec.dtype.is_floating else spec
+        ),
+        inputs.specs(inputs.of(model), 2),
+    )
+    function = tf.function(lambda given: model(given, training=True), autograph=False)
+    graph = function.get_concrete_function(specs).graph.as_graph_def()
     return [*graph.node, *(node for part in graph.library.function for node in part.node_def)]

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from stagecraft.trainer_module.data.tasks.task import ModelArguments
 from stagecraft.trainer_module.settings import TrainingSettings
-from stagecraft.trainer_module.tasks.task import ModelArguments
 
 BATCHES_PER_POINT = 2
 """Batches whose gradients are compared at each point."""

@@ -16,7 +16,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from stagecraft.trainer_module.models.stages import functional
+from stagecraft.trainer_module.data.batch import Nest
+from stagecraft.trainer_module.models.stages import inputs
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.models.stages.stage import Stage
 
@@ -48,9 +49,12 @@ def piece_times(
     kinds: dict[str, keras.Model] = {}
     for piece, cost in zip(pieces, costs, strict=True):
         kinds.setdefault(cost.kind, piece)
-    first = functional.input_of(pieces[0])
-    inputs = keras.Input(first.shape[1:], dtype=first.dtype)
-    empty = keras.Model(inputs, keras.layers.Identity()(inputs))
+    given = tf.nest.map_structure(
+        lambda each: keras.Input(each.shape[1:], dtype=each.dtype), inputs.of(pieces[0])
+    )
+    empty = keras.Model(
+        given, tf.nest.map_structure(lambda each: keras.layers.Identity()(each), given)
+    )
     runs: list[Callable[[], Any]] = []
     for done, piece in enumerate([empty, *kinds.values()]):
         on_progress(done, len(kinds))
@@ -74,31 +78,35 @@ def _runs(stage: Stage, examples: int, device: str) -> list[Callable[[], Any]]:
     with tf.device(device):
         weights = [tf.identity(variable.value) for variable in stage.trainable]
         state = [tf.identity(variable.value) for variable in stage.state]
-        inputs = _inputs(stage.model, examples)
+        given = _noise(stage.model, examples)
         step, rows = tf.constant(0, tf.int64), tf.range(examples, dtype=tf.int64)
 
     def forward() -> Any:
         with tf.device(device):
-            return stage(weights, state, inputs, step, rows).outputs
+            return stage(weights, state, given, step, rows).outputs
 
     def both() -> Any:
         with tf.device(device), tf.GradientTape(watch_accessed_variables=False) as tape:
-            sources = [*weights, *([inputs] if inputs.dtype.is_floating else [])]
+            sources = [*weights, *_floats(given)]
             tape.watch(sources)
-            outputs, _, penalty = stage(weights, state, inputs, step, rows)
+            outputs, _, penalty = stage(weights, state, given, step, rows)
         with tf.device(device):
             return outputs, tape.gradient(
-                [outputs, penalty], sources, unconnected_gradients=tf.UnconnectedGradients.ZERO
+                [*_floats(outputs), penalty],
+                sources,
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,
             )
 
     return [tf.function(function, autograph=False) for function in (forward, both)]
 
 
-def _inputs(model: keras.Model, examples: int) -> tf.Tensor:
-    inputs = functional.input_of(model)
-    shape = [examples, *(1 if size is None else size for size in inputs.shape[1:])]
-    values = np.random.default_rng(0).standard_normal(shape)
-    return tf.cast(tf.constant(values), inputs.dtype)
+def _noise(model: keras.Model, examples: int) -> Nest:
+    specs = inputs.specs(inputs.of(model), examples)
+    return inputs.noise(specs, np.random.default_rng(0))
+
+
+def _floats(nest: Nest) -> list[tf.Tensor]:
+    return [tensor for tensor in tf.nest.flatten(nest) if tensor.dtype.is_floating]
 
 
 def _medians(runs: Sequence[Callable[[], Any]]) -> list[float]:

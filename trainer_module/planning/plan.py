@@ -34,6 +34,17 @@ class StagePlan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TiedWeight:
+    """A weight that several stages use."""
+
+    path: str
+    stages: list[int]
+    """The first one holds it; the others copy it, and send back their gradients."""
+    bytes: int
+    """Bytes of these copies and gradients in a step, in each replica."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Suggestion:
     """A faster topology."""
 
@@ -68,6 +79,7 @@ class Plan:
     cuts: list[str]
     cuts_asked: str
     stages: list[StagePlan]
+    tied: list[TiedWeight]
     bubble: float
     """``(K - 1) / (M + K - 1)``, for equal stages."""
     idle: float

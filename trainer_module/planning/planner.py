@@ -3,6 +3,9 @@
 The best cuts give the slowest stage the least time, since it sets the pace of a pipeline. Among
 equal cuts, the largest stage has the fewest parameters. Every stage fits into its device's memory.
 
+Where several tensors cross a cut (a U-Net's skips), the time of a stage includes that of sending
+them.
+
 Times have one of three sources: measurements on the device; an accelerator's peak rates of
 operations and memory; or numbers of floating-point operations. The last compare parts of a model,
 but give no seconds, and ignore copies between devices.
@@ -17,7 +20,7 @@ from typing import Any
 import keras
 from pydantic import ValidationError
 
-from stagecraft.trainer_module.models.stages import costs, functional, partition
+from stagecraft.trainer_module.models.stages import costs, inputs, partition
 from stagecraft.trainer_module.models.stages.costs import StageCost, Times
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.planning import measure, schedule, work
@@ -59,9 +62,11 @@ def make_plan(
     parallel = settings.parallel
     named = parallel.cuts != "auto"
     chosen = partition.named_cuts(model, parallel.stages, parallel.cuts) if named else []
-    names = partition.all_cuts(model, parallel.stages)
-    pieces = partition.split(model, names)
-    stage_costs = costs.stage_costs(pieces, functional.input_of(model))
+    for names in partition.all_cuts(model, parallel.stages, chosen):
+        pieces = partition.split(model, names)
+        stage_costs = costs.stage_costs(pieces, inputs.of(model))
+        if partition.is_even([cost.flops for cost in stage_costs], max(2, parallel.stages)):
+            break
     factors = work.backward(stage_costs, remat=parallel.remat)
     unit, links = "flops", work.Links()
     between_hosts = (network_gbit or math.inf) * 1e9 / 8
@@ -114,6 +119,7 @@ def make_plan(
         cuts=[names[start - 1] for start in starts],
         cuts_asked=parallel.cuts,
         stages=stages,
+        tied=planned.tied(starts),
         bubble=schedule.bubble(parallel.microbatches, parallel.stages),
         idle=schedule.idle(step.slots),
         step_seconds=step.length if in_seconds else None,

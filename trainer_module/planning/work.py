@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.models.stages.costs import StageCost, Times
+from stagecraft.trainer_module.models.stages.costs import StageCost, Tied, Times
 from stagecraft.trainer_module.models.stages.partition import balance
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.planning import schedule
-from stagecraft.trainer_module.planning.plan import StagePlan
+from stagecraft.trainer_module.planning.plan import StagePlan, TiedWeight
 from stagecraft.trainer_module.settings import ParallelSettings, TrainingSettings
 
 
@@ -78,6 +78,7 @@ class Work:
         parallel = settings.parallel
         self._examples = settings.train.batch_size * parallel.microbatches // parallel.parts
         """Examples that pass through a replica in one accumulation step."""
+        self._has_tied = any(piece.tied for piece in pieces)
         self._free: dict[int, list[int] | None] = {}
         """Number of stages -> the best cuts for unlimited memory, which depend on no setting."""
 
@@ -97,12 +98,17 @@ class Work:
         def fits(stage: int, begin: int, end: int) -> bool:
             return self._bytes(begin, end, stage, stages) <= self._memory
 
+        sending: list[float] = []
+        if any(piece.output_tensors > 1 for piece in self._pieces[:-1]):
+            # Without a known link, a byte counts as one operation.
+            link = self._links.devices if self._links.devices < math.inf else 1.0
+            sending = [piece.output_bytes / link for piece in self._pieces[:-1]]
         if stages not in self._free:
-            self._free[stages] = balance(weighed, stages)
+            self._free[stages] = balance(weighed, stages, sending=sending)
         free = self._free[stages]
         if free is None or self.fits(free):
             return free
-        return balance(weighed, stages, fits)
+        return balance(weighed, stages, fits, sending)
 
     def fits(self, starts: Sequence[int]) -> bool:
         """Whether every stage fits into its device's memory."""
@@ -153,10 +159,12 @@ class Work:
         # gradients, slots, averages.
         half = 0.5 if parallel.precision.startswith("mixed") else 0
         copies = 1 + (parallel.accumulate * parallel.microbatches > 1)
-        copies += registries.OPTIMIZERS.get(train.optimizer).slots + bool(train.ema_decay)
+        copies += registries.OPTIMIZERS.get(train.optimizer).slots_with(train) + bool(
+            train.ema_decay
+        )
         weights = self._width * (
-            (1 + half) * sum(piece.parameters for piece in pieces)
-            + copies * sum(piece.trainable for piece in pieces)
+            (1 + half) * self._parameters(begin, end)
+            + copies * self._parameters(begin, end, trained=True)
         )
         microbatches = parallel.microbatches
         examples = self._examples / microbatches
@@ -177,6 +185,41 @@ class Work:
         kept = sum(piece.output_bytes for piece in trained) / segments
         return weights + incoming + held * kept + examples * activations / segments
 
+    def _parameters(
+        self, begin: int, end: int, *, trained: bool = False, held: bool = False
+    ) -> int:
+        """Number of parameters of pieces; a weight that several of them use counts once.
+
+        ``trained``: those alone that training changes; ``held``: without tied weights that a piece
+        before uses.
+        """
+        pieces = self._pieces[begin:end]
+        count = sum(piece.trainable if trained else piece.parameters for piece in pieces)
+        if not self._has_tied:
+            return count
+        known = {tied for piece in self._pieces[: begin if held else 0] for tied in piece.tied}
+        for tied in (tied for piece in pieces for tied in piece.tied):
+            if tied in known and (tied.trained or not trained):
+                count -= tied.parameters
+            known.add(tied)
+        return count
+
+    def tied(self, starts: Sequence[int]) -> list[TiedWeight]:
+        """The weights that several stages use."""
+        uses: dict[Tied, list[int]] = {}
+        for stage, (begin, end) in enumerate(self._bounds(starts)):
+            for weight in {tied: 0 for piece in self._pieces[begin:end] for tied in piece.tied}:
+                uses.setdefault(weight, []).append(stage)
+        return [
+            TiedWeight(
+                path=weight.path,
+                stages=stages,
+                bytes=(1 + weight.trained) * self._width * weight.parameters * (len(stages) - 1),
+            )
+            for weight, stages in uses.items()
+            if len(stages) > 1
+        ]
+
     @property
     def _width(self) -> int:
         """Bytes of a weight."""
@@ -195,14 +238,15 @@ class Work:
         back = [each if wanted else 0.0 for each, wanted in zip(copies, trained, strict=True)]
         orders = schedule.passes(parallel.schedule, microbatches, len(bounds))
         slots = schedule.timetable(orders, forward, backward, copies, back)
-        gradients = [self._width * sum(p.trainable for p in self._pieces[a:b]) for a, b in bounds]
-        weights = self._width * sum(piece.parameters for piece in self._pieces)
+        gradients = [self._width * self._parameters(*b, trained=True, held=True) for b in bounds]
+        weights = self._width * self._parameters(0, len(self._pieces))
         all_reduce = exchange_seconds(parallel, gradients, weights, self._links)
-        length = parallel.accumulate * schedule.span(slots) + all_reduce
+        tied = sum(weight.bytes for weight in self.tied(starts)) / link
+        length = parallel.accumulate * schedule.span(slots) + all_reduce + tied
         passes = parallel.accumulate * microbatches
         work = passes * (sum(forward) + sum(backward))
         # Naive: each microbatch passes through all stages and back, with copies between.
-        naive = work + passes * (sum(copies) + sum(back)) + all_reduce
+        naive = work + passes * (sum(copies) + sum(back)) + all_reduce + tied
         copies_of_model = parallel.replicas * parallel.workers
         return Step(slots, all_reduce, length, copies_of_model * work / length, naive / length)
 
@@ -220,8 +264,8 @@ class Work:
                     first=pieces[0].first,
                     last=pieces[-1].last,
                     layers=sum(piece.layers for piece in pieces),
-                    parameters=sum(piece.parameters for piece in pieces),
-                    trainable_parameters=sum(piece.trainable for piece in pieces),
+                    parameters=self._parameters(begin, end),
+                    trainable_parameters=self._parameters(begin, end, trained=True),
                     flops=sum(piece.flops for piece in pieces),
                     activation_bytes=sum(piece.activation_bytes for piece in pieces),
                     output_bytes=pieces[-1].output_bytes,

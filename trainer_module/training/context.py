@@ -9,9 +9,11 @@ from typing import Any
 import tensorflow_transform as tft
 
 from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data import input_data
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.models.initial_weights.loading import Loaded
+from stagecraft.trainer_module.optimization.optimizer import Optimizer
 from stagecraft.trainer_module.parallel import rules
 from stagecraft.trainer_module.parallel.topology import Topology
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -25,6 +27,8 @@ class TrainingContext:
         train = settings.train
         self._eval_files, self._batch_size = fn_args.eval_files, train.eval_batch_size
         self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)
+        optimizer: Optimizer = registries.OPTIMIZERS.get(train.optimizer)
+        optimizer.verify(train)
         self.task, self.schema_path = settings.task.found, fn_args.schema_path
         input_data.check_features(self.transform, self.task)
         arguments = self.task.model_arguments(self.schema_path)

@@ -14,6 +14,15 @@ and those of the task. For pictures:
                          class_id       int64   [batch]
                          class_name     string  [batch]
 
+For a task that is no classification by label (``Task.class_label``):
+
+    evaluation           examples: string [batch], with targets ->
+                         loss           float32 [batch]
+                         metrics        float32 [batch, sizes of all metrics]: Metric.terms
+                         weights        float32 [batch], of the examples
+                         key            int64   [batch], a hash of the example
+                         sampled_NAME   float32 [batch], of Task.sampled
+
 The variables are ``model_variables``, a list; ``assets.extra/variable_paths.json`` has their Keras
 paths, in the same order.
 """
@@ -33,9 +42,10 @@ import tensorflow_transform as tft
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from stagecraft.trainer_module.checkpointing.atomic_folder import atomic_folder
-from stagecraft.trainer_module.data.batch import Nest
+from stagecraft.trainer_module.data.batch import Batch, Nest
+from stagecraft.trainer_module.data.tasks.task import Served, Task
 from stagecraft.trainer_module.models.initial_weights.source import VARIABLE_PATHS
-from stagecraft.trainer_module.tasks.task import Served, Task
+from stagecraft.trainer_module.training import assets, keras_file
 
 Tensors = Mapping[str, tf.Tensor]
 
@@ -47,6 +57,8 @@ def export(
     transform: tft.TFTransformOutput,
     task: Task,
     schema_path: str,
+    *,
+    with_keras: bool = False,
 ) -> None:
     """Writes the SavedModel to ``folder``, whole or not at all.
 
@@ -56,9 +68,11 @@ def export(
             SavedModel names no device; its weights are overwritten.
         weights: variable path -> value, as ``Engine.weights`` returns them.
         schema_path: TFDV schema (text proto), for the names of classes.
+        with_keras: also write ``assets.extra/model.keras``.
 
     Raises:
-        UserError: the disk is full, or ``folder`` is not writable.
+        UserError: the disk is full, ``folder`` is not writable, or Keras cannot load the model
+            back.
     """
     for variable in model.variables:
         variable.assign(weights[variable.path])
@@ -84,6 +98,15 @@ def export(
         paths = pathlib.Path(aside, VARIABLE_PATHS)
         paths.parent.mkdir()
         paths.write_text(json.dumps([variable.path for variable in model.variables], indent=1))
+        if task.class_label is None:
+            sizes = [[metric.name, metric.size] for metric in task.metrics()]
+            text = json.dumps({"task": task.name, "metrics": sizes}, indent=1)
+            pathlib.Path(aside, assets.METRICS).write_text(text)
+        if samples := task.samples(model, transform):
+            text = json.dumps(dict(samples), indent=1, ensure_ascii=False)
+            pathlib.Path(aside, assets.SAMPLES).write_text(text, encoding="utf-8")
+        if with_keras:
+            keras_file.write(model, pathlib.Path(aside, assets.KERAS))
 
 
 class _Loader(SavedModelLoader):
@@ -125,16 +148,37 @@ def _signatures(
     served = Served(
         predict, transform, call, raw_spec, graph.vocabulary_by_name, schema_path=schema_path
     )
+
+    def evaluation(examples: tf.Tensor) -> Tensors:
+        features = transform(tf.io.parse_example(examples, raw_spec))
+        outcome = _evaluated(model, task.batch(features, tf.ones(tf.shape(examples))), task)
+        return {**outcome, "key": tf.strings.to_hash_bucket_fast(examples, tf.int64.max)}
+
     examples = tf.TensorSpec([None], tf.string, name="examples")
     functions = {
         "serving_default": (serving_default, examples),
         **task.plain_signatures(served),
         "transform_features": (transform_features, examples),
     }
+    if task.class_label is None:
+        functions["evaluation"] = (evaluation, examples)
     return {
         name: _concrete(tf.function(function, autograph=False), spec)
         for name, (function, spec) in functions.items()
     }
+
+
+def _evaluated(model: keras.Model, batch: Batch, task: Task) -> Tensors:
+    """What the Evaluator adds up, of each example."""
+    outputs = model(batch.inputs, training=False)
+    terms = [each.terms(outputs, batch.targets, tf.float32) for each in task.metrics()]
+    found = {
+        "loss": task.losses(outputs, batch.targets, tf.float32, None),
+        "weights": batch.weights,
+        **({"metrics": tf.concat(terms, axis=1)} if terms else {}),
+        **{f"sampled_{name}": x for name, x in task.sampled(outputs, batch.targets).items()},
+    }
+    return {name: tf.cast(value, tf.float32) for name, value in found.items()}
 
 
 def _concrete(function: Any, spec: Any) -> tf.types.experimental.ConcreteFunction:

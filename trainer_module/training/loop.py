@@ -22,6 +22,7 @@ from stagecraft.trainer_module.engines.step_metrics import NonFiniteLossError
 from stagecraft.trainer_module.engines.training import Engine
 from stagecraft.trainer_module.processes.preemption import Preempted
 from stagecraft.trainer_module.training import diverged
+from stagecraft.trainer_module.training.callbacks import Callbacks
 from stagecraft.trainer_module.training.evaluator import EvaluationHistory
 from stagecraft.trainer_module.training.monitoring.curve import Curve, Point
 from stagecraft.trainer_module.training.monitoring.profile import Profile
@@ -29,6 +30,7 @@ from stagecraft.trainer_module.training.monitoring.progress import Reporter
 from stagecraft.trainer_module.training.monitoring.timeline import Timeline
 from stagecraft.trainer_module.training.pace import Pace
 from stagecraft.trainer_module.training.record import Outcome
+from stagecraft.trainer_module.training.watch import Watch
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +56,10 @@ class Loop:
     timeline: Timeline | None = None
     profile: Profile | None = None
     evaluations: Evaluations | None = None
+    watch: Watch | None = None
+    """Decides by evaluations; None: nothing does."""
+    callbacks: Callbacks = dataclasses.field(default_factory=Callbacks)
+    """The user's."""
     stop: Callable[[], bool] = lambda: False
     """Polled before each call of the engine; True on any worker stops all."""
     on_phase: Callable[[str], None] = lambda _: None
@@ -61,6 +67,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self._periods = [each for each in (self.eval_every, self.checkpoint_every) if each]
+        self._stopped_early = False
         self._settings = resume.resolved(self.settings, self.total)
         self._history = EvaluationHistory(self.checkpoints, self.evaluations, self.rank)
         self._pace = Pace()
@@ -87,16 +94,28 @@ class Loop:
         engine = self.engine
         self._resume()
         begin = engine.step
-        batches = engine.feed(train_data(engine.batches)) if begin < self.total else iter(())
-        while engine.step < self.total:
+        if self.watch and self.watch.setting and val_data is None:
+            raise UserError(
+                f"{self.watch.setting}: needs evaluations, but the val split has no examples",
+                setting=self.watch.setting,
+            )
+        self._follow_evaluations()
+        batches = iter(()) if self._is_done else engine.feed(train_data(engine.batches))
+        if not self._is_done:
+            self.callbacks.begin()
+        while not self._is_done:
             step = engine.step
-            boundary = min((step // period + 1) * period for period in self._periods)
+            stops = [*self._periods, self.callbacks.epoch_steps or self.total]
+            boundary = min((step // period + 1) * period for period in stops)
             self._train_until(min(boundary, self.total), batches)
             due = engine.step % self.eval_every == 0 or engine.step == self.total
             if due and val_data is not None:
                 self._evaluate(val_data)
-            self._save()
+            self.callbacks.epoch_end(engine.step, self._newest_evaluation())
+            if self._is_done or any(engine.step % period == 0 for period in self._periods):
+                self._save()
         self._settle()
+        self.callbacks.end()
         if self.chief and engine.step in self._history.refresh():
             self.on_phase("evaluate")
             self._history.wait_for(engine.step)
@@ -113,6 +132,27 @@ class Loop:
             images_per_second=self._pace.images_per_second,
             resumed_from=begin,
         )
+
+    @property
+    def _is_done(self) -> bool:
+        return self._stopped_early or self.engine.step >= self.total
+
+    def _newest_evaluation(self) -> Evaluation | None:
+        """The evaluation after the engine's step."""
+        newest = self._history.evaluations[-1:]
+        return newest[0] if newest and newest[0].step == self.engine.step else None
+
+    def _follow_evaluations(self) -> None:
+        """Stops early, and sets the factor on the rate, on all workers as the chief decides."""
+        if self.watch is None or not self.watch.setting:
+            return
+        evaluations = self._history.evaluations
+        decided = [float(self.watch.stops(evaluations)), self.watch.factor(evaluations)]
+        stops, factor = self.engine.sum_over_workers(decided if self.chief else [0.0, 0.0])
+        self.engine.scale_learning_rate(factor)
+        if stops and not self._stopped_early:
+            self._stopped_early = True
+            _log.info("Stopped early after step %d: no improvement", self.engine.step)
 
     def _resume(self) -> None:
         engine, checkpoints = self.engine, self.checkpoints
@@ -204,6 +244,7 @@ class Loop:
             speed = metrics.examples / seconds
             point = Point(engine.step, metrics.loss, metrics.values, engine.learning_rate, speed)
             self.curve.add(point)
+            self.callbacks.step(point, steps)
             eta_seconds = pace.eta_seconds(self.total - engine.step)
             self.reporter.train(point, self.total, eta_seconds)
 
@@ -223,6 +264,7 @@ class Loop:
         if not math.isfinite(metrics.loss):
             raise diverged.in_evaluation(step, metrics.loss, self._precision, self._last_good())
         self._add(Evaluation(step, metrics.loss, **metrics.values))
+        self._follow_evaluations()
 
     def _add(self, evaluation: Evaluation) -> None:
         self._history.evaluations.append(evaluation)
@@ -245,7 +287,7 @@ class Loop:
                 "seconds": self._pace.seconds,
                 "examples": self._pace.examples,
                 "settings": self._settings,
-                "finished": step == self.total,
+                "finished": self._is_done,
             },
             best_step=ranked[0].step if ranked else step,
             needed=needed,

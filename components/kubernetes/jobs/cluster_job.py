@@ -36,7 +36,7 @@ class RequiredObject(NamedTuple):
     path: str
 
     title: str  # kind and name, for people
-    advice: str
+    advice: str  # how to create it, in the imperative
 
 
 class JobState(NamedTuple):

@@ -68,7 +68,7 @@ class PodReporter:
         cause = _cause(message)
         known = [text for _, text in self._reported]
         plain = _RANDOM.sub("", message)
-        if not any(cause in text or _cause(text) in plain for text in known):
+        if not any(_contains(text, cause) or _contains(plain, _cause(text)) for text in known):
             self.report(subject, message)
         if has_all_pods:
             self._stuck_since.pop(subject, None)
@@ -188,6 +188,11 @@ class PodReporter:
 def _cause(message: str) -> str:
     """A message without the reason at its start, such as ``FailedScheduling``."""
     return _RANDOM.sub("", message.partition(": ")[2] or message)
+
+
+def _contains(text: str, cause: str) -> bool:
+    """Whether a text has a cause; "exit code 137" does not have "exit code 1"."""
+    return re.search(rf"{re.escape(cause)}(?!\w)", text) is not None
 
 
 def _failure(pod: Pod) -> str:

@@ -154,7 +154,7 @@ class TrainingJob:
         pod = self._reporter.describe(self._watch.deleted())
         self._write_log(
             f"{self.name}: the cluster took away {pod}, and {self._kind.controller} ended the job. "
-            "Starts the job anew from the last checkpoint (restart "
+            "This step starts the job again from the newest checkpoint (restart "
             f"{self._restarts} of {self._max_restarts})."
         )
         return True
@@ -253,7 +253,7 @@ class TrainingJob:
             if error.transient or body is not self._job:
                 raise
             missing = [
-                f"{required.title}: {required.advice}."
+                f"To create the {required.title}, {required.advice}."
                 for required in self._kind.required_objects(self._namespace)
                 if required.title.partition(" ")[0] in str(error)
             ]

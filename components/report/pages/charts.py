@@ -17,7 +17,7 @@ from stagecraft.components.report.pages.svg import STYLE, Ink, inline
 from stagecraft.components.report.report_data import Training
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
-_SIZE = (6.2, 3.3)  # inches, of 72 units
+SIZE = (6.2, 3.3)  # inches, of 72 units
 
 
 class Chart(NamedTuple):
@@ -27,7 +27,7 @@ class Chart(NamedTuple):
     svg: Markup
 
 
-def curves(training: Training) -> list[Chart]:
+def curves(training: Training, noun: str = "images") -> list[Chart]:
     """Loss, metrics, learning rate and speed by step; empty if nothing was logged."""
     points = training.curve
     if len(points) < 2:
@@ -39,13 +39,13 @@ def curves(training: Training) -> list[Chart]:
             _curve("Loss", "loss", points, evaluations, best),
             *(_curve(title(name), name, points, evaluations, best) for name in points[-1].metrics),
             _learning_rate(points),
-            _speed(points, training.record["images_per_second"]),
+            _speed(points, training.record["images_per_second"], noun),
         ]
 
 
 def _axes() -> tuple[Figure, Axes]:
     """A chart by step."""
-    figure = Figure(figsize=_SIZE, layout="constrained")
+    figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.subplots()
     axes.grid(axis="x", visible=False)
     axes.tick_params(length=0)
@@ -93,7 +93,7 @@ def _curve(
         alt += f"; exported: {best[name]:.3g} after step {best['step']:,.0f}"
     if name.endswith("accuracy"):
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    else:
+    elif min(values + [e[name] for e in evaluations]) >= 0:
         axes.set_ylim(bottom=0)
     figure.legend(loc="outside upper right", ncols=3, labelcolor=Ink.MUTED, borderaxespad=0)
     return Chart(title, inline(figure, name, f"{title} by step: {alt}.", tips))
@@ -110,7 +110,7 @@ def _learning_rate(points: Sequence[Point]) -> Chart:
     return Chart("Learning rate", inline(figure, "rate", alt))
 
 
-def _speed(points: Sequence[Point], mean: float) -> Chart:
+def _speed(points: Sequence[Point], mean: float, noun: str) -> Chart:
     figure, axes = _axes()
     speeds = [p.images_per_second for p in points]
     axes.plot([p.step for p in points], speeds, color=Ink.GREEN)
@@ -119,8 +119,9 @@ def _speed(points: Sequence[Point], mean: float) -> Chart:
     figure.legend(loc="outside upper right", labelcolor=Ink.MUTED, borderaxespad=0)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    alt = f"Images per second by step: {mean:,.0f} on average, {max(speeds):,.0f} at most."
-    return Chart("Images per second", inline(figure, "speed", alt))
+    title = f"{noun.capitalize()} per second"
+    alt = f"{title} by step: {mean:,.0f} on average, {max(speeds):,.0f} at most."
+    return Chart(title, inline(figure, "speed", alt))
 
 
 def calibration(bins: Sequence[CalibrationBin], error: float | None) -> Chart | None:

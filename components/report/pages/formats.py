@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 
+from stagecraft.components.evaluator import evaluation
+
 
 def version() -> str:
     """Stagecraft's version."""
@@ -19,7 +21,7 @@ def metric(name: str, value: float | None) -> str:
     """A metric's value: shares of examples in percent, others with four digits."""
     if name.endswith("accuracy"):
         return percent(value)
-    return "–" if value is None else f"{value:.4f}"
+    return "–" if value is None else evaluation.number(value)
 
 
 def title(name: str) -> str:

@@ -27,9 +27,8 @@ def as_json(report: ReportData) -> dict[str, Any]:
         "model_parameters": {
             "model_architecture": _architecture(report),
             "data": _data(report),
-            "input_format": f"uint8 images {list(report.image_shape)}, or tf.Examples of them",
-            "output_format": f"one of {len(report.class_names)} classes: "
-            f"{', '.join(report.class_names)}",
+            "input_format": report.task.input_text,
+            "output_format": report.task.output_text,
         },
         "quantitative_analysis": {
             "performance_metrics": _metrics(report.quality) if report.quality else []
@@ -58,11 +57,11 @@ def _data(report: ReportData) -> list[dict[str, Any]]:
 
 
 def _metrics(quality: Quality) -> list[dict[str, Any]]:
-    lower, upper = quality.interval
     found: list[dict[str, Any]] = []
     for name, value in quality.metrics.items():
         metric: dict[str, Any] = {"type": name, "value": f"{value:.6g}", "slice": "the split eval"}
-        if name == "accuracy":
+        if name == quality.monitor and quality.interval:
+            lower, upper = quality.interval
             bounds = {"lower_bound": f"{lower:.4f}", "upper_bound": f"{upper:.4f}"}
             metric["confidence_interval"] = bounds
         found.append(metric)
@@ -70,6 +69,10 @@ def _metrics(quality: Quality) -> list[dict[str, Any]]:
         for name, share in (("recall", each.recall), ("precision", each.precision)):
             if share is not None:
                 found.append({"type": name, "value": f"{share:.4f}", "slice": each.name})
+    for part in quality.slices:
+        for name, value in part.metrics.items():
+            where = f"{part.feature} {part.value}"
+            found.append({"type": name, "value": f"{value:.6g}", "slice": where})
     return found
 
 
@@ -77,15 +80,21 @@ def _limits(report: ReportData) -> list[str]:
     quality = report.quality
     if quality is None:
         return ["The model was not evaluated."]
+    count, noun = formats.number(quality.metrics["example_count"]), report.task.noun
     found = [
-        f"Evaluated on {formats.number(quality.metrics['example_count'])} images of the data set "
-        "that the model was trained on, and on no other images."
+        f"Evaluated on {count} {noun} of the data set that the model was trained on, and on no "
+        f"other {noun}."
     ]
+    if worst := quality_text.worst_slice(report):
+        found.append(worst)
+    return found + _limits_of_classes(quality) if quality.classes else found
+
+
+def _limits_of_classes(quality: Quality) -> list[str]:
     with_recall = [each for each in quality.classes if each.recall is not None]
     weakest = sorted(with_recall, key=lambda each: each.recall or 0.0)[:_WEAKEST]
     named = ", ".join(f"{each.name} ({formats.percent(each.recall)})" for each in weakest)
-    found.append(f"Lowest recall: {named}.")
-    found.append(quality_text.most_confused(quality))
+    found = [f"Lowest recall: {named}.", quality_text.most_confused(quality)]
     if "expected_calibration_error" in quality.metrics:
         error = formats.percent(quality.metrics["expected_calibration_error"])
         found.append(f"Expected calibration error: {error}.")
@@ -95,8 +104,8 @@ def _limits(report: ReportData) -> list[str]:
 def _made_with(report: ReportData) -> dict[str, str]:
     found = {"run": report.run_id} if report.run_id else {}
     if report.training:
-        found["topology"] = training_text.topology(report.training.record)
-        found["training"] = training_text.trained(report.training)
+        found["topology"] = training_text.topology(report.training.record, report.task.noun)
+        found["training"] = training_text.trained(report.training, report.task.noun)
     found |= report.versions | {"stagecraft": formats.version()}
     code = report.code_fingerprint
     return found | ({"code fingerprint": code} if code else {})

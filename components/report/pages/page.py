@@ -10,10 +10,12 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from stagecraft.components.evaluator.evaluation import MIN
 from stagecraft.components.report.pages import (
     charts,
     formats,
     quality_text,
+    sections,
     step_timeline,
     training_text,
 )
@@ -21,10 +23,12 @@ from stagecraft.components.report.report_data import Quality, ReportData, Traini
 
 _MATRIX = 20  # most classes of a confusion matrix that the page shows as a table
 _STRONGEST = 50  # most percent of colour in a cell; text stays readable on it
+_OF_TASK = "(of the task)"
 _SECTIONS = {
     "training": "Training",
     "quality": "Per-class quality",
     "mistakes": "Most confident errors",
+    _OF_TASK: "",
     "data": "Data",
     "topology": "Topology",
     "parity": "Parity",
@@ -32,7 +36,7 @@ _SECTIONS = {
     "lineage": "Lineage",
     "reproduce": "Reproduce this run",
 }
-"""Name of a section's template -> title."""
+"""Name of a section's template -> title; and the place of the sections in ``sections/``."""
 
 
 def render(report: ReportData) -> str:
@@ -40,7 +44,7 @@ def render(report: ReportData) -> str:
     quality, training = report.quality, report.training
     present = {
         "training": training,
-        "quality": quality,
+        "quality": quality and quality.classes,
         "mistakes": quality and quality.mistakes,
         "data": report.data,
         "topology": training,
@@ -52,13 +56,13 @@ def render(report: ReportData) -> str:
     loader = _environment().loader
     assert loader is not None
     context: dict[str, Any] = {
-        "sections": [{"id": key, "title": _SECTIONS[key]} for key in _SECTIONS if present[key]],
+        "sections": list(_sections(report, present)),
         "css": Markup(loader.get_source(_environment(), "page.css")[0]),
         "marks": list(_marks(quality)) if quality else [],
-        "few": len(report.class_names) <= _MATRIX,
+        "few": 0 < len(report.class_names) <= _MATRIX,
     }
     if training:
-        context |= {"curves": charts.curves(training)} | _topology(training)
+        context |= {"curves": charts.curves(training, report.task.noun)} | _topology(training)
     if quality:
         error = quality.metrics.get("expected_calibration_error")
         context["calibration"] = charts.calibration(quality.calibration, error)
@@ -67,6 +71,17 @@ def render(report: ReportData) -> str:
     if report.components:
         context |= _pipeline(report)
     return _render("page.html.j2", report, **context)
+
+
+def _sections(report: ReportData, present: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Id, title and, for a section in ``sections/``, content; in the order of the page."""
+    for key, title in _SECTIONS.items():
+        if key == _OF_TASK:
+            for name, section in sections.of(report.task.sections).items():
+                if content := section.show(report):
+                    yield {"id": name, "title": section.TITLE, "content": content}
+        elif present[key]:
+            yield {"id": key, "title": title, "content": None}
 
 
 def summary(report: ReportData) -> str:
@@ -126,7 +141,8 @@ def _cell(value: object) -> str:
 
 def _marks(quality: Quality) -> Iterator[dict[str, Any]]:
     """The accuracies that the model is compared with; ``side`` has room for the text."""
-    for at, name in ((quality.min_accuracy, "required"), (quality.baseline, "last blessed")):
+    least = quality.thresholds.get(quality.monitor, {}).get(MIN)
+    for at, name in ((least, "required"), (quality.baseline, "last blessed")):
         if at is not None and (at or name != "required"):
             side = "first" if at < 0.2 else "last" if at > 0.8 else ""
             yield {"at": at, "text": f"{name} {formats.percent(at)}", "side": side}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from stagecraft.components.report.pages.formats import number, percent
+from stagecraft.components.evaluator.evaluation import MAX, MIN
+from stagecraft.components.report.pages.formats import metric, number, percent, title
 from stagecraft.components.report.report_data import Quality, ReportData
 
 
@@ -13,10 +14,10 @@ def verdict(report: ReportData) -> str:
     quality, failed = report.quality, failure(report)
     if quality is None:
         return failed or "Not evaluated."
-    accuracy, examples = quality.metrics["accuracy"], quality.metrics["example_count"]
-    text = f"Accuracy {percent(accuracy)} on {number(examples)} images"
+    name, examples = quality.monitor, quality.metrics["example_count"]
+    text = f"{title(name)} {metric(name, quality.value)} on {number(examples)} {report.task.noun}"
     if quality.baseline is not None:
-        text += f" (last blessed model: {percent(quality.baseline)})"
+        text += f" (last blessed model: {metric(name, quality.baseline)})"
     if not quality.blessed:
         text += f". Not blessed: {'; '.join(quality.failures) or 'no reason given'}."
     elif report.pushed_to:
@@ -37,14 +38,41 @@ def failure(report: ReportData) -> str:
 
 
 def compared(quality: Quality) -> str:
-    """Compares the accuracy with that of the last blessed model."""
+    """Compares the metric ``monitor`` with that of the last blessed model."""
     if quality.baseline is None:
         return "There was no blessed model to compare with."
+    if not quality.is_share:
+        name = quality.monitor
+        return f"The last blessed model has {name} {metric(name, quality.baseline)}."
     points = round(100 * quality.changes["accuracy"], 2)
     if not points:
         return "As accurate as the last blessed model."
     side = "above" if points > 0 else "below"
     return f"{abs(points):g} percentage points {side} the last blessed model."
+
+
+def required(quality: Quality) -> str:
+    """The thresholds of a blessing; empty if there are none."""
+    texts = [
+        f"{name} {words} {metric(name, bounds[bound])}"
+        for name, bounds in quality.thresholds.items()
+        for bound, words in ((MIN, "at least"), (MAX, "at most"))
+        if bound in bounds
+    ]
+    return f"Required: {', '.join(texts)}." if texts else ""
+
+
+def worst_slice(report: ReportData) -> str:
+    """The slice with the worst metric ``monitor``; empty without slices."""
+    quality = report.quality
+    if quality is None or not quality.slices:
+        return ""
+    name = quality.monitor
+    known = [each for each in quality.slices if name in each.metrics]
+    choose = min if report.task.higher_is_better else max
+    worst = choose(known, key=lambda each: each.metrics[name])
+    shown = metric(name, worst.metrics[name])
+    return f"Worst {name} of a slice: {shown}, of {worst.feature} {worst.value}."
 
 
 def confusions(quality: Quality, most: int = 10) -> list[tuple[str, str, int]]:

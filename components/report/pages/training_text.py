@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from stagecraft.components.report.pages.formats import duration, metric, number, percent
+from stagecraft.components.report.pages.formats import duration, metric, number, percent, title
 from stagecraft.components.report.report_data import ReportData, Training
 from stagecraft.trainer_module.parallel import strategy
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -25,7 +25,10 @@ class Tile(NamedTuple):
 def tiles(report: ReportData) -> list[Tile]:
     """The key numbers of a run."""
     found = []
-    if report.quality:
+    noun = report.task.noun
+    if report.quality and not report.quality.confusion:
+        found += [Tile(title(n), metric(n, x)) for n, x in report.quality.others.items()]
+    elif report.quality:
         metrics = report.quality.metrics
         if "top_3_accuracy" in metrics:
             found.append(Tile("Top-3 accuracy", percent(metrics["top_3_accuracy"])))
@@ -42,7 +45,7 @@ def tiles(report: ReportData) -> list[Tile]:
         found += [
             Tile("Model", str(record["settings"]["train_model"]), weights),
             Tile("Training", steps, _training_time(report) if trained else "by an earlier run"),
-            Tile("Speed", f"{speed}/s", "images" if trained else "images, in an earlier run"),
+            Tile("Speed", f"{speed}/s", noun if trained else f"{noun}, in an earlier run"),
             Tile("Topology", grid_text(record), devices_text(record)),
         ]
     return found
@@ -83,7 +86,7 @@ def devices_text(record: dict[str, Any]) -> str:
     return f"{count} {logical}{kind}{'s' if count != 1 else ''}"
 
 
-def topology(record: dict[str, Any]) -> str:
+def topology(record: dict[str, Any], noun: str = "images") -> str:
     """How the devices share the work."""
     devices, settings = record["topology"], record["settings"]
     workers = devices["workers"]
@@ -92,7 +95,7 @@ def topology(record: dict[str, Any]) -> str:
     where = f"{workers} processes" if workers > 1 else "one process"
     text = f"{grid_text(record)} on {devices_text(record)} in {where}"
     text = text[0].upper() + text[1:]
-    text += f": batches of {number(settings['train_batch_size'])} images"
+    text += f": batches of {number(settings['train_batch_size'])} {noun}"
     if devices["stages"] > 1:
         text += (
             f", {settings['parallel_microbatches']} microbatches per replica, "
@@ -117,12 +120,12 @@ def unprofiled(record: dict[str, Any], command: str) -> str:
     return f"An earlier attempt ran step {number(step)}. To record its timeline: {retrain}"
 
 
-def trained(training: Training) -> str:
+def trained(training: Training, noun: str = "images") -> str:
     """Model, steps, initial and exported weights."""
     record = training.record
     text = (
         f"{record['settings']['train_model']}, {number(record['steps'])} steps of "
-        f"{number(record['settings']['train_batch_size'])} images with "
+        f"{number(record['settings']['train_batch_size'])} {noun} with "
         f"{record['settings']['train_optimizer']}."
     )
     if loaded := record.get("initial_weights"):

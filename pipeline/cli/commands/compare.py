@@ -110,7 +110,7 @@ def _show_settings(a: PastRun, b: PastRun) -> None:
 def _show_metrics(a: PastRun, b: PastRun) -> None:
     lines = []
     names = a.metrics.keys() | b.metrics.keys()
-    for name in sorted(names, key=lambda each: (each != "accuracy", each)):
+    for name in sorted(names, key=lambda each: (each != b.monitor, each)):
         one, other = a.metrics.get(name), b.metrics.get(name)
         difference = "" if one is None or other is None else _number(other - one, sign="+")
         lines.append((name, _number(one), _number(other), difference))

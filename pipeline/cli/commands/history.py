@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stagecraft.components.evaluator.evaluation import ACCURACY
 from stagecraft.pipeline.cli import options
 from stagecraft.pipeline.cli.command import Command
 from stagecraft.pipeline.cli.terminal import console, past_run_text
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _HEADER = (
     *("RUN", "OUTPUT", "STATE", "DATA", "TOPOLOGY"),
-    *("TIME", "ACCURACY", "BLESSED", "PUSHED", "SETTINGS"),
+    *("TIME", "{}", "BLESSED", "PUSHED", "SETTINGS"),
 )
 
 
@@ -36,9 +37,9 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
     """List past runs of this machine: data, topology, time, accuracy, blessed, pushed, settings.
 
     FOLDER is a folder that `stagecraft run --output` wrote, or one that contains such folders.
-    Default: runs. The newest run is first. SETTINGS lists the settings that differ from the preset
-    with the name of the pipeline. If there is no such preset, it lists those that differ from the
-    defaults. The command does not disturb a current run.
+    Default: runs. The newest run is first. SETTINGS lists the settings that differ from the preset.
+    The preset is the one with the same name as the pipeline. If there is no such preset, SETTINGS
+    lists those that differ from the defaults. The command does not disturb a current run.
 
     \b
     stagecraft history
@@ -69,7 +70,9 @@ def history(folders: tuple[pathlib.Path, ...], limit: int, as_json: bool) -> Non
     if as_json:
         console.say_json({"runs": [run.as_json() for run in past_runs]})
         return
-    console.table(_HEADER, [_cells(run) for run in past_runs], folded=True)
+    others = any(run.monitor != ACCURACY for run in past_runs)
+    header = tuple(name.format("RESULT" if others else "ACCURACY") for name in _HEADER)
+    console.table(header, [_cells(run) for run in past_runs], folded=True)
     if len(recorded) > limit:
         console.say(f"The newest {limit} of {len(recorded)}; --limit shows more.", stderr=True)
 
@@ -87,7 +90,7 @@ def _cells(run: PastRun) -> tuple[str, ...]:
         past_run_text.data(run),
         run.topology,
         past_run_text.time(run),
-        past_run_text.accuracy(run),
+        past_run_text.result(run),
         past_run_text.blessed(run),
         past_run_text.pushed(run),
         " ".join(changed),

@@ -50,9 +50,9 @@ def parity(
 
     Each topology trains some steps in separate processes, on logical CPU devices of this machine.
     One device trains the same model with the same images, seed and global batch. The check compares
-    gradients from equal weights, the weights after some steps in float64, and the bits of all
-    replicas. It also reports how the float32 weights differ after some steps. This difference does
-    not count, because training amplifies rounding.
+    gradients from equal weights, and float64 weights after some steps. It also checks that all
+    replicas hold exactly the same variables. It reports how the float32 weights differ after some
+    steps. This difference does not count, because training amplifies rounding.
 
     \b
     stagecraft parity --list
@@ -122,12 +122,7 @@ def check_topologies(
     started = time.monotonic()
     data, arguments = folder / "data.npz", model_arguments.find(settings)
     largest = max(case.settings.train.batch_size for case in chosen)
-    if settings.reads_cifar:
-        parity_data.save(settings.data, largest, data, arguments["num_classes"])
-    else:
-        from stagecraft.pipeline.checks import transformed_data  # with TFX
-
-        transformed_data.save(settings, largest, data)
+    parity_data.save(settings, largest, data, arguments)
 
     def report_phase(topology: str, phase: str) -> None:
         seconds = time.monotonic() - started

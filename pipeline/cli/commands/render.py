@@ -62,7 +62,8 @@ def render(
     parallel.launcher: kubernetes, the Trainer creates them. The processes read two files from
     kubeflow.job.folder/NAME, on a volume or in an object store. The file task.json holds {"run_fn":
     …, "fn_args": …} (see stagecraft.trainer_module.worker). The file lease.json holds {"until": …}:
-    the time at which the processes exit, in seconds since 1970. The Trainer step writes both files.
+    the time at which the processes exit, in seconds since 1970. On Kubeflow, the Trainer step
+    writes both files. If you apply the objects yourself, write the files first.
 
     \b
     stagecraft render --launcher tfjob --config my.yaml --name training-1 > training-1.yaml

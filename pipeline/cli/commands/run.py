@@ -180,11 +180,11 @@ def _check(settings: PipelineSettings, from_node: str | None, to_node: str | Non
     from stagecraft.pipeline.local import nodes
     from stagecraft.trainer_module.parallel import cluster
 
-    all_nodes = nodes.names(parity=settings.parity.enabled, report=settings.report.enabled)
+    all_nodes = nodes.of(settings)
     nodes.check([name for name in (from_node, to_node) if name], all_nodes)
     if from_node and to_node:
         nodes.check_order(from_node, to_node, all_nodes)
-    if nodes.between(nodes.EXAMPLE_GEN, all_nodes, from_node, to_node):
+    if nodes.between(all_nodes[0], all_nodes, from_node, to_node):
         early_checks.check_data(settings)
     early_checks.check_files(settings)
     if nodes.between(nodes.TRAINER, all_nodes, from_node, to_node):

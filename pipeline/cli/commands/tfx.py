@@ -20,8 +20,9 @@ from stagecraft.pipeline.cli.command import hide_warnings
 def tfx(words: tuple[str, ...]) -> None:
     """Run TFX's own command: stagecraft tfx pipeline create …, stagecraft tfx run list …
 
-    Its engine kubeflow works with open-source Kubeflow Pipelines 2.x; its engine auto detects the
-    engine of a file. The command passes everything else on to TFX unchanged.
+    With --engine=kubeflow, the command works with open-source Kubeflow Pipelines 2.x. With
+    --engine=auto, --endpoint selects kubeflow. Otherwise the runner in the pipeline file selects
+    the engine. The command passes everything else on to TFX unchanged.
     """
     own = os.environ.copy()
     hide_warnings()

@@ -43,7 +43,8 @@ def runs() -> None:
 @click.option(
     "--once",
     is_flag=True,
-    help="If a run with this --name and version exists and did not fail, do not start another.",
+    help="If the experiment has a run of this --name and version that did not fail and was not "
+    "stopped, do not start another.",
 )
 @click.option(
     "--experiment",

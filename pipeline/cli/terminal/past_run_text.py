@@ -6,6 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from stagecraft.components.evaluator.evaluation import ACCURACY, short
 from stagecraft.pipeline.cli.terminal.wording import duration
 
 if TYPE_CHECKING:
@@ -45,10 +46,12 @@ def trained(run: PastRun) -> str:
     return f"steps {before + 1:,} to {steps:,}"
 
 
-def accuracy(run: PastRun) -> str:
-    """Accuracy on the eval split."""
-    fraction = run.metrics.get("accuracy")
-    return "" if fraction is None else f"{fraction:.1%}"
+def result(run: PastRun) -> str:
+    """The first metric on the eval split: ``61.2%`` accuracy, or ``mse 0.123``."""
+    found = run.metrics.get(run.monitor)
+    if found is None:
+        return ""
+    return f"{found:.1%}" if run.monitor == ACCURACY else f"{run.monitor} {short(found)}"
 
 
 def blessed(run: PastRun) -> str:

@@ -97,6 +97,12 @@ def _figures(plan: Plan) -> str:
         lines.append(f"{used.traffic_name:13} {_time(plan.all_reduce_seconds)} of it")
         if plan.network_gbit:
             lines[-1] += f", with {plan.network_gbit:g} Gbit/s between hosts (--network)"
+    if plan.tied:
+        weights = ", ".join(
+            f"{tied.path} of stages {' and '.join(map(str, tied.stages))}" for tied in plan.tied
+        )
+        size = _size(sum(tied.bytes for tied in plan.tied))
+        lines.append(f"tied weights  {weights}: {size} between stages in each step")
     if stages > 1:
         lines.append(
             f"bubble        {plan.bubble:.1%} = (K - 1) / (M + K - 1), K = {stages}, M = "

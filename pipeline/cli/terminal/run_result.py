@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 from typing import Any
 
-from stagecraft.components.evaluator.evaluation import BETTER_THAN_CONSTANT, ENOUGH
+from stagecraft.components.evaluator.evaluation import (
+    ACCURACY,
+    BETTER_THAN_CONSTANT,
+    ENOUGH,
+    EXAMPLE_COUNT,
+    IMAGES,
+    LOSS,
+    TOP_3,
+    number,
+    short,
+)
 from stagecraft.pipeline.cli.terminal.run_state import RunState
 from stagecraft.pipeline.cli.terminal.wording import duration
 from stagecraft.pipeline.local.supervisor import Outcome
@@ -67,7 +78,7 @@ def as_fields(
     report = outcome.report
     lines = []
     if report.get("metrics"):
-        lines.append(("accuracy", _accuracy(report["metrics"])))
+        lines.append(_headline(report["metrics"], report.get("monitor", ACCURACY)))
         lines.append(("blessed", "yes" if report["blessed"] else f"no{_because(outcome)}"))
         if report["blessed"]:
             lines.append(("pushed", _pushed(report)))
@@ -95,9 +106,14 @@ def _time(seconds: float, start_up: float | None) -> str:
     return text if start_up is None else f"{text}, including {duration(start_up)} of startup"
 
 
-def _accuracy(metrics: dict[str, float]) -> str:
-    extra = [f"{name} {metrics[key]:.3f}" for name, key in _EXTRA if key in metrics]
-    return f"{metrics['accuracy']:.4f}" + (f" ({', '.join(extra)})" if extra else "")
+def _headline(metrics: dict[str, float], monitor: str) -> tuple[str, str]:
+    """The metric that the task monitors, and the others beside it."""
+    others = {name: name for name in metrics if name not in (monitor, EXAMPLE_COUNT)}
+    has_classes = TOP_3 in metrics or BETTER_THAN_CONSTANT in metrics
+    names = _OF_CLASSES if has_classes else others
+    extra = [f"{shown} {short(metrics[key])}" for key, shown in names.items() if key in metrics]
+    value = number(metrics[monitor]) if monitor in metrics else "unknown"
+    return monitor, value + (f" ({', '.join(extra)})" if extra else "")
 
 
 def _timeline(timeline: dict[str, Any]) -> str:
@@ -122,7 +138,7 @@ def _pushed(report: dict[str, Any]) -> str:
     return f"{report['pushed']}{note}"
 
 
-_EXTRA = (("top 3", "top_3_accuracy"), ("loss", "loss"))
+_OF_CLASSES = {TOP_3: "top 3", LOSS: "loss"}
 
 
 def _because(outcome: Outcome) -> str:
@@ -137,10 +153,11 @@ def _next(settings: PipelineSettings, state: RunState, report: dict[str, Any]) -
         return f"train longer, such as --set {_longer(settings.train)}{_lower(settings, report)}"
     if all(node.state != "done" for name, node in state.nodes.items() if name != "Baseline"):
         return "nothing had changed; change a setting with --set or --config"
-    if settings.data.source == "sample":
+    task = settings.task.found
+    if settings.data.source == "sample" and task.noun == IMAGES:
         return "this was a generated sample; for real images: stagecraft run --data download"
     if report["pushed"]:
-        return f'tf.saved_model.load("{report["pushed"]}").signatures["serving_images"]'
+        return f'tf.saved_model.load("{report["pushed"]}").signatures["{task.first_signature}"]'
     return None
 
 
@@ -154,8 +171,16 @@ def _longer(train: TrainSettings) -> str:
 def _lower(settings: PipelineSettings, report: dict[str, Any]) -> str:
     """The setting that would bless this model, if it is good enough for its user."""
     metrics, wanted = report["metrics"], settings.evaluate
-    if metrics["accuracy"] < wanted.min_accuracy:
+    if not math.isfinite(metrics.get(LOSS, 0.0)):
+        return ""
+    if metrics.get(ACCURACY, 1) < wanted.min_accuracy:
         return ", or lower evaluate.min_accuracy"
+    for name, bounds in wanted.thresholds.items():
+        value = metrics.get(name, float("nan"))
+        if bounds.min is not None and value < bounds.min:
+            return f", or lower evaluate.thresholds.{name}.min"
+        if bounds.max is not None and value > bounds.max:
+            return f", or raise evaluate.thresholds.{name}.max"
     if wanted.better_than_constant and metrics.get(BETTER_THAN_CONSTANT, 1) < ENOUGH:
         return ", or disable the check: --set evaluate.better_than_constant=false"
     return ", or disable the comparison: --set evaluate.not_worse=false"

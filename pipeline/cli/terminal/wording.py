@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+from stagecraft.components.evaluator.evaluation import short
 from stagecraft.pipeline.local.events import Event
 
 
@@ -14,10 +15,10 @@ def progress_text(event: Event) -> str:
     if phase == "train":
         words = [f"step {done:,}" + (f" of {total:,}" if total else "")]
         if event.get("images_per_second") is not None:
-            words.append(f"{event['images_per_second']:,.0f} images/s")
-        for name in ("loss", "accuracy"):
+            words.append(f"{event['images_per_second']:,.0f} {event.get('noun', 'images')}/s")
+        for name in ("loss", *event.get("metrics", ("accuracy",))):
             if event.get(name) is not None:
-                words.append(f"{name} {event[name]:.3f}")
+                words.append(f"{name} {short(event[name])}")
         if event.get("eta_seconds") is not None:
             words.append(f"{duration(event['eta_seconds'])} left")
         return ", ".join(words)

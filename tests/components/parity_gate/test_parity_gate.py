@@ -91,8 +91,8 @@ def test_batches_are_the_trainers_without_augmentation(run, fake, monkeypatch):
     saved = {}
     save = executor._save_batches
 
-    def spy(case: Any, input_dict: Any, path: pathlib.Path) -> None:
-        save(case, input_dict, path)
+    def spy(case: Any, input_dict: Any, split: str, path: pathlib.Path) -> None:
+        save(case, input_dict, split, path)
         with np.load(path) as data:
             saved.update({name: data[name] for name in data.files})
 

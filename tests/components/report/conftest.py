@@ -18,8 +18,10 @@ from stagecraft.components.report.report_data import (
     Quality,
     ReportData,
     Split,
+    TaskSummary,
     Training,
 )
+from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.settings import TrainingSettings
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
@@ -61,7 +63,7 @@ def _quality() -> Quality:
             for number in range(4)
         ],
         images={100 + number: _png(number) for number in (1, 2, 3)},
-        min_accuracy=0.3,
+        thresholds={"accuracy": {"min": 0.3}},
         failures=[],
         blessed=True,
     )
@@ -118,6 +120,7 @@ def one_device() -> ReportData:
         run_id="2026-01-02T03:04:05",
         written="2026-01-02T03:06:05+00:00",
         class_names=NAMES,
+        task=TaskSummary.of(registries.TASKS.get("pictures"), NAMES),
         quality=_quality(),
         pushed_to="/serving/17",
         pushed_version="17",

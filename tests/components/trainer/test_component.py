@@ -13,7 +13,7 @@ from stagecraft.components.fingerprints.training_properties import weights_finge
 from stagecraft.components.trainer.component import Trainer, TrainerSpec
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.initial_weights.source import InitialWeightsError
-from stagecraft.trainer_module.settings import TrainingSettings
+from stagecraft.trainer_module.settings import TrainingSettings, TrainSettings
 
 
 def _trainer(settings: TrainingSettings | None = None, **overrides: Any) -> Trainer:
@@ -32,10 +32,13 @@ def test_every_setting_is_a_typed_parameter():
         assert parameters[name].type is type(value), name
         assert not parameters[name].optional or name in ("train_steps", "train_epochs"), name
     assert parameters["train_epochs"].type is float
-    unset = {"train_epochs", "train_initial_weights", "train_initial_weights_skip"}
+    fields = TrainSettings.model_fields.items()
+    unset = {f"train_{name}" for name, field in fields if field.default is None} - flat.keys()
+    assert {"train_epochs", "train_initial_weights", "train_optimizer_args"} <= unset
+    unset.add("task_args")
     others = set(parameters) - set(flat) - unset
     fingerprints = {"code_fingerprint", "initial_weights_fingerprint"}
-    assert others == {"run_fn", "checkpoint_root", *fingerprints}
+    assert others == {"run_fn", "checkpoint_root", "splits", *fingerprints}
     for name in {*unset, "initial_weights_fingerprint"}:
         assert parameters[name].optional, name
 

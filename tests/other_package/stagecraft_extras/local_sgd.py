@@ -45,10 +45,10 @@ class LocalSgd(Mirrored):
         """Refuses a loss scale: each replica's gradients are its own."""
         if parallel.precision == "mixed_float16":
             raise SettingError(
-                "precision",
+                "parallel.precision",
                 parallel.precision,
                 "scales the loss, but replicas of local_sgd do not agree on one scale",
-                "precision: mixed_bfloat16",
+                "parallel.precision: mixed_bfloat16",
             )
 
     def traffic(

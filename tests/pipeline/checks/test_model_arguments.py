@@ -76,7 +76,9 @@ def test_parity_builds_for_the_schema(seen, tmp_path, monkeypatch):
             return []
 
     monkeypatch.setattr("stagecraft.trainer_module.parity.check.Check", Check)
-    monkeypatch.setattr(parity_data, "save", lambda *given: told.update(saved=given[-1]))
+    monkeypatch.setattr(
+        parity_data, "save", lambda *given: told.update(saved=given[-1]["num_classes"])
+    )
     chosen = cases.select("mirrored-2", settings, steps=4, batch_size=4)
     assert parity.check_topologies(settings, chosen, tmp_path, stderr=True) == []
     assert told == {"classes": 7, "saved": 7}

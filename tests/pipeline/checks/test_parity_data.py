@@ -9,7 +9,7 @@ from stagecraft.schemas.errors import UserError
 
 
 def test_pictures_are_normalized(tmp_path):
-    parity_data.save(DataSettings(), 24, tmp_path / "data.npz", 10)
+    parity_data.save_images(DataSettings(), 24, tmp_path / "data.npz", 10)
     with np.load(tmp_path / "data.npz") as data:
         images, labels = data["inputs"], data["targets"]
     assert (images.shape, images.dtype) == ((192, 32, 32, 3), np.float32)
@@ -23,15 +23,15 @@ def test_pictures_are_normalized(tmp_path):
 
 def test_pictures_come_from_an_archive(cifar10_small, tmp_path):
     archive = DataSettings(source=str(cifar10_small / "cifar-10-binary.tar.gz"))
-    parity_data.save(archive, 16, tmp_path / "data.npz", 10)
+    parity_data.save_images(archive, 16, tmp_path / "data.npz", 10)
     assert (tmp_path / "data.npz").exists()
     with pytest.raises(UserError):
-        parity_data.save(DataSettings(source="/none"), 16, tmp_path / "data.npz", 10)
+        parity_data.save_images(DataSettings(source="/none"), 16, tmp_path / "data.npz", 10)
 
 
 def test_a_label_that_the_schema_does_not_have(tmp_path):
     path = tmp_path / "data.npz"
     with pytest.raises(UserError) as caught:
-        parity_data.save(DataSettings(), 24, path, 7)
+        parity_data.save_images(DataSettings(), 24, path, 7)
     assert (caught.value.setting, caught.value.value) == ("data.schema_file", 9)
     assert not path.exists()

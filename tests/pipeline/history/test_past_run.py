@@ -11,6 +11,7 @@ from past_runs import DIGEST, Output, State
 from processes import ran
 
 from stagecraft.components.metadata.run_notes import Notes
+from stagecraft.pipeline.cli.terminal import past_run_text
 from stagecraft.pipeline.history import past_run, past_settings, runs
 from stagecraft.pipeline.local import lock
 from stagecraft.pipeline.settings import PipelineSettings, load
@@ -81,7 +82,7 @@ def test_the_trainers_properties_say_what_the_settings_say(output):
     whole = past_settings.flat(settings.model_dump(mode="json"))
     known = newest(output).settings
     assert known == {name: value for name, value in whole.items() if name in known}
-    assert {name.partition(".")[0] for name in known} == {"train", "parallel"}
+    assert {name.partition(".")[0] for name in known} == {"task", "train", "parallel"}
     assert known["train.epochs"] is None and known["parallel.jit"] is True
     assert newest(output).topology == "one device"
 
@@ -199,3 +200,16 @@ def test_data_of_another_example_gen(output):
     found = newest(output)
     assert (found.source, found.examples) == ("/home/me/pictures", counts)
     assert len(found.fingerprint) == 64
+
+
+def test_the_metric_of_another_task(output):
+    run = output.begin("one")
+    properties = {"monitor": "mse", "noun": "examples", "val_mse": 0.5, "val_mae": 0.25, "steps": 7}
+    output.step(run, "Trainer", outputs=[output.artifact("Model", **properties)])
+    trained = newest(output)
+    assert (trained.monitor, past_run_text.result(trained)) == ("mse", "")
+    assert trained.metrics == {"val_mse": 0.5, "val_mae": 0.25, "steps": 7}
+    figures = output.artifact("system.Metrics", mse=0.25, mae=0.125, monitor="mse")
+    output.step(run, "TrainingReport", outputs=[figures])
+    assert past_run_text.result(newest(output)) == "mse 0.250"
+    assert newest(output).as_json()["monitor"] == "mse"

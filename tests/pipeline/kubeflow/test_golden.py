@@ -12,7 +12,8 @@ from stagecraft.pipeline.kubeflow.compile import compile_pipeline
 from stagecraft.pipeline.settings import load, presets
 
 FINGERPRINT = re.compile(
-    r"""(code_fingerprint["']?:\s+(?:runtimeValue:\s+constant:\s+)?"?)'?[0-9a-f]{16}\b'?"""
+    r"""(code_fingerprint["']?:\s+(?:runtimeValue:\s+constant:\s+)?"?|StringValue.{,9}\s+.{,9}value"""
+    r"""\\": \\")'?[0-9a-f]{16}\b'?"""
 )
 """What ``code_fingerprint`` gives, as a parameter of a task or in the JSON of a custom config."""
 

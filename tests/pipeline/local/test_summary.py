@@ -25,6 +25,16 @@ def test_a_training_that_took_no_step_says_so(resumed_from, said):
     assert figure("Trainer", {"model": [model]}) == said
 
 
+def test_a_training_of_another_task():
+    model = standard_artifacts.Model()
+    for name, word in (("monitor", "mse"), ("noun", "examples")):
+        model.set_string_custom_property(name, word)
+    model.set_int_custom_property("steps", 12)
+    for name, value in (("images_per_second", 1529.6), ("val_mse", 12345.6), ("val_mae", 1.0)):
+        model.set_float_custom_property(name, value)
+    assert figure("Trainer", {"model": [model]}) == "1,530 examples/s, val mse 1.23e+04"
+
+
 def test_a_model_that_was_pushed_before(messages):
     pushed = standard_artifacts.PushedModel()
     assert figure("Pusher", {"pushed_model": [pushed]}) == "not pushed"

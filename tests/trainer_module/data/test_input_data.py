@@ -274,3 +274,27 @@ def test_no_examples(train, transform, tmp_path, messages):
 def test_another_number_of_examples_than_counted(train, count, messages):
     with messages.raises(UserError):
         train(num_examples=count)
+
+
+# --- which files Transform wrote ---
+
+FLOAT, BYTES = (tf.io.FixedLenFeature([], dtype) for dtype in (tf.float32, tf.string))
+SPARSE = tf.io.VarLenFeature(tf.int64)
+
+
+@pytest.mark.parametrize(
+    ("raw_spec", "transformed_spec", "name", "expected"),
+    [
+        ({"x": BYTES}, {"x": FLOAT}, "data-00000", True),
+        ({"x": FLOAT}, {"x_xf": FLOAT}, "data-00000", False),
+        ({"y": FLOAT}, {"x": FLOAT, "tags": SPARSE}, "data-00000", True),
+        ({"x": FLOAT}, {"x": FLOAT}, "transformed_examples-00000-of-00001.gz", True),
+        ({"x": FLOAT}, {"x": FLOAT}, "data_tfrecord-00000-of-00001.gz", False),
+    ],
+)
+def test_raw_and_transformed_examples_are_told_apart(raw_spec, transformed_spec, name, expected):
+    example = tf.train.Example()
+    example.features.feature["x"].float_list.value.append(1.0)
+    record = example.SerializeToString()
+    found = input_data._is_transformed(f"/data/{name}", record, raw_spec, transformed_spec)
+    assert found is expected

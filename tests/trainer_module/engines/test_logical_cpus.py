@@ -1,4 +1,4 @@
-"""Runs the tests in logical_cpus/, all in one process that has five logical CPUs.
+"""Runs the tests in logical_cpus/, all in one process that has six logical CPUs.
 
 One of them by hand: ``STAGECRAFT_LOGICAL_CPUS=1 pytest tests/trainer_module/engines/logical_cpus``.
 """

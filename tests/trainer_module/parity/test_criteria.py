@@ -283,5 +283,5 @@ def test_replicas_are_equal_bit_for_bit():
     assert criteria.drift([replica, dict(replica), dict(replica)]).equal
     finding = criteria.drift([replica, replica, replica | {"model/b": "ff"}])
     assert not finding.equal
-    assert finding.variable == "model/b (replica 2)"
+    assert finding.variable == "model/b of replica 2"
     assert finding.difference == 1

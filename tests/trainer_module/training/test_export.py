@@ -15,11 +15,12 @@ from model_arguments import classes
 from tensorflow.core.protobuf import saved_model_pb2
 
 from stagecraft.schemas import features
-from stagecraft.schemas.errors import UserError
+from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.tasks.kinds import pictures
 from stagecraft.trainer_module.models.assemble import assemble
 from stagecraft.trainer_module.settings import TrainSettings
-from stagecraft.trainer_module.tasks.kinds import pictures
+from stagecraft.trainer_module.training import assets, keras_file
 from stagecraft.trainer_module.training.export import export
 
 NAMES = ("airplane", "automobile", "bird", "cat")
@@ -78,9 +79,9 @@ class Exported:
         self.images = raw.numpy()
         self.labels = parsed[features.LABEL].numpy()
 
-    def export(self, folder: pathlib.Path) -> None:
+    def export(self, folder: pathlib.Path, **options: Any) -> None:
         schema = str(self.schema)
-        export(folder, self.model, self.weights, self.transform, PICTURES, schema)
+        export(folder, self.model, self.weights, self.transform, PICTURES, schema, **options)
 
 
 @pytest.fixture(scope="module")
@@ -194,3 +195,48 @@ def test_a_model_with_a_table(exported, training_data, tmp_path):
     export(tmp_path / "model", model, weights, transform, PICTURES, str(exported.schema))
     loaded = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_images"]
     assert loaded(images=tf.zeros([2, *features.IMAGE_SHAPE], tf.uint8))["logits"].shape == (2, 4)
+
+
+def test_also_as_a_keras_file(exported, tmp_path):
+    for name in ("one", "other"):
+        exported.export(tmp_path / name, with_keras=True)
+    path = tmp_path / "one" / assets.KERAS
+    loaded = keras.saving.load_model(path, compile=False)
+    images = np.random.default_rng(0).normal(size=(2, *features.IMAGE_SHAPE))
+    np.testing.assert_array_equal(loaded(images), exported.model(images))
+    # The Pusher takes two exports of one model for the same.
+    assert path.read_bytes() == (tmp_path / "other" / assets.KERAS).read_bytes()
+    assert not (exported.folder / assets.KERAS).exists()
+
+
+class Scaled(keras.layers.Layer):
+    """A layer that Keras cannot make again: it has no ``get_config``."""
+
+    def __init__(self, factor: float):
+        super().__init__()
+        self.factor = factor
+
+    def call(self, inputs: Any) -> Any:
+        return inputs * self.factor
+
+
+@pytest.mark.parametrize(
+    "layer", [lambda: Scaled(2.0), lambda: keras.layers.Lambda(lambda x: 2 * x)]
+)
+def test_a_model_that_keras_cannot_load_back_is_refused(layer):
+    model = keras.Sequential([keras.Input([2]), layer(), keras.layers.Dense(1)])
+    with pytest.raises(SettingError) as refused:
+        keras_file.check(model)
+    assert refused.value.setting == "train.export_keras"
+    assert "register_keras_serializable" in refused.value.suggestion
+    assert "\n" not in str(refused.value)
+    keras_file.check(keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]))
+
+
+def test_samples_are_beside_the_model(exported, tmp_path, monkeypatch):
+    assert not (exported.folder / assets.SAMPLES).exists()
+    monkeypatch.setattr(type(PICTURES), "samples", lambda *_: {"an input": "an output"})
+    exported.export(tmp_path / "model")
+    assert json.loads((tmp_path / "model" / assets.SAMPLES).read_text()) == {
+        "an input": "an output"
+    }

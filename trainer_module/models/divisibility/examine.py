@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.divisibility import probe
 from stagecraft.trainer_module.models.layers import dropout
 from stagecraft.trainer_module.models.layers.overrides import ModelRefusedError
 from stagecraft.trainer_module.models.layers.walk import walk
-from stagecraft.trainer_module.models.stages import functional
+from stagecraft.trainer_module.models.stages import inputs
 from stagecraft.trainer_module.models.stages.stage import Called, Segment, Stage
 from stagecraft.trainer_module.parallel.capabilities import capabilities
 from stagecraft.trainer_module.settings import ParallelSettings
@@ -28,8 +30,8 @@ _Kinds = dict[int, set[str]]
 """The possible kinds of each loss of a segment, by its index."""
 
 _WHOLE = (
-    "train it in one part: parallel.strategy: one_device with accumulate: 1, or a grid of one "
-    "replica with microbatches: 1"
+    "train the model in one part: parallel.strategy: one_device with parallel.accumulate: 1, or a "
+    "grid of one replica with parallel.microbatches: 1"
 )
 
 _WRITES = (
@@ -71,6 +73,8 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
     """
     segments = [segment for stage in stages for segment in stage.segments]
     parts = stages[0].parts
+    uses = Counter(id(variable) for segment in segments for variable in segment.variables)
+    tied = {key for key, count in uses.items() if count > 1}
     for segment in segments:
         _check_layers(segment.model, parallel, parts)
     kinds: list[_Kinds] = [{} for _ in segments]
@@ -79,21 +83,21 @@ def check(stages: Sequence[Stage], parallel: ParallelSettings) -> None:
         for number, scale in enumerate(_SCALES if parts > 1 else _SCALES[:1]):
             if number >= _LEAST_TRIES and not _unknown(kinds):
                 break
-            one, other = (_inputs(stages[0].model, generator, scale) for _ in range(2))
+            one, other = (_noise(stages[0].model, generator, scale) for _ in range(2))
             for segment, known in zip(segments, kinds, strict=True):
                 values = [_varied(variable, generator) for variable in segment.variables]
                 if number == 0:
                     _check_stateful_ops(segment, values, one, parallel.remat)
                 if parts > 1:
-                    one, other = _divided(segment, values, one, other, known)
+                    one, other = _divided(segment, values, one, other, known, tied)
                 else:
-                    one = _whole(segment, values, one)
+                    one = _whole(segment, values, one, tied)
     if unknown := _unknown(kinds):
         raise ModelRefusedError(
             segments[unknown[0]].model.name,
             "adds a loss that is 0 for random input, so Stagecraft cannot tell whether it is a "
             "sum or a mean over the batch",
-            f"remove it, or {_WHOLE}",
+            f"remove the loss, or {_WHOLE}",
         )
     for segment, known in zip(segments, kinds, strict=True):
         segment.summed = frozenset(place for place, kind in known.items() if kind == {_SUM})
@@ -104,21 +108,25 @@ def _unknown(kinds: Sequence[_Kinds]) -> list[int]:
     return [index for index, known in enumerate(kinds) if {_SUM, _MEAN} in known.values()]
 
 
-def _whole(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor) -> tf.Tensor:
+def _whole(
+    segment: Segment, values: Sequence[tf.Tensor], inputs: Nest, tied: Collection[int]
+) -> Nest:
     """The segment's outputs for a batch that is not divided."""
     rows = tf.range(probe.EXAMPLES, dtype=tf.int64)
     called = segment.call(values, inputs, tf.constant(0, tf.int64), rows)
     _check_foreign(segment, called)
+    _check_tied(segment, called, tied)
     return called.outputs
 
 
 def _divided(
     segment: Segment,
     values: Sequence[tf.Tensor],
-    one: tf.Tensor,
-    other: tf.Tensor,
+    one: Nest,
+    other: Nest,
     kinds: _Kinds,
-) -> tuple[tf.Tensor, tf.Tensor]:
+    tied: Collection[int],
+) -> tuple[Nest, Nest]:
     """Returns the segment's outputs for A and B; excludes kinds that do not fit the losses."""
     # The result of these for an example depends on its batch, or on a draw.
     exempt = [
@@ -128,6 +136,7 @@ def _divided(
     ]
     probed = probe.probe(segment, values, one, other, exempt)
     _check_foreign(segment, probed.both)
+    _check_tied(segment, probed.both, tied)
     if probed.mixing:
         raise ModelRefusedError(
             f"{probed.mixing}",
@@ -204,6 +213,17 @@ def _check_foreign(segment: Segment, called: Called) -> None:
         )
 
 
+def _check_tied(segment: Segment, called: Called, tied: Collection[int]) -> None:
+    """Raises if a layer assigns a variable that other segments read as it was before the step."""
+    for variable in (segment.variables[index] for index in called.changed):
+        if id(variable) in tied:
+            raise ModelRefusedError(
+                f"the variable {variable.path!r}",
+                "is assigned in training, and is used on both sides of a cut",
+                "choose other parallel.cuts, or set parallel.stages: 1 and parallel.remat: false",
+            )
+
+
 def _check_layers(model: keras.Model, parallel: ParallelSettings, parts: int) -> None:
     """Raises for layers that are known not to support a topology."""
     for path, layer in walk(model):
@@ -215,7 +235,7 @@ def _check_layers(model: keras.Model, parallel: ParallelSettings, parts: int) ->
                 f"({type(layer).__name__}) has synchronized=True, which Keras supports only "
                 "between the replicas of a tf.distribute strategy",
                 "set synchronized=False, or parallel.strategy: mirrored or multi_worker_mirrored "
-                "with accumulate: 1",
+                "with parallel.accumulate: 1",
             )
 
 
@@ -233,16 +253,10 @@ def _adds(model: keras.Model, place: int) -> str:
 _NO_CODE = (lambda: None).__code__
 
 
-def _inputs(model: keras.Model, generator: np.random.Generator, scale: float) -> tf.Tensor:
-    """Noise in the shape of the model's inputs: ``[EXAMPLES, ...]``."""
-    symbolic = functional.input_of(model)
-    shape = [probe.EXAMPLES, *(4 if size is None else size for size in symbolic.shape[1:])]
-    dtype = tf.as_dtype(symbolic.dtype)
-    if dtype == tf.string:
-        return tf.as_string(tf.constant(generator.integers(0, 2, shape)))
-    if not dtype.is_floating:
-        return tf.cast(tf.constant(generator.integers(0, 2, shape)), dtype)
-    return tf.cast(tf.constant(scale * generator.standard_normal(shape)), dtype)
+def _noise(model: keras.Model, generator: np.random.Generator, scale: float) -> Nest:
+    """Noise in the shape of the model's inputs: each ``[EXAMPLES, ...]``."""
+    specs = inputs.specs(inputs.of(model), probe.EXAMPLES, unknown=4)
+    return inputs.noise(specs, generator, scale)
 
 
 def _varied(variable: keras.Variable, generator: np.random.Generator) -> tf.Tensor:
@@ -255,14 +269,15 @@ def _varied(variable: keras.Variable, generator: np.random.Generator) -> tf.Tens
 
 
 def _check_stateful_ops(
-    segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor, remat: bool
+    segment: Segment, values: Sequence[tf.Tensor], inputs: Nest, remat: bool
 ) -> None:
     """Raises if layers that are not Keras's assign a ``tf.Variable``, or draw again under remat."""
     own = _custom_layers(segment.model)
     if not own:
         return
     ops = _ops(segment, values, inputs)
-    part = f"one of {', '.join(own)}"
+    names = ", ".join(map(repr, own))
+    part = f"the layer {names}" if len(own) == 1 else f"one of the layers {names}"
     if writes := sorted(ops.intersection(_WRITES)):
         raise ModelRefusedError(
             part,
@@ -289,14 +304,16 @@ def _custom_layers(model: keras.Model) -> list[str]:
     ]
 
 
-def _ops(segment: Segment, values: Sequence[tf.Tensor], inputs: tf.Tensor) -> set[str]:
+def _ops(segment: Segment, values: Sequence[tf.Tensor], inputs: Nest) -> set[str]:
     """Types of the ops in the graph of a training call, including its functions."""
 
-    def call(inputs: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
-        rows = tf.range(tf.shape(inputs)[0], dtype=tf.int64)
+    def call(inputs: Nest, *values: tf.Tensor) -> Nest:
+        rows = tf.range(probe.EXAMPLES, dtype=tf.int64)
         return segment.call(values, inputs, tf.constant(0, tf.int64), rows).outputs
 
-    specs = [tf.TensorSpec(each.shape, each.dtype) for each in (inputs, *values)]
+    specs = tf.nest.map_structure(
+        lambda each: tf.TensorSpec(each.shape, each.dtype), (inputs, *values)
+    )
     graph = tf.function(call, autograph=False).get_concrete_function(*specs).graph.as_graph_def()
     inside = (node for function in graph.library.function for node in function.node_def)
     return {node.op for node in (*graph.node, *inside)}

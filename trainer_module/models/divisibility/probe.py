@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.layers.walk import intercepted, walk
 from stagecraft.trainer_module.models.stages.stage import Called, Segment
 
@@ -43,11 +44,11 @@ class Probed(NamedTuple):
 def probe(
     segment: Segment,
     values: Sequence[tf.Tensor],
-    one: tf.Tensor,
-    other: tf.Tensor,
+    one: Nest,
+    other: Nest,
     exempt: Collection[Any],
 ) -> Probed:
-    """Calls a segment three times, eagerly, with A and B of ``[EXAMPLES, ...]``.
+    """Calls a segment three times, eagerly, with A and B, each tensor ``[EXAMPLES, ...]``.
 
     ``exempt``: layers whose result may depend on the batch.
     """
@@ -59,9 +60,11 @@ def probe(
         seen_other = watch.begin({})
         second = segment.call(values, other, step, rows[EXAMPLES:])
         watch.begin({key: (call, seen_other.get(key)) for key, call in seen_one.items()})
-        both = segment.call(values, tf.concat([one, other], 0), step, rows)
+        joined = tf.nest.map_structure(lambda a, b: tf.concat([a, b], 0), one, other)
+        both = segment.call(values, joined, step, rows)
     mixing = watch.mixing
-    if not mixing and not _is_both(both.outputs, first.outputs, second.outputs):
+    calls = (tf.nest.flatten(call.outputs) for call in (both, first, second))
+    if not mixing and not all(map(_is_both, *calls)):
         mixing = segment.model.name
     return Probed(first, second, both, mixing)
 

@@ -11,8 +11,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from stagecraft.trainer_module.data.splitmix import u64
 from stagecraft.trainer_module.models.layers import random_state
-from stagecraft.trainer_module.models.layers.random_state import RandomState, u64
+from stagecraft.trainer_module.models.layers.random_state import RandomState
 from stagecraft.trainer_module.models.layers.walk import walk
 
 _log = logging.getLogger(__name__)

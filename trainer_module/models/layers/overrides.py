@@ -11,12 +11,14 @@ from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.models.layers.walk import walk
 
 _ADVICE = {
-    "train_step": "move its code to call, or to layers; add a loss by add_loss",
-    "test_step": "remove it: evaluation computes the cross entropy and the accuracy",
-    "predict_step": "move its code to call: the exported model runs that",
-    "compute_loss": "add its terms by add_loss in call, or set train.label_smoothing",
-    "compute_metrics": "remove it: evaluation computes the cross entropy and the accuracy, and "
-    "the Evaluator the metrics of the pipeline's EvalConfig",
+    "train_step": "move its code into the method call(), or into layers; add a loss with "
+    "add_loss()",
+    "test_step": "remove it: the evaluation computes the cross entropy and the accuracy",
+    "predict_step": "move its code into the method call(): the exported model runs call()",
+    "compute_loss": "add its terms with add_loss() in the method call(), or set "
+    "train.label_smoothing",
+    "compute_metrics": "remove it: the evaluation computes the cross entropy and the accuracy; the "
+    "Evaluator computes the metrics of the EvalConfig",
     "make_train_function": "remove it: parallel.jit and parallel.accumulate set how a step runs",
     "make_test_function": "remove it",
     "fit": "remove it: train.epochs, train.batch_size and so on set the loop",

@@ -12,14 +12,17 @@ import dataclasses
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.layers.scope import floatx
 from stagecraft.trainer_module.models.stages import functional
+from stagecraft.trainer_module.models.stages.inputs import specs
 
 
 class Times(NamedTuple):
@@ -27,6 +30,15 @@ class Times(NamedTuple):
 
     forward: float
     backward: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Tied:
+    """A weight that several stages use."""
+
+    path: str
+    parameters: int
+    trained: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,18 +62,23 @@ class StageCost:
     """Bytes of all layers' outputs: about what a backward pass needs."""
     output_bytes: int
     """Bytes to the next stage."""
+    output_tensors: int
+    """Number of tensors in ``output_bytes``."""
+    tied: tuple[Tied, ...]
+    """The weights that other stages use as well; they are among ``parameters``."""
     kind: str
     """Equal for stages with the same operations on the same shapes, forward and backward."""
 
 
-def stage_costs(stages: Sequence[keras.Model], inputs: Any) -> list[StageCost]:
+def stage_costs(stages: Sequence[keras.Model], inputs: Nest) -> list[StageCost]:
     """The costs of consecutive models.
 
     Args:
-        stages: built, of one input and one output each; functional or subclassed.
-        inputs: of the first model: any object with a shape ``[batch, …]`` and a dtype.
+        stages: built; functional or subclassed.
+        inputs: of the first model: any objects with a shape ``[batch, …]`` and a dtype.
     """
     costs = []
+    uses = Counter(id(variable) for stage in stages for variable in stage.variables)
     for stage in stages:
         graph, outputs = _trace(stage, inputs)
         names = _layer_names(stage)
@@ -77,6 +94,12 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Any) -> list[StageCost]:
                 input_bytes=functional.tensor_bytes(inputs),
                 activation_bytes=_activation_bytes(stage, graph),
                 output_bytes=functional.tensor_bytes(outputs),
+                output_tensors=len(tf.nest.flatten(outputs)),
+                tied=tuple(
+                    Tied(variable.path, _count([variable]), variable.trainable)
+                    for variable in stage.variables
+                    if uses[id(variable)] > 1
+                ),
                 kind=_kind(graph, stage.trainable_variables),
             )
         )
@@ -84,13 +107,12 @@ def stage_costs(stages: Sequence[keras.Model], inputs: Any) -> list[StageCost]:
     return costs
 
 
-def _trace(model: keras.Model, inputs: Any) -> tuple[Any, tf.TensorSpec]:
+def _trace(model: keras.Model, inputs: Nest) -> tuple[Any, Nest]:
     """The graph of one example in inference, and its outputs."""
-    spec = tf.TensorSpec([1, *map(size_of, inputs.shape[1:])], inputs.dtype)
     function = tf.function(lambda values: model(values, training=False), autograph=False)
     in_float64 = any(layer.compute_dtype == "float64" for layer in model.layers or [model])
     with floatx("float64" if in_float64 else keras.config.floatx()):
-        concrete = function.get_concrete_function(spec)
+        concrete = function.get_concrete_function(specs(inputs, 1))
     return concrete.graph, concrete.structured_outputs
 
 
@@ -98,7 +120,7 @@ def _layer_names(model: keras.Model) -> list[str]:
     """Names in the order of computation if that is readable, otherwise of construction."""
     if functional.obstacle(model):
         return [layer.name for layer in model.layers] or [model.name]
-    called = [node.operation for node in functional.calls(model)[1:]]
+    called = [node.operation for node in functional.computed(model)]
     inputs = keras.layers.InputLayer
     return list(dict.fromkeys(each.name for each in called if not isinstance(each, inputs)))
 

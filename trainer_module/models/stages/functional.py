@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from stagecraft.schemas import features
 from stagecraft.trainer_module.models.layers.walk import intercepted
+from stagecraft.trainer_module.models.stages import inputs
+
+
+class Carry(keras.layers.Identity):
+    """Passes a tensor through a stage that does not use it.
+
+    Keras cannot clone a graph whose output is one of its own inputs.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(autocast=False)
 
 
 def obstacle(model: keras.Model) -> str:
-    """Why a model is not a readable graph from one input to one output; empty: it is."""
+    """Why a model is not a readable graph; empty: it is."""
     # A functional or sequential model runs its graph by Keras's own `call`; a model with another
     # `call` may not run the graph at all.
     of_keras = type(model).call.__module__.split(".")[0] == "keras"
     if not of_keras or not getattr(model, "inputs", None):
         return f"{type(model).__name__} is a subclassed model, which has no visible graph"
-    if len(model.inputs) != 1 or len(model.outputs) != 1:
-        return f"it has {len(model.inputs)} inputs and {len(model.outputs)} outputs"
     return ""
 
 
-def input_of(model: keras.Model) -> Any:
-    """A model's symbolic input; an image if the model does not know it."""
-    known = getattr(model, "inputs", None)
-    return known[0] if known else keras.KerasTensor((None, *features.IMAGE_SHAPE))
-
-
 def calls(model: keras.Model) -> list[Any]:
-    """The nodes of a model's graph, each after its dependencies; the first is the input's."""
+    """The nodes of a model's graph, each after its dependencies; the inputs' are the first."""
     # Private: Keras shows a model's layers, but not which tensors go from one to the next.
     order: dict[int, Any] = {}
-    stack = [(model.outputs[0], False)]
+    given = {id(tensor) for tensor in model.inputs}
+    stack = [(tensor, False) for tensor in reversed([*model.inputs, *model.outputs])]
     while stack:
         tensor, done = stack.pop()
         operation, node_index, _ = tensor._keras_history
@@ -45,13 +49,19 @@ def calls(model: keras.Model) -> list[Any]:
             order[id(node)] = node
             continue
         stack.append((tensor, True))
-        if tensor is not model.inputs[0]:
+        if id(tensor) not in given:
             stack += [(value, False) for value in reversed(node.input_tensors)]
     return list(order.values())
 
 
-def dtypes(model: keras.Model) -> dict[str, str]:
-    """Output dtypes of layers for which Keras may be wrong, by the layers' names.
+def computed(model: keras.Model) -> list[Any]:
+    """The nodes that compute something: :func:`calls` without inputs and carried tensors."""
+    nodes = calls(model)[len(model.inputs) :]
+    return [node for node in nodes if not isinstance(node.operation, Carry)]
+
+
+def dtypes(model: keras.Model) -> dict[str, list[str]]:
+    """Dtypes of the outputs of layers for which Keras may be wrong, by the layers' names.
 
     For a ``Lambda``, or a layer with its own ``compute_output_shape``, Keras assumes the compute
     dtype. This function traces a model that has such layers.
@@ -64,26 +74,29 @@ def dtypes(model: keras.Model) -> dict[str, str]:
     ]
     if not unknown:
         return {}
-    result: dict[str, str] = {}
+    result: dict[str, list[str]] = {}
 
     def watched(layer: Any, call: Any) -> Any:
         def recording(*args: Any, **kwargs: Any) -> Any:
             outputs = call(*args, **kwargs)
-            first = tf.nest.flatten(outputs)[0]
-            result[layer.name] = tf.as_dtype(first.dtype).name
+            result[layer.name] = [tf.as_dtype(x.dtype).name for x in tf.nest.flatten(outputs)]
             return outputs
 
         return recording
 
-    inputs = model.inputs[0]
-    spec = tf.TensorSpec([2, *inputs.shape[1:]], inputs.dtype)
     with intercepted(unknown, watched):
-        tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(spec)
+        tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(
+            inputs.specs(inputs.of(model), 2)
+        )
     return result
 
 
-def tensor_bytes(tensor: Any) -> int:
-    """Bytes of one example in a symbolic tensor; unknown dimensions count as one."""
+def tensor_bytes(tensors: Any) -> int:
+    """Bytes of one example in symbolic tensors; unknown dimensions count as one."""
+    return sum(map(_bytes, tf.nest.flatten(tensors)))
+
+
+def _bytes(tensor: Any) -> int:
     sizes = (1 if size is None else size for size in tensor.shape[1:])
     return math.prod(sizes) * tf.as_dtype(tensor.dtype).size
 
@@ -93,9 +106,27 @@ def call_bytes(node: Any) -> int:
     inner = node.operation
     if isinstance(inner, keras.Model) and not obstacle(inner):
         return activation_bytes(inner)
-    return sum(map(tensor_bytes, node.outputs))
+    return 0 if isinstance(inner, Carry) else tensor_bytes(list(node.outputs))
 
 
 def activation_bytes(model: keras.Model) -> int:
     """Bytes of all layers' outputs for one example: about what a backward pass needs."""
-    return sum(map(call_bytes, calls(model)[1:]))
+    return sum(map(call_bytes, computed(model)))
+
+
+def have_gradients(model: keras.Model, of_inputs: Sequence[bool]) -> list[bool]:
+    """Which outputs of a functional model depend, by floats, on trained weights.
+
+    Args:
+        of_inputs: which of the inputs do, by the models before.
+    """
+
+    def is_float(tensor: Any) -> bool:
+        return tf.as_dtype(tensor.dtype).is_floating
+
+    known = {id(tensor) for tensor, has in zip(model.inputs, of_inputs, strict=True) if has}
+    for node in calls(model)[len(model.inputs) :]:
+        trained = bool(getattr(node.operation, "trainable_variables", ()))
+        if trained or any(id(tensor) in known for tensor in node.input_tensors):
+            known |= {id(tensor) for tensor in node.outputs if is_float(tensor)}
+    return [id(tensor) in known for tensor in model.outputs]

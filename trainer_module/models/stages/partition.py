@@ -1,7 +1,15 @@
 """Splits a model into the models of its stages.
 
-A model can be cut where exactly one tensor is alive, so that a stage has one input and one output.
-The name of a cut point is that of the layer before it. A nested model counts as one layer.
+A cut is a place after a call of a layer. All tensors that are alive there cross it: outputs of the
+layers before it that a layer after it needs, inputs of the model that it needs, and outputs of the
+model. A tensor that a stage does not use itself travels through it. The name of a cut point is that
+of the layer before it. A nested model counts as one layer.
+
+A cut point is *plain* if a single tensor crosses it, and no weights are used on both sides. The
+others cost more: more tensors are copied, and in each step a tied weight and its gradient. So
+``parallel.cuts: auto`` uses plain cut points alone where they give even stages (:data:`UNEVEN`).
+Otherwise, as in a U-Net or with two towers, it uses the others as well, except inside residual
+blocks. ``parallel.cuts`` may name any cut point.
 """
 
 from __future__ import annotations
@@ -10,13 +18,17 @@ import dataclasses
 import difflib
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
+import tensorflow as tf
 
 from stagecraft.schemas.errors import SettingError, UserError
-from stagecraft.trainer_module.models.stages import functional
+from stagecraft.trainer_module.models.stages import functional, inputs
+
+UNEVEN = 4 / 3
+"""A division is uneven if its largest part is more than this many times the mean."""
 
 Fits = Callable[[int, int, int], bool]
 """Whether the part of this number may have the items from ``begin`` to before ``end``."""
@@ -27,12 +39,19 @@ class CutPoint:
     """The place after a call of a layer."""
 
     layer: str
-    tensor: Any = dataclasses.field(repr=False)
-    """Symbolic output of the layer: ``[batch, …]``."""
+    tensors: list[Any] = dataclasses.field(repr=False)
+    """Symbolic tensors that cross it, ``[batch, …]``, in the order of computation."""
+    tied: bool
+    """Whether both sides use a weight."""
     size: int
     """Bytes of the call's outputs, for one example."""
     reason: str
     """Why the model cannot be cut here; empty: it can."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether a single tensor connects the two sides."""
+        return len(self.tensors) == 1 and not self.tied
 
 
 def named_cuts(model: keras.Model, stages: int, cuts: str) -> list[str]:
@@ -49,33 +68,83 @@ def named_cuts(model: keras.Model, stages: int, cuts: str) -> list[str]:
     return names
 
 
-def all_cuts(model: keras.Model, stages: int) -> list[str]:
-    """The names of all cut points; empty for a model that stays whole."""
+def all_cuts(model: keras.Model, stages: int, named: Sequence[str] = ()) -> list[list[str]]:
+    """The names of cut points: of the plain ones; of all outside residual blocks as well.
+
+    Or of all, if these are too few, or are not those that ``parallel.cuts`` names. Without names
+    for a model that stays whole.
+    """
     if stages == 1 and functional.obstacle(model):
-        return []
-    names = [point.layer for point in cut_points(model)]
-    if stages > len(names) + 1:
+        return [[]]
+    every = [point.layer for point in cut_points(model)]
+    if stages > len(every) + 1:
         raise SettingError(
             "parallel.stages",
             stages,
-            f"is too many: the model {model.name!r} has {len(names)} cut points (places "
-            "where a single tensor connects the two parts)",
-            f"parallel.stages: {len(names) + 1} or fewer",
+            f"is too many: the model {model.name!r} has {len(every)} cut points",
+            f"parallel.stages: {len(every) + 1} or fewer",
         )
-    return names
+    places = _places(model)
+    choices = [[places[index].layer for index in each] for each in _choices(places)]
+    fitting = [each for each in choices if stages <= len(each) + 1 and set(named) <= set(each)]
+    return fitting or [every]
+
+
+def _choices(places: Sequence[CutPoint]) -> list[list[int]]:
+    """The plain cut points; these and all outside residual blocks, where that is more.
+
+    In a residual block, at most two tensors are alive; before and after it, one.
+    """
+    groups = [
+        list(group) for _, group in itertools.groupby(range(len(places)), lambda i: places[i].plain)
+    ]
+    residual = {
+        index
+        for number, group in enumerate(groups)
+        if 0 < number < len(groups) - 1
+        and all(len(places[index].tensors) <= 2 and not places[index].tied for index in group)
+        for index in group
+    }
+    legal = [index for index, place in enumerate(places) if not place.reason]
+    plain = [index for index in legal if places[index].plain]
+    outside = [index for index in legal if places[index].plain or index not in residual]
+    return [plain, outside] if len(outside) > len(plain) else [plain]
+
+
+def is_even(costs: Sequence[float], parts: int) -> bool:
+    """Whether a sequence can be divided into contiguous parts of about equal costs."""
+    if parts > len(costs):
+        return False
+    starts = balance([(cost,) for cost in costs], parts) or []
+    bounds = itertools.pairwise([0, *starts, len(costs)])
+    return max(sum(costs[begin:end]) for begin, end in bounds) * parts <= UNEVEN * sum(costs)
 
 
 def split(model: keras.Model, cuts: Sequence[str]) -> list[keras.Model]:
-    """The models between the cuts; their chain is the model."""
+    """The models between the cuts; their chain is the model.
+
+    The first takes the model's inputs, the last returns its outputs. Between two of them goes the
+    tensor that crosses the cut, or the list of the tensors.
+    """
     if not cuts:
         return [model]
     _check_names(model, cuts)
-    by_name = {point.layer: point.tensor for point in cut_points(model)}
-    tensors = [model.inputs[0], *(by_name[name] for name in cuts), model.outputs[0]]
+    by_name = {point.layer: point.tensors for point in cut_points(model)}
+    whole = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
+    crossing = [by_name[name][0] if len(by_name[name]) == 1 else by_name[name] for name in cuts]
+    bounds = [inputs.of(model), *crossing, whole]
     return [
-        keras.Model(inputs, outputs, name=f"{model.name}_stage{index}")
-        for index, (inputs, outputs) in enumerate(itertools.pairwise(tensors))
+        keras.Model(given, _carried(given, wanted), name=f"{model.name}_stage{index}")
+        for index, (given, wanted) in enumerate(itertools.pairwise(bounds))
     ]
+
+
+def _carried(given: Any, wanted: Any) -> Any:
+    """Outputs of a stage: those that are also its inputs pass through a layer."""
+    known = {id(tensor) for tensor in tf.nest.flatten(given)}
+    return tf.nest.map_structure(
+        lambda tensor: functional.Carry()(tensor) if id(tensor) in known else tensor, wanted
+    )
 
 
 def segments(model: keras.Model) -> list[keras.Model]:
@@ -89,31 +158,37 @@ def segments(model: keras.Model) -> list[keras.Model]:
     if functional.obstacle(model):
         return [model]
     places = _places(model)
-    legal = [index for index, place in enumerate(places) if not place.reason]
+    for legal in _choices(places):
+        if legal and is_even(_between(places, legal), 1 + math.isqrt(len(legal))):
+            break
     if not legal:
         return [model]
-    bounds = [0, *(index + 1 for index in legal), len(places)]
-    sizes = [
-        (sum(place.size for place in places[begin:end]),)
-        for begin, end in itertools.pairwise(bounds)
-    ]
+    sizes = [(size,) for size in _between(places, legal)]
     starts = balance(sizes, 1 + math.isqrt(len(legal))) or []
     return split(model, [places[legal[start - 1]].layer for start in starts])
+
+
+def _between(places: Sequence[CutPoint], cuts: Sequence[int]) -> list[int]:
+    """Bytes of the outputs of the calls between cuts after these places."""
+    bounds = [0, *(index + 1 for index in cuts), len(places)]
+    return [
+        sum(place.size for place in places[begin:end]) for begin, end in itertools.pairwise(bounds)
+    ]
 
 
 def cut_points(model: keras.Model) -> list[CutPoint]:
     """The cut points of a model, in the order of computation.
 
-    All later tensors depend on the tensor of a cut point alone. Input and output are no cut points,
-    nor are places with weights used on both sides, or with a Keras mask, which accompanies a tensor
-    from layer to layer but not from stage to stage.
+    Neither inputs nor outputs are cut points, nor are places with state of a layer on both sides,
+    such as BatchNorm's statistics, or with a Keras mask, which accompanies a tensor from layer to
+    layer but not from stage to stage.
     """
     problem = functional.obstacle(model)
     if problem:
         raise UserError(
             f"parallel.stages: the model {model.name!r} cannot be cut: {problem}; use a functional "
-            "model with one input and one output (keras.Model(inputs, outputs)), a list with one "
-            "model per stage, or parallel.stages: 1",
+            "model (keras.Model(inputs, outputs)), a list with one model per stage, or "
+            "parallel.stages: 1",
             setting="parallel.stages",
             value=model.name,
             suggestion="parallel.stages: 1",
@@ -124,45 +199,85 @@ def cut_points(model: keras.Model) -> list[CutPoint]:
 def _places(model: keras.Model) -> list[CutPoint]:
     """The places after all calls, in the order of computation."""
     nodes = functional.calls(model)
-    last_use: dict[int, int] = {id(model.outputs[0]): len(nodes)}
-    spans: dict[int, tuple[int, int, str]] = {}
+    last_use = {id(tensor): len(nodes) for tensor in model.outputs}
+    spans: dict[int, _Span] = {}
     for index, node in enumerate(nodes):
         for tensor in node.input_tensors:
             last_use[id(tensor)] = max(index, last_use.get(id(tensor), 0))
         # By variable, to include weights that two layers share, or inside nested models.
+        weights = _weights(node.operation)
         for variable in getattr(node.operation, "variables", ()):
-            first = spans.get(id(variable), (index, index, ""))[0]
-            spans[id(variable)] = (first, index, node.operation.name)
+            first = spans[id(variable)].first if id(variable) in spans else index
+            is_state = id(variable) not in weights
+            spans[id(variable)] = _Span(first, index, node.operation.name, is_state)
     last_call = {id(node.operation): index for index, node in enumerate(nodes)}
     dtypes = functional.dtypes(model)
     places: list[CutPoint] = []
-    alive: dict[int, tuple[int, str]] = {}
+    alive: dict[int, Any] = {}
     for index, node in enumerate(nodes):
-        name = node.operation.name
-        alive.update({id(tensor): (index, name) for tensor in node.outputs})
-        alive = {key: value for key, value in alive.items() if last_use.get(key, -1) > index}
-        others = [other for born, other in alive.values() if born != index]
-        shared = [other for first, last, other in spans.values() if first <= index < last]
-        tensor = next((tensor for tensor in node.outputs if id(tensor) in alive), node.outputs[0])
+        alive.update(
+            {id(tensor): tensor for tensor in (*(model.inputs if not index else ()), *node.outputs)}
+        )
+        alive = {key: each for key, each in alive.items() if last_use.get(key, -1) > index}
+        tensors = list(alive.values())
+        crossed = [span for span in spans.values() if span.first <= index < span.last]
+        state = [span.layer for span in crossed if span.is_state]
         reason = ""
-        if index == 0:
+        if index < len(model.inputs):
             reason = "it is the model's input"
         elif index == len(nodes) - 1:
             reason = "it is the model's output"
-        elif others:
-            reason = f"a skip connection from {others[0]!r} crosses it"
-        elif len(alive) > 1:
-            reason = f"it returns {len(alive)} tensors"
-        elif shared:
-            reason = f"both stages would use the weights of {shared[0]!r}"
+        elif isinstance(node.operation, functional.Carry):
+            reason = "it computes nothing"
+        elif state:
+            reason = f"both stages would change the state of {state[0]!r}"
         elif last_call[id(node.operation)] > index:
             reason = "it is called again later"  # and the name has to be unique
-        elif getattr(tensor, "_keras_mask", None) is not None:
-            reason = "a mask accompanies its output"
-        elif dtypes.get(name, tensor.dtype) != tensor.dtype:
-            reason = f"its output is {dtypes[name]}, but Keras assumes {tensor.dtype}"
-        places.append(CutPoint(name, tensor, functional.call_bytes(node), reason))
+        else:
+            reason = _obstacle(node, tensors, index, last_call, dtypes)
+        size = functional.call_bytes(node)
+        places.append(CutPoint(node.operation.name, tensors, bool(crossed), size, reason))
     return places
+
+
+class _Span(NamedTuple):
+    """From the first to the last use of a variable, by their places."""
+
+    first: int
+    last: int
+    layer: str
+    is_state: bool
+
+
+def _weights(operation: Any) -> set[int]:
+    """Ids of an operation's weights, trained or frozen; its other variables are state."""
+    if not isinstance(operation, keras.Layer):
+        return set()
+    # Private, but the only list of the weights that a frozen layer would train.
+    layers = operation._flatten_layers()
+    return {id(variable) for layer in layers for variable in layer._trainable_variables}
+
+
+def _obstacle(
+    node: Any,
+    tensors: Sequence[Any],
+    index: int,
+    last_call: Mapping[int, int],
+    dtypes: Mapping[str, Sequence[str]],
+) -> str:
+    """Why the tensors that are alive after a call cannot cross a cut; empty: they can."""
+    for tensor in tensors:
+        operation, _, place = tensor._keras_history
+        own = operation is node.operation
+        output = "its output" if own else f"the output of {operation.name!r}, which crosses it,"
+        if last_call[id(operation)] > index:  # Keras would clone the later call as an input
+            return f"the output of {operation.name!r} crosses it, and this layer is called again"
+        if getattr(tensor, "_keras_mask", None) is not None:
+            return f"a mask accompanies {output}".rstrip(",")
+        dtype = dtypes[operation.name][place] if operation.name in dtypes else tensor.dtype
+        if dtype != tensor.dtype:
+            return f"{output} is {dtype}, but Keras assumes {tensor.dtype}"
+    return ""
 
 
 def _check_names(model: keras.Model, names: Sequence[str]) -> None:
@@ -210,7 +325,10 @@ def _illegal(model: keras.Model, name: str, legal: list[str]) -> str:
 
 
 def balance(
-    costs: Sequence[Sequence[float]], parts: int, fits: Fits = lambda part, begin, end: True
+    costs: Sequence[Sequence[float]],
+    parts: int,
+    fits: Fits = lambda part, begin, end: True,
+    sending: Sequence[float] = (),
 ) -> list[int] | None:
     """Divides a sequence into contiguous parts with the least maximal cost.
 
@@ -221,32 +339,38 @@ def balance(
         costs: of each item. The first cost decides; among the best divisions by that, the second
             one does, and so on.
         parts: from 1 to ``len(costs)``.
+        sending: what the first cost of a part grows by if it ends with the item, unless that is
+            the last one.
     """
-    limits: list[tuple[list[float], float]] = []
+    limits: list[tuple[list[float], list[float], float]] = []
 
     def may(part: int, begin: int, end: int) -> bool:
-        cheap = all(sums[end] - sums[begin] <= most for sums, most in limits)
+        cheap = all(sums[end] - sums[begin] + ends[end] <= most for sums, ends, most in limits)
         return cheap and fits(part, begin, end)
 
     starts: list[int] = []
     for column in zip(*costs, strict=True):
         sums = [0.0, *itertools.accumulate(column)]
-        most, starts = _least_maximum(sums, parts, may)
+        ends = [0.0, *(sending if not limits else ()), 0.0]
+        ends += [0.0] * (len(sums) - len(ends))
+        most, starts = _least_maximum(sums, ends, parts, may)
         if most == math.inf:
             return None
-        limits.append((sums, most))
+        limits.append((sums, ends, most))
     return starts
 
 
-def _least_maximum(sums: list[float], parts: int, may: Fits) -> tuple[float, list[int]]:
+def _least_maximum(
+    sums: list[float], sending: list[float], parts: int, may: Fits
+) -> tuple[float, list[int]]:
     """The least maximal cost, and the first items of the parts."""
     ends = range(1, len(sums))
-    best = {(1, end): (sums[end] if may(0, 0, end) else math.inf, 0) for end in ends}
+    best = {(1, end): (sums[end] + sending[end] if may(0, 0, end) else math.inf, 0) for end in ends}
     for part in range(2, parts + 1):
         for end in range(part, len(sums)):
             best[part, end] = min(
                 (
-                    max(best[part - 1, begin][0], sums[end] - sums[begin])
+                    max(best[part - 1, begin][0], sums[end] - sums[begin] + sending[end])
                     if may(part - 1, begin, end)
                     else math.inf,
                     begin,

@@ -24,17 +24,26 @@ def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
     not. Integers, booleans and strings have no gradient. There are no second derivatives.
 
     Args:
-        function: maps tensors to tensors, or a nested structure of them. It is pure: weights, state
+        function: maps nested structures of tensors to one. It is pure: weights, state
             and the inputs of random draws are arguments; it reads no ``tf.Variable``. TensorFlow
             may store tensors that it captures.
     """
 
     @functools.wraps(function)
-    def call(*tensors: Any) -> Any:
-        return _once(*map(tf.convert_to_tensor, tensors))
+    def call(*arguments: Any) -> Any:
+        def flat(*tensors: tf.Tensor) -> Any:
+            return function(*tf.nest.pack_sequence_as(arguments, tensors))
+
+        return _recomputed(flat)(*map(tf.convert_to_tensor, tf.nest.flatten(arguments)))
+
+    return call
+
+
+def _recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """:func:`recomputed`, of tensors alone."""
 
     @tf.custom_gradient
-    def _once(*tensors: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor | None]]]:
+    def once(*tensors: tf.Tensor) -> tuple[Any, Callable[..., list[tf.Tensor | None]]]:
         def gradient(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
             again = _delayed(tensors, upstream)
             sources = [tensor for tensor in again if _differentiable(tensor)]
@@ -52,7 +61,7 @@ def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
 
         return function(*tensors), gradient
 
-    return call
+    return once
 
 
 def _delayed(tensors: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor | None]) -> list[tf.Tensor]:

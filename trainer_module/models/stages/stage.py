@@ -8,12 +8,14 @@ recomputation from the same tensors gives the same bits.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from stagecraft.trainer_module.data.batch import Nest
 from stagecraft.trainer_module.models.layers.random_state import random_scope
 from stagecraft.trainer_module.models.layers.scope import TrainingScope, floatx
 from stagecraft.trainer_module.models.stages import partition
@@ -25,8 +27,8 @@ Tensors = Sequence[tf.Tensor]
 class Outputs(NamedTuple):
     """The results of a stage."""
 
-    outputs: tf.Tensor
-    """``[batch, ...]``."""
+    outputs: Nest
+    """Each tensor ``[batch, ...]``."""
     changed: dict[int, tf.Tensor]
     """Assigned variables: index in ``Stage.variables`` -> next value."""
     penalty: tf.Tensor
@@ -36,7 +38,7 @@ class Outputs(NamedTuple):
 class Called(NamedTuple):
     """The results of a segment's layers."""
 
-    outputs: tf.Tensor
+    outputs: Nest
     changed: dict[int, tf.Tensor]
     """Index in ``Segment.variables`` -> next value."""
     added: list[tf.Tensor]
@@ -57,15 +59,18 @@ class Stage:
         remat: bool = False,
         parts: int = 1,
         dtype: tf.DType = tf.float32,
+        before: Sequence[keras.Model] = (),
     ):
         """Prepares the function; computes nothing.
 
         Args:
-            model: one input, one output. Its variables are read for their paths only.
+            model: its variables are read for their paths only.
             jit: compile it, and its gradient, with XLA.
             remat: store only inputs and outputs of about sqrt(n) segments, and recompute the rest.
             parts: number of parts of a batch; each is a separate call of the stage.
             dtype: of the penalty: float32 or float64.
+            before: models of the stages before. A weight that one of them has as well counts in
+                that stage's penalty alone.
         """
         self.model = model
         self.trainable: list[keras.Variable] = list(model.trainable_variables)
@@ -74,32 +79,35 @@ class Stage:
         self.parts = parts
         self.dtype = dtype
         models = partition.segments(model) if remat else [model]
-        self.segments = [Segment(each, self, remat) for each in models]
+        self.segments = [
+            Segment(each, self, remat, [*before, *models[:index]])
+            for index, each in enumerate(models)
+        ]
         self._training = (
             tf.function(self._train, jit_compile=True, autograph=False) if jit else self._train
         )
 
     def __call__(
-        self, weights: Tensors, state: Tensors, inputs: tf.Tensor, step: tf.Tensor, rows: tf.Tensor
+        self, weights: Tensors, state: Tensors, inputs: Nest, step: tf.Tensor, rows: tf.Tensor
     ) -> Outputs:
         """The forward pass of training.
 
         Args:
-            inputs: ``[batch, ...]``.
+            inputs: each tensor ``[batch, ...]``.
             step: int64 scalar; random draws depend on it.
             rows: int64 ``[batch]``, the examples' rows in the global batch; draws depend on them.
         """
         return Outputs(*self._training([*weights, *state], inputs, step, rows))
 
-    def infer(self, weights: Tensors, state: Tensors, inputs: tf.Tensor) -> tf.Tensor:
-        """The forward pass of inference: ``[batch, ...]``."""
+    def infer(self, weights: Tensors, state: Tensors, inputs: Nest) -> Nest:
+        """The forward pass of inference; each tensor ``[batch, ...]``."""
         pairs = zip(self.variables, [*weights, *state], strict=True)
         with keras.StatelessScope(list(pairs)), floatx(self.dtype.name):
             return self.model(inputs, training=False)
 
     def _train(
-        self, values: list[Any], inputs: Any, step: Any, rows: Any
-    ) -> tuple[tf.Tensor, dict[int, tf.Tensor], tf.Tensor]:
+        self, values: list[Any], inputs: Nest, step: Any, rows: Any
+    ) -> tuple[Nest, dict[int, tf.Tensor], tf.Tensor]:
         changed: dict[int, tf.Tensor] = {}
         penalties = []
         for segment in self.segments:
@@ -112,7 +120,9 @@ class Stage:
 class Segment:
     """Layers between two cut points of a stage."""
 
-    def __init__(self, model: keras.Model, stage: Stage, remat: bool):
+    def __init__(
+        self, model: keras.Model, stage: Stage, remat: bool, before: Sequence[keras.Model]
+    ):
         self.model = model
         self.variables = [*model.trainable_variables, *model.non_trainable_variables]
         self.summed: frozenset[int] = frozenset()
@@ -122,10 +132,15 @@ class Segment:
         places = {id(variable): index for index, variable in enumerate(stage.variables)}
         self._indices = [places[id(variable)] for variable in self.variables]
         self._compute = recomputed(self._run) if remat else self._run
+        known = {id(variable) for each in before for variable in each.variables}
+        self._regularized = [
+            id(v) not in known for v in model.trainable_weights if v.regularizer is not None
+        ]
+        """Per weight with a regularizer: whether its loss counts here."""
 
     def __call__(
-        self, values: list[Any], inputs: Any, step: Any, rows: Any
-    ) -> tuple[tf.Tensor, dict[int, tf.Tensor], list[tf.Tensor]]:
+        self, values: list[Any], inputs: Nest, step: Any, rows: Any
+    ) -> tuple[Nest, dict[int, tf.Tensor], list[tf.Tensor]]:
         """Outputs, changed variables by their index in the stage, and the penalties, at most one.
 
         Without losses the list is empty: a constant 0 would seem to connect weights and loss.
@@ -134,8 +149,8 @@ class Segment:
         outputs, changed, penalties = self._compute(inputs, step, rows, *own)
         return outputs, {self._indices[i]: value for i, value in changed.items()}, penalties
 
-    def call(self, values: Tensors, inputs: Any, step: Any, rows: Any) -> Called:
-        """Calls the layers for training; ``inputs``: ``[batch, ...]``."""
+    def call(self, values: Tensors, inputs: Nest, step: Any, rows: Any) -> Called:
+        """Calls the layers for training; ``inputs``: each tensor ``[batch, ...]``."""
         with (
             TrainingScope(self.variables, values) as scope,
             random_scope(step, rows),
@@ -150,9 +165,9 @@ class Segment:
             and value is not values[index]
         }
         # Keras lists the losses that layers add first, then those of weight regularizers.
-        weights = sum(v.regularizer is not None for v in self.model.trainable_weights)
-        added = len(losses) - weights
-        return Called(outputs, changed, losses[:added], losses[added:], scope.foreign)
+        added = len(losses) - len(self._regularized)
+        regularization = list(itertools.compress(losses[added:], self._regularized))
+        return Called(outputs, changed, losses[:added], regularization, scope.foreign)
 
     def _run(self, inputs: Any, step: Any, rows: Any, *values: Any) -> Any:
         called = self.call(values, inputs, step, rows)

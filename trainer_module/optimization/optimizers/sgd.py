@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.trainer_module.optimization.optimizer import Optimizer
+from stagecraft.trainer_module.optimization.optimizer import TAKEN, KerasOptimizer
 from stagecraft.trainer_module.settings import TrainSettings
 
 
-class Sgd(Optimizer):
+class Sgd(KerasOptimizer):
     """``keras.optimizers.SGD``."""
 
     name = "sgd"
@@ -16,18 +17,18 @@ class Sgd(Optimizer):
         "stochastic gradient descent with Nesterov momentum (train.momentum) and decoupled weight "
         "decay"
     )
+    class_name = "SGD"
     slots = 1
 
-    def make(self, train: TrainSettings) -> Any:
-        """Makes SGD with the settings' learning rate, momentum and weight decay."""
-        import keras
+    @property
+    def taken(self) -> Mapping[str, str]:
+        """Those of all optimizers, and the momentum."""
+        return {**TAKEN, "momentum": "train.momentum"}
 
-        return keras.optimizers.SGD(
-            train.learning_rate,
-            momentum=train.momentum,
-            nesterov=train.momentum > 0,
-            weight_decay=train.weight_decay,
-        )
+    def arguments(self, train: TrainSettings) -> dict[str, Any]:
+        """Learning rate, weight decay, and Nesterov momentum."""
+        momentum = {"momentum": train.momentum, "nesterov": train.momentum > 0}
+        return super().arguments(train) | momentum
 
 
 SGD = Sgd()

@@ -33,11 +33,12 @@ class MultiWorkerMirrored(Strategy):
         if parallel.replicas > 1 and (parallel.virtual_devices or cpus):
             # collective_all_reduce_strategy.py, _initialize_local_devices: all GPUs, or one CPU.
             raise SettingError(
-                "replicas",
+                "parallel.replicas",
                 parallel.replicas,
                 "needs GPUs: a worker of multi_worker_mirrored uses all of its GPUs, or one CPU",
-                f"replicas: 1 with workers: {parallel.workers * parallel.replicas}"
-                + (" and devices: CPU:0" if parallel.device_names else ""),
+                "parallel.replicas: 1 with parallel.workers: "
+                f"{parallel.workers * parallel.replicas}"
+                + (" and parallel.devices: CPU:0" if parallel.device_names else ""),
             )
 
     def cluster(self, parallel: ParallelSettings) -> Cluster | None:

@@ -24,10 +24,10 @@ class OneDevice(Strategy):
         """Raises a SettingError for replicas."""
         if parallel.replicas > 1:
             raise SettingError(
-                "replicas",
+                "parallel.replicas",
                 parallel.replicas,
                 "needs several devices, but one_device uses only one",
-                "strategy: mirrored, or replicas: 1",
+                "parallel.strategy: mirrored, or parallel.replicas: 1",
             )
 
     def connect(self, topology: Topology, parallel: ParallelSettings) -> Any:

@@ -38,19 +38,20 @@ class ParameterServer(Strategy):
         """Raises a SettingError for synchronous replicas, and for a loss scale."""
         if parallel.replicas > 1:
             raise SettingError(
-                "replicas",
+                "parallel.replicas",
                 parallel.replicas,
                 "needs synchronous replicas, but each worker of parameter_server trains "
                 "asynchronously with one replica",
-                f"replicas: 1 with workers: {parallel.workers * parallel.replicas}",
+                "parallel.replicas: 1 with parallel.workers: "
+                f"{parallel.workers * parallel.replicas}",
             )
         if parallel.precision == "mixed_float16":
             raise SettingError(
-                "precision",
+                "parallel.precision",
                 parallel.precision,
                 "needs one loss scale for all workers, but workers of parameter_server are "
                 "asynchronous",
-                "precision: mixed_bfloat16",
+                "parallel.precision: mixed_bfloat16",
             )
 
     def processes(self, parallel: ParallelSettings) -> dict[str, int]:
@@ -60,7 +61,9 @@ class ParameterServer(Strategy):
     def cluster(self, parallel: ParallelSettings) -> Cluster | None:
         """A chief, workers and parameter servers, as many as the settings say."""
         example = '{"chief": ["host0:2222"], "worker": ["host1:2222"], "ps": ["host2:2222"]}'
-        needs = "but strategy: parameter_server needs a chief, workers and parameter servers"
+        needs = (
+            "but parallel.strategy: parameter_server needs a chief, workers and parameter servers"
+        )
         cluster = tf_config.read()
         if cluster is None:
             raise tf_config.TFConfigError(

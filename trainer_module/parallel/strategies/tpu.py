@@ -23,29 +23,32 @@ class Tpu(Strategy):
         """Raises a SettingError for devices, precisions and XLA options that a TPU lacks."""
         if parallel.device_names:
             raise SettingError(
-                "devices",
+                "parallel.devices",
                 parallel.devices,
                 "is not supported by tpu, which uses all of its cores",
-                "devices: auto",
+                "parallel.devices: auto",
             )
         if parallel.virtual_devices:
             raise SettingError(
-                "virtual_devices",
+                "parallel.virtual_devices",
                 parallel.virtual_devices,
                 "creates logical CPUs, but tpu does not train on CPUs",
-                "virtual_devices: 0",
+                "parallel.virtual_devices: 0",
             )
         if parallel.precision in ("float64", "mixed_float16"):
             fits = "float32" if parallel.precision == "float64" else "mixed_bfloat16"
             raise SettingError(
-                "precision", parallel.precision, "is not supported by tpu", f"precision: {fits}"
+                "parallel.precision",
+                parallel.precision,
+                "is not supported by tpu",
+                f"parallel.precision: {fits}",
             )
         if parallel.jit:
             raise SettingError(
-                "jit",
+                "parallel.jit",
                 "true",
                 "is not needed: on TPUs, XLA always compiles the whole step",
-                "jit: false",
+                "parallel.jit: false",
             )
 
     def choose(self, parallel: ParallelSettings) -> Sequence[str]:

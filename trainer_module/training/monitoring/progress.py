@@ -22,7 +22,9 @@ _progress = logging.getLogger("stagecraft.progress")
 class Reporter:
     """Writes scalars to ``folder/train`` and ``folder/val``, TensorBoard's layout."""
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, noun: str = "images"):
+        """``noun``: what people call the examples."""
+        self._noun = noun
         self._writers = {
             split: tf.summary.create_file_writer(os.path.join(folder, split))
             for split in ("train", "val")
@@ -51,10 +53,11 @@ class Reporter:
     def train(self, point: Point, total: int, eta_seconds: float) -> None:
         """Reports the metrics of the steps since the last report."""
         _progress.info(
-            "step %d of %d: %.0f images/s, loss %.4f, %s%s left",
+            "step %d of %d: %.0f %s/s, loss %.4f, %s%s left",
             point.step,
             total,
             point.images_per_second,
+            self._noun,
             point.loss,
             "".join(f"{name} {value:.4f}, " for name, value in point.metrics.items()),
             datetime.timedelta(seconds=round(eta_seconds)),
@@ -62,6 +65,8 @@ class Reporter:
                 "progress": {
                     **point.flat(),
                     "phase": "train",
+                    "noun": self._noun,
+                    "metrics": list(point.metrics),
                     "total": total,
                     "eta_seconds": eta_seconds,
                 }

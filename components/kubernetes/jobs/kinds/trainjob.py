@@ -61,7 +61,7 @@ class TrainJob(ClusterJob):
                 "runtime",
                 f"{path}/{RUNTIME}",
                 f"TrainingRuntime {RUNTIME}",
-                "write the namespace into manifests/trainer-runtime/kustomization.yaml, and run "
+                "write the namespace into manifests/trainer-runtime/kustomization.yaml and run "
                 "kubectl apply -k manifests/trainer-runtime",
             )
         ]

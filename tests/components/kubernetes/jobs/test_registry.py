@@ -36,7 +36,7 @@ class MPIJob(ClusterJob):
     def required_objects(self, namespace: str) -> list[RequiredObject]:
         """A service account."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/mpi"
-        return [RequiredObject("mpi", path, "ServiceAccount mpi", "create it")]
+        return [RequiredObject("mpi", path, "ServiceAccount mpi", "apply mpi.yaml")]
 
 
 MPI_JOB = MPIJob()

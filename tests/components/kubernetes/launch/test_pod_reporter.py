@@ -39,3 +39,14 @@ def test_a_command_that_cannot_be_started_is_not_tried_again():
 def test_a_lost_process_is():
     reporter = PodReporter(JOB, ["worker 0"], lambda line: None, lambda: 0.0)
     reporter.check([ended(137, "OOMKilled"), ended(1, "Error", "termination log")])
+
+
+def test_a_cause_is_written_once():
+    log = []
+    reporter = PodReporter(JOB, ["worker 0"], log.append, lambda: 0.0)
+    for message in ("Failed: exit code 137", "BackOff: exit code 1", "Again: exit code 1"):
+        reporter.report_event("worker 0", message, has_all_pods=True)
+    assert [line.partition(": exit ")[0] for line in log] == [
+        "worker 0: Failed",
+        "worker 0: BackOff",
+    ]

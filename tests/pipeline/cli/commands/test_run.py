@@ -164,6 +164,37 @@ def test_what_would_bless_a_model_that_is_no_better_than_a_constant(stagecraft):
     assert "better_than_constant" not in off.stdout
 
 
+def test_metrics_of_another_task(stagecraft):
+    metrics = {"mse": 1.5, "mae": 0.75, "loss": 1.5, "example_count": 9.0}
+    result = stagecraft("run", fake=reporting(metrics=metrics, monitor="mse"))
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "mse 1.5000 (mae 0.750, loss 1.500)" in lines
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "metrics", "hint"),
+    [
+        (
+            "{loss: {max: 1.0}}",
+            {"accuracy": 0.9, "loss": 1.5},
+            "raise evaluate.thresholds.loss.max",
+        ),
+        (
+            "{top_3_accuracy: {min: 0.99}}",
+            {"accuracy": 0.9, "top_3_accuracy": 0.98},
+            "lower evaluate.thresholds.top_3_accuracy.min",
+        ),
+    ],
+)
+def test_a_threshold_that_blocks_a_model_is_named(stagecraft, thresholds, metrics, hint):
+    events = reporting(metrics=metrics, blessed=False, pushed=None, not_blessed_because=["it is"])
+    result = stagecraft("run", "--set", f"evaluate.thresholds={thresholds}", fake=events)
+    assert result.code == 0, result.stderr
+    assert f", or {hint}" in result.stdout
+    nothing = reporting(metrics=metrics | {"loss": float("nan")}, blessed=False, pushed=None)
+    assert ", or" not in stagecraft("run", fake=nothing).stdout
+
+
 def test_the_watched_step_is_told(stagecraft, messages):
     grid = ("--set", "parallel.strategy=grid", "--timeline", "20")
     watched = {"step": 20, "idle": 0.21, "bubble": 0.2, "trace": "out/timeline.trace.json"}

@@ -13,11 +13,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for `driving`, and `ne
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _five_logical_cpus() -> None:
+def _six_logical_cpus() -> None:
     from stagecraft.trainer_module.parallel.topology import configure_devices
     from stagecraft.trainer_module.settings import ParallelSettings
 
-    configure_devices(ParallelSettings(virtual_devices=5))
+    configure_devices(ParallelSettings(virtual_devices=6))
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ def label(value: Any) -> str:
 
 def make(parallel: Mapping[str, Any], model: str = "plain", **train: Any) -> Engine:
     """An engine for a model of ``networks``."""
-    asked = ParallelSettings(**{"virtual_devices": 5, **parallel})
+    asked = ParallelSettings(**{"virtual_devices": 6, **parallel})
     settings = TrainingSettings(
         train=TrainSettings(
             **{

@@ -72,11 +72,11 @@ def looked_up(input_shape: tuple[int, ...], num_classes: int) -> keras.Model:
 
 def sharing(input_shape: tuple[int, ...], num_classes: int) -> list[keras.Model]:
     """Two stages with one layer."""
-    shared = layers.Conv2D(3, 3, padding="same", name="shared")
+    shared = layers.Conv2D(3, 3, padding="same", activation="tanh", name="shared")
     head = [shared, layers.Flatten(), layers.Dense(num_classes)]
     return [
-        keras.Sequential([keras.Input(input_shape), shared]),
-        keras.Sequential([keras.Input(input_shape), *head]),
+        keras.Sequential([keras.Input(input_shape), layers.AveragePooling2D(8), shared]),
+        keras.Sequential([keras.Input((4, 4, 3)), *head]),
     ]
 
 

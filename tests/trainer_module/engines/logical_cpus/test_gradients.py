@@ -50,6 +50,7 @@ def test_accumulation_and_microbatches_compose():
         slow("looked_up", {**GRID, "accumulate": 2, "remat": True}),
         slow("without_weights", MIRRORED),
         ("without_weights", FIVE),
+        ("sharing", {**GRID, "replicas": 1}),
         slow("without_weights", {**FIVE, "stages": 2, "remat": True, "replicas": 2}),
         ("subclassed", MIRRORED),
     ],
@@ -95,11 +96,6 @@ def test_what_is_frozen_stays_as_it_is(parallel):
     assert len(frozen) == 10
     layers = ("conv1", "dense", "logits")
     assert changed == {f"{layer}/{name}" for layer in layers for name in ("kernel", "bias")}
-
-
-def test_a_layer_in_two_stages_is_refused():
-    with pytest.raises(UserError, match="0 cut points"):
-        driving.make({**GRID, "replicas": 1}, "sharing")
 
 
 def test_a_subclassed_model_is_not_cut():

@@ -126,7 +126,7 @@ def test_draws_without_a_seed_are_refused():
     assert "SeedGenerator" in refusal(unseeded, parts=1).advice
 
 
-def test_a_tf_variable_that_a_layer_assigns_is_refused():
+def test_a_tf_variable_that_a_layer_assigns_is_refused(messages):
     calls = tf.Variable(0.0)
 
     class Counts(L.Layer):
@@ -134,7 +134,8 @@ def test_a_tf_variable_that_a_layer_assigns_is_refused():
             calls.assign_add(1.0)
             return inputs
 
-    assert "counts" in refusal(Counts(name="counts"), parts=1).part
+    messages.check(refusal(Counts(name="counts"), parts=1))
+    messages.check(refusal(L.Lambda(abs, name="size"), Counts(name="counts"), parts=1))
     assert calls.numpy() == 0
 
 

@@ -1,29 +1,28 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 from networks_built import built
 
 from stagecraft.schemas.errors import UserError
-from stagecraft.trainer_module.models.stages import partition
+from stagecraft.trainer_module.data.tasks.task import Spec
+from stagecraft.trainer_module.models.stages import costs, functional, inputs, partition
 
 
-def _names(model):
-    return [point.layer for point in partition.cut_points(model)]
-
-
-def _data(model, count=3):
-    shape = (count, *model.inputs[0].shape[1:])
-    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+def _names(model, plain=False):
+    return [point.layer for point in partition.cut_points(model) if point.plain or not plain]
 
 
 def _assert_parts_are_the_model(parts, model):
-    data = hidden = _data(model)
+    specs = inputs.specs(inputs.of(model), 3)
+    data = hidden = inputs.noise(specs, np.random.default_rng(0))
     for part in parts:
         hidden = part(hidden, training=False)
-    np.testing.assert_array_equal(hidden, model(data, training=False))
-    held = [id(variable) for part in parts for variable in part.variables]
-    assert sorted(held) == sorted({id(variable) for variable in model.variables})
+    expected = model(data, training=False)
+    tf.nest.map_structure(np.testing.assert_array_equal, hidden, expected)
+    held = {id(variable) for part in parts for variable in part.variables}
+    assert held == {id(variable) for variable in model.variables}
 
 
 def _dense(name):
@@ -51,22 +50,27 @@ def _residual():
 
 def test_resnet20_can_be_cut_around_its_blocks():
     model = built("resnet20")
-    names = _names(model)
+    names = _names(model, plain=True)
     blocks = [f"group{group}_block{block}_" for group in (1, 2, 3) for block in (1, 2, 3)]
     around = [f"{block}{layer}" for block in blocks for layer in ("add", "relu")]
     assert names == ["stem_conv", "stem_norm", "stem_relu", *around, "pool"]
+    assert partition.all_cuts(model, 8) == [names]
+    inside = partition.all_cuts(model, 2, ["group1_block1_conv1"])
+    assert inside == [_names(model)] and len(inside[0]) > 60
 
 
 @pytest.mark.parametrize("name", ["resnet20", "cnn", "wide_resnet_10_1"])
 def test_the_pieces_are_the_model(name):
     model = built(name)
     paths = [variable.path for variable in model.variables]
-    for cuts in (_names(model), _names(model)[2:5:2]):
+    names = _names(model, plain=True)
+    for cuts in (names, names[2:5:2]):
         parts = partition.split(model, cuts)
         assert [part.layers[-1].name for part in parts] == [*cuts, "logits"]
         _assert_parts_are_the_model(parts, model)
         assert [variable.path for part in parts for variable in part.variables] == paths
     assert [variable.path for variable in model.variables] == paths
+    _assert_parts_are_the_model(partition.split(model, _names(model)), model)
 
 
 def test_no_cuts_is_the_model_itself():
@@ -103,7 +107,7 @@ def test_bare_operations_are_places_too():
     _assert_parts_are_the_model(partition.split(model, [second]), model)
 
 
-def test_weights_are_not_used_on_both_sides(messages):
+def test_weights_may_be_used_on_both_sides():
     shared = _dense("shared")
 
     def body(value):
@@ -112,18 +116,40 @@ def test_weights_are_not_used_on_both_sides(messages):
         return _dense("c")(value)
 
     model = _functional(body)
-    assert _names(model) == ["shared", "b"]  # behind its second call
-    _assert_parts_are_the_model(partition.split(model, ["shared", "b"]), model)
-    with messages.raises(UserError):
-        partition.split(model, ["a"])
+    assert _names(model, plain=True) == ["shared", "b"]  # behind its second call
+    assert _names(model) == ["a", "shared", "b"]
+    _assert_parts_are_the_model(partition.split(model, ["a", "b"]), model)
 
 
 def test_weights_inside_two_nested_models_are_seen():
     shared = _dense("shared")
     first, second = (keras.Sequential([keras.Input((4,)), shared]) for _ in range(2))
-    assert _names(_functional(lambda value: _dense("b")(second(_dense("a")(first(value)))))) == [
-        second.name
-    ]
+    model = _functional(lambda value: _dense("b")(second(_dense("a")(first(value)))))
+    assert _names(model, plain=True) == [second.name]
+    assert _names(model) == [first.name, "a", second.name]
+
+
+@pytest.mark.parametrize(
+    "layer", [layers.BatchNormalization, lambda **name: layers.Dropout(0.5, **name)]
+)
+def test_state_is_not_used_on_both_sides(layer, messages):
+    shared = layer(name="shared")
+
+    def body(value):
+        for name in ("a", "b"):
+            value = _dense(name)(shared(value))
+        return _dense("c")(value)
+
+    model = _functional(body)
+    assert _names(model) == ["shared", "b"]
+    with messages.raises(UserError):
+        partition.split(model, ["a"])
+
+
+def test_frozen_weights_may_be_used_on_both_sides():
+    shared = layers.Dense(4, name="shared", trainable=False)
+    model = _functional(lambda value: _dense("b")(shared(_dense("a")(shared(value)))))
+    assert _names(model) == ["a", "shared"]
 
 
 def test_a_layer_without_weights_may_be_used_on_both_sides():
@@ -158,13 +184,17 @@ def test_a_layer_of_two_outputs():
         left, right = keras.ops.split(_dense("a")(value), 2, axis=1)
         return _dense("c")(layers.Concatenate(name="b")([left, right]))
 
-    assert _names(_functional(body)) == ["a", "b"]
+    model = _functional(body)
+    first, second, third = _names(model)
+    assert (first, third) == ("a", "b")
+    parts = partition.split(model, [second])
+    assert [len(part.outputs) for part in parts] == [2, 1]
+    _assert_parts_are_the_model(parts, model)
 
 
 @pytest.mark.parametrize(
     ("model", "stages", "cuts"),
     [
-        ("residual", 2, "inner"),
         ("residual", 2, "last"),
         ("residual", 2, "firts"),
         ("residual", 2, "elsewhere"),
@@ -182,14 +212,10 @@ def test_names_that_are_no_cut_points(model, stages, cuts, messages):
 
 def test_more_stages_than_there_can_be(messages):
     model = _chain("a", "b", "c")
-    assert partition.all_cuts(model, 3) == ["a", "b"]
+    assert partition.all_cuts(model, 3) == [["a", "b"]]
     with messages.raises(UserError) as caught:
         partition.all_cuts(model, 4)
     assert (caught.value.setting, caught.value.value) == ("parallel.stages", 4)
-
-
-def _two_outputs():
-    return _functional(lambda value: [_dense("a")(value), _dense("b")(value)])
 
 
 class _Subclassed(keras.Model):
@@ -206,10 +232,10 @@ class _FunctionalWithCall(keras.Model):
         return 2 * value
 
 
-@pytest.mark.parametrize("make", [_Subclassed, _FunctionalWithCall, _two_outputs])
+@pytest.mark.parametrize("make", [_Subclassed, _FunctionalWithCall])
 def test_models_that_cannot_be_cut(make, messages):
     model = make()
-    assert partition.all_cuts(model, 1) == []
+    assert partition.all_cuts(model, 1) == [[]]
     assert partition.segments(model) == [model]
     with messages.raises(UserError):
         partition.all_cuts(model, 2)
@@ -218,7 +244,7 @@ def test_models_that_cannot_be_cut(make, messages):
 def test_segments_are_as_many_as_the_root_of_the_cut_points():
     model = built("resnet20")
     parts = partition.segments(model)
-    assert len(_names(model)) == 22 and len(parts) == 5
+    assert len(_names(model, plain=True)) == 22 and len(parts) == 5
     _assert_parts_are_the_model(parts, model)
     sizes = [sum(place.size for place in partition._places(part)[1:]) for part in parts]
     # Group 1 has more than half of the bytes; its blocks are the largest that cannot be cut.
@@ -227,3 +253,92 @@ def test_segments_are_as_many_as_the_root_of_the_cut_points():
     assert partition.segments(_chain("a")) and len(partition.segments(_chain("a", "b"))) == 2
     stage = partition.split(model, ["group2_block1_relu"])[1]
     _assert_parts_are_the_model(partition.segments(stage), stage)
+
+
+def _u_net():
+    def body(value):
+        skips, hidden = [], value
+        for number in range(2):
+            hidden = _dense(f"down{number}")(hidden)
+            skips.append(hidden)
+            hidden = layers.Activation("tanh", name=f"tanh{number}")(hidden)
+        for number in reversed(range(2)):
+            hidden = layers.Concatenate(name=f"join{number}")([hidden, skips.pop()])
+            hidden = _dense(f"up{number}")(hidden)
+        return _dense("last")(hidden)
+
+    return _functional(body)
+
+
+def test_long_skips_cross_cuts():
+    model = _u_net()
+    middle = ["tanh0", "down1", "tanh1", "join1", "up1"]
+    assert _names(model) == ["down0", *middle, "join0", "up0"]
+    assert _names(model, plain=True) == ["down0", "join0", "up0"]
+    (plain, outside) = partition.all_cuts(model, 2)
+    assert (plain, outside) == (_names(model, plain=True), _names(model))
+    for cuts in (middle, ["tanh1"], ["tanh0", "join1"], ["down0", "up1", "join0"]):
+        parts = partition.split(model, cuts)
+        _assert_parts_are_the_model(parts, model)
+        assert [inner for part in parts for inner in partition.segments(part)]
+    parts = partition.split(model, ["tanh1", "join1"])
+    assert [len(part.outputs) for part in parts] == [3, 2, 1]
+    assert functional.have_gradients(parts[0], [False]) == [True] * 3
+    assert [cost.output_tensors for cost in costs.stage_costs(parts, inputs.of(model))] == [3, 2, 1]
+    assert [len(functional.computed(part)) for part in parts] == [4, 1, 4]
+
+
+def _towers():
+    words, numbers = (
+        keras.Input((3,), dtype="int32", name="words"),
+        keras.Input((4,), name="numbers"),
+    )
+    left = layers.Flatten(name="flat")(layers.Embedding(5, 4, name="embedding")(words))
+    right = _dense("right")(numbers)
+    joined = _dense("joined")(layers.Concatenate(name="join")([left, right]))
+    outputs = {"one": _dense("one")(joined), "other": (_dense("other")(joined), joined)}
+    return keras.Model({"words": words, "numbers": numbers}, outputs, name="towers")
+
+
+def test_inputs_and_outputs_travel():
+    model = _towers()
+    names = _names(model)
+    assert names == ["embedding", "flat", "right", "join", "joined", "one"]
+    assert partition.all_cuts(model, 2)[-1] == names
+    for cuts in (names, ["flat"], ["flat", "one"]):
+        _assert_parts_are_the_model(partition.split(model, cuts), model)
+    first, _, third = partition.split(model, ["flat", "one"])
+    assert isinstance(first.input, dict) and len(first.outputs) == 2
+    numbers, flat = first.outputs if first.outputs[0].shape[1] == 4 else first.outputs[::-1]
+    assert (numbers.shape[1], flat.shape[1]) == (4, 12)
+    has = functional.have_gradients(first, [False, False])
+    assert [has[first.outputs.index(each)] for each in (numbers, flat)] == [False, True]
+    assert sorted(third.output) == ["one", "other"]
+
+
+def test_a_skip_from_a_layer_that_is_called_again_does_not_cross(messages):
+    shared = _dense("shared")
+
+    def body(value):
+        early = shared(value)
+        hidden = shared(_dense("b")(_dense("a")(early)))
+        return layers.Add(name="add")([hidden, early])
+
+    model = _functional(body)
+    assert _names(model) == ["shared"]
+    with messages.raises(UserError):
+        partition.split(model, ["a"])
+
+
+def test_subclassed_models_know_their_inputs():
+    with pytest.raises(LookupError):
+        inputs.of(_Subclassed())
+    model = _Subclassed()
+    model({"a": np.zeros((2, 3)), "b": np.zeros((2, 4, 1))})
+    assert {name: each.shape for name, each in inputs.of(model).items()} == {
+        "a": (None, 3),
+        "b": (None, 4, 1),
+    }
+    inputs.note(model, (Spec((None,), "int64"), Spec((2,))))
+    specs = inputs.specs(inputs.of(model), 5, unknown=7)
+    assert specs == (tf.TensorSpec((5, 7), "int64"), tf.TensorSpec((5, 2), "float32"))

@@ -1,0 +1,156 @@
+"""The metrics of any task, from the sums of the exported model's signature ``evaluation``.
+
+The model itself computes each example's loss and ``Metric.terms``. So a training and the Evaluator
+compute a metric with the same code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from tensorflow_model_analysis.metrics import metric_types
+from tensorflow_model_analysis.metrics.metric_types import MetricKey
+
+from stagecraft.components.evaluator.evaluation import LOSS
+from stagecraft.components.evaluator.example_metric import combined, per_key
+from stagecraft.trainer_module.data.tasks.metric import Metric
+from stagecraft.trainer_module.settings import TaskSettings
+
+SAMPLED = "sampled_predictions"
+KEPT = 2000
+"""Examples of which :class:`SampledPredictions` keeps numbers."""
+
+_PREFIX = "sampled_"
+Sums = np.ndarray
+"""float64 ``[2 + sizes of all metrics]``, weighted sums: weights, losses, terms of each metric."""
+
+
+class TaskMetric(metric_types.Metric):
+    """A metric of a task, or its mean loss; of all examples, or of a slice."""
+
+    def __init__(self, name: str, task: Mapping[str, Any]):
+        """Refers to a metric; ``task``: JSON of ``TaskSettings``, for workers of Beam to find."""
+
+        def compute(key: MetricKey, config: Any) -> metric_types.MetricComputations:
+            sums_key = key._replace(name="_task_sums")
+            sums = metric_types.MetricComputation(
+                [sums_key], preprocessors=None, combiner=_SumsCombiner(sums_key, config)
+            )
+
+            def result(metrics: dict[MetricKey, Sums]) -> dict[MetricKey, float]:
+                return {key: _value(name, task, metrics[sums_key])}
+
+            return [sums, metric_types.DerivedMetricComputation(keys=[key], result=result)]
+
+        super().__init__(per_key(compute), name=name)
+        self._task = task
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        config: dict[str, Any] = super().get_config()
+        return config | {"task": self._task}
+
+
+class SampledPredictions(metric_types.Metric):
+    """The numbers of ``Task.sampled`` for some examples, as text: see :func:`read_sampled`.
+
+    These are the examples with the least hashes, however the examples are spread over workers.
+    """
+
+    def __init__(self, name: str = SAMPLED):
+        super().__init__(combined(_SampleCombiner), name=name)
+
+
+for each in (TaskMetric, SampledPredictions):
+    metric_types.register_metric(each)
+
+
+def read_sampled(text: str) -> dict[str, list[float]]:
+    """The value of :class:`SampledPredictions`: numbers by name, and ``weight``."""
+    columns: dict[str, list[float]] = json.loads(text)
+    return columns
+
+
+def _value(name: str, task: Mapping[str, Any], sums: Sums) -> float:
+    if not sums.ndim:  # no examples
+        return float("nan")
+    weight, loss, *terms = sums
+    if name == LOSS:
+        return float(loss / weight) if weight else float("nan")
+    start = 0
+    metrics: Iterable[Metric] = TaskSettings.model_validate(task).found.metrics()
+    for metric in metrics:
+        if metric.name == name:
+            return metric.result(np.array(terms[start : start + metric.size]))
+        start += metric.size
+    raise ValueError(f"the task {task} has no metric {name}")
+
+
+class _Combiner(beam.CombineFn):
+    """Base of combiners of the signature's outputs."""
+
+    def __init__(self, key: MetricKey, _: Any):
+        self._key = key
+
+    def _outputs(self, element: metric_types.StandardMetricInputs) -> dict[str, np.ndarray]:
+        """The outputs for one example, flat."""
+        outputs = element.get_predictions(self._key.model_name)
+        return {name: np.ravel(value) for name, value in outputs.items()}
+
+    def extract_output(self, accumulator: Any) -> dict[MetricKey, Any]:
+        """The value, under its key."""
+        return {self._key: accumulator}
+
+
+class _SumsCombiner(_Combiner):
+    def create_accumulator(self) -> Sums:
+        return np.zeros([])  # of any length, until the first example
+
+    def add_input(self, accumulator: Sums, element: metric_types.StandardMetricInputs) -> Sums:
+        outputs = self._outputs(element)
+        terms = outputs.get("metrics", np.zeros(0))
+        weight = outputs["weights"].astype(np.float64)
+        return accumulator + weight * np.concatenate([[1.0], outputs["loss"], terms])
+
+    def merge_accumulators(self, accumulators: Iterable[Sums]) -> Sums:
+        merged = self.create_accumulator()
+        for sums in accumulators:
+            merged = merged + sums
+        return merged
+
+
+Row = tuple[int, dict[str, float]]
+
+
+class _SampleCombiner(_Combiner):
+    def create_accumulator(self) -> list[Row]:
+        return []
+
+    def add_input(
+        self, accumulator: list[Row], element: metric_types.StandardMetricInputs
+    ) -> list[Row]:
+        outputs = self._outputs(element)
+        numbers = {
+            name.removeprefix(_PREFIX): float(value[0])
+            for name, value in outputs.items()
+            if name.startswith(_PREFIX)
+        }
+        row = (int(outputs["key"][0]), numbers | {"weight": float(outputs["weights"][0])})
+        accumulator.append(row)
+        return accumulator if len(accumulator) < 2 * KEPT else _least(accumulator)
+
+    def merge_accumulators(self, accumulators: Iterable[list[Row]]) -> list[Row]:
+        return _least([row for rows in accumulators for row in rows])
+
+    def extract_output(self, accumulator: list[Row]) -> dict[MetricKey, Any]:
+        rows = [numbers for _, numbers in _least(accumulator)]
+        columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+        return super().extract_output(json.dumps(columns))
+
+
+def _least(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row[0], *row[1].values()))[:KEPT]

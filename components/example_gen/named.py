@@ -1,0 +1,155 @@
+"""Makes the ExampleGen that settings name, with arguments of YAML."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+from tfx.dsl.components.base.base_component import BaseComponent
+from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
+from tfx.proto import example_gen_pb2
+
+from stagecraft.components.example_gen.sample import fingerprint
+from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas.foreign_errors import said
+
+CLASS, ARGUMENTS = "data.example_gen", "data.example_gen_args"
+
+_EXECUTOR, _CONFIG = "custom_executor_spec", "custom_config"
+_ENUMS = {
+    "payload_format": example_gen_pb2.PayloadFormat,
+    "output_data_format": example_gen_pb2.PayloadFormat,
+    "output_file_format": example_gen_pb2.FileFormat,
+}
+
+
+def make(
+    path: str, arguments: Mapping[str, Any], source: Any, splits: example_gen_pb2.Output
+) -> BaseComponent:
+    """The component, with the id ``ExampleGen``.
+
+    Args:
+        path: dotted path of the class, ``package.module.Class`` or ``package.module:Class``.
+        arguments: of its constructor. A mapping becomes the proto that the component takes, a name
+            the value of an enum, and ``custom_executor_spec`` is the dotted path of an executor.
+        source: ``input_base``, if the class takes it and ``arguments`` have none: a folder, or the
+            only file of a folder; None: there is no source.
+        splits: ``output_config``, if the class takes it and ``arguments`` have neither it nor the
+            splits of ``input_config``.
+
+    Raises:
+        SettingError: there is no such class, or it does not take the arguments.
+    """
+    kind = find(path)
+    known = _arguments(kind)
+    for name in arguments:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            use = near[0] if near else f"one of {', '.join(known)}"
+            raise SettingError(ARGUMENTS, name, f"is not an argument of {path}", use)
+    given = {name: _argument(kind, name, value) for name, value in arguments.items()}
+    if "input_base" in known and "input_base" not in given:
+        given |= _located(kind, source, given)
+    if "output_config" in known and len(_splits(given)) < 2:
+        given.setdefault("output_config", splits)
+    _check_splits(given, [split.name for split in splits.split_config.splits])
+    if _EXECUTOR in given and _CONFIG in known:
+        # TFX's cache key has the name of an executor, not its code.
+        given.setdefault(_CONFIG, fingerprint(str(arguments[_EXECUTOR])))
+    try:
+        component: BaseComponent = kind(**given)
+    except Exception as error:  # whatever the class raises
+        raise SettingError(
+            ARGUMENTS, dict(arguments), f"do not fit {path}: {said(error)}"
+        ) from error
+    if "examples" not in component.outputs:
+        raise SettingError(
+            CLASS,
+            path,
+            "has no output 'examples'",
+            "a component such as tfx.components.CsvExampleGen",
+        )
+    return component.with_id("ExampleGen")
+
+
+def _located(kind: Any, source: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """``input_base``; for a single file, its folder and a pattern."""
+    if source is None:
+        use = "the path of the folder with the data"
+        raise SettingError("data.source", "sample", f"is no data for {kind.__name__}", use)
+    if not isinstance(source, str) or "input_config" in given or not os.path.isfile(source):
+        return {"input_base": source}
+    folder, name = os.path.split(os.path.abspath(source))
+    split = example_gen_pb2.Input.Split(name="single_split", pattern=name)
+    return {"input_base": folder, "input_config": example_gen_pb2.Input(splits=[split])}
+
+
+def _splits(given: Mapping[str, Any]) -> list[Any]:
+    """The splits of the input."""
+    return list(given["input_config"].splits) if "input_config" in given else []
+
+
+def _arguments(kind: Any) -> list[str]:
+    """Names of the arguments of a component's constructor."""
+    # Not of the class: TFX's metaclass hides its constructor.
+    given = list(inspect.signature(kind.__init__).parameters.values())[1:]
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in given):  # by @component
+        return list(kind.SPEC_CLASS.PARAMETERS)
+    return [each.name for each in given]
+
+
+def _check_splits(given: Mapping[str, Any], wanted: list[str]) -> None:
+    """Refuses arguments whose splits are not those of the settings."""
+    output = given.get("output_config")
+    splits = (output.split_config.splits if output is not None else None) or _splits(given)
+    names = [split.name for split in splits]
+    for name in wanted if names else ():
+        if name not in names:
+            use = f"data.train_split, data.val_split and data.eval_split: {', '.join(names)}"
+            raise SettingError(ARGUMENTS, name, "is none of the splits of these arguments", use)
+
+
+def find(path: str, setting: str = CLASS) -> Any:
+    """The class of a dotted path.
+
+    Raises:
+        SettingError: there is none.
+    """
+    try:
+        kind = pkgutil.resolve_name(path)
+    except Exception as error:  # whatever the module raises
+        use = "a dotted path such as tfx.components.CsvExampleGen"
+        raise SettingError(setting, path, f"cannot be imported: {said(error)}", use) from error
+    if not inspect.isclass(kind):
+        raise SettingError(setting, path, "is not a class", "the dotted path of a class")
+    return kind
+
+
+def _argument(kind: Any, name: str, value: Any) -> Any:
+    if name == _EXECUTOR:
+        executor = find(value, f"{ARGUMENTS}.{name}")
+        is_beam = issubclass(executor, BaseBeamExecutor)
+        return (BeamExecutorSpec if is_beam else ExecutorClassSpec)(executor)
+    if name in _ENUMS and isinstance(value, str):
+        enum = _ENUMS[name]
+        names = list(enum.keys())
+        if value not in names:
+            use = f"one of {', '.join(names)}"
+            raise SettingError(f"{ARGUMENTS}.{name}", value, "does not exist", use)
+        return enum.Value(value)
+    parameter = kind.SPEC_CLASS.PARAMETERS.get(name)
+    wanted: Any = getattr(parameter, "type", None)
+    if isinstance(value, Mapping) and inspect.isclass(wanted) and issubclass(wanted, Message):
+        try:
+            return json_format.ParseDict(dict(value), wanted())
+        except json_format.ParseError as error:
+            use = f"the fields of {wanted.__name__}"
+            raise SettingError(f"{ARGUMENTS}.{name}", value, f"is wrong: {error}", use) from error
+    return value

@@ -1,0 +1,99 @@
+"""A binary classifier: ROC curve and calibration.
+
+The curve has the true positive rate over the false positive rate of all thresholds (Fawcett 2006,
+"An introduction to ROC analysis", algorithm 1).
+"""
+
+from __future__ import annotations
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from stagecraft.components.report.pages import formats
+from stagecraft.components.report.pages.charts import SIZE, Chart
+from stagecraft.components.report.pages.sections.content import Content
+from stagecraft.components.report.pages.svg import STYLE, Ink, inline
+from stagecraft.components.report.report_data import ReportData
+
+TITLE = "Thresholds and calibration"
+
+_BINS = 10
+_DASHED = (0, (4, 3))
+
+
+def show(report: ReportData) -> Content | None:
+    """Both charts, from ``probability`` and ``actual`` (0 or 1) of ``Task.sampled``."""
+    sampled = report.quality.sampled if report.quality else {}
+    if not sampled.get("actual") or "probability" not in sampled:
+        return None
+    actual, probability, weight = (
+        np.array(sampled[name]) for name in ("actual", "probability", "weight")
+    )
+    if len(set(actual.tolist())) < 2:
+        return None
+    with matplotlib.rc_context(STYLE):
+        charts = [_roc(actual, probability, weight), _calibration(actual, probability, weight)]
+    positive = float((weight * actual).sum() / weight.sum())
+    mean = float((weight * probability).sum() / weight.sum())
+    text = (
+        f"From {formats.number(len(actual))} {report.task.noun} of the split eval. Positive: "
+        f"{formats.percent(positive)}; mean predicted probability: {formats.percent(mean)}."
+    )
+    return Content(text, charts)
+
+
+def rates(
+    actual: np.ndarray, probability: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """False and true positive rates from the highest threshold to the lowest: ``[thresholds]``."""
+    order = np.argsort(-probability, kind="stable")
+    values = probability[order]
+    last = np.append(np.flatnonzero(np.diff(values)), len(values) - 1)  # of equal probabilities
+    found = []
+    for hits in (weight * (1 - actual), weight * actual):
+        sums = np.cumsum(hits[order])[last]
+        found.append(np.append(0.0, sums / sums[-1]))
+    return found[0], found[1]
+
+
+def _axes() -> tuple[Figure, matplotlib.axes.Axes]:
+    figure = Figure(figsize=SIZE, layout="constrained")
+    axes = figure.subplots()
+    axes.tick_params(length=0)
+    axes.plot([0, 1], [0, 1], color=Ink.MUTED, linewidth=1.2, linestyle=_DASHED)
+    axes.set_xlim(0, 1.02)
+    axes.set_ylim(0, 1.02)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    return figure, axes
+
+
+def _roc(actual: np.ndarray, probability: np.ndarray, weight: np.ndarray) -> Chart:
+    false, true = rates(actual, probability, weight)
+    figure, axes = _axes()
+    axes.plot(false, true, color=Ink.BLUE)
+    axes.set_xlabel("false positive rate")
+    axes.set_ylabel("true positive rate")
+    area = float(((false[1:] - false[:-1]) * (true[1:] + true[:-1])).sum() / 2)
+    return Chart("ROC curve", inline(figure, "roc", f"ROC curve with the area {area:.3f}."))
+
+
+def _calibration(actual: np.ndarray, probability: np.ndarray, weight: np.ndarray) -> Chart:
+    figure, axes = _axes()
+    bins = np.minimum((probability * _BINS).astype(int), _BINS - 1)
+    tips = {}
+    for number in np.unique(bins):
+        part = bins == number
+        total = weight[part].sum()
+        share, mean = (
+            (weight * of)[part].sum() / total if total else 0.0 for of in (actual, probability)
+        )
+        gid = f"probability-{number}"
+        axes.bar(mean, share, 0.05, color=Ink.BLUE, gid=gid)
+        tips[gid] = f"{part.sum():,} predictions, mean {mean:.0%}, positive {share:.0%}"
+    axes.set_xlabel("predicted probability")
+    axes.set_ylabel("positive")
+    alt = f"Share of positives by predicted probability, in {_BINS} bins."
+    return Chart("Calibration", inline(figure, "probabilities", alt, tips))

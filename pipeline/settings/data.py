@@ -1,0 +1,206 @@
+"""Where the data come from (``data:``). Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from stagecraft.components.example_gen.archives import files
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.schemas.features import ALL, DATASETS, EVAL, IMAGE, LABEL, SAMPLE, TRAIN, VAL
+from stagecraft.trainer_module.data.tasks.task import Task
+from stagecraft.trainer_module.settings import Settings, TaskSettings
+
+SAMPLE_SOURCE, DOWNLOAD = "sample", "download"
+
+
+class DataSettings(Settings):
+    """The data (``data:``)."""
+
+    source: str = Field(
+        "sample",
+        description="sample (generated, no network), download (the published archive), or an "
+        "archive (.tar.gz) or a folder with its files: a path, or a gs://, s3:// or minio:// URI",
+    )
+    dataset: Literal["cifar10", "cifar100"] = Field("cifar10", description="layout of the data")
+    label: Literal["fine", "coarse"] = Field(
+        "fine", description="which of CIFAR-100's two labels to learn"
+    )
+    val_fraction: float = Field(
+        0.1, gt=0, le=0.5, description="share of the train part held out as the val split"
+    )
+    shards: int = Field(
+        48,
+        ge=1,
+        description="files per split; a fixed number, so that the data does not depend on the "
+        "number of workers",
+    )
+    sample_train: int = Field(5_000, ge=10, description="images in the train part of the sample")
+    sample_test: int = Field(1_000, ge=10, description="images in the test part of the sample")
+    cache_dir: str = Field("~/.cache/stagecraft", description="folder for downloads, for all runs")
+    schema_file: str | None = Field(
+        None,
+        description="TFDV schema (text proto) that the data must match; default: the dataset's, or "
+        "that of the task's sample",
+    )
+    infer_schema: bool = Field(
+        False, description="infer the schema from the train split instead, in each run"
+    )
+    example_gen: str | None = Field(
+        None,
+        description="dotted path of an ExampleGen component, such as tfx.components.CsvExampleGen; "
+        "its input_base is source; default: archives of CIFAR, or the task's sample",
+    )
+    example_gen_args: dict[str, Any] = Field(
+        {},
+        description="more arguments of the component; mappings become protos, such as input_config",
+    )
+    train_split: str = Field("train", min_length=1, description="split to train on")
+    val_split: str = Field("val", min_length=1, description="split to choose the checkpoint on")
+    eval_split: str = Field("eval", min_length=1, description="split for the Evaluator alone")
+    eval_fraction: float = Field(
+        0.1,
+        gt=0,
+        le=0.5,
+        description="share of all examples in the eval split, if the example_gen has no splits; "
+        "val_fraction is the share of the val split",
+    )
+    preprocessing_fn: str | None = Field(
+        None,
+        description="package.module:function for Transform; default: the task's",
+    )
+
+    @field_validator("source")
+    @classmethod
+    def _check_scheme(cls, value: str) -> str:
+        try:
+            if not value.startswith("package:"):
+                files.check_scheme(value)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> DataSettings:
+        if self.example_gen is None:
+            self._refuse_changed(("example_gen_args",), "needs an example_gen", "example_gen")
+        else:
+            self._refuse_changed(
+                ("dataset", "label", "shards", "sample_train", "sample_test", "cache_dir"),
+                f"is only for archives of CIFAR, not for example_gen: {self.example_gen}",
+                "example_gen_args",
+            )
+        if self.dataset == "cifar10" and self.label == "coarse":
+            raise SettingError(
+                "data.label", "coarse", "exists only in cifar100", "data.dataset: cifar100"
+            )
+        if self.source == "sample" and self.dataset != "cifar10":
+            raise SettingError(
+                "data.source", "sample", "needs the ten classes of cifar10", "data.dataset: cifar10"
+            )
+        if self.infer_schema and self.schema_file:
+            raise SettingError(
+                "data.infer_schema", True, "and data.schema_file exclude each other", "one of them"
+            )
+        return self
+
+    def _refuse_changed(self, names: Sequence[str], problem: str, use: str) -> None:
+        """Refuses other values than the defaults: a file may repeat defaults."""
+        for name in names:
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default:
+                raise SettingError(f"data.{name}", value, problem, use)
+
+    @property
+    def splits(self) -> tuple[str, str, str]:
+        """Names of the splits to train on, to select on, and to evaluate on."""
+        return self.train_split, self.val_split, self.eval_split
+
+    @property
+    def dataset_name(self) -> str:
+        """Key of ``stagecraft.schemas.features.DATASETS``."""
+        return "cifar100_coarse" if self.label == "coarse" else self.dataset
+
+    def generator(self, task: Task) -> Literal["cifar", "folder", "task", "sample", "named"]:
+        """What makes the examples.
+
+        ``example_gen``; the task's own component; its program; for pictures, a folder of image
+        files by class, or Cifar10ExampleGen.
+        """
+        if self.example_gen is not None:
+            return "named"
+        if task.example_gen is not None:
+            return "task"
+        if task.sample() is not None:
+            return "sample"
+        return "folder" if self._is_image_folder(task) else "cifar"
+
+    def _is_image_folder(self, task: Task) -> bool:
+        if self.source in (SAMPLE_SOURCE, DOWNLOAD) or not {IMAGE, LABEL} <= set(task.features):
+            return False
+        from stagecraft.components.example_gen import folders  # with NumPy
+
+        return folders.is_by_class(self.source)
+
+    def schema_of(self, task: Task) -> str | None:
+        """Path of the schema that the data of a task must match; None: it is inferred."""
+        if self.infer_schema:
+            return None
+        if self.schema_file is None and self.generator(task) == "folder":
+            from stagecraft.components.example_gen import folders  # with NumPy
+
+            return folders.write_schema(self.source, self.cache_dir)
+        return self.schema_file or task.schema_file or self.dataset_schema
+
+    def check_task(self, task: TaskSettings) -> None:
+        """Refuses data that do not fit the task.
+
+        Raises:
+            SettingError: as said.
+        """
+        found, generator = task.found, self.generator(task.found)
+        own = "data.example_gen, such as tfx.components.CsvExampleGen, with data.source: FOLDER"
+        if generator == "cifar" and not set(found.schema_features) <= set(ALL):
+            raise SettingError("task.name", task.name, "has no sample", own)
+        if generator == "sample" and self.source != SAMPLE_SOURCE:
+            raise SettingError(
+                "data.source", self.source, f"is not known to the task {task.name}", own
+            )
+        if generator == "named" and self.source == DOWNLOAD:
+            raise SettingError(
+                "data.source", self.source, "is of CIFAR", f"{own}, or remove data.example_gen"
+            )
+        if generator == "cifar" and self.splits != (TRAIN, VAL, EVAL):
+            raise SettingError(
+                "data.train_split, val_split, eval_split",
+                ", ".join(self.splits),
+                "are not the splits of Cifar10ExampleGen",
+                f"{TRAIN}, {VAL}, {EVAL}",
+            )
+        self._check_schema(task, generator)
+
+    def _check_schema(self, task: TaskSettings, generator: str) -> None:
+        if self.infer_schema and task.found.needs_schema:
+            raise SettingError(
+                "data.infer_schema",
+                True,
+                f"gives no model for the task {task.name}, which reads more from the schema",
+                "data.schema_file",
+            )
+        if self.schema_of(task.found) is None or self.schema_file or task.found.schema_file:
+            return
+        if generator not in ("cifar", "folder"):
+            raise SettingError(
+                "data.schema_file",
+                self.schema_file,
+                "is needed, because nothing else describes the data",
+                "data.infer_schema: true, or a file that 'stagecraft schema' writes",
+            )
+
+    @property
+    def dataset_schema(self) -> str:
+        """Path of the schema of the archives, or of their sample."""
+        sample = self.source == SAMPLE_SOURCE
+        return (SAMPLE if sample else DATASETS[self.dataset_name]).schema_file

@@ -1,0 +1,212 @@
+"""Reports on tasks without classes: a regression, a binary classifier, a language model."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from houses import HOUSES
+from markupsafe import escape
+
+from stagecraft.components.evaluator.evaluation import Slice
+from stagecraft.components.report import artifacts
+from stagecraft.components.report.pages import model_card, page, quality_text
+from stagecraft.components.report.pages.sections import binary
+from stagecraft.components.report.report_data import (
+    FeatureStatistics,
+    Quality,
+    ReportData,
+    Split,
+    TaskSummary,
+)
+
+DRAW = np.random.default_rng(0)
+ACTUAL = DRAW.normal(size=2000)
+
+
+def quality(**changes: Any) -> Quality:
+    made = Quality(
+        metrics={"mse": 0.25, "mae": 0.4, "loss": 0.25, "example_count": 2000.0},
+        changes={"mse": -0.05},
+        confusion=[],
+        classes=[],
+        calibration=[],
+        mistakes=[],
+        images={},
+        thresholds={"mse": {"max": 0.5}, "mae": {"min": 0.1, "max": 1.0}},
+        failures=[],
+        blessed=True,
+        monitor="mse",
+        slices=[
+            Slice("region", "north", {"mse": 0.1, "mae": 0.3, "loss": 0.1, "example_count": 900.0}),
+            Slice("region", "<south>", {"mse": 0.4, "loss": 0.4, "example_count": 1100.0}),
+        ],
+        sampled={
+            "actual": ACTUAL.tolist(),
+            "predicted": (ACTUAL + DRAW.normal(size=2000) / 2).tolist(),
+            "weight": [1.0] * 2000,
+        },
+    )
+    return dataclasses.replace(made, **changes)
+
+
+@pytest.fixture(scope="module")
+def houses(one_device: ReportData) -> ReportData:
+    """A regression, with statistics and samples."""
+    assert one_device.training and one_device.data
+    evaluations = [{"step": step, "loss": 9 / step, "mse": 1 - step} for step in (1, 2)]
+    record = one_device.training.record | {"evaluations": evaluations, "best": evaluations[1]}
+    curve = [point._replace(metrics={"mse": point.loss}) for point in one_device.training.curve]
+    features = [
+        FeatureStatistics(
+            split="train",
+            feature="area",
+            kind="float",
+            count=60,
+            missing=1,
+            summary="",
+            numbers={"mean": 1.5, "std": 0.5, "min": 0, "median": 1.25, "max": 3, "zeros": 7},
+        ),
+        FeatureStatistics(
+            split="train",
+            feature="region",
+            kind="string",
+            count=60,
+            missing=0,
+            summary="",
+            most_frequent={"north": 40.0, "<south>": 20.0},
+        ),
+    ]
+    splits = [Split(name="train", examples=60, per_class=[])]
+    return dataclasses.replace(
+        one_device,
+        class_names=(),
+        quality=quality(),
+        task=TaskSummary.of(HOUSES),
+        training=dataclasses.replace(
+            one_device.training, record=record, curve=curve, samples={"a prompt": "<b>it</b> ends"}
+        ),
+        data=dataclasses.replace(
+            one_device.data, features=features, splits=splits, augmented=[], source="houses"
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def rendered(houses: ReportData) -> str:
+    return page.render(houses)
+
+
+def test_the_page(rendered, houses, messages):
+    assert re.findall(r'<section id="(\w+)"', rendered) == [
+        "training", "residuals", "features", "slices", "samples",
+        "data", "topology", "pipeline", "lineage", "reproduce",
+    ]  # fmt: skip
+    assert "<h1>Mse 0.2500 on 2,000 test examples</h1>" in rendered
+    texts = (quality_text.required(houses.quality), quality_text.compared(houses.quality))
+    for text in (*texts, quality_text.worst_slice(houses)):
+        messages.check(text)
+        assert str(escape(text)) in rendered
+    assert "Examples per second" in rendered and "Examples per split" in rendered
+    assert "&lt;b&gt;it&lt;/b&gt; ends" in rendered and "north (40), &lt;south&gt; (20)" in rendered
+    assert "7</td>" in rendered and "1.25</td>" in rendered
+    for absent in ("mages", "ccuracy", "Confusion", "ugmentation", "confidence"):
+        assert absent not in rendered, absent
+    assert len(rendered) < 1_000_000
+
+
+def test_the_charts_describe_what_they_show(rendered):
+    [histogram] = re.findall('aria-label="(Histogram of [^"]*)"', rendered)
+    spread = float(re.findall(r"deviation ([\d.]+)\.", histogram)[0])
+    assert spread == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(2 * 2000))
+    assert 'aria-label="Predicted against actual' in rendered
+    ids = re.findall(r'\bid="([^"]+)"', rendered)
+    assert len(ids) == len(set(ids))
+
+
+def test_verdict_summary_and_card(houses):
+    verdict = "Mse 0.2500 on 2,000 examples (last blessed model: 0.3000). Blessed and pushed"
+    assert quality_text.verdict(houses).startswith(verdict)
+    summary = page.summary(houses)
+    assert "| Mae | **0.4000** |" in summary and "recall" not in summary
+    card = model_card.as_json(houses)
+    assert card["model_parameters"]["input_format"] == HOUSES.input_text()
+    assert card["model_parameters"]["output_format"] == "a price"
+    metrics = card["quantitative_analysis"]["performance_metrics"]
+    assert {"type": "mse", "value": "0.4", "slice": "region <south>"} in metrics
+    assert not any("confidence_interval" in each for each in metrics)
+    limits = [each["description"] for each in card["considerations"]["limitations"]]
+    assert len(limits) == 2 and "2,000 examples" in limits[0]
+
+
+def test_what_kubeflow_shows(houses):
+    figures = artifacts.metrics(houses.quality, houses.training)
+    assert figures["last_blessed_mse"] == pytest.approx(0.3) and figures["mae"] == 0.4
+    assert "last_blessed_accuracy" not in figures
+
+
+@pytest.mark.parametrize(
+    "sampled",
+    [
+        {},
+        {"actual": [], "predicted": [], "weight": []},
+        {"actual": [float("nan")], "predicted": [1.0], "weight": [1.0]},
+    ],
+)
+def test_a_section_without_its_numbers_is_left_out(houses, sampled):
+    text = page.render(dataclasses.replace(houses, quality=quality(sampled=sampled, slices=())))
+    assert 'id="residuals"' not in text and 'id="slices"' not in text
+
+
+def test_a_task_that_is_gone(houses):
+    """Its package was removed since."""
+    text = page.render(dataclasses.replace(houses, task=TaskSummary()))
+    assert "on 2,000 test examples" in text and 'id="slices"' in text
+
+
+def test_a_section_of_another_package(houses, monkeypatch, tmp_path):
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "mine.py").write_text(
+        "from stagecraft.components.report.pages.sections.content import Content\n"
+        "TITLE = 'Mine'\n"
+        "def show(report):\n    return Content(f'{report.pipeline} & more')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    task = dataclasses.replace(houses.task, sections=("my_package.mine",))
+    text = page.render(dataclasses.replace(houses, task=task))
+    assert '<section id="my_package-mine"' in text and "quickstart &amp; more" in text
+
+
+def test_rates_agree_with_the_definition():
+    actual = DRAW.integers(2, size=200).astype(float)
+    probability = DRAW.random(200).round(1)  # with ties
+    weight = DRAW.random(200)
+    false, true = binary.rates(actual, probability, weight)
+    thresholds = np.unique(probability)[::-1]
+    for number, threshold in enumerate(thresholds, start=1):
+        chosen = probability >= threshold
+        for found, of in ((true, actual), (false, 1 - actual)):
+            expected = (weight * of * chosen).sum() / (weight * of).sum()
+            assert found[number] == pytest.approx(expected)
+    assert (false[0], true[0]) == (0, 0) and len(true) == 1 + len(thresholds)
+
+
+def test_a_binary_classifier(houses):
+    actual = np.arange(100) % 2
+    sampled = {
+        "actual": actual.tolist(),
+        "probability": (0.25 + actual / 2).tolist(),
+        "weight": [1.0] * 100,
+    }
+    task = dataclasses.replace(houses.task, sections=("binary",), higher_is_better=True)
+    changes = {"monitor": "auc", "metrics": {"auc": 1.0, "example_count": 100.0}, "slices": ()}
+    given = quality(sampled=sampled, **changes)
+    text = page.render(dataclasses.replace(houses, quality=given, task=task))
+    assert "the area 1.000." in text
+    assert "50 predictions, mean 75%, positive 100%" in text
+    alone = sampled | {"actual": [1.0] * 100}
+    given = quality(sampled=alone, **changes)
+    assert binary.show(dataclasses.replace(houses, quality=given, task=task)) is None

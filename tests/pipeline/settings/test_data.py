@@ -1,0 +1,41 @@
+import pytest
+
+from stagecraft.pipeline.settings import PipelineSettings, SettingsError, load
+
+CSV = "data.example_gen=tfx.components.CsvExampleGen"
+TABLE = ("task.name=regression", "task.args={features: {a: numeric}, label: b}")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (CSV, "data.dataset=cifar100", "data.label=coarse"),
+        (CSV, "data.shards=3"),
+        (CSV, "data.source=download"),
+        (CSV,),  # pictures without a schema
+        (CSV, "data.infer_schema=true"),  # pictures need the classes
+        ("data.infer_schema=true",),
+        ("data.infer_schema=true", "data.schema_file=a.pbtxt"),
+        ("data.example_gen_args={input_base: a}",),
+        ("data.train_split=training",),
+        TABLE,
+        (*TABLE, CSV),
+        ("task.name=regression", "data.source=houses.csv"),
+    ],
+)
+def test_what_does_not_fit_is_refused(overrides, messages):
+    with messages.raises(SettingsError):
+        load(None, overrides)
+
+
+def test_a_table_of_a_user():
+    settings = load(None, (*TABLE, CSV, "data.source=a", "data.infer_schema=true"))
+    assert settings.schema_path is None
+    assert load(None, (*TABLE, CSV, "data.schema_file=a.pbtxt")).schema_path == "a.pbtxt"
+
+
+@pytest.mark.parametrize("preset", ["cifar10", "taxi", "regression"])
+def test_all_settings_can_be_given_again(preset):
+    settings = load(preset)
+    assert settings.schema_path and settings.schema_path.endswith(f"/{preset}.pbtxt")
+    assert PipelineSettings.model_validate(settings.model_dump(mode="json")) == settings

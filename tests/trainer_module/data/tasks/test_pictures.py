@@ -1,0 +1,108 @@
+"""Pictures of any size and channel count, as raw values and as encoded files."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from transformed import serialized, transformed
+
+from stagecraft.schemas import features
+from stagecraft.schemas.errors import UserError
+from stagecraft.trainer_module.data import labels
+from stagecraft.trainer_module.data.tasks.kinds.pictures import PICTURES
+from stagecraft.trainer_module.models.assemble import assemble
+from stagecraft.trainer_module.settings import TrainSettings
+from stagecraft.trainer_module.training.export import export
+
+COUNT = 9
+SCHEMA = """
+feature {{
+  name: "image" type: BYTES presence {{ min_fraction: 1.0 }} shape {{}} {domain}
+  annotation {{ tag: "image_shape={shape}" }}
+}}
+feature {{
+  name: "label" type: INT presence {{ min_fraction: 1.0 }} shape {{}}
+  int_domain {{ min: 0 max: 2 }}
+}}
+feature {{ name: "id" type: INT presence {{ min_fraction: 1.0 }} shape {{}} }}
+"""
+
+
+class Data:
+    """Pictures of one shape, with their schema and Transform's graph."""
+
+    def __init__(self, folder, shape, encoded):
+        self.shape, self.encoded = shape, encoded
+        self.schema = folder / "schema.pbtxt"
+        domain = "image_domain {}" if encoded else ""
+        tag = "x".join(map(str, shape))
+        self.schema.write_text(SCHEMA.format(domain=domain, shape=tag))
+        self.images = np.random.default_rng(0).integers(0, 256, (COUNT, *shape), np.uint8)
+        self.rows = [
+            {features.IMAGE: self.bytes_of(image), features.LABEL: index % 3, features.ID: index}
+            for index, image in enumerate(self.images)
+        ]
+        self.graph = transformed(PICTURES, self.schema, self.rows, folder)
+        self.arguments = PICTURES.model_arguments(str(self.schema))
+
+    def bytes_of(self, image):
+        return tf.io.encode_png(image).numpy() if self.encoded else image.tobytes()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[((28, 28, 1), False), ((64, 64, 3), True)],
+    ids=["28x28x1", "64x64x3 as PNG"],
+)
+def data(request, tmp_path_factory):
+    return Data(tmp_path_factory.mktemp("pictures"), *request.param)
+
+
+def test_the_schema_has_the_models_arguments(data):
+    assert data.arguments == {"input_shape": data.shape, "num_classes": 3}
+    assert labels.picture(str(data.schema)) == labels.Picture(data.shape, data.encoded)
+
+
+def test_channels_are_normalised(data):
+    raw = {features.IMAGE: tf.constant([row[features.IMAGE] for row in data.rows])}
+    found = data.graph.transform_features_layer()(raw)[features.IMAGE]
+    pixels = data.images.astype(np.float64)
+    expected = (pixels - pixels.mean((0, 1, 2))) / pixels.std((0, 1, 2))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_another_size_is_an_error(data):
+    height, width, channels = data.shape
+    image = np.zeros((width // 2, height * 2 + 2, channels), np.uint8)
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+        data.graph.transform_features_layer()({features.IMAGE: [data.bytes_of(image)]})
+
+
+def test_the_export_serves_images(data, tmp_path):
+    model = assemble(TrainSettings(model="cnn"), data.arguments, task=PICTURES)
+    weights = {variable.path: variable.numpy() for variable in model.variables}
+    export(tmp_path / "model", model, weights, data.graph, PICTURES, str(data.schema))
+    signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
+    by_images = signatures["serving_images"](images=tf.constant(data.images))
+    examples = [serialized({features.IMAGE: row[features.IMAGE]}) for row in data.rows]
+    by_examples = signatures["serving_default"](examples=tf.constant(examples))
+    for name, value in by_images.items():
+        np.testing.assert_array_equal(value, by_examples[name])
+    assert by_images["logits"].shape == (COUNT, 3)
+
+
+def test_jpeg_is_decoded():
+    from stagecraft.trainer_module import preprocessing
+
+    image = np.full((8, 6, 3), 77, np.uint8)
+    encoded = tf.io.encode_jpeg(image, quality=100)
+    found = preprocessing.decode(tf.stack([encoded, encoded]), [8, 6, 3], encoded=True)
+    np.testing.assert_array_equal(found, [image, image])
+
+
+@pytest.mark.parametrize(("shape", "domain"), [("32x32", ""), ("8x8x2", "image_domain {}")])
+def test_shapes_that_are_refused(shape, domain, tmp_path, messages):
+    path = tmp_path / "schema.pbtxt"
+    path.write_text(SCHEMA.format(shape=shape, domain=domain))
+    with messages.raises(UserError) as caught:
+        labels.picture(str(path))
+    assert caught.value.value == f"image_shape={shape}"

@@ -1,0 +1,230 @@
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from pydantic import ValidationError
+
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module import registries
+from stagecraft.trainer_module.data.tasks.tables.binary_classification import BinaryClassification
+from stagecraft.trainer_module.data.tasks.tables.columns import Numeric, Vocabulary
+from stagecraft.trainer_module.data.tasks.tables.regression import Regression
+from stagecraft.trainer_module.models import registry
+from stagecraft.trainer_module.settings import TaskSettings, TrainSettings
+
+DRAW = np.random.default_rng(3)
+LABELS = DRAW.integers(0, 2, 500).astype(np.float32)
+LOGITS = (DRAW.standard_normal((500, 1)) + LABELS[:, None]).astype(np.float32)
+WEIGHTS = DRAW.uniform(0, 2, 500).astype(np.float32)
+
+
+def result(metric, outputs, targets, weights):
+    sums = [
+        metric.sums(tf.constant(a), tf.constant(b), tf.constant(c), tf.float64)
+        for a, b, c in zip(
+            *(np.split(each, 5) for each in (outputs, targets, weights)), strict=True
+        )
+    ]
+    return metric.result(np.sum(sums, axis=0))
+
+
+def test_auc_and_accuracy_are_keras_s():
+    task = BinaryClassification({"x": "numeric"}, "y")
+    found = {each.name: result(each, LOGITS, LABELS, WEIGHTS) for each in task.metrics()}
+    probabilities = tf.sigmoid(tf.cast(LOGITS[:, 0], tf.float64))
+    for name, metric in {
+        "auc": keras.metrics.AUC(),
+        "accuracy": keras.metrics.BinaryAccuracy(),
+    }.items():
+        metric.update_state(LABELS, probabilities, WEIGHTS)
+        # Keras adds up 500 float32.
+        assert found[name] == pytest.approx(float(metric.result()), rel=1e-5)
+
+
+def test_the_metrics_of_a_regression_are_keras_s():
+    task = Regression({"x": "numeric"}, "y")
+    labels = 3 * LABELS + DRAW.standard_normal(500).astype(np.float32)
+    found = {each.name: result(each, LOGITS, labels, WEIGHTS) for each in task.metrics()}
+    for name, metric in {
+        "mse": keras.metrics.MeanSquaredError(),
+        "mae": keras.metrics.MeanAbsoluteError(),
+        "r2": keras.metrics.R2Score(),
+    }.items():
+        metric.update_state(labels[:, None], LOGITS, WEIGHTS)
+        assert found[name] == pytest.approx(float(metric.result()), rel=1e-4)
+    r2 = task.metrics()[2]
+    assert r2.result(np.zeros(4)) == 0
+    assert result(r2, LOGITS, np.ones(500), WEIGHTS) == 0
+
+
+def test_losses_and_class_weights():
+    task = BinaryClassification({"x": "numeric"}, "y", class_weights=[1, 3])
+    expected = keras.losses.BinaryCrossentropy(from_logits=True, reduction=None)(
+        LABELS[:, None], LOGITS
+    )
+    args = tf.constant(LOGITS), tf.constant(LABELS), tf.float32
+    evaluated = task.losses(*args, None)
+    np.testing.assert_allclose(evaluated, expected, rtol=1e-5, atol=1e-6)
+    trained = task.losses(*args, TrainSettings())
+    np.testing.assert_allclose(trained, expected * (1 + 2 * LABELS), rtol=1e-5, atol=1e-6)
+
+
+def test_a_weight_column_counts_in_loss_and_metrics():
+    task = Regression({"x": "numeric"}, "y", weight="w")
+    features = {"x": tf.ones([2, 1]), "y": tf.ones(2), "w": tf.constant([2.0, 3.0])}
+    batch = task.batch(features, tf.constant([1.0, 0.0]))
+    np.testing.assert_array_equal(batch.weights, [2, 0])
+    served = task.batch({"x": tf.ones([2, 1])}, None)
+    assert served.targets is None and served.weights is None
+
+
+@pytest.mark.parametrize("model", ["linear", "dnn_8_4", "wide_deep_8"])
+@pytest.mark.parametrize("kinds", [["numeric"], ["hashed"], ["numeric", "hashed", "numeric"]])
+def test_families_take_any_columns(model, kinds):
+    task = Regression({f"x{number}": kind for number, kind in enumerate(kinds)}, "y")
+    built = registry.build(model, task.sample_arguments, task)
+    inputs, _ = task.noise(task.sample_arguments, 3, np.random.default_rng(0))
+    outputs = built(inputs)
+    task.check_outputs(model, outputs, task.sample_arguments)
+    with pytest.raises(UserError):
+        task.check_outputs(model, outputs[:, 0], task.sample_arguments)
+
+
+def test_another_task_s_family_is_refused(messages):
+    task = registries.task("taxi")
+    with messages.raises(SettingError) as caught:
+        registry.build("cnn", task.sample_arguments, task)
+    assert (caught.value.setting, caught.value.value) == ("train.model", "cnn")
+
+
+@pytest.mark.parametrize(
+    ("given", "setting"),
+    [
+        ({"name": "binary_classification"}, "task.args"),
+        ({"name": "taxi", "args": {"label": "fare"}}, "task.args"),
+        ({"name": "regression", "args": {"lable": "fare"}}, "task.args"),
+        ({"name": "regression", "args": {"features": {"a": "text"}}}, "task.args.features.a"),
+        (
+            {"name": "regression", "args": {"features": {"a": {"kind": "hashed", "bucket": 3}}}},
+            "task.args.features.a",
+        ),
+        ({"name": "regression", "args": {"features": {"y": "numeric"}}}, "task.args.label"),
+        (
+            {"name": "binary_classification", "args": {"features": {"a": "numeric"}}},
+            "task.args",
+        ),
+        ({"name": "nowhere.module:TASK"}, "task.name"),
+        ({"name": "json:dumps"}, "task.name"),
+        ({"name": "nowhere:TASK:X"}, "task.name"),
+    ],
+)
+def test_wrong_arguments_are_refused(given, setting, messages):
+    with pytest.raises(ValidationError) as caught:
+        TaskSettings(**given)
+    error = caught.value.errors()[0]["ctx"]["error"]
+    assert isinstance(error, SettingError) and error.setting == setting
+    messages.check(error)
+
+
+SCHEMA = """
+feature { name: "x" type: %s }
+feature { name: "y" type: FLOAT %s }
+"""
+KINDS = (tf.float32, tf.float32, tf.int64, tf.string, tf.int64)
+WHOLE = "presence { min_fraction: 1.0 } shape {}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "feature"),
+    [("BYTES", WHOLE, "x"), ("INT", "", "y"), ("INT", "presence { min_fraction: 1.0 }", "y")],
+)
+def test_a_schema_that_does_not_fit_is_refused(kind, label, feature, tmp_path, messages):
+    path = tmp_path / "schema.pbtxt"
+    path.write_text(SCHEMA % (kind, label))
+    with messages.raises(UserError) as caught:
+        Regression({"x": Numeric()}, "y").model_arguments(str(path))
+    assert caught.value.record == feature
+
+
+def test_a_schema_that_fits(tmp_path):
+    path = tmp_path / "schema.pbtxt"
+    path.write_text(SCHEMA % ("BYTES", WHOLE))
+    task = Regression({"x": Vocabulary(5, oov=2)}, "y")
+    found = task.model_arguments(str(path))
+    assert found == {"numeric": (), "categorical": {"x": 8}, "outputs": 1}
+    for name in ("regression", "taxi"):
+        own = registries.task(name)
+        assert own.model_arguments(own.schema_file) == own.sample_arguments
+
+
+USERS = """
+from stagecraft.trainer_module.data.tasks.tables.regression import Regression
+HOUSES = Regression({"area": "numeric"}, "price")
+"""
+
+
+def test_a_user_s_task(tmp_path: pathlib.Path, monkeypatch):
+    (tmp_path / "houses_of_a_test.py").write_text(USERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = TaskSettings(name="houses_of_a_test:HOUSES")
+    assert settings.found.label == "price"
+    changed = TaskSettings(
+        name="houses_of_a_test:HOUSES", args={"features": {"area": "hashed"}, "label": "rent"}
+    )
+    assert changed.found.label == "rent"
+    assert "houses_of_a_test" in registries.code({"task_name": settings.name})
+
+
+def test_arguments_travel_as_json():
+    from stagecraft.trainer_module.settings import TrainingSettings
+
+    args = {"features": {"a": {"kind": "vocabulary", "size": 5}}, "label": "b"}
+    settings = TrainingSettings(task={"name": "regression", "args": args})
+    assert isinstance(settings.flat()["task_args"], str)
+    assert TrainingSettings.from_flat(settings.flat()) == settings
+
+
+@pytest.mark.slow
+def test_transform_makes_the_inputs(tmp_path):
+    import tensorflow_transform.beam as tft_beam
+    from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
+
+    features = {
+        "n": {"kind": "numeric", "missing_indicator": True},
+        "b": {"kind": "bucketized", "buckets": 2},
+        "i": {"kind": "identity", "size": 3},
+        "v": {"kind": "vocabulary", "size": 2, "oov": 1},
+        "h": {"kind": "hashed", "buckets": 4},
+    }
+    task = BinaryClassification(features, "y", weight="w", positive="yes")
+    raw = [
+        {"n": [1.0], "b": [1.0], "i": [0], "v": ["a"], "h": [7]},
+        {"n": [3.0], "b": [2.0], "i": [2], "v": ["a"], "h": [8]},
+        {"n": [], "b": [], "i": [], "v": [], "h": []},
+        {"n": [5.0], "b": [9.0], "i": [3], "v": ["b"], "h": [7]},
+    ]
+    raw = [row | {"y": "yes" if n % 2 else "no", "w": n} for n, row in enumerate(raw)]
+    spec = {name: tf.io.VarLenFeature(kind) for name, kind in zip("nbivh", KINDS, strict=True)} | {
+        "y": tf.io.FixedLenFeature([], tf.string),
+        "w": tf.io.FixedLenFeature([1], tf.int64),
+    }
+    raw = [row | {"w": [row["w"]]} for row in raw]
+    metadata = dataset_metadata.DatasetMetadata(schema_utils.schema_from_feature_spec(spec))
+    with tft_beam.Context(temp_dir=str(tmp_path)):
+        (rows, _), _ = (raw, metadata) | tft_beam.AnalyzeAndTransformDataset(task.preprocess)
+    columns = {name: [np.ravel(row[name]).tolist() for row in rows] for name in rows[0]}
+    deviation = np.sqrt(8 / 3)
+    np.testing.assert_allclose(
+        np.ravel(columns["n"]), np.array([-2, 0, 0, 2]) / deviation, rtol=1e-6
+    )
+    assert np.ravel(columns["n_missing"]).tolist() == [0, 0, 1, 0]
+    assert np.ravel(columns["b"]).tolist()[2] == 2
+    assert np.ravel(columns["i"]).tolist() == [0, 2, 3, 3]
+    assert np.ravel(columns["v"]).tolist() == [0, 0, 3, 1]
+    hashed = np.ravel(columns["h"]).tolist()
+    assert hashed[0] == hashed[3] < 4 and hashed[2] == 4
+    assert np.ravel(columns["y"]).tolist() == [0, 1, 0, 1]
+    assert np.ravel(columns["w"]).tolist() == [0, 1, 2, 3]
+    assert set(columns) == set(task.features)

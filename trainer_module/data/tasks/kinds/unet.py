@@ -1,0 +1,105 @@
+"""Segmentation: a class for each pixel of a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from stagecraft.schemas import features as names
+from stagecraft.trainer_module.data.tasks import counts, metric, softmax
+from stagecraft.trainer_module.data.tasks.task import ModelArguments, Spec, Task
+
+if TYPE_CHECKING:
+    from stagecraft.trainer_module.data.batch import Batch, Nest
+    from stagecraft.trainer_module.settings import TrainSettings
+
+
+class Segmentation(Task):
+    """Softmax cross entropy of each pixel; the schema's ``label_names`` are the classes."""
+
+    name = "unet"
+    description = "segmentation: a class for each pixel of a picture"
+    monitor = "mean_iou"
+    preprocessing_fn = "stagecraft.trainer_module.data.tasks.preprocessing.masks.preprocessing_fn"
+    image_features = (names.IMAGE, names.MASK)
+    schema_file = names.schema_file("sample_masks")
+    example_gen = "stagecraft.components.example_gen.masks.MaskExampleGen"
+    schema_features = features = (names.IMAGE, names.MASK, names.ID)
+    served_features = (names.IMAGE,)
+    sample_arguments: ModelArguments = MappingProxyType(
+        {"input_shape": names.IMAGE_SHAPE, "num_classes": 2}
+    )
+
+    def __init__(self, num_classes: int = 2):
+        """``num_classes``: of a pixel; as many as the schema's ``label_names``."""
+        self._classes = num_classes
+
+    def model_arguments(self, schema_path: str) -> ModelArguments:
+        """``input_shape``: height, width, channels; ``num_classes``."""
+        from stagecraft.trainer_module.data import labels
+
+        labels.check_names(schema_path, self._classes, "task.args.num_classes")
+        shape = labels.picture(schema_path).shape
+        return {"input_shape": shape, "num_classes": self._classes}
+
+    def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
+        """``image_shape``, ``image_encoded`` and ``num_classes``."""
+        from stagecraft.trainer_module.data import labels
+
+        return {**labels.picture(schema_path).config(), "num_classes": self._classes}
+
+    def input_specs(self, arguments: ModelArguments) -> Nest:
+        """The picture."""
+        return Spec(arguments["input_shape"])
+
+    def check_outputs(self, name: str, outputs: Nest, arguments: ModelArguments) -> None:
+        """Refuses all but logits ``[batch, height, width, num_classes]``."""
+        shape = (*arguments["input_shape"][:2], arguments["num_classes"])
+        softmax.check_logits(name, outputs, shape, "pixel and class")
+
+    def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
+        """``probabilities`` ``[batch, height, width, classes]`` and ``mask``, the likeliest."""
+        import tensorflow as tf
+
+        logits = tf.cast(outputs, tf.float32)
+        return {"probabilities": tf.nn.softmax(logits), "mask": tf.argmax(logits, axis=-1)}
+
+    def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
+        """Pictures and masks."""
+        from stagecraft.trainer_module.data.batch import Batch
+
+        return Batch(features[names.IMAGE], features.get(names.MASK), weights)
+
+    def augment(self, batch: Batch, features: Mapping[str, Any], epoch: Any, train: Any) -> Batch:
+        """Moves picture and mask together: class 0 fills what the picture leaves."""
+        import tensorflow as tf
+
+        from stagecraft.trainer_module.data.augment import augment
+
+        mask = tf.cast(batch.targets, batch.inputs.dtype)[..., tf.newaxis]
+        both = augment(
+            tf.concat([batch.inputs, mask], axis=-1),
+            features[names.ID],
+            seed=train.seed,
+            epoch=epoch,
+            augmentations=train.augmentations,
+        )
+        return batch._replace(
+            inputs=both[..., :-1], targets=tf.cast(tf.round(both[..., -1]), batch.targets.dtype)
+        )
+
+    def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
+        """The mean over the pixels, in nats, with ``train.label_smoothing``."""
+        import tensorflow as tf
+
+        losses = softmax.cross_entropy(outputs, targets, dtype, train)
+        return tf.reduce_mean(losses, axis=[1, 2])
+
+    def metrics(self) -> Sequence[metric.Metric]:
+        """``accuracy``, the share of right pixels, and ``mean_iou``."""
+        accuracy = metric.Mean("accuracy", softmax.is_correct)
+        return (accuracy, counts.MeanIoU(self._classes))
+
+
+UNET = Segmentation()

@@ -1,0 +1,1 @@
+"""Tasks on tables: columns of numbers and categories."""

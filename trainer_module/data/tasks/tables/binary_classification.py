@@ -1,0 +1,141 @@
+"""One of two classes to predict from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.data.tasks import metric
+from stagecraft.trainer_module.data.tasks.tables.columns import Column
+from stagecraft.trainer_module.data.tasks.tables.table import Table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stagecraft.trainer_module.data.batch import Nest
+    from stagecraft.trainer_module.settings import TrainSettings
+
+THRESHOLDS = 200
+"""As many as ``keras.metrics.AUC`` has by default."""
+
+
+class BinaryClassification(Table):
+    """Binary cross entropy of a logit."""
+
+    name = "binary_classification"
+    description = "one of two classes from columns of a table"
+    monitor = "auc"
+
+    def __init__(
+        self,
+        features: Mapping[str, Column | str | Mapping[str, Any]],
+        label: str,
+        weight: str | None = None,
+        positive: str | None = None,
+        class_weights: Sequence[float] = (1.0, 1.0),
+    ):
+        """Declares the columns; see :class:`Table`.
+
+        Args:
+            label: 0 or 1; or a text, see ``positive``.
+            positive: the text of the class 1.
+            class_weights: factors of the training's loss, for the labels 0 and 1.
+
+        Raises:
+            SettingError: an argument is invalid.
+        """
+        super().__init__(features, label, weight)
+        self.positive = positive
+        if len(class_weights) != 2 or min(class_weights) < 0:
+            raise SettingError(
+                "task.args.class_weights", class_weights, "are not two weights", "[1, 3]"
+            )
+        self.class_weights = tuple(class_weights)
+
+    @property
+    def _numbers(self) -> list[str]:
+        names = super()._numbers
+        return [name for name in names if name != self.label or self.positive is None]
+
+    def to_label(self, raw: Any) -> Any:
+        """0 or 1, float32 ``[batch]``."""
+        import tensorflow as tf
+
+        if self.positive is None:
+            return super().to_label(raw)
+        values = tf.reshape(raw, [-1])
+        texts = values if values.dtype == tf.string else tf.as_string(values)
+        return tf.cast(tf.equal(texts, self.positive), tf.float32)
+
+    def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
+        """0 or 1."""
+        return draw.integers(0, 2, count)
+
+    def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
+        """``logit`` and ``probability``, float32; ``class_id``, int64: ``[batch]``."""
+        import tensorflow as tf
+
+        logit = tf.cast(outputs[:, 0], tf.float32)
+        return {
+            "logit": logit,
+            "probability": tf.sigmoid(logit),
+            "class_id": tf.cast(logit > 0, tf.int64),
+        }
+
+    def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
+        """The cross entropy in nats; in a training times the weight of the label's class."""
+        import tensorflow as tf
+
+        logits = _logits(outputs, dtype)
+        labels = tf.cast(targets, logits.dtype)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+        if train is None or self.class_weights == (1.0, 1.0):
+            return losses
+        zero, one = self.class_weights
+        return losses * (zero + (one - zero) * labels)
+
+    def metrics(self) -> Sequence[metric.Metric]:
+        """The share of right answers, and the area under the ROC curve."""
+        return (metric.Mean("accuracy", _is_correct), AUC())
+
+
+class AUC(metric.Metric):
+    """The area under the ROC curve by buckets, as ``keras.metrics.AUC`` computes it."""
+
+    name = "auc"
+    size = 2 * THRESHOLDS
+
+    def terms(self, outputs: Any, targets: Any, dtype: Any) -> Any:
+        """A one in the bucket of the probability: of the label 1, then of the label 0."""
+        import tensorflow as tf
+
+        probabilities = tf.sigmoid(_logits(outputs, dtype))
+        buckets = tf.cast(tf.math.ceil(probabilities * (THRESHOLDS - 1)), tf.int32) - 1
+        places = tf.one_hot(tf.maximum(buckets, 0), THRESHOLDS, dtype=dtype)
+        labels = tf.cast(targets, dtype)[:, tf.newaxis]
+        return tf.concat([places * labels, places * (1 - labels)], axis=1)
+
+    def result(self, sums: np.ndarray) -> float:
+        """The area by trapezoids; 0 without examples of both labels."""
+        import numpy as np
+
+        # Shares of each label above each threshold.
+        above = np.cumsum(np.reshape(sums, [2, THRESHOLDS])[:, ::-1], axis=1)[:, ::-1]
+        if not above[:, 0].all():
+            return 0.0
+        true, false = above / above[:, :1]
+        return float(np.sum((false[:-1] - false[1:]) * (true[:-1] + true[1:]) / 2))
+
+
+def _is_correct(outputs: Any, targets: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.equal(tf.cast(outputs[:, 0] > 0, tf.int64), tf.cast(targets, tf.int64))
+
+
+def _logits(outputs: Any, dtype: Any) -> Any:
+    import tensorflow as tf
+
+    logits = outputs[:, 0]
+    return logits if logits.dtype == tf.float64 else tf.cast(logits, dtype)

@@ -1,0 +1,245 @@
+"""A task on a table: columns, a label, and perhaps a weight of each example."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stagecraft.schemas.errors import SettingError, UserError
+from stagecraft.trainer_module.data.tasks.tables.columns import Column, column
+from stagecraft.trainer_module.data.tasks.task import ModelArguments, Served, Spec, Task
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stagecraft.trainer_module.data.batch import Batch, Nest
+
+
+class Table(Task):
+    """Base of tasks that predict one number from columns.
+
+    The model's inputs are a dictionary of ``[batch, 1]``; its output is ``[batch, 1]``. Its
+    function is called with ``numeric``, names of float32 inputs; ``categorical``, a dictionary from
+    the names of int64 inputs to their numbers of ids; and ``outputs``, which is 1.
+    """
+
+    preprocessing_fn = "stagecraft.trainer_module.data.tasks.tables.preprocessing.preprocessing_fn"
+
+    needs_schema = False
+
+    def __init__(
+        self,
+        features: Mapping[str, Column | str | Mapping[str, Any]],
+        label: str,
+        weight: str | None = None,
+    ):
+        """Declares the columns.
+
+        Args:
+            features: how each raw feature becomes inputs: a column, or its kind in YAML, such as
+                ``numeric`` or ``{kind: vocabulary, size: 50}``.
+            label: raw feature to predict; every example has it.
+            weight: raw feature with the weight of each example, in loss and metrics; None: 1.
+
+        Raises:
+            SettingError: there is no such kind of column, or a feature has two roles.
+        """
+        self.columns = {name: column(name, given) for name, given in features.items()}
+        self.label, self.weight = label, weight
+        for role, name in (("label", label), ("weight", weight)):
+            if name in self.columns:
+                raise SettingError(
+                    f"task.args.{role}", name, "is also a feature", f"{role}: another feature"
+                )
+        inputs = self._inputs
+        self.sample_arguments = self._arguments = {
+            "numeric": tuple(name for name, ids in inputs.items() if ids is None),
+            "categorical": {name: ids for name, ids in inputs.items() if ids is not None},
+            "outputs": 1,
+        }
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The task's module, and that of each column."""
+        return (type(self).__module__, *(type(each).__module__ for each in self.columns.values()))
+
+    def check(self) -> None:
+        """Refuses a table without columns."""
+        if not self.columns or not self.label:
+            use = "args: {features: {NAME: numeric}, label: NAME}"
+            raise SettingError("task.args", "{}", f"lacks features and label of {self.name}", use)
+
+    @property
+    def _inputs(self) -> dict[str, int | None]:
+        return {
+            name: ids
+            for feature, each in self.columns.items()
+            for name, ids in each.inputs(feature).items()
+        }
+
+    def model_arguments(self, schema_path: str) -> ModelArguments:
+        """``numeric``, ``categorical`` and ``outputs``."""
+        from stagecraft.trainer_module.data import labels
+
+        labels.check_features(schema_path, self.schema_features)
+        known = {feature.name: feature for feature in labels.read(schema_path).feature}
+        for name in self._numbers:
+            _check_number(schema_path, known[name])
+        for name in filter(None, (self.label, self.weight)):
+            if known[name].presence.min_fraction < 1 or not known[name].HasField("shape"):
+                use = "presence { min_fraction: 1.0 min_count: 1 } shape {}"
+                raise UserError(
+                    f"{schema_path}: feature {name!r} may be missing, but each example needs it; "
+                    f"use {use}",
+                    file=schema_path,
+                    record=name,
+                    suggestion=use,
+                )
+        return dict(self._arguments)
+
+    @property
+    def _numbers(self) -> list[str]:
+        """Raw features that must be numbers."""
+        features = [name for name, each in self.columns.items() if each.needs_numbers]
+        return [*features, self.label, *filter(None, [self.weight])]
+
+    def input_specs(self, arguments: ModelArguments) -> Nest:
+        """A dictionary: ``[1]`` by name."""
+        numbers = {name: Spec((1,)) for name in arguments["numeric"]}
+        return numbers | {name: Spec((1,), "int64") for name in arguments["categorical"]}
+
+    def noise(
+        self, arguments: ModelArguments, count: int, draw: np.random.Generator
+    ) -> tuple[Nest, Nest]:
+        """Normal numbers, any ids, and labels of :meth:`draw_labels`."""
+        import numpy as np
+
+        inputs: dict[str, Any] = {
+            name: draw.standard_normal((count, 1)).astype(np.float32)
+            for name in arguments["numeric"]
+        }
+        for name, ids in arguments["categorical"].items():
+            inputs[name] = draw.integers(0, ids, (count, 1))
+        return inputs, self.draw_labels(count, draw).astype(np.float32)
+
+    @abc.abstractmethod
+    def draw_labels(self, count: int, draw: np.random.Generator) -> np.ndarray:
+        """Random labels ``[count]``."""
+
+    def check_outputs(self, name: str, outputs: Nest, arguments: ModelArguments) -> None:
+        """Refuses all but ``[batch, outputs]``."""
+        shape = getattr(outputs, "shape", None)
+        shown = type(outputs).__name__ if shape is None else tuple(shape)
+        if shown != (3, arguments["outputs"]):
+            raise UserError(
+                f"train.model: {name} returns {shown} for a batch of 3; expected "
+                f"[batch, {arguments['outputs']}]",
+                setting="train.model",
+                value=name,
+            )
+
+    @property
+    def schema_features(self) -> Sequence[str]:
+        """The columns, the label and the weight."""
+        return (*self.columns, self.label, *filter(None, [self.weight]))
+
+    @property
+    def features(self) -> Sequence[str]:
+        """The inputs, the label and the weight."""
+        return (*self._inputs, self.label, *filter(None, [self.weight]))
+
+    @property
+    def served_features(self) -> Sequence[str]:
+        """The columns."""
+        return tuple(self.columns)
+
+    def preprocess(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The transformed features: inputs ``[batch, 1]``; float32 label and weight ``[batch]``."""
+        from stagecraft.schemas import missing_features
+
+        missing_features.check(
+            "preprocessing_fn: the schema of Transform",
+            inputs,
+            self.schema_features,
+            "add each missing feature to the schema, or remove it from task.args",
+        )
+        result: dict[str, Any] = {}
+        for name, each in self.columns.items():
+            result |= each.transform(name, inputs[name])
+        result[self.label] = self.to_label(inputs[self.label])
+        if self.weight:
+            result[self.weight] = _numbers(inputs[self.weight])
+        return result
+
+    def to_label(self, raw: Any) -> Any:
+        """The label as float32 ``[batch]``."""
+        return _numbers(raw)
+
+    def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
+        """Inputs by name, the label, and the product of both weights."""
+        from stagecraft.trainer_module.data.batch import Batch
+
+        if self.weight and weights is not None:
+            weights = weights * features[self.weight]
+        inputs = {name: features[name] for name in self._inputs}
+        return Batch(inputs, features.get(self.label), weights)
+
+    def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
+        """``serving_columns``, of a tensor ``[batch]`` for each raw feature.
+
+        An empty text or NaN is a missing value. Integers have none.
+        """
+        import tensorflow as tf
+
+        raw_spec = served.raw_spec
+
+        def serving_columns(**columns: Any) -> Any:
+            return served.predict(
+                {name: _raw(columns[name], raw_spec[name]) for name in self.columns}
+            )
+
+        specs = {
+            name: tf.TensorSpec([None], raw_spec[name].dtype, name=name) for name in self.columns
+        }
+        return {"serving_columns": (serving_columns, specs)}
+
+
+def _numbers(raw: Any) -> Any:
+    """A feature that each example has, as float32 ``[batch]``."""
+    import tensorflow as tf
+
+    return tf.cast(tf.reshape(raw, [-1]), tf.float32)
+
+
+def _raw(values: Any, spec: Any) -> Any:
+    """``[batch]`` in the form of a parsed feature."""
+    import tensorflow as tf
+
+    if isinstance(spec, tf.io.FixedLenFeature):
+        return tf.reshape(values, [-1, *spec.shape])
+    known = tf.ones_like(values, tf.bool)
+    if values.dtype == tf.string:
+        known = tf.not_equal(values, "")
+    elif values.dtype.is_floating:
+        known = tf.logical_not(tf.math.is_nan(values))
+    rows = tf.where(known)
+    return tf.sparse.SparseTensor(
+        tf.concat([rows, tf.zeros_like(rows)], axis=1),
+        tf.boolean_mask(values, known),
+        [tf.size(values, tf.int64), 1],
+    )
+
+
+def _check_number(schema_path: str, feature: Any) -> None:
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    if feature.type not in (schema_pb2.INT, schema_pb2.FLOAT):
+        kind = schema_pb2.FeatureType.Name(feature.type)
+        raise UserError(
+            f"{schema_path}: feature {feature.name!r} has the type {kind}, but the task needs a "
+            "number; use type: INT or FLOAT, or the kind vocabulary or hashed for the column",
+            file=schema_path,
+            record=feature.name,
+            value=kind,
+        )

@@ -1,0 +1,239 @@
+"""What a task is: the one object that the data, the engines and the export ask what is learned.
+
+Imports neither TensorFlow nor Keras.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stagecraft.schemas.registry import Entry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
+    from stagecraft.trainer_module.data.batch import Batch, Nest
+    from stagecraft.trainer_module.data.tasks.metric import Metric
+    from stagecraft.trainer_module.settings import TrainSettings
+
+ModelArguments = Mapping[str, Any]
+"""Keyword arguments of the function that builds a model: what the schema says about inputs and
+outputs. Values that JSON can hold."""
+
+
+class Task(Entry):
+    """Base of the values of ``task.name``: a file in ``kinds/``, or an entry point."""
+
+    sample_arguments: ModelArguments | None = None
+    """Arguments of the model's function where no schema is known yet."""
+
+    monitor: str
+    """Name of the metric that chooses the best checkpoint; ``loss``: the least loss."""
+
+    noun = "examples"
+    """What people call the examples."""
+
+    class_label: str | None = None
+    """Raw feature with the number of the class, if the exported model's ``probabilities`` are those
+    of classes: the Evaluator then counts confusions. None: the Evaluator adds up the losses and
+    metrics of the signature ``evaluation``."""
+
+    report_sections: Sequence[str] = ()
+    """Sections of the report, besides those of every training: names of files in
+    ``components/report/sections/`` or ``pages/templates/``."""
+
+    first_signature = "serving_default"
+    """The exported model's signature that people try first."""
+
+    preprocessing_fn: str
+    """Dotted path of the function for Transform. One with a second argument ``custom_config`` finds
+    the task there, as ``{"task": {"name": …, "args": …}}``."""
+
+    image_features: Sequence[str] = ()
+    """Raw features with pictures, whose bytes TFDV does not count."""
+
+    schema_file: str | None = None
+    """Path of the TFDV schema (text proto) of what :attr:`example_gen` or :meth:`sample` gives."""
+
+    example_gen: str | None = None
+    """Dotted path of the ExampleGen that reads ``data.source``. It receives those of the settings
+    of ``data`` that its constructor has, and :attr:`example_gen_args`."""
+
+    example_gen_args: Mapping[str, Any] = MappingProxyType({})
+    """More arguments of :attr:`example_gen`."""
+
+    def preprocessing_config(self, schema_path: str) -> Mapping[str, Any]:
+        """What ``preprocessing_fn`` finds in its ``custom_config``; values that JSON can hold."""
+        return {}
+
+    needs_schema: bool = True
+    """Whether :meth:`model_arguments` reads more than types from the schema."""
+
+    def check(self) -> None:
+        """Refuses a task that needs arguments and has none.
+
+        Raises:
+            SettingError: ``task.args`` are missing.
+        """
+
+    def sample(self) -> Iterable[Mapping[str, Any]] | None:
+        """Raw examples that a program makes: numbers and texts by feature; None: there are none."""
+        return None
+
+    def noise(
+        self, arguments: ModelArguments, count: int, draw: np.random.Generator
+    ) -> tuple[Nest, Nest] | None:
+        """Random inputs and targets, arrays ``[count, …]``, for checks without data; or None."""
+        return None
+
+    @abc.abstractmethod
+    def model_arguments(self, schema_path: str) -> ModelArguments:
+        """The arguments of the model's function, from a TFDV schema (text proto).
+
+        Raises:
+            UserError: the schema lacks what the task needs.
+        """
+
+    @abc.abstractmethod
+    def input_specs(self, arguments: ModelArguments) -> Nest:
+        """The model's inputs, without the batch, as :class:`Spec`: one, or a structure of them."""
+
+    @abc.abstractmethod
+    def check_outputs(self, name: str, outputs: Nest, arguments: ModelArguments) -> None:
+        """Checks the outputs of the model ``name`` for a batch of three examples.
+
+        Raises:
+            UserError: the loss does not accept them.
+        """
+
+    @property
+    @abc.abstractmethod
+    def schema_features(self) -> Sequence[str]:
+        """Raw features that the pipeline's own Transform reads."""
+
+    @property
+    @abc.abstractmethod
+    def features(self) -> Sequence[str]:
+        """Transformed features that :meth:`batch` reads."""
+
+    @property
+    @abc.abstractmethod
+    def served_features(self) -> Sequence[str]:
+        """Raw features in a request to the exported model."""
+
+    @abc.abstractmethod
+    def outputs(self, outputs: Nest, schema_path: str) -> Mapping[str, Any]:
+        """The named outputs of the exported model, from the model's: tensors ``[batch, …]``."""
+
+    def plain_signatures(self, served: Served) -> Mapping[str, tuple[Callable[..., Any], Any]]:
+        """More signatures than those of serialized examples, by name; none by default.
+
+        Returns:
+            A function of one tensor, and its ``tf.TensorSpec``; or a function of keyword
+            arguments, and a dictionary of their specs.
+        """
+        return {}
+
+    @abc.abstractmethod
+    def batch(self, features: Mapping[str, Any], weights: Any) -> Batch:
+        """A batch of examples.
+
+        Args:
+            features: transformed, by name, ``[batch, …]``. A request to the exported model has
+                no targets.
+            weights: float32 ``[batch]``: 0 for padding, otherwise 1.
+        """
+
+    def augment(self, batch: Batch, features: Mapping[str, Any], epoch: Any, train: Any) -> Batch:
+        """Changes a batch at random, by ``train.augment``; by default not at all.
+
+        Args:
+            epoch: int64 ``[batch]``, of each example.
+            train: ``TrainSettings``.
+        """
+        return batch
+
+    @abc.abstractmethod
+    def losses(self, outputs: Nest, targets: Nest, dtype: Any, train: TrainSettings | None) -> Any:
+        """The loss of each example: ``[batch]``, at least as precise as ``dtype``.
+
+        Args:
+            outputs: the model's, ``[batch, …]``.
+            dtype: float32 or float64.
+            train: settings of the training's own loss, such as label smoothing; None: the loss of
+                an evaluation.
+        """
+
+    @abc.abstractmethod
+    def metrics(self) -> Sequence[Metric]:
+        """The metrics of training and evaluation, besides the loss."""
+
+    def sampled(self, outputs: Nest, targets: Nest) -> Mapping[str, Any]:
+        """Numbers per example, by name, that the report shows for some examples; none by default.
+
+        ``actual`` and ``predicted`` are a number and its estimate; ``probability`` is that of
+        ``actual`` being 1.
+
+        Returns:
+            Tensors ``[batch]``.
+        """
+        return {}
+
+    def samples(self, model: Any, transform: Any) -> Mapping[str, str]:
+        """What the trained model makes of some inputs, as text by input; none by default.
+
+        Args:
+            model: the Keras model, with the exported weights.
+            transform: ``TFTransformOutput``, with the vocabularies.
+        """
+        return {}
+
+    def input_text(self) -> str:
+        """The exported model's input, in words."""
+        return f"tf.Examples with {', '.join(self.served_features)}"
+
+    def output_text(self, class_names: Sequence[str]) -> str:
+        """The exported model's output, in words; ``class_names``: of the schema, may be empty."""
+        return self.description
+
+    def higher_is_better(self, name: str) -> bool:
+        """Whether a greater value of the metric ``name`` is better; not for ``loss``."""
+        return any(each.name == name and each.higher_is_better for each in self.metrics())
+
+    def ranked(self, evaluations: Iterable[Evaluation]) -> list[Evaluation]:
+        """Evaluations by ``monitor``, best first; ties by loss, then in their order."""
+        sign = -1 if self.higher_is_better(self.monitor) else 1
+        return sorted(evaluations, key=lambda each: (sign * each.flat()[self.monitor], each.loss))
+
+
+class Served(NamedTuple):
+    """The parts of an exported model."""
+
+    predict: Callable[[Mapping[str, Any]], Any]
+    """Maps raw features, by name, to :meth:`Task.outputs`."""
+
+    transform: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    """Maps raw features to transformed ones."""
+
+    call: Callable[[Nest], Nest]
+    """Maps the model's inputs to its outputs."""
+
+    raw_spec: Mapping[str, Any]
+    """How to parse raw features from a serialized example."""
+
+    vocabulary: Callable[[str], Sequence[bytes]]
+    """The values of a vocabulary that Transform wrote, by its name."""
+
+    schema_path: str
+
+
+class Spec:
+    """Shape and dtype of an input, without the batch."""
+
+    def __init__(self, shape: Sequence[int | None], dtype: str = "float32"):
+        """``shape``: None for a dimension that differs between batches."""
+        self.shape, self.dtype = tuple(shape), dtype

@@ -1,0 +1,82 @@
+"""Regular expressions of the settings, applied to the paths of a model's variables."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+
+import keras
+
+from stagecraft.schemas.errors import SettingError
+from stagecraft.trainer_module.settings import TrainSettings
+
+_SHOWN = 5
+
+
+def matches(patterns: Iterable[str], path: str) -> bool:
+    """Whether one of the patterns is found in a path, as :func:`re.search` finds it."""
+    return any(re.search(pattern, path) for pattern in patterns)
+
+
+def multiplier(train: TrainSettings, path: str) -> float:
+    """The factor on the learning rate of a variable; the first pattern that matches counts."""
+    for pattern, factor in train.multipliers.items():
+        if re.search(pattern, path):
+            return float(factor)
+    return 1.0
+
+
+def apply(train: TrainSettings, model: keras.Model) -> None:
+    """Freezes what ``train.frozen`` matches, and checks all patterns against the model.
+
+    If a pattern matches all weights of a layer, the layer is frozen, so that BatchNormalization
+    runs in inference mode, as in Keras. Otherwise its matching variables are.
+
+    Raises:
+        SettingError: a pattern matches no variable that it could change, or nothing is left to
+            train.
+    """
+    _check("train.frozen", train.frozen_patterns, model.trainable_variables)
+    if train.frozen_patterns:
+        _freeze(train.frozen_patterns, model)
+        if not model.trainable_variables:
+            raise SettingError(
+                "train.frozen",
+                ", ".join(train.frozen_patterns),
+                "leaves nothing to train",
+                "patterns that match fewer variables",
+            )
+    trained = model.trainable_variables
+    _check("train.learning_rate_multipliers", [*train.multipliers], trained)
+    kernels = [variable for variable in trained if is_kernel(variable)]
+    _check("train.weight_decay_exclude", train.undecayed_patterns, kernels)
+
+
+def is_kernel(variable: keras.Variable) -> bool:
+    """Whether a variable is a kernel: no bias, and no scale of a normalisation."""
+    return "kernel" in variable.name
+
+
+def _freeze(patterns: Sequence[str], model: keras.Model) -> None:
+    for layer in model._flatten_layers():
+        own = [*layer._trainable_variables, *layer._non_trainable_variables]
+        matching = [variable for variable in own if matches(patterns, variable.path)]
+        if own and len(matching) == len(own) and not layer._layers:
+            layer.trainable = False
+        for variable in matching:
+            variable.trainable = False
+
+
+def _check(setting: str, patterns: Iterable[str], variables: Sequence[keras.Variable]) -> None:
+    paths = [variable.path for variable in variables]
+    for pattern in patterns:
+        if not any(re.search(pattern, path) for path in paths):
+            near = difflib.get_close_matches(pattern, paths, n=_SHOWN, cutoff=0.4)
+            what = "kernels" if setting.endswith("decay_exclude") else "trained weights"
+            raise SettingError(
+                setting,
+                pattern,
+                f"matches none of the {what}",
+                f"a part of a path such as {', '.join(near or paths[:_SHOWN])}",
+            )

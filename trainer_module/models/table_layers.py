@@ -1,0 +1,74 @@
+"""Layers that the families for tables share. Imports Keras inside functions only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def parsed_units(prefix: str, name: str) -> tuple[int, ...] | None:
+    """``(64, 32)`` of ``PREFIX_64_32``; None: another name."""
+    match = re.fullmatch(rf"{prefix}((_[1-9]\d*)+)", name)
+    return tuple(map(int, match[1].split("_")[1:])) if match else None
+
+
+def inputs(numeric: Sequence[str], categorical: Mapping[str, int]) -> dict[str, Any]:
+    """Symbolic inputs ``[batch, 1]`` by name: float32, and int64 for categories."""
+    import keras
+
+    numbers = {name: keras.Input((1,), name=name) for name in numeric}
+    ids = {name: keras.Input((1,), name=name, dtype="int64") for name in categorical}
+    return numbers | ids
+
+
+def linear(
+    given: Mapping[str, Any], numeric: Sequence[str], categorical: Mapping[str, int], outputs: int
+) -> Any:
+    """A linear function of the numbers, and a weight for each category: ``[batch, outputs]``."""
+    from keras import layers
+
+    terms = [
+        layers.Flatten(name=f"weight_{name}_flat")(
+            layers.Embedding(ids, outputs, embeddings_initializer="zeros", name=f"weight_{name}")(
+                given[name]
+            )
+        )
+        for name, ids in categorical.items()
+    ]
+    if numeric:
+        numbers = _joined([given[name] for name in numeric], "numbers")
+        terms.append(layers.Dense(outputs, kernel_initializer="zeros", name="linear")(numbers))
+    return layers.Add(name="wide")(terms) if len(terms) > 1 else terms[0]
+
+
+def deep(
+    given: Mapping[str, Any],
+    numeric: Sequence[str],
+    categorical: Mapping[str, int],
+    units: Sequence[int],
+    outputs: int,
+) -> Any:
+    """Dense layers with ReLU on the numbers and on embeddings of the categories.
+
+    An embedding has the fourth root of the number of ids as dimensions, at least 2
+    (https://developers.googleblog.com/2017/11/introducing-tensorflow-feature-columns.html).
+    """
+    from keras import layers
+
+    parts = [given[name] for name in numeric]
+    for name, ids in categorical.items():
+        embedded = layers.Embedding(ids, max(2, round(ids**0.25)), name=f"embedding_{name}")
+        parts.append(layers.Flatten(name=f"embedding_{name}_flat")(embedded(given[name])))
+    hidden = _joined(parts, "columns")
+    for number, size in enumerate(units, start=1):
+        hidden = layers.Dense(
+            size, activation="relu", kernel_initializer="he_normal", name=f"dense{number}"
+        )(hidden)
+    return layers.Dense(outputs, name="deep")(hidden)
+
+
+def _joined(parts: Sequence[Any], name: str) -> Any:
+    from keras import layers
+
+    return layers.Concatenate(name=name)(parts) if len(parts) > 1 else parts[0]
