@@ -2,7 +2,7 @@
 
 import shutil
 
-import houses
+import houses_task
 import numpy as np
 import pandas as pd
 import pytest
@@ -143,7 +143,7 @@ def test_metrics_that_cannot_be_meant(changes, setting, suggestion, messages):
 
 def test_a_task_without_accuracy(messages):
     with pytest.raises(SettingError) as refused:
-        EvaluateSettings(min_accuracy=0.5).check_metrics(houses.HOUSES)
+        EvaluateSettings(min_accuracy=0.5).check_metrics(houses_task.HOUSES)
     assert refused.value.setting == "evaluate.min_accuracy"
     messages.check(str(refused.value))
 

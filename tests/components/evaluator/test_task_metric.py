@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import houses
+import houses_task
 import numpy as np
 import pytest
 import tensorflow_transform as tft
@@ -36,12 +36,12 @@ GOOD, BAD = (1.0, 2.0), (0.5, 2.0)
 
 @pytest.fixture(scope="module", autouse=True)
 def _known() -> Iterator[None]:
-    yield from houses.known()
+    yield from houses_task.known()
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return made_once(tmp_path_factory, "houses", houses.write_data)
+    return made_once(tmp_path_factory, "houses", houses_task.write_data)
 
 
 def evaluate(
@@ -62,7 +62,7 @@ def evaluate(
     }
     for name, given in (("model", weights), ("baseline_model", baseline)):
         if given is not None:
-            houses.export(folder / name / "Format-Serving", houses.model(*given), data)
+            houses_task.export(folder / name / "Format-Serving", houses_task.model(*given), data)
             inputs[name] = [artifact(standard_artifacts.Model, folder / name)]
     blessing = artifact(standard_artifacts.ModelBlessing, folder / "blessing")
     found = artifact(standard_artifacts.ModelEvaluation, folder / "evaluation")
@@ -81,7 +81,7 @@ def evaluate(
 
 def expected(weights: tuple[float, float], region: str | None = None) -> dict[str, float]:
     """In NumPy, float64."""
-    given = [row for row in houses.rows(60, seed=2) if region in (None, row["region"])]
+    given = [row for row in houses_task.rows(60, seed=2) if region in (None, row["region"])]
     count = np.array([row["count"] for row in given])
     error = np.array(
         [weights[0] * row["area"] + weights[1] * row["rooms"] - row["price"] for row in given]
@@ -114,7 +114,7 @@ def test_metrics_slices_and_bounds(blessed):
     assert found.changes["mse"] == pytest.approx(expected(GOOD)["mse"] - expected(BAD)["mse"])
     assert found.monitor == "mse" and found.confusion == [] and found.mistakes == []
     assert {(each.feature, each.value) for each in found.slices} == {
-        ("region", region) for region in houses.REGIONS
+        ("region", region) for region in houses_task.REGIONS
     }
     for each in found.slices:
         assert each.metrics == pytest.approx(expected(GOOD, each.value), rel=1e-5, abs=1e-9)
@@ -126,10 +126,10 @@ def test_metrics_slices_and_bounds(blessed):
 def test_the_evaluator_computes_what_a_training_computes(blessed, data):
     """The same function on the same examples: only the order of the sums differs."""
     settings = TrainingSettings.model_validate({"task": {"name": "houses"}})
-    objective, model = Objective(settings), houses.model(*GOOD)
+    objective, model = Objective(settings), houses_task.model(*GOOD)
     transform = tft.TFTransformOutput(str(data / "transform_graph"))
     files = [str(data / "examples" / "Split-eval" / "*")]
-    batches = input_data.eval_dataset(files, transform, 7, task=houses.HOUSES)
+    batches = input_data.eval_dataset(files, transform, 7, task=houses_task.HOUSES)
     sums = sum(objective.evaluation(model(batch.inputs), batch).numpy() for batch in batches)
     trained = objective.evaluated(sums)
     found = read_evaluation(str(blessed / "evaluation")).metrics

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from houses import HOUSES
+from houses_task import HOUSES
 from markupsafe import escape
 
 from stagecraft.components.evaluator.evaluation import Slice
