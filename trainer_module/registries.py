@@ -85,6 +85,24 @@ def _configured(task: Any, name: str, arguments: Mapping[str, Any]) -> Any:
         raise SettingError("task.args", dict(arguments), f"do not fit {name}: {error}") from error
 
 
+def augmentations(value: Any) -> list[str]:
+    """Names of ``train.augment``, a list or a comma-separated text, in the order of application.
+
+    Raises:
+        SettingError: it is neither, or there is no such augmentation.
+    """
+    if not isinstance(value, (str, list, tuple)):
+        raise SettingError(
+            AUGMENTATIONS.setting,
+            value,
+            "is not a list of names",
+            "names such as crop,flip, or none",
+        )
+    names = value.split(",") if isinstance(value, str) else value
+    entries = {AUGMENTATIONS.get(str(name).strip()) for name in names}
+    return [each.name for each in sorted(entries, key=lambda entry: (entry.order, entry.name))]
+
+
 def check_family(name: str, arguments: Mapping[str, Any]) -> None:
     """Refuses a model whose family is not for the task that gives these arguments.
 
