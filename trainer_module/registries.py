@@ -34,7 +34,7 @@ OPTIMIZERS = _registry(
     more="optimization.keras_optimizers",
 )
 SCHEDULES = _registry(
-    "optimization.schedule:Schedule",
+    "optimization.schedule:RateSchedule",
     "train.schedule",
     "optimization.schedules",
     "schedules",
