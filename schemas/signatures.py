@@ -82,3 +82,13 @@ def check(
     for name in free:
         if known[name] and name not in values:
             raise SettingError(setting, name, "is missing", f"{setting}: {{{name}: …}}")
+
+
+def refuse_any(setting: str, values: Mapping[str, Any], owner: str) -> None:
+    """Refuses arguments of an entry that takes none; ``owner``: the setting that names it.
+
+    Raises:
+        SettingError: there are arguments.
+    """
+    if values:
+        raise SettingError(setting, ", ".join(values), f"is not supported by {owner}")

@@ -92,3 +92,10 @@ def _dumped(setting: str, value: Any) -> str:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise SettingError(setting, value, f"has a value that JSON cannot hold: {error}") from None
+
+
+def primitive(value: Any) -> Any:
+    """A setting's value as ML Metadata stores it."""
+    if isinstance(value, dict):
+        return json.dumps(value, sort_keys=True)
+    return int(value) if isinstance(value, bool) else value

@@ -34,7 +34,7 @@ OPTIMIZERS = _registry(
     more="optimization.keras_optimizers",
 )
 SCHEDULES = _registry(
-    "optimization.schedule:Schedule",
+    "optimization.schedule:RateSchedule",
     "train.schedule",
     "optimization.schedules",
     "schedules",
@@ -83,6 +83,24 @@ def _configured(task: Any, name: str, arguments: Mapping[str, Any]) -> Any:
         return kind(**arguments)
     except TypeError as error:  # an argument is missing
         raise SettingError("task.args", dict(arguments), f"do not fit {name}: {error}") from error
+
+
+def augmentations(value: Any) -> list[str]:
+    """Names of ``train.augment``, a list or a comma-separated text, in the order of application.
+
+    Raises:
+        SettingError: it is neither, or there is no such augmentation.
+    """
+    if not isinstance(value, (str, list, tuple)):
+        raise SettingError(
+            AUGMENTATIONS.setting,
+            value,
+            "is not a list of names",
+            "names such as crop,flip, or none",
+        )
+    names = value.split(",") if isinstance(value, str) else value
+    entries = {AUGMENTATIONS.get(str(name).strip()) for name in names}
+    return [each.name for each in sorted(entries, key=lambda entry: (entry.order, entry.name))]
 
 
 def check_family(name: str, arguments: Mapping[str, Any]) -> None:

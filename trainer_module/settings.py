@@ -255,15 +255,7 @@ class TrainSettings(Settings):
             return cls.model_fields["augment"].default
         if value is False or value is None or value in ("", "none", "false"):
             return "none"
-        if not isinstance(value, (str, list, tuple)):
-            raise SettingError(
-                "train.augment", value, "is not a list of names", "names such as crop,flip, or none"
-            )
-        names = value.split(",") if isinstance(value, str) else list(value)
-        entries = {registries.AUGMENTATIONS.get(str(name).strip()) for name in names}
-        return ",".join(
-            entry.name for entry in sorted(entries, key=lambda entry: (entry.order, entry.name))
-        )
+        return ",".join(registries.augmentations(value))
 
     @property
     def skipped_weights(self) -> tuple[str, ...]:
@@ -342,9 +334,9 @@ class TrainSettings(Settings):
             )
         if self.clip_norm and self.clip_value:
             raise SettingError(
-                "clip_value",
+                "train.clip_value",
                 self.clip_value,
-                f"and clip_norm: {self.clip_norm:g} exclude each other, as in Keras",
+                f"and train.clip_norm: {self.clip_norm:g} exclude each other, as in Keras",
                 "one of them",
             )
         structured.check_factors("train.learning_rate_multipliers", self.multipliers)
@@ -387,7 +379,7 @@ class TrainingSettings(Settings):
     def flat(self) -> dict[str, int | float | str]:
         """``{"train_batch_size": 128, …}``; fields that are None are left out."""
         return {
-            f"{section}_{name}": _primitive(value)
+            f"{section}_{name}": structured.primitive(value)
             for section, fields in self.model_dump(
                 include=set(TrainingSettings.model_fields)
             ).items()
@@ -403,10 +395,3 @@ class TrainingSettings(Settings):
             section, _, name = key.partition("_")
             nested[section][name] = value
         return cls.model_validate(nested)
-
-
-def _primitive(value: Any) -> Any:
-    """The value as ML Metadata stores it."""
-    if isinstance(value, dict):
-        return json.dumps(value, sort_keys=True)
-    return int(value) if isinstance(value, bool) else value

@@ -17,7 +17,7 @@ from stagecraft.trainer_module.engines import feeding, placement, step_metrics
 from stagecraft.trainer_module.engines.objective import Objective
 from stagecraft.trainer_module.optimization.learning_rate import learning_rate
 from stagecraft.trainer_module.optimization.loss_scale import LossScale
-from stagecraft.trainer_module.optimization.schedule import Schedule
+from stagecraft.trainer_module.optimization.schedule import RateSchedule
 from stagecraft.trainer_module.planning.plan import Plan
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -40,7 +40,7 @@ class Engine(abc.ABC):
         self._dtype = step_metrics.metrics_dtype(settings)
         self.objective = Objective(settings)
         self._scheduled_rate = learning_rate(settings.train, total_steps, self._dtype)
-        schedule: Schedule = registries.SCHEDULES.get(settings.train.schedule)
+        schedule: RateSchedule = registries.SCHEDULES.get(settings.train.schedule)
         follows = schedule.follows_evaluations
         self._rate_factor = self._host_variable(1.0, self._dtype) if follows else None
         # An optimizer's own counter is wrong under some strategies.

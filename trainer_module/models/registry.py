@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib
 import json
 import logging
 import os
@@ -18,6 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from stagecraft.schemas import user_objects
 from stagecraft.schemas.errors import UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
@@ -133,17 +133,9 @@ def _build_users(
 def _call(name: str, arguments: ModelArguments) -> keras.Model | list[keras.Model]:
     """Calls the user's function; its result is a model or a list of models."""
     module_name, _, function_name = name.partition(":")
-    try:
-        known = module_name in sys.modules
-        with contextlib.nullcontext() if known else _reading(module_name):
-            module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module raises
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        absent = missing and f"{module_name}.".startswith(f"{missing}.")
-        advice = "; put the folder that holds it on PYTHONPATH" if absent else ""
-        raise UserError(
-            f"train.model: {name}: cannot import {module_name!r}: {said(error)}{advice}"
-        ) from error
+    known = module_name in sys.modules
+    with contextlib.nullcontext() if known else _reading(module_name):
+        module = user_objects.module_of("train.model", name)
     function = getattr(module, function_name, None)
     if not callable(function):
         public = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]

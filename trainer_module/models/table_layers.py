@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import abc
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stagecraft.trainer_module.models.family import ModelFamily
 
-def parsed_units(prefix: str, name: str) -> tuple[int, ...] | None:
-    """``(64, 32)`` of ``PREFIX_64_32``; None: another name."""
-    match = re.fullmatch(rf"{prefix}((_[1-9]\d*)+)", name)
-    return tuple(map(int, match[1].split("_")[1:])) if match else None
+
+class DeepFamily(ModelFamily):
+    """Base of families with dense layers: ``NAME_64_32`` has layers of 64 and 32 units."""
+
+    def sizes(self, name: str) -> dict[str, Any] | None:
+        """``units`` of each dense layer, in order."""
+        match = re.fullmatch(rf"{self.name}((_[1-9]\d*)+)", name)
+        return {"units": tuple(map(int, match[1].split("_")[1:]))} if match else None
+
+    def build(
+        self,
+        numeric: Sequence[str],
+        categorical: Mapping[str, int],
+        outputs: int,
+        *,
+        units: Sequence[int],
+    ) -> Any:
+        """Builds the model."""
+        import keras
+
+        given = inputs(numeric, categorical)
+        result = self.result(given, numeric, categorical, units, outputs)
+        return keras.Model(given, result, name=self.name)
+
+    @abc.abstractmethod
+    def result(
+        self,
+        given: Mapping[str, Any],
+        numeric: Sequence[str],
+        categorical: Mapping[str, int],
+        units: Sequence[int],
+        outputs: int,
+    ) -> Any:
+        """The model's symbolic output ``[batch, outputs]``, from inputs by name."""
 
 
 def inputs(numeric: Sequence[str], categorical: Mapping[str, int]) -> dict[str, Any]:

@@ -9,11 +9,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from stagecraft.schemas import signatures
+from stagecraft.schemas import signatures, user_objects
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.optimization import users
 from stagecraft.trainer_module.optimization.optimizer import (
     TAKEN,
     KerasOptimizer,
@@ -132,7 +131,7 @@ class OfUser(Optimizer):
     def _found(self) -> Any:
         import keras
 
-        return users.made("train.optimizer", self.name, keras.optimizers.Optimizer)
+        return user_objects.made("train.optimizer", self.name, keras.optimizers.Optimizer)
 
 
 def _mended(optimizer: Any) -> Any:
@@ -178,7 +177,7 @@ def find(name: str) -> Optimizer | None:
     Raises:
         SettingError: no engine can use this optimizer of Keras.
     """
-    if users.is_name(name):
+    if user_objects.is_name(name):
         return OfUser(name)
     key = name.replace("_", "").lower()
     if key in registries.OPTIMIZERS.files:

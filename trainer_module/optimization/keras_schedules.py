@@ -5,29 +5,29 @@ Imports neither TensorFlow nor Keras: it reads what there is from Keras's source
 
 from __future__ import annotations
 
+import abc
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stagecraft.schemas import signatures
+from stagecraft.schemas import signatures, user_objects
 from stagecraft.schemas.errors import SettingError
-from stagecraft.trainer_module.optimization import users
-from stagecraft.trainer_module.optimization.schedule import ARGS, Schedule
+from stagecraft.trainer_module.optimization.schedule import ARGS, RateSchedule
 from stagecraft.trainer_module.settings import TrainSettings
 
 _PACKAGE = "keras.optimizers.schedules"
 _INITIAL = "initial_learning_rate"
 
 
-class _LearningRateSchedule(Schedule):
+class _LearningRateSchedule(RateSchedule):
     """A ``keras.optimizers.schedules.LearningRateSchedule``, called with the steps since the
     warm-up."""
 
     depends_on_length = False
 
+    @abc.abstractmethod
     def make(self, train: TrainSettings) -> Any:
         """Keras's object."""
-        raise NotImplementedError
 
     def rates(self, train: TrainSettings) -> Callable[[Any, Any, Any], Any]:
         """The rates of Keras's object, times the factor of the warm-up."""
@@ -88,7 +88,7 @@ class OfUser(_LearningRateSchedule):
         import keras
 
         kind = keras.optimizers.schedules.LearningRateSchedule
-        return users.made("train.schedule", self.name, kind)
+        return user_objects.made("train.schedule", self.name, kind)
 
 
 def names() -> list[str]:
@@ -96,9 +96,9 @@ def names() -> list[str]:
     return sorted(map(_snake, _by_key().values()))
 
 
-def find(name: str) -> Schedule | None:
+def find(name: str) -> RateSchedule | None:
     """The schedule of Keras with this name, or the user's; None: there is none."""
-    if users.is_name(name):
+    if user_objects.is_name(name):
         return OfUser(name)
     class_name = _by_key().get(name.replace("_", "").lower(), "")
     return OfKeras(class_name) if class_name else None

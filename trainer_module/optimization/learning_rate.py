@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from stagecraft.schemas.errors import SettingError
 from stagecraft.trainer_module import registries
-from stagecraft.trainer_module.optimization.schedule import Schedule
+from stagecraft.trainer_module.optimization.schedule import RateSchedule
 from stagecraft.trainer_module.settings import TrainSettings
 
 
@@ -28,7 +28,7 @@ def learning_rate(
     Raises:
         SettingError: the warm-up is longer than the training.
     """
-    schedule: Schedule = registries.SCHEDULES.get(settings.schedule)
+    schedule: RateSchedule = registries.SCHEDULES.get(settings.schedule)
     warmup = settings.warmup_steps or round(schedule.default_warmup * total_steps)
     if warmup > total_steps:
         raise SettingError(

@@ -58,10 +58,7 @@ class Optimizer(Entry):
         Raises:
             SettingError: a name is no argument; by default, none is.
         """
-        if arguments:
-            raise SettingError(
-                ARGS, ", ".join(arguments), f"is not supported by train.optimizer: {self.name}"
-            )
+        signatures.refuse_any(ARGS, arguments, f"train.optimizer: {self.name}")
 
     def verify(self, train: TrainSettings) -> None:
         """Checks what only Keras can tell, before a training begins; by default nothing.

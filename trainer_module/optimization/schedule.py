@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stagecraft.schemas.errors import SettingError
+from stagecraft.schemas import signatures
 from stagecraft.schemas.registry import Entry
 from stagecraft.trainer_module.settings import TrainSettings
 
 ARGS = "train.schedule_args"
 
 
-class Schedule(Entry):
-    """Base of the values of ``train.schedule``: a file in ``schedules/``, or an entry point."""
+class RateSchedule(Entry):
+    """What ``train.schedule`` names: it gives the learning rate of each step."""
 
     default_warmup = 0.0
     """Share of all steps to warm up for, where ``train.warmup_steps`` is 0."""
@@ -30,11 +31,21 @@ class Schedule(Entry):
         Raises:
             SettingError: a name is no argument; by default, none is.
         """
-        if arguments:
-            raise SettingError(
-                ARGS, ", ".join(arguments), f"is not supported by train.schedule: {self.name}"
-            )
+        signatures.refuse_any(ARGS, arguments, f"train.schedule: {self.name}")
 
+    @abc.abstractmethod
+    def rates(self, train: TrainSettings) -> Callable[[Any, Any, Any], Any]:
+        """A function that gives the rate of a step.
+
+        Its arguments are scalar tensors: the factor of the warm-up; the progress, from 0 after the
+        warm-up to 1 at the end; and the steps since the warm-up, int64.
+        """
+
+
+class Schedule(RateSchedule):
+    """Base of the files in ``schedules/``, and of entry points: a factor by progress."""
+
+    @abc.abstractmethod
     def decay(self, progress: Any) -> Any:
         """Factor on the learning rate after the warm-up, 1 at its start.
 
@@ -43,12 +54,7 @@ class Schedule(Entry):
         Args:
             progress: scalar tensor, from 0 after the warm-up to 1 at the end.
         """
-        raise NotImplementedError
 
     def rates(self, train: TrainSettings) -> Callable[[Any, Any, Any], Any]:
-        """A function that gives the rate of a step, by default by :meth:`decay`.
-
-        Its arguments are scalar tensors: the factor of the warm-up; the progress, as in
-        :meth:`decay`; and the steps since the warm-up, int64.
-        """
+        """``train.learning_rate``, times the factor of the warm-up, times :meth:`decay`."""
         return lambda rising, progress, _: train.learning_rate * rising * self.decay(progress)

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stagecraft.schemas import user_objects
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
 from stagecraft.trainer_module.checkpointing.evaluations import Evaluation
-from stagecraft.trainer_module.optimization import users
 from stagecraft.trainer_module.training.monitoring.curve import Point
 
 SETTING = "train.callbacks"
@@ -100,7 +100,7 @@ def _without_step(entry: Mapping[str, float]) -> dict[str, float]:
 
 
 def _make(name: str) -> Any:
-    found = users.load(SETTING, name)
+    found = user_objects.load(SETTING, name)
     try:
         callback = found() if callable(found) else found
     except Exception as error:  # whatever the user's class raises

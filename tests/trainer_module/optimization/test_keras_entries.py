@@ -74,7 +74,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"frozen": "a["}, "train.frozen", r"a\["),
     ({"learning_rate_multipliers": {"a": -1}}, "train.learning_rate_multipliers", "0 or more"),
-    ({"clip_norm": 1, "clip_value": 1}, "clip_value", "one"),
+    ({"clip_norm": 1, "clip_value": 1}, "train.clip_value", "one"),
     ({"callbacks": "mine"}, "train.callbacks", ":"),
 ]
 

@@ -44,7 +44,7 @@ class Task(Entry):
 
     report_sections: Sequence[str] = ()
     """Sections of the report, besides those of every training: names of files in
-    ``components/report/sections/`` or ``pages/templates/``."""
+    ``components/report/pages/sections/`` or ``pages/templates/``."""
 
     first_signature = "serving_default"
     """The exported model's signature that people try first."""

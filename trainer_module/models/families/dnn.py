@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stagecraft.trainer_module.models import table_layers
-from stagecraft.trainer_module.models.family import ModelFamily
 
 
-class Dnn(ModelFamily):
+class Dnn(table_layers.DeepFamily):
     """Dense layers on the numbers and on embeddings of the categories, as in ``DNNRegressor``."""
 
     name = "dnn"
@@ -17,25 +16,16 @@ class Dnn(ModelFamily):
     pattern = r"dnn(_\d+)+"
     examples = ("dnn_64_32",)
 
-    def sizes(self, name: str) -> dict[str, Any] | None:
-        """``units`` of each layer, in order."""
-        units = table_layers.parsed_units("dnn", name)
-        return {"units": units} if units else None
-
-    def build(
+    def result(
         self,
+        given: Mapping[str, Any],
         numeric: Sequence[str],
         categorical: Mapping[str, int],
-        outputs: int,
-        *,
         units: Sequence[int],
+        outputs: int,
     ) -> Any:
-        """Builds the model."""
-        import keras
-
-        given = table_layers.inputs(numeric, categorical)
-        result = table_layers.deep(given, numeric, categorical, units, outputs)
-        return keras.Model(given, result, name="dnn")
+        """The dense layers."""
+        return table_layers.deep(given, numeric, categorical, units, outputs)
 
 
 DNN = Dnn()

@@ -1,5 +1,6 @@
 """Tasks and models with several inputs, several outputs, long skips and tied weights."""
 
+import abc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,8 +38,9 @@ class _Task(Task):
     def metrics(self) -> Sequence[Metric]:
         return ()
 
+    @abc.abstractmethod
     def examples(self, count: int) -> Batch:
-        raise NotImplementedError
+        """Random examples."""
 
 
 def _cross_entropy(labels: Any, logits: Any) -> Any:

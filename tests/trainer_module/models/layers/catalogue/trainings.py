@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from catalogue.rows import CLASSES, Row
-from model_arguments import classes
 
 from stagecraft.trainer_module import registries
 from stagecraft.trainer_module.data.batch import Batch
@@ -23,6 +22,8 @@ BATCH = 8
 
 Values = dict[str, np.ndarray]
 """The mean loss of the steps, that of an evaluation, and all variables by path."""
+
+ARGUMENTS = {"input_shape": (32, 32, 3), "num_classes": CLASSES}
 
 
 def settings(parallel: ParallelSettings) -> TrainingSettings:
@@ -41,7 +42,7 @@ def settings(parallel: ParallelSettings) -> TrainingSettings:
 def model_of(row: Row) -> keras.Model:
     """The row's model as a training builds it, checks included."""
     registry._call = lambda *_: row.build()  # stands for a module of the user's
-    return assemble(settings(ParallelSettings()).train, classes(CLASSES), precision=row.precision)
+    return assemble(settings(ParallelSettings()).train, ARGUMENTS, precision=row.precision)
 
 
 @functools.lru_cache(maxsize=1)
@@ -83,7 +84,7 @@ def by_engine(row: Row, parallel: ParallelSettings) -> list[Values]:
     training = settings(parallel)
     devices = topology.resolve(parallel)
     registry._call = lambda *_: row.build()
-    build = functools.partial(assemble, training.train, classes(CLASSES), precision=row.precision)
+    build = functools.partial(assemble, training.train, ARGUMENTS, precision=row.precision)
     engine = make_engine(connect(devices, parallel), devices, training, STEPS, build)
     images, labels = data()
     weights = np.ones(labels.shape, np.float32)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
+from types import ModuleType
 from typing import Any
 
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.schemas.foreign_errors import said
-
-FORM = "package.module:name"
 
 
 def is_name(value: str) -> bool:
@@ -18,15 +17,15 @@ def is_name(value: str) -> bool:
     return re.fullmatch(r"\w+(\.\w+)*:\w+", value) is not None
 
 
-def load(setting: str, dotted: str) -> Any:
-    """Imports the module and returns the object.
+def module_of(setting: str, dotted: str) -> ModuleType:
+    """Imports the module of ``package.module:name``.
 
     Raises:
-        UserError: the import fails, or the module has no such name.
+        UserError: the import fails.
     """
-    module_name, _, name = dotted.partition(":")
+    module_name = dotted.partition(":")[0]
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module raises
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         absent = missing and f"{module_name}.".startswith(f"{missing}.")
@@ -36,6 +35,16 @@ def load(setting: str, dotted: str) -> Any:
             setting=setting,
             value=dotted,
         ) from error
+
+
+def load(setting: str, dotted: str) -> Any:
+    """Imports the module and returns the object.
+
+    Raises:
+        UserError: the import fails, or the module has no such name.
+    """
+    module_name, _, name = dotted.partition(":")
+    module = module_of(setting, dotted)
     if not hasattr(module, name):
         public = [key for key in vars(module) if not key.startswith("_")]
         near = difflib.get_close_matches(name, public, n=1)
