@@ -14,9 +14,9 @@ if typing.TYPE_CHECKING:
     from stagecraft.components.baseline import LatestBlessedBaseline
     from stagecraft.components.evaluator.component import Evaluator
     from stagecraft.components.example_gen.component import Cifar10ExampleGen
-    from stagecraft.components.example_gen.image_folder import ImageFolderExampleGen
-    from stagecraft.components.example_gen.masks import MaskExampleGen
-    from stagecraft.components.example_gen.text import TextExampleGen
+    from stagecraft.components.example_gen.kinds.image_folder import ImageFolderExampleGen
+    from stagecraft.components.example_gen.kinds.masks import MaskExampleGen
+    from stagecraft.components.example_gen.kinds.text import TextExampleGen
     from stagecraft.components.import_schema import ImportSchema
     from stagecraft.components.parity_gate.component import ParityGate
     from stagecraft.components.pusher.component import Pusher
@@ -42,13 +42,13 @@ _HOMES = {
     "AnomalyGate": "anomaly_gate.component",
     "Cifar10ExampleGen": "example_gen.component",
     "Evaluator": "evaluator.component",
-    "ImageFolderExampleGen": "example_gen.image_folder",
+    "ImageFolderExampleGen": "example_gen.kinds.image_folder",
     "ImportSchema": "import_schema",
     "LatestBlessedBaseline": "baseline",
-    "MaskExampleGen": "example_gen.masks",
+    "MaskExampleGen": "example_gen.kinds.masks",
     "ParityGate": "parity_gate.component",
     "Pusher": "pusher.component",
-    "TextExampleGen": "example_gen.text",
+    "TextExampleGen": "example_gen.kinds.text",
     "Trainer": "trainer.component",
     "TrainingReport": "report.component",
 }

@@ -20,7 +20,7 @@ from stagecraft.pipeline.local.nodes import ANY_EXAMPLE_GEN
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
 from stagecraft.trainer_module.data.tasks.task import Task
 
-IMAGE_FOLDER = "stagecraft.components.example_gen.image_folder.ImageFolderExampleGen"
+IMAGE_FOLDER = "stagecraft.components.example_gen.kinds.image_folder.ImageFolderExampleGen"
 
 _BUCKETS = 1000
 """Buckets by hash that the splits share."""

@@ -140,7 +140,7 @@ class DataSettings(Settings):
     def _is_image_folder(self, task: Task) -> bool:
         if self.source in (SAMPLE_SOURCE, DOWNLOAD) or not {IMAGE, LABEL} <= set(task.features):
             return False
-        from stagecraft.components.example_gen import folders  # with NumPy
+        from stagecraft.components.example_gen.kinds import folders  # with NumPy
 
         return folders.is_by_class(self.source)
 
@@ -149,7 +149,7 @@ class DataSettings(Settings):
         if self.infer_schema:
             return None
         if self.schema_file is None and self.generator(task) == "folder":
-            from stagecraft.components.example_gen import folders  # with NumPy
+            from stagecraft.components.example_gen.kinds import folders  # with NumPy
 
             return folders.write_schema(self.source, self.cache_dir)
         return self.schema_file or task.schema_file or self.dataset_schema

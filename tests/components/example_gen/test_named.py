@@ -4,7 +4,8 @@ from tfx.components import CsvExampleGen, ImportExampleGen
 from tfx.components.example_gen.custom_executors import parquet_executor
 from tfx.proto import example_gen_pb2
 
-from stagecraft.components.example_gen import named, packaged_csv
+from stagecraft.components.example_gen import named
+from stagecraft.components.example_gen.kinds import packaged_csv
 from stagecraft.schemas.errors import SettingError
 
 SPLITS = example_gen_pb2.Output(

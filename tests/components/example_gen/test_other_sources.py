@@ -11,7 +11,7 @@ from tfx.types import standard_artifacts
 
 from stagecraft.components import ImageFolderExampleGen, MaskExampleGen, TextExampleGen
 from stagecraft.components.anomaly_gate import checks, scan
-from stagecraft.components.example_gen import folders, text
+from stagecraft.components.example_gen.kinds import folders, text
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data import labels

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from transformed import serialized, transformed
 
-from stagecraft.components.example_gen import sentences
+from stagecraft.components.example_gen.kinds import sentences
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data.tasks.kinds.language_model import LANGUAGE_MODEL, LanguageModel

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from transformed import serialized, transformed
 
-from stagecraft.components.example_gen import masks
+from stagecraft.components.example_gen.kinds import masks
 from stagecraft.schemas import features
 from stagecraft.schemas.errors import SettingError, UserError
 from stagecraft.trainer_module.data.batch import Batch

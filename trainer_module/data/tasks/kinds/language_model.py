@@ -25,7 +25,7 @@ class LanguageModel(Task):
     monitor = "perplexity"
     preprocessing_fn = "stagecraft.trainer_module.data.tasks.preprocessing.tokens.preprocessing_fn"
     schema_file = names.schema_file("text")
-    example_gen = "stagecraft.components.example_gen.text.TextExampleGen"
+    example_gen = "stagecraft.components.example_gen.kinds.text.TextExampleGen"
     schema_features = (names.TEXT, names.ID)
     features = (names.TOKENS, names.ID)
     served_features = (names.TEXT,)

@@ -24,7 +24,7 @@ class Segmentation(Task):
     preprocessing_fn = "stagecraft.trainer_module.data.tasks.preprocessing.masks.preprocessing_fn"
     image_features = (names.IMAGE, names.MASK)
     schema_file = names.schema_file("sample_masks")
-    example_gen = "stagecraft.components.example_gen.masks.MaskExampleGen"
+    example_gen = "stagecraft.components.example_gen.kinds.masks.MaskExampleGen"
     schema_features = features = (names.IMAGE, names.MASK, names.ID)
     served_features = (names.IMAGE,)
     sample_arguments: ModelArguments = MappingProxyType(

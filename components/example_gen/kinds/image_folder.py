@@ -7,8 +7,9 @@ from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ExecutionParameter
 
-from stagecraft.components.example_gen import driver, executor, folders
+from stagecraft.components.example_gen import driver, executor
 from stagecraft.components.example_gen.archives import files
+from stagecraft.components.example_gen.kinds import folders
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
 
 

@@ -1,0 +1,1 @@
+"""ExampleGens of other data than the CIFAR archives."""
