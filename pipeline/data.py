@@ -16,8 +16,8 @@ from stagecraft.components import Cifar10ExampleGen
 from stagecraft.components.example_gen import named
 from stagecraft.components.example_gen.sample import SampleExampleGen
 from stagecraft.components.fingerprints.code_fingerprint import code_fingerprint
-from stagecraft.pipeline.local.nodes import ANY_EXAMPLE_GEN
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
+from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN
 from stagecraft.trainer_module.data.tasks.task import Task
 
 IMAGE_FOLDER = "stagecraft.components.example_gen.kinds.image_folder.ImageFolderExampleGen"
@@ -51,7 +51,8 @@ def example_gen(settings: PipelineSettings, source: Any) -> BaseComponent:
         assert data.example_gen is not None, "it is named"
         if isinstance(source, str):
             source = None if source == "sample" else os.path.expanduser(source)
-        return named.make(data.example_gen, data.example_gen_args, source, output_config(data))
+        component = named.make(data.example_gen, data.example_gen_args, source, output_config(data))
+        return component.with_id(ANY_EXAMPLE_GEN)
     return Cifar10ExampleGen(
         source=source,
         dataset=data.dataset_name,

@@ -33,14 +33,14 @@ _ENUMS = {
 def make(
     path: str, arguments: Mapping[str, Any], source: Any, splits: example_gen_pb2.Output
 ) -> BaseComponent:
-    """The component, with the id ``ExampleGen``.
+    """The component.
 
     Args:
         path: dotted path of the class, ``package.module.Class`` or ``package.module:Class``.
         arguments: of its constructor. A mapping becomes the proto that the component takes, a name
             the value of an enum, and ``custom_executor_spec`` is the dotted path of an executor.
-        source: ``input_base``, if the class takes it and ``arguments`` have none: a folder, or the
-            only file of a folder; None: there is no source.
+        source: ``source`` or ``input_base``, if the class takes one and ``arguments`` have none.
+            As ``input_base``, it is a folder, or the only file of a folder. None: there is none.
         splits: ``output_config``, if the class takes it and ``arguments`` have neither it nor the
             splits of ``input_config``.
 
@@ -55,8 +55,8 @@ def make(
             use = near[0] if near else f"one of {', '.join(known)}"
             raise SettingError(ARGUMENTS, name, f"is not an argument of {path}", use)
     given = {name: _argument(kind, name, value) for name, value in arguments.items()}
-    if "input_base" in known and "input_base" not in given:
-        given |= _located(kind, source, given)
+    for name in {"source", "input_base"} & set(known) - set(given):
+        given |= _located(kind, name, source, given)
     if "output_config" in known and len(_splits(given)) < 2:
         given.setdefault("output_config", splits)
     _check_splits(given, [split.name for split in splits.split_config.splits])
@@ -76,18 +76,19 @@ def make(
             "has no output 'examples'",
             "a component such as tfx.components.CsvExampleGen",
         )
-    return component.with_id("ExampleGen")
+    return component
 
 
-def _located(kind: Any, source: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """``input_base``; for a single file, its folder and a pattern."""
+def _located(kind: Any, name: str, source: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The argument ``name``; for a single file, its folder and a pattern."""
     if source is None:
         use = "the path of the folder with the data"
         raise SettingError("data.source", "sample", f"is no data for {kind.__name__}", use)
-    if not isinstance(source, str) or "input_config" in given or not os.path.isfile(source):
-        return {"input_base": source}
-    folder, name = os.path.split(os.path.abspath(source))
-    split = example_gen_pb2.Input.Split(name="single_split", pattern=name)
+    is_file = name == "input_base" and isinstance(source, str) and os.path.isfile(source)
+    if not is_file or "input_config" in given:
+        return {name: source}
+    folder, pattern = os.path.split(os.path.abspath(source))
+    split = example_gen_pb2.Input.Split(name="single_split", pattern=pattern)
     return {"input_base": folder, "input_config": example_gen_pb2.Input(splits=[split])}
 
 

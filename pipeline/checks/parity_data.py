@@ -40,7 +40,7 @@ def save(
     if drawn is None and settings.schema_path and settings.data.example_gen is None:
         from stagecraft.pipeline.checks import transformed_data  # with TFX
 
-        transformed_data.save(settings, settings.schema_path, batch_size, path)
+        transformed_data.save(settings, settings.schema_path, BATCHES * batch_size, path)
         return
     if drawn is None:
         raise SettingError(

@@ -18,15 +18,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
 
 from stagecraft.components.example_gen.content import Source
-from stagecraft.pipeline.checks.parity_data import BATCHES
 from stagecraft.pipeline.data import example_gen
 from stagecraft.pipeline.settings import PipelineSettings
 from stagecraft.schemas.features import TRAIN
 from stagecraft.trainer_module.data import batch, labels
 
 
-def save(settings: PipelineSettings, schema_path: str, batch_size: int, path: pathlib.Path) -> None:
-    """Writes the first examples of the train split, transformed by the task.
+def save(settings: PipelineSettings, schema_path: str, count: int, path: pathlib.Path) -> None:
+    """Writes the first ``count`` examples of the train split, transformed by the task.
 
     Transform's vocabularies and moments are those of these examples alone.
 
@@ -34,7 +33,7 @@ def save(settings: PipelineSettings, schema_path: str, batch_size: int, path: pa
         path: the ``.npz``, with the names of :func:`~.batch.to_arrays`.
     """
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-        records = _first_examples(settings, BATCHES * batch_size, f"{folder}/content")
+        records = _first_examples(settings, count, f"{folder}/content")
         transformed = _transformed(settings, schema_path, records, folder)
         whole = settings.task.found.batch(transformed, tf.ones([len(records)]))
     arrays = batch.to_arrays("inputs", whole.inputs) | batch.to_arrays("targets", whole.targets)

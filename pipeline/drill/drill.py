@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from stagecraft.pipeline.drill.faulty_worker import Fault
 from stagecraft.pipeline.drill.training import Training
-from stagecraft.pipeline.local import layout
+from stagecraft.pipeline.local import layout, nodes
 from stagecraft.pipeline.local.spec import RunSpec
 from stagecraft.pipeline.local.supervisor import supervise
 from stagecraft.pipeline.settings import PipelineSettings
@@ -45,8 +45,12 @@ class Drill:
         """Runs the pipeline up to Transform; trainings have ``settings`` and :data:`TRAIN`."""
         self.folder = folder
         self._log = log
-        self._flat = TrainingSettings(train=settings.train).flat()
+        self._flat = TrainingSettings(task=settings.task, train=settings.train).flat()
         self._flat.pop("train_epochs", None)
+        known = nodes.of(settings)
+        self._example_gen = nodes.example_gen(known)
+        self._schema = nodes.SCHEMA_GEN if nodes.SCHEMA_GEN in known else "ImportSchema"
+        self._splits = settings.data.splits
         self._undisturbed: dict[str, bytes] | None = None
         spec = RunSpec(settings, folder / "data", to_node="Transform")
         outcome = supervise(spec, log, lambda event: None)
@@ -59,12 +63,12 @@ class Drill:
         self, name: str, topology: dict[str, Any] = SYNCHRONOUS, **changes: Any
     ) -> Training:
         """A training that has not begun. It resumes an earlier one with the same name."""
-        examples, folder = self._output("Cifar10ExampleGen/examples"), self.folder / name
+        examples, folder = self._output(f"{self._example_gen}/examples"), self.folder / name
         fn_args = types.SimpleNamespace(  # as TFX passes them
-            train_files=[str(examples / "Split-train" / "*")],
-            eval_files=[str(examples / "Split-val" / "*")],
+            train_files=[str(examples / f"Split-{self._splits[0]}" / "*")],
+            eval_files=[str(examples / f"Split-{self._splits[1]}" / "*")],
             transform_graph_path=str(self._output("Transform/transform_graph")),
-            schema_path=str(self._output("ImportSchema/schema") / "schema.pbtxt"),
+            schema_path=str(self._output(f"{self._schema}/schema") / "schema.pbtxt"),
             model_run_dir=str(folder / "model_run"),
             serving_model_dir=str(folder / "model"),
             working_dir=str(folder / "checkpoints"),

@@ -15,6 +15,7 @@ import yaml
 
 from stagecraft.pipeline import settings as pipeline_settings
 from stagecraft.pipeline.settings import DataSettings, PipelineSettings
+from stagecraft.pipeline.settings.data import EXAMPLE_GEN
 from stagecraft.schemas import secrets
 from stagecraft.trainer_module.settings import TrainingSettings
 
@@ -35,8 +36,8 @@ def known(executions: Mapping[str, Properties], noted: str = "") -> Flat:
     if text := executions.get("TrainingReport", {}).get("settings") or noted:
         # Earlier versions of Stagecraft recorded secrets.
         settings = defaults() | flat(pipeline_settings.without_secrets(yaml.safe_load(text)))
-    if "Cifar10ExampleGen" in executions:
-        settings |= _data(executions["Cifar10ExampleGen"])
+    if EXAMPLE_GEN in executions:
+        settings |= _data(executions[EXAMPLE_GEN])
     if "Trainer" in executions:
         settings |= _training(executions["Trainer"])
     left: Flat = secrets.redact_tree(settings)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from stagecraft.pipeline.settings import PipelineSettings
+from stagecraft.pipeline.settings.data import ANY_EXAMPLE_GEN, EXAMPLE_GEN
 from stagecraft.schemas.errors import UserError
-
-EXAMPLE_GEN = "Cifar10ExampleGen"
 
 NODES = (
     EXAMPLE_GEN,
@@ -33,10 +32,6 @@ PARITY_GATE = "ParityGate"
 
 REPORT = "TrainingReport"
 """Runs last, unless ``report.enabled`` is false."""
-
-
-ANY_EXAMPLE_GEN = "ExampleGen"
-"""Instead of ``EXAMPLE_GEN``, for data that are no archive of CIFAR."""
 
 SCHEMA_GEN = "SchemaGen"
 """Instead of ImportSchema if ``data.infer_schema``."""
@@ -64,6 +59,11 @@ def of(settings: PipelineSettings) -> tuple[str, ...]:
         cifar=settings.data.generator(settings.task.found) == "cifar",
         infer_schema=settings.data.infer_schema,
     )
+
+
+def example_gen(known: Container[str]) -> str | None:
+    """The node of a pipeline that makes the examples; None if none does."""
+    return next((node for node in (EXAMPLE_GEN, ANY_EXAMPLE_GEN) if node in known), None)
 
 
 def between(

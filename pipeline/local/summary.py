@@ -8,8 +8,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfx.components.statistics_gen import stats_artifact_utils
 from tfx.dsl.io import fileio
-from tfx.types import Artifact
+from tfx.types import Artifact, artifact_utils
 from tfx.utils import io_utils
 
 from stagecraft.components.evaluator.evaluation import (
@@ -23,7 +24,7 @@ from stagecraft.components.evaluator.evaluation import (
 from stagecraft.components.evaluator.results import read_evaluation
 from stagecraft.components.pusher.already import ALREADY
 from stagecraft.components.report.artifacts import REPORT
-from stagecraft.schemas import features
+from stagecraft.pipeline.local import nodes
 from stagecraft.schemas.errors import UserError
 from stagecraft.trainer_module.data.labels import class_names
 from stagecraft.trainer_module.training.monitoring.timeline import DATA, TRACE
@@ -33,8 +34,9 @@ Artifacts = Mapping[str, Sequence[Artifact]]
 
 def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> str:
     """One figure for the table, such as examples, anomalies or accuracy; may be empty."""
-    if node_id == "Cifar10ExampleGen":
-        return f"{sum(example_counts(artifacts).values()):,} examples"
+    if nodes.example_gen([node_id]):
+        counts = example_counts(artifacts)
+        return f"{sum(counts.values()):,} examples" if counts else ""
     if node_id == "AnomalyGate":
         return f"{artifacts['anomalies'][0].get_int_custom_property('anomalies')} anomalies"
     if node_id == "ParityGate":
@@ -78,12 +80,22 @@ def figure(node_id: str, artifacts: Artifacts, *, has_blessed: bool = False) -> 
 
 
 def example_counts(artifacts: Artifacts) -> dict[str, int]:
-    """Examples per split, from the ExampleGen's artifacts."""
+    """Examples per split, from the ExampleGen's artifacts; empty if it records none."""
     examples = artifacts["examples"][0]
     return {
         split: examples.get_int_custom_property(f"count_{split}")
-        for split in (features.TRAIN, features.VAL, features.EVAL)
+        for split in artifact_utils.decode_split_names(examples.split_names)
+        if examples.has_custom_property(f"count_{split}")
     }
+
+
+def _counted(artifacts: Artifacts) -> dict[str, int]:
+    """Examples per split, from StatisticsGen's artifacts."""
+    statistics, counts = artifacts["statistics"][0], {}
+    for split in artifact_utils.decode_split_names(statistics.split_names):
+        view = stats_artifact_utils.load_statistics(statistics, split)
+        counts[split] = int(view.get_default_slice_or_die().proto().num_examples)
+    return counts
 
 
 def evaluation(artifacts: Artifacts, class_names: Sequence[str] = ()) -> Evaluation:
@@ -135,14 +147,16 @@ def profile(artifacts: Artifacts) -> str | None:
 def report(outputs: Mapping[str, Artifacts]) -> dict[str, Any]:
     """The part of ``--json`` that comes from artifacts, by node and output key."""
     fields: dict[str, Any] = {"examples": {}, "metrics": {}, "blessed": False, "pushed": None}
-    if "Cifar10ExampleGen" in outputs:
-        fields["examples"] = example_counts(outputs["Cifar10ExampleGen"])
+    if generator := nodes.example_gen(outputs):
+        fields["examples"] = example_counts(outputs[generator])
+    if not fields["examples"] and "StatisticsGen" in outputs:
+        fields["examples"] = _counted(outputs["StatisticsGen"])
     if "Trainer" in outputs and (recorded := timeline(outputs["Trainer"])):
         fields["timeline"] = recorded
     if "Trainer" in outputs and (folder := profile(outputs["Trainer"])):
         fields["profile"] = folder
     if "Evaluator" in outputs:
-        schema = outputs.get("ImportSchema", {}).get("schema")
+        schema = outputs.get("ImportSchema", outputs.get(nodes.SCHEMA_GEN, {})).get("schema")
         names: Sequence[str] = ()
         with contextlib.suppress(UserError):  # a task without classes
             names = class_names(io_utils.get_only_uri_in_dir(schema[0].uri)) if schema else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -14,6 +15,12 @@ from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.settings import Settings, TaskSettings
 
 SAMPLE_SOURCE, DOWNLOAD = "sample", "download"
+
+EXAMPLE_GEN = "Cifar10ExampleGen"
+"""Id of the node that makes examples of an archive of CIFAR."""
+
+ANY_EXAMPLE_GEN = "ExampleGen"
+"""Id of the node that makes examples of other data."""
 
 
 class DataSettings(Settings):
@@ -126,8 +133,8 @@ class DataSettings(Settings):
     def generator(self, task: Task) -> Literal["cifar", "folder", "task", "sample", "named"]:
         """What makes the examples.
 
-        ``example_gen``; the task's own component; its program; for pictures, a folder of image
-        files by class, or Cifar10ExampleGen.
+        ``example_gen``; the task's own component; its program; for pictures, a local folder of
+        image files by class, or Cifar10ExampleGen.
         """
         if self.example_gen is not None:
             return "named"
@@ -140,9 +147,11 @@ class DataSettings(Settings):
     def _is_image_folder(self, task: Task) -> bool:
         if self.source in (SAMPLE_SOURCE, DOWNLOAD) or not {IMAGE, LABEL} <= set(task.features):
             return False
+        if files.is_remote(self.source):  # settings are read where nobody may read the data
+            return False
         from stagecraft.components.example_gen.kinds import folders  # with NumPy
 
-        return folders.is_by_class(self.source)
+        return folders.is_by_class(os.path.expanduser(self.source))
 
     def schema_of(self, task: Task) -> str | None:
         """Path of the schema that the data of a task must match; None: it is inferred."""

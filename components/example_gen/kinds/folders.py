@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-import os
 import pathlib
 import posixpath
 import tempfile
@@ -63,7 +62,6 @@ def _visible(folder: str) -> list[str]:
 
 def is_by_class(path: str) -> bool:
     """Whether a path is a folder whose subfolders have image files."""
-    path = path if files.is_remote(path) else os.path.expanduser(path)
     if not files.is_folder(path):
         return False
     with source.readable(path):
