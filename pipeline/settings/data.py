@@ -198,6 +198,14 @@ class DataSettings(Settings):
                 f"gives no model for the task {task.name}, which reads more from the schema",
                 "data.schema_file",
             )
+        if self.infer_schema and task.found.sample_arguments is None:
+            raise SettingError(
+                "data.infer_schema",
+                True,
+                f"needs a task that builds its model without a schema, but {task.name} has no "
+                "sample_arguments",
+                "data.schema_file, or sample_arguments in its class",
+            )
         if self.schema_of(task.found) is None or self.schema_file or task.found.schema_file:
             return
         if generator not in ("cifar", "folder"):

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from stagecraft.trainer_module.data.batch import Batch, Nest
+from stagecraft.trainer_module.data.tasks import checks
 from stagecraft.trainer_module.data.tasks.task import Task
 from stagecraft.trainer_module.engines.step_metrics import Metrics, metrics_dtype
 from stagecraft.trainer_module.settings import TrainingSettings
@@ -17,6 +18,7 @@ class Objective:
     def __init__(self, settings: TrainingSettings):
         self._train = settings.train
         self.task: Task = settings.task.found
+        self.task.check_monitor()
         self._metrics = list(self.task.metrics())
         self._dtype = metrics_dtype(settings)
         self.size = sum(metric.size for metric in self._metrics)
@@ -25,7 +27,7 @@ class Objective:
     def loss(self, outputs: Nest, batch: Batch) -> tf.Tensor:
         """The training's loss, summed over the examples, each by its weight: a scalar."""
         losses = self.task.losses(outputs, batch.targets, self._dtype, self._train)
-        return _weighted(losses, batch.weights)
+        return self._weighted(losses, batch.weights)
 
     def sums(self, outputs: Nest, batch: Batch) -> tf.Tensor:
         """The sums of all metrics: ``[size]``."""
@@ -41,7 +43,7 @@ class Objective:
     def evaluation(self, outputs: Nest, batch: Batch) -> tf.Tensor:
         """``[sum of losses, sum of weights, *sums]`` of an evaluation: ``[2 + size]``."""
         losses = self.task.losses(outputs, batch.targets, self._dtype, None)
-        loss = tf.cast(_weighted(losses, batch.weights), self._dtype)
+        loss = tf.cast(self._weighted(losses, batch.weights), self._dtype)
         weight = tf.cast(tf.reduce_sum(batch.weights), self._dtype)
         return tf.concat([[loss, weight], self.sums(outputs, batch)], axis=0)
 
@@ -58,6 +60,6 @@ class Objective:
             start += metric.size
         return result
 
-
-def _weighted(losses: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(losses * tf.cast(weights, losses.dtype))
+    def _weighted(self, losses: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        checks.rows(f"the loss of {self.task.name}", losses, weights)
+        return tf.reduce_sum(losses * tf.cast(weights, losses.dtype))

@@ -6,6 +6,8 @@ import abc
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from stagecraft.trainer_module.data.tasks import checks
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -35,6 +37,7 @@ class Metric(abc.ABC):
         import tensorflow as tf
 
         terms = self.terms(outputs, targets, dtype)
+        checks.rows(f"the metric {self.name}", terms, weights, self.size)
         return tf.reduce_sum(terms * tf.cast(weights, dtype)[:, tf.newaxis], axis=0)
 
 
@@ -54,6 +57,8 @@ class Mean(Metric):
         import tensorflow as tf
 
         values = tf.cast(self._values(outputs, targets), dtype)
+        if not values.shape.rank:
+            return values  # refused by sums
         values = tf.reduce_mean(values, axis=list(range(1, values.shape.rank)))
         return tf.stack([values, tf.ones_like(values)], axis=1)
 

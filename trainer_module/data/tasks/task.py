@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stagecraft.schemas.errors import SettingError
 from stagecraft.schemas.registry import Entry
 
 if TYPE_CHECKING:
@@ -199,6 +200,21 @@ class Task(Entry):
     def output_text(self, class_names: Sequence[str]) -> str:
         """The exported model's output, in words; ``class_names``: of the schema, may be empty."""
         return self.description
+
+    def check_monitor(self) -> None:
+        """Checks that :attr:`monitor` is a metric.
+
+        Raises:
+            SettingError: it is none.
+        """
+        known = ("loss", *(metric.name for metric in self.metrics()))
+        if self.monitor not in known:
+            raise SettingError(
+                "task.name",
+                self.name,
+                f"chooses the best checkpoint by {self.monitor}, which is none of its metrics",
+                f"monitor = {' or '.join(map(repr, known))} in its class",
+            )
 
     def higher_is_better(self, name: str) -> bool:
         """Whether a greater value of the metric ``name`` is better; not for ``loss``."""

@@ -1,0 +1,28 @@
+"""Checks of what a task returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stagecraft.schemas.errors import UserError
+
+
+def rows(of: str, values: Any, weights: Any, *rest: int) -> None:
+    """Checks that a tensor has a row for each example: another one would broadcast.
+
+    Args:
+        of: what the tensor is, in a message.
+        weights: of the examples, ``[batch]``.
+        rest: the further dimensions.
+
+    Raises:
+        UserError: its shape is not ``[batch, *rest]``.
+    """
+    if not values.shape.is_compatible_with([*weights.shape, *rest]):
+        expected = ", ".join(map(str, ["batch", *rest]))
+        raise UserError(
+            f"task.name: {of} has shape {tuple(values.shape)} for a batch of {weights.shape[0]}; "
+            f"return [{expected}], a row for each example, so that parts of a batch add up",
+            setting="task.name",
+            value=of,
+        )
