@@ -14,7 +14,7 @@ from markupsafe import escape
 from stagecraft.components.evaluator.evaluation import Slice
 from stagecraft.components.report import artifacts
 from stagecraft.components.report.pages import formats, model_card, page, quality_text
-from stagecraft.components.report.pages.sections import binary
+from stagecraft.components.report.pages.sections import binary, features
 from stagecraft.components.report.report_data import (
     FeatureStatistics,
     Quality,
@@ -167,6 +167,13 @@ def test_a_section_without_its_numbers_is_left_out(houses, sampled):
 )
 def test_metrics_have_their_usual_names(name, title):
     assert formats.title(name) == title
+
+
+def test_a_feature_without_values_has_no_statistics(houses):
+    empty = dataclasses.replace(houses.data.features[0], count=0, missing=61)
+    data = dataclasses.replace(houses.data, features=[empty])
+    content = features.show(dataclasses.replace(houses, data=data))
+    assert content.tables[0].rows == [("area", "train", "0", "61", "7", *["–"] * 5)]
 
 
 def test_a_task_that_is_gone(houses):
