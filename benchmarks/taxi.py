@@ -120,7 +120,9 @@ def scored(output: pathlib.Path) -> tuple[float, list[bytes]]:
     [model] = output.glob("pipeline_root/Trainer/model/*/Format-Serving")
     files = output.glob("pipeline_root/*ExampleGen/examples/*/Split-eval/*")
     records = tf.data.TFRecordDataset([str(file) for file in files], "GZIP")
-    examples = sorted(records.as_numpy_iterator())
+    # The same example may have its features in another order.
+    parsed = map(tf.train.Example.FromString, records.as_numpy_iterator())
+    examples = sorted(each.SerializeToString(deterministic=True) for each in parsed)
     serve = tf.saved_model.load(str(model)).signatures["serving_default"]
     found = serve(examples=tf.constant(examples))
     scores = found.get("probability", found.get("outputs")).numpy().reshape(-1)
